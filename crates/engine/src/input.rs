@@ -1,0 +1,72 @@
+//! What the engine is told about the world: one plain value per object, exactly the fields that a rule reads.
+//!
+//! Whoever feeds the engine (the cache from Kubernetes objects, a scenario file, a test) builds these values;
+//! `Cluster` interns and indexes them. Names are strings here and nowhere deeper.
+//! Order never carries meaning: lists that describe sets are sorted by the receiver where it matters.
+
+mod claim;
+mod group;
+mod node;
+mod pod;
+mod queue;
+mod storage;
+
+pub use claim::{
+    ClaimAllocation, ClaimConstraint, ClaimDevice, ClaimInput, ClaimRequest, CounterSet, Device,
+    DeviceClassInput, DeviceId, DeviceTaint, RequestAlternative, RequestMode, SliceInput, SliceNodes,
+};
+pub use group::{GroupInput, SubGroupInput, TopologyConstraint, TopologyInput};
+pub use node::{
+    GpuMemory, MigStrategy, NodeCondition, NodeInput, NumaPolicy, NumaScope, NumaTopology, NumaZone,
+};
+pub use node::{Taint, TaintEffect};
+pub use pod::{
+    AffinityTerm, ContainerRequest, GpuRequest, HostPort, LabelSelector, NodePreference, NodeTerm,
+    NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, Received, Requirement, RequirementOp, SelectorOp,
+    SpecInput, SpreadConstraint, TaskPriority, Toleration, TolerationOp, Utility, WeightedTerm,
+};
+pub use queue::{QueueInput, QueueShare};
+pub use storage::{
+    BudgetInput, CapacityInput, ClaimPhase, NodeDriverLimit, StorageClassInput, VolumeClaimInput, VolumeInput,
+};
+
+/// Amounts by resource name, in base units: cpu in millicores, memory and storage in bytes, `gpu` in millionths
+/// of a device, `pods` in pods, everything else in thousandths. Names that map onto the GPU dimension arrive as
+/// [`GPU`].
+pub type AmountList = Vec<(String, i64)>;
+
+/// Name of the CPU dimension.
+pub const CPU: &str = "cpu";
+/// Name of the memory dimension.
+pub const MEMORY: &str = "memory";
+/// Name of the GPU dimension; whoever feeds the engine maps `nvidia.com/gpu` and `amd.com/gpu` to it.
+pub const GPU: &str = "gpu";
+/// Name of the pod-slot dimension.
+pub const PODS: &str = "pods";
+/// One whole GPU in the GPU dimension's base unit.
+pub const WHOLE_GPU: i64 = 1_000_000;
+
+/// Sorted key-value pairs: labels.
+pub type Labels = Vec<(String, String)>;
+
+/// A namespaced name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Key {
+    /// A key from its two parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,211 @@
+//! What the engine reads of dynamic resource allocation: devices, classes and claims.
+//!
+//! Selectors (CEL) are evaluated where the objects are; the engine sees, for each selector, the set of devices
+//! that it accepts.
+
+use super::{Key, Labels, NodeTerm};
+
+/// A device of a driver's pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId {
+    /// Driver name.
+    pub driver: String,
+    /// Pool name.
+    pub pool: String,
+    /// Device name in the pool.
+    pub device: String,
+}
+
+/// A resource slice: devices of one pool, and where they can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SliceInput {
+    /// Object name.
+    pub name: String,
+    /// Driver name.
+    pub driver: String,
+    /// Pool name.
+    pub pool: String,
+    /// Pool generation: only slices of the newest generation count.
+    pub generation: i64,
+    /// How many slices the pool has; an incomplete pool cannot serve `All` requests.
+    pub slice_count: i64,
+    /// Where the devices are.
+    pub nodes: SliceNodes,
+    /// Shared counters that devices draw from.
+    pub counters: Vec<CounterSet>,
+    /// The devices.
+    pub devices: Vec<Device>,
+}
+
+/// Where the devices of a slice can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SliceNodes {
+    /// On one node.
+    Node(String),
+    /// On nodes that match any of these terms.
+    Selector(Vec<NodeTerm>),
+    /// Everywhere.
+    #[default]
+    All,
+    /// Each device says for itself.
+    PerDevice,
+}
+
+/// A named set of shared counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CounterSet {
+    /// Name of the set.
+    pub name: String,
+    /// Counter name and amount, in thousandths.
+    pub counters: Vec<(String, i64)>,
+}
+
+/// A device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// Name in the pool.
+    pub name: String,
+    /// Attributes as text, fully qualified, sorted, for `matchAttribute` and `distinctAttribute`.
+    pub attributes: Labels,
+    /// Where the device is, when its slice leaves it to the device.
+    pub nodes: Option<SliceNodes>,
+    /// Counters it draws while allocated.
+    pub consumes: Vec<CounterSet>,
+    /// Taints.
+    pub taints: Vec<DeviceTaint>,
+    /// May serve several claims at once.
+    pub allow_multiple: bool,
+    /// Capacities (name, amount in thousandths), read with `allow_multiple`.
+    pub capacity: Vec<(String, i64)>,
+}
+
+/// A taint on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceTaint {
+    /// Key.
+    pub key: String,
+    /// Value.
+    pub value: String,
+    /// `NoSchedule` or `NoExecute`; `None` does nothing.
+    pub effect: Option<super::TaintEffect>,
+}
+
+/// A device class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceClassInput {
+    /// Its name.
+    pub name: String,
+    /// The extended resource it backs, where it names one.
+    pub extended_resource: Option<String>,
+    /// Devices that its selectors accept, sorted; computed over all slices.
+    pub accepts: Vec<DeviceId>,
+    /// Its selectors accept every device.
+    pub accepts_all: bool,
+}
+
+/// A resource claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClaimInput {
+    /// Namespace and name.
+    pub key: Key,
+    /// Unique id.
+    pub uid: String,
+    /// Value of the queue label, where it has one.
+    pub queue_label: Option<String>,
+    /// The pod that owns it, by uid, where it was made from a template.
+    pub owner_pod: Option<String>,
+    /// It stands for extended resources of one pod (made by a binder).
+    pub synthetic: bool,
+    /// What it asks for.
+    pub requests: Vec<ClaimRequest>,
+    /// Constraints across requests.
+    pub constraints: Vec<ClaimConstraint>,
+    /// What it has been given.
+    pub allocation: Option<ClaimAllocation>,
+    /// Pods (by uid) it is reserved for.
+    pub reserved_for: Vec<String>,
+    /// Reservations for things that are not pods; they count as consumers.
+    pub other_consumers: u32,
+}
+
+/// One request of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClaimRequest {
+    /// Its name.
+    pub name: String,
+    /// Alternatives in order of preference; a plain request has exactly one, with an empty name.
+    pub alternatives: Vec<RequestAlternative>,
+}
+
+/// One way to satisfy a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RequestAlternative {
+    /// Sub-request name; empty for a plain request.
+    pub name: String,
+    /// Device class.
+    pub class: String,
+    /// How many devices.
+    pub mode: RequestMode,
+    /// Devices that all its own selectors accept, sorted; `None` when it has no selector.
+    pub accepts: Option<Vec<DeviceId>>,
+    /// Does not consume the device.
+    pub admin_access: bool,
+    /// Device taints it tolerates.
+    pub tolerations: Vec<super::Toleration>,
+}
+
+/// How many devices a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestMode {
+    /// This many.
+    Exactly(u64),
+    /// Every matching device.
+    All,
+    /// A mode this version does not know.
+    Unknown,
+}
+
+impl Default for RequestMode {
+    fn default() -> Self {
+        Self::Exactly(1)
+    }
+}
+
+/// A constraint over the devices of some requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ClaimConstraint {
+    /// All have the same value of this attribute. Requests by name; empty means all.
+    Match {
+        /// Which requests.
+        requests: Vec<String>,
+        /// Fully qualified attribute name.
+        attribute: String,
+    },
+    /// All have different values of this attribute.
+    Distinct {
+        /// Which requests.
+        requests: Vec<String>,
+        /// Fully qualified attribute name.
+        attribute: String,
+    },
+}
+
+/// What a claim has been given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClaimAllocation {
+    /// The devices, with the request each serves.
+    pub devices: Vec<ClaimDevice>,
+    /// Where the claim can be used; an empty list means everywhere.
+    pub node_terms: Vec<NodeTerm>,
+}
+
+/// A device given to a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimDevice {
+    /// Request, or `request/alternative`.
+    pub request: String,
+    /// The device.
+    pub device: DeviceId,
+    /// Given for administration only.
+    pub admin_access: bool,
+}

@@ -1,0 +1,355 @@
+//! What the engine reads of a pod.
+
+use super::{AmountList, DeviceId, Key, Labels};
+use kai_units::Timestamp;
+
+/// One pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodInput {
+    /// Namespace and name.
+    pub key: Key,
+    /// Unique id.
+    pub uid: String,
+    /// Name of its group, in the pod's own namespace.
+    pub group: Option<String>,
+    /// Name of its sub-group; absent means the default one.
+    pub sub_group: Option<String>,
+    /// Where it is in its life.
+    pub phase: PodPhase,
+    /// Node it is on, or is being bound to.
+    pub node: Option<String>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Labels, sorted by key.
+    pub labels: Labels,
+    /// It belongs to this scheduler (by scheduler name).
+    pub ours: bool,
+    /// A helper pod of the product itself.
+    pub utility: Option<Utility>,
+    /// Order within its group by label.
+    pub task_priority: TaskPriority,
+    /// Kubeflow master or launcher: goes first.
+    pub kubeflow_leader: bool,
+    /// Ray head: goes first.
+    pub ray_head: bool,
+    /// Node named by `status.nominatedNodeName`.
+    pub nominated_node: Option<String>,
+    /// Shared GPUs it sits on.
+    pub gpu_groups: Vec<String>,
+    /// What kind of GPU it received, when it has been bound.
+    pub received: Option<Received>,
+    /// NUMA zones it holds or was predicted to hold: zone name and amounts.
+    pub numa_placement: Vec<NumaAmount>,
+    /// Device claims it uses.
+    pub claims: Vec<PodClaim>,
+    /// Volumes backed by claims.
+    pub volumes: Vec<PodVolume>,
+    /// Non-optional config maps it needs, by name, in its namespace.
+    pub config_maps: Vec<String>,
+    /// Everything about what it wants.
+    pub spec: SpecInput,
+}
+
+/// Where a pod is in its life, as its object tells; states inside a cycle are the engine's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PodPhase {
+    /// Waiting for a node.
+    #[default]
+    Pending,
+    /// Held back by scheduling gates.
+    Gated,
+    /// A bind request is under way.
+    Binding,
+    /// Assigned to its node, not running yet.
+    Bound,
+    /// Running.
+    Running,
+    /// Being deleted since that moment (the deletion timestamp, grace included).
+    Releasing(Timestamp),
+    /// Being deleted before it ever ran; never counts as stuck.
+    ReleasingUnstarted,
+    /// Finished well.
+    Succeeded,
+    /// Finished badly.
+    Failed,
+    /// The kubelet has lost it; it still holds its node.
+    Unknown,
+}
+
+/// Helper pods of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Utility {
+    /// Holds a GPU for sharing.
+    Reservation,
+    /// Asks an autoscaler for a node.
+    Scaling,
+}
+
+/// Value of the task-priority label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TaskPriority {
+    /// No label.
+    #[default]
+    Absent,
+    /// A label that is not an integer.
+    Invalid,
+    /// A label with this value; larger goes first.
+    Value(i64),
+}
+
+/// What kind of GPU a bound pod received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Received {
+    /// Whole GPUs or none.
+    Regular,
+    /// A share of one or more GPUs.
+    Fraction,
+    /// MIG instances.
+    Mig,
+}
+
+/// Amounts held in one NUMA zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NumaAmount {
+    /// Zone name.
+    pub zone: String,
+    /// Amounts in that zone.
+    pub amounts: AmountList,
+}
+
+/// A device claim as the pod refers to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodClaim {
+    /// The pod's own name for it.
+    pub name: String,
+    /// Name of the claim object in the pod's namespace; absent while it has not been made from its template.
+    pub claim: Option<String>,
+    /// It is made from a template (belongs to this pod alone).
+    pub from_template: bool,
+    /// Devices a pending bind request has chosen for it.
+    pub chosen: Vec<DeviceId>,
+}
+
+/// A volume backed by a claim object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodVolume {
+    /// Name of the volume claim in the pod's namespace.
+    pub claim: String,
+}
+
+/// What a pod wants. Pods with equal specs are interchangeable to every filter and score.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpecInput {
+    /// Total request (containers, sidecars, init containers, overhead); whole GPUs as `gpu`; shared GPUs, MIG
+    /// quota and claims are not in here. `pods` is added by the engine.
+    pub request: AmountList,
+    /// The part of `request` that is pod overhead, for explanations.
+    pub overhead: AmountList,
+    /// GPUs wanted.
+    pub gpu: GpuRequest,
+    /// A request in the old MIG annotation form; such pods are never placed.
+    pub legacy_mig: bool,
+    /// QoS class Guaranteed.
+    pub guaranteed: bool,
+    /// Containers one by one, for NUMA alignment and device-class-backed resources.
+    pub containers: Vec<ContainerRequest>,
+    /// `nodeSelector`, sorted.
+    pub node_selector: Labels,
+    /// Required node affinity: any of these terms; an empty list means no such rule.
+    pub node_terms: Vec<NodeTerm>,
+    /// Preferred node affinity.
+    pub node_preferences: Vec<NodePreference>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports.
+    pub ports: Vec<HostPort>,
+    /// Pods it must be near to.
+    pub affinity: Vec<AffinityTerm>,
+    /// Pods it must be away from.
+    pub anti_affinity: Vec<AffinityTerm>,
+    /// Pods it would like to be near to (positive weight) or away from (negative weight).
+    pub preferred_affinity: Vec<WeightedTerm>,
+    /// Pod topology spread.
+    pub spread: Vec<SpreadConstraint>,
+    /// Priority class name and value: part of what makes two pods alike to the failed-search memory.
+    pub priority_class: (String, i32),
+}
+
+/// GPUs a pod wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GpuRequest {
+    /// No GPU is mentioned.
+    #[default]
+    None,
+    /// Whole devices (an explicit 0 is still a regular request).
+    Whole(u32),
+    /// A share of each of some devices, in hundredths.
+    Fraction {
+        /// Hundredths of a device, 1 to 100.
+        hundredths: u32,
+        /// On how many devices.
+        devices: u32,
+    },
+    /// Memory on each of some devices.
+    Memory {
+        /// MiB on each device.
+        mib: i64,
+        /// On how many devices.
+        devices: u32,
+    },
+    /// MIG instances; the profiles are in `request`.
+    Mig,
+}
+
+/// What one container wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ContainerRequest {
+    /// Container name.
+    pub name: String,
+    /// Its request; cpu in millicores and so on.
+    pub request: AmountList,
+    /// An init container.
+    pub init: bool,
+    /// An init container that keeps running (sidecar).
+    pub sidecar: bool,
+}
+
+/// One term of node affinity: all requirements must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeTerm {
+    /// On node labels.
+    pub labels: Vec<Requirement>,
+    /// On `metadata.name`.
+    pub names: Vec<Requirement>,
+}
+
+/// A weighted node affinity term.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodePreference {
+    /// 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub term: NodeTerm,
+}
+
+/// A requirement on one label of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Requirement {
+    /// Label key.
+    pub key: String,
+    /// The test.
+    pub op: RequirementOp,
+}
+
+/// A test on a node label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RequirementOp {
+    /// The value is one of these.
+    In(Vec<String>),
+    /// The value is none of these, or the label is missing.
+    NotIn(Vec<String>),
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+    /// The value is an integer above this.
+    Gt(i64),
+    /// The value is an integer below this.
+    Lt(i64),
+    /// Cannot be satisfied (malformed in the object).
+    Never,
+}
+
+/// A toleration.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Toleration {
+    /// Key; empty with `Exists` tolerates every key.
+    pub key: String,
+    /// How the value is compared.
+    pub op: TolerationOp,
+    /// Effect; absent tolerates every effect.
+    pub effect: Option<super::TaintEffect>,
+}
+
+/// How a toleration compares values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TolerationOp {
+    /// Any value.
+    Exists,
+    /// This value.
+    Equal(String),
+    /// The taint's value is an integer above this.
+    Gt(i64),
+    /// The taint's value is an integer below this.
+    Lt(i64),
+}
+
+/// A host port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPort {
+    /// Address; `0.0.0.0` means all.
+    pub ip: String,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+    /// Port number.
+    pub port: u16,
+}
+
+/// A selector over pod labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LabelSelector {
+    /// All must hold; an empty list selects everything.
+    pub requirements: Vec<(String, SelectorOp)>,
+}
+
+/// A test on a pod label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SelectorOp {
+    /// The value is one of these.
+    In(Vec<String>),
+    /// The value is none of these, or the label is missing.
+    NotIn(Vec<String>),
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+}
+
+/// Which other pods, over which node label.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AffinityTerm {
+    /// Which pods; absent selects nothing.
+    pub selector: Option<LabelSelector>,
+    /// Namespaces, resolved; absent means every namespace.
+    pub namespaces: Option<Vec<String>>,
+    /// Node label whose equal value means "near".
+    pub topology_key: String,
+}
+
+/// A weighted affinity term.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WeightedTerm {
+    /// 1 to 100, negative for anti-affinity.
+    pub weight: i32,
+    /// The term.
+    pub term: AffinityTerm,
+}
+
+/// One pod topology spread constraint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpreadConstraint {
+    /// Largest allowed difference between domains.
+    pub max_skew: i32,
+    /// Node label that names the domain.
+    pub topology_key: String,
+    /// `DoNotSchedule`: a filter; otherwise a preference.
+    pub hard: bool,
+    /// Which pods count, in the pod's own namespace.
+    pub selector: LabelSelector,
+    /// Treat the smallest domain as empty while there are fewer domains than this.
+    pub min_domains: Option<u32>,
+    /// Nodes that the pod's node affinity excludes do not count (default true).
+    pub honor_affinity: bool,
+    /// Nodes whose taints the pod does not tolerate do not count (default false).
+    pub honor_taints: bool,
+}
