@@ -1,0 +1,41 @@
+//! Changes to the world, one object at a time.
+
+use crate::input::{
+    BudgetInput, CapacityInput, ClaimInput, DeviceClassInput, GroupInput, Key, NodeInput, PodInput,
+    QueueInput, SliceInput, StorageClassInput, TopologyInput, VolumeClaimInput, VolumeInput,
+};
+
+/// One change. Objects refer to each other by name and may come in any order; a reference to something that is not
+/// there (yet) waits for it.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each variant is its object, set or gone")]
+pub enum Delta {
+    Node(Box<NodeInput>),
+    NodeGone(String),
+    Pod(Box<PodInput>),
+    PodGone(Key),
+    Group(Box<GroupInput>),
+    GroupGone(Key),
+    Queue(Box<QueueInput>),
+    QueueGone(String),
+    Topology(TopologyInput),
+    TopologyGone(String),
+    ConfigMap(Key),
+    ConfigMapGone(Key),
+    VolumeClaim(VolumeClaimInput),
+    VolumeClaimGone(Key),
+    Volume(VolumeInput),
+    VolumeGone(String),
+    StorageClass(StorageClassInput),
+    StorageClassGone(String),
+    Capacity(CapacityInput),
+    CapacityGone(Key),
+    Slice(SliceInput),
+    SliceGone(String),
+    DeviceClass(DeviceClassInput),
+    DeviceClassGone(String),
+    Claim(Box<ClaimInput>),
+    ClaimGone(Key),
+    Budget(BudgetInput),
+    BudgetGone(Key),
+}

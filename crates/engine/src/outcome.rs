@@ -1,0 +1,127 @@
+//! What a cycle decided, complete: whoever carries it out has no choice left.
+
+use crate::input::{ClaimDevice, Key, NumaAmount, Received};
+use crate::verdict::GroupVerdict;
+use kai_units::Timestamp;
+
+/// One cycle's input besides the cluster and the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cycle {
+    /// The time of the cycle.
+    pub now: Timestamp,
+    /// Seeds the ids of new GPU groups.
+    pub seed: u64,
+}
+
+/// What a cycle decided.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Decisions in the order they were made.
+    pub decisions: Vec<Decision>,
+    /// One per group with pending pods, by (namespace, name).
+    pub verdicts: Vec<GroupVerdict>,
+    /// Queue shares when the cycle began, by name.
+    pub queues: Vec<QueueReport>,
+    /// Cluster totals that the shares divide (cpu, memory, gpu).
+    pub total: [i64; 3],
+    /// Groups that began to run.
+    pub started: Vec<Key>,
+    /// Groups whose staleness clock changed: since when they run below their minimum, or no longer.
+    pub staleness: Vec<(Key, Option<Timestamp>)>,
+    /// Hash of everything above.
+    pub hash: u64,
+}
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Bind a pod to a node.
+    Bind(Box<Bind>),
+    /// A pod waits on a node for room that is being freed.
+    Pipeline {
+        /// The pod.
+        pod: Key,
+        /// Its node.
+        node: String,
+        /// Shared GPUs.
+        gpu_groups: Vec<String>,
+        /// The deciding action.
+        action: &'static str,
+        /// The pod ran elsewhere before and is moved.
+        moved: bool,
+    },
+    /// Delete a pod.
+    Evict {
+        /// The pod.
+        pod: Key,
+        /// Its unique id.
+        uid: String,
+        /// Its group.
+        group: Option<Key>,
+        /// Pods evicted by the same decision.
+        gang_size: u32,
+        /// For whom.
+        preemptor: Option<Key>,
+        /// The deciding action.
+        action: &'static str,
+    },
+}
+
+/// A binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bind {
+    /// The pod.
+    pub pod: Key,
+    /// Its unique id.
+    pub uid: String,
+    /// Its node.
+    pub node: String,
+    /// The deciding action.
+    pub action: &'static str,
+    /// Shared GPUs, one per device.
+    pub gpu_groups: Vec<String>,
+    /// What kind of GPU it receives.
+    pub received: Option<Received>,
+    /// How many devices.
+    pub gpu_count: u32,
+    /// Hundredths of each device.
+    pub gpu_hundredths: u32,
+    /// Devices per claim name of the pod.
+    pub claims: Vec<(String, Vec<ClaimDevice>)>,
+    /// Devices for extended resources backed by a device class.
+    pub extended: Option<ExtendedClaim>,
+    /// NUMA zones predicted.
+    pub numa: Vec<NumaAmount>,
+}
+
+/// Devices that stand for extended resources of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ExtendedClaim {
+    /// The devices with their request names.
+    pub devices: Vec<ClaimDevice>,
+    /// Container, resource and request names.
+    pub mappings: Vec<(String, String, String)>,
+    /// Request name, device class and count.
+    pub requests: Vec<(String, String, u32)>,
+}
+
+/// Shares of one queue (cpu in millicores, memory in bytes, GPUs in millionths).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct QueueReport {
+    /// Queue name.
+    pub name: String,
+    /// Parent name.
+    pub parent: Option<String>,
+    /// Guaranteed; `None` is unlimited.
+    pub quota: [Option<i64>; 3],
+    /// Ceiling; `None` is unlimited.
+    pub limit: [Option<i64>; 3],
+    /// Held at the start of the cycle.
+    pub allocated: [i64; 3],
+    /// Held by non-preemptible groups.
+    pub allocated_non_preemptible: [i64; 3],
+    /// Held plus pending.
+    pub requested: [i64; 3],
+    /// Fair share.
+    pub fair_share: [i64; 3],
+}

@@ -1,0 +1,289 @@
+//! Why a pending group is pending: one leading verdict and everything else that stood in the way.
+//!
+//! A closed set with numbers. Conditions, events, tables and metrics all read this record; texts are rendered
+//! from it elsewhere.
+
+use crate::input::Key;
+
+/// The three resources that queues account for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QueueResource {
+    /// Millicores.
+    Cpu,
+    /// Bytes.
+    Memory,
+    /// Millionths of a device.
+    Gpu,
+}
+
+/// A pending group with its verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupVerdict {
+    /// The group.
+    pub group: Key,
+    /// Its queue.
+    pub queue: String,
+    /// Pods still without a place.
+    pub pending: u32,
+    /// What stands in the way first.
+    pub leading: Verdict,
+    /// What else was found.
+    pub further: Vec<Verdict>,
+}
+
+/// Why a group, or some of its pods, got no place in this cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// All its pods got a place, or a place to wait for.
+    Placed,
+    /// Its queue does not exist.
+    QueueMissing,
+    /// Its queue has children: only leaf queues run groups.
+    QueueNotLeaf,
+    /// The group itself is malformed.
+    Broken(String),
+    /// Fewer pods are there, or ungated, than the group needs.
+    NotReady {
+        /// Sub-group; empty for the group itself.
+        sub_group: String,
+        /// Pods (or sub-groups) that are ready.
+        ready: u32,
+        /// Pods (or sub-groups) needed.
+        needed: u32,
+    },
+    /// A queue's limit.
+    OverLimit(QueueExcess),
+    /// A non-preemptible group beyond a queue's quota.
+    NonPreemptibleOverQuota(QueueExcess),
+    /// Other groups of its queue come first within the configured depth.
+    BeyondQueueDepth {
+        /// The depth.
+        depth: u32,
+    },
+    /// Not enough pods of a gang found a node.
+    GangShort {
+        /// Sub-group; empty for the default one.
+        sub_group: String,
+        /// Pods that found a node.
+        found: u32,
+        /// Pods needed.
+        needed: u32,
+        /// Why the next pod found none.
+        fit: NodeFit,
+    },
+    /// A pod found no node.
+    NoNode(NodeFit),
+    /// A topology constraint.
+    Topology(TopologyMiss),
+    /// A pod can never be placed as it is.
+    PodImpossible {
+        /// The pod.
+        pod: Key,
+        /// Why.
+        reason: PodMiss,
+    },
+    /// It may not cause evictions yet.
+    PreemptionDelay {
+        /// Microseconds since the epoch.
+        until: i64,
+    },
+    /// It waits on its nodes for room that is being freed.
+    WaitingForVictims {
+        /// Pods that wait.
+        waiting: u32,
+    },
+    /// Planning this group failed inside the engine; it is set aside.
+    Quarantined(String),
+}
+
+/// A queue's bound that would be passed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QueueExcess {
+    /// The queue that says no: the group's own or an ancestor.
+    pub queue: String,
+    /// Which resource.
+    pub resource: QueueResource,
+    /// The bound.
+    pub bound: i64,
+    /// What counts against it now.
+    pub used: i64,
+    /// What the group asks for.
+    pub requested: i64,
+}
+
+/// Why a pod found no node: a count of nodes per reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeFit {
+    /// The pod.
+    pub pod: Key,
+    /// Nodes looked at.
+    pub nodes: u32,
+    /// Nodes per reason, by reason.
+    pub reasons: Vec<(NodeMiss, u32)>,
+}
+
+/// Why one node does not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeMiss {
+    /// Not enough GPUs.
+    Gpus,
+    /// Not enough memory on any GPU.
+    GpuMemory,
+    /// Not enough CPU.
+    Cpu,
+    /// Not enough memory.
+    Memory,
+    /// Not enough of another resource, by name.
+    Resource(String),
+    /// Not enough of a MIG profile, by name.
+    Mig(String),
+    /// Not enough of something, and the pod would fit without its overhead.
+    Overhead(Box<NodeMiss>),
+    /// No pod slot.
+    PodSlots,
+    /// Cordoned.
+    Cordoned,
+    /// A bad condition.
+    Condition(crate::input::NodeCondition),
+    /// A taint that is not tolerated: key and value.
+    Taint(String, String),
+    /// Node selector or node affinity.
+    NodeAffinity,
+    /// A host port is taken.
+    Ports,
+    /// Required pod affinity.
+    PodAffinity,
+    /// Required anti-affinity of the pod.
+    PodAntiAffinity,
+    /// Anti-affinity of a pod that is there.
+    ExistingAntiAffinity,
+    /// Pod topology spread.
+    Spread,
+    /// A volume cannot be used or made there.
+    Volume(VolumeMiss),
+    /// The node's kind of GPU does not match the request.
+    GpuKind(GpuKindMiss),
+    /// A worker role is missing.
+    Role,
+    /// A queue's bound would be passed there.
+    OverCapacity(Box<QueueExcess>, CapacityRule),
+    /// Device claims cannot be met.
+    Claims(ClaimMiss),
+    /// NUMA zones cannot be aligned.
+    Numa,
+    /// Outside the topology domain, or not part of the topology.
+    OutsideDomain,
+    /// A user's plugin, with its own words.
+    Plugin(String),
+}
+
+/// Which bound a capacity check hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CapacityRule {
+    /// The limit.
+    Limit,
+    /// The quota, for non-preemptible groups.
+    NonPreemptibleQuota,
+}
+
+/// Why a node's kind of GPU does not match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GpuKindMiss {
+    /// Old-style MIG requests are never placed.
+    LegacyMig,
+    /// The node runs old-style MIG pods.
+    NodeHasLegacyMig,
+    /// A MIG request on a node without MIG.
+    NoMig,
+    /// The strategy `single` takes regular requests only.
+    MigSingle,
+    /// The strategy `mixed` takes MIG requests only.
+    MigMixed,
+    /// Shared GPUs cannot be had from devices of a DRA driver.
+    SharedOnDra,
+    /// The node does not tell its GPU memory.
+    MemoryUnknown,
+}
+
+/// Why a volume keeps a pod from a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeMiss {
+    /// The volume cannot be used from there.
+    NodeConflict,
+    /// The volume is in another zone.
+    Zone,
+    /// No volume can be found or made.
+    Unbound,
+    /// Not enough free storage.
+    Capacity,
+    /// Too many volumes of a driver.
+    AttachLimit,
+}
+
+/// Why device claims cannot be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClaimMiss {
+    /// An allocated claim cannot be used from there.
+    ElsewhereAllocated,
+    /// No set of free devices satisfies the claims.
+    NoDevices,
+}
+
+/// Why a pod can never be placed as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodMiss {
+    /// Its label names a sub-group that does not exist.
+    UnknownSubGroup(String),
+    /// A config map is missing.
+    ConfigMap(String),
+    /// A volume claim is missing, lost or being deleted.
+    VolumeClaim(String),
+    /// A volume claim that must be bound before scheduling is not.
+    UnboundImmediate(String),
+    /// No node of the pool is large enough: resource, wanted, largest.
+    PoolTooSmall(String, i64, i64),
+    /// Device claims are used but not served by the cluster.
+    ClaimsUnavailable,
+    /// A device claim is missing.
+    ClaimMissing(String),
+    /// A device claim has as many consumers as it can have.
+    ClaimFull(String),
+    /// A shared GPU claim without its queue's label.
+    ClaimQueueLabel(String),
+    /// A claim's device class is missing.
+    DeviceClassMissing(String),
+    /// Planning this pod failed in a user's plugin.
+    Plugin(String),
+}
+
+/// A topology constraint that could not be met.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TopologyMiss {
+    /// The topology.
+    pub topology: String,
+    /// Sub-group; empty for the group itself.
+    pub sub_group: String,
+    /// The level asked for; empty when the topology itself is at fault.
+    pub level: String,
+    /// Why, per domain (or for the topology as a whole).
+    pub reason: TopologyReason,
+}
+
+/// Why a topology constraint could not be met.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TopologyReason {
+    /// There is no such topology.
+    #[default]
+    Unknown,
+    /// The constraint names no level, or one that the topology lacks.
+    BadLevel,
+    /// No domain is large enough: the best one holds this many of the wanted pods.
+    TooSmall {
+        /// Domain id.
+        domain: String,
+        /// Pods it can hold, where that was counted.
+        pods: Option<u32>,
+        /// Pods wanted.
+        wanted: u32,
+    },
+}
