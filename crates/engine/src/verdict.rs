@@ -97,7 +97,7 @@ pub enum Verdict {
 }
 
 /// A queue's bound that would be passed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueExcess {
     /// The queue that says no: the group's own or an ancestor.
     pub queue: String,
