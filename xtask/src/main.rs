@@ -1,1 +1,35 @@
-fn main() {}
+//! Repository tasks: `cargo xtask ci`, `tidy`, `conformance`, `bench`.
+//!
+//! Whatever CI checks can be run here, the same way, by anyone.
+#![expect(clippy::print_stdout, reason = "a command line tool prints")]
+
+mod ci;
+mod repository;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use repository::Repository;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Repository tasks")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run every check, in order, up to the first failure.
+    Ci(ci::Args),
+    /// Check the rules of the house: crate edges, licences, file sizes, module docs, links, generated files.
+    Tidy,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let repository = Repository::find()?;
+    match args.task {
+        Task::Ci(args) => ci::run(&repository, &args),
+        Task::Tidy => tidy::run(&repository),
+    }
+}

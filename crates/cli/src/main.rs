@@ -1,1 +1,3 @@
+//! The binary `kai`.
+
 fn main() {}

@@ -1,1 +1,54 @@
-//! Empty until filled.
+//! The only reader of time: whoever needs the wall clock or a duration asks here.
+//!
+//! Everything that decides takes the time as an argument, so that any decision can be replayed. The two reads below
+//! are the only ones in the workspace; clippy bans all others.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Microseconds since the Unix epoch, by the machine's wall clock; 0 when it stands before the epoch.
+#[expect(clippy::disallowed_methods, reason = "time enters the workspace here")]
+pub fn unix_micros() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Measures how long something takes, by a clock that never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts to measure.
+    #[expect(clippy::disallowed_methods, reason = "time enters the workspace here")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// Milliseconds since the start, with a fraction.
+    pub fn elapsed_ms(&self) -> f64 {
+        self.elapsed().as_secs_f64() * 1_000.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_stands_after_2024_and_before_2200() {
+        let micros = unix_micros();
+        assert!(micros > 1_704_067_200_000_000, "{micros}");
+        assert!(micros < 7_258_118_400_000_000, "{micros}");
+    }
+
+    #[test]
+    fn a_stopwatch_never_goes_back() {
+        let watch = Stopwatch::start();
+        let first = watch.elapsed();
+        assert!(watch.elapsed() >= first);
+    }
+}

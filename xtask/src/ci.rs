@@ -1,0 +1,53 @@
+//! Every check in one order, stopping at the first failure: `cargo xtask ci`.
+
+use crate::repository::Repository;
+use crate::tidy;
+use anyhow::{Context, Result, bail};
+use kai_clock::Stopwatch;
+use std::process::Command;
+
+/// Options of `cargo xtask ci`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leave out the workspace's tests, because they have just run.
+    #[arg(long)]
+    after_tests: bool,
+}
+
+/// Runs all steps.
+pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
+    let whole = Stopwatch::start();
+    step("format", || done(repository.cargo().args(["fmt", "--all", "--check"])))?;
+    step("tidy", || tidy::run(repository))?;
+    step("clippy", || {
+        let lint = ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
+        done(repository.cargo().args(lint))
+    })?;
+    if !args.after_tests {
+        step("tests", || done(repository.cargo().args(["test", "--workspace", "--locked"])))?;
+    }
+    step("docs", || {
+        let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
+        done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    println!("\nall checks passed in {:.0} s", whole.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs one step under a heading and prints how long it took.
+fn step(name: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("\n== {name}");
+    let watch = Stopwatch::start();
+    check().with_context(|| format!("the step `{name}` failed"))?;
+    println!("== {name}: passed in {:.1} s", watch.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs a command to its end; anything but success is an error.
+fn done(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}

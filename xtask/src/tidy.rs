@@ -1,0 +1,47 @@
+//! The rules of the house, checked: a rule that no machine holds is a wish.
+//!
+//! Each check returns complaints, never stops at the first, and names file and line where there is one.
+
+mod edges;
+mod links;
+mod sources;
+mod supply;
+
+use crate::repository::Repository;
+use anyhow::{Result, bail};
+
+/// Checks everything and prints what is wrong.
+pub(crate) fn run(repository: &Repository) -> Result<()> {
+    let complaints = complaints(repository)?;
+    for complaint in &complaints {
+        println!("tidy: {complaint}");
+    }
+    if !complaints.is_empty() {
+        bail!("{} rules of the house are broken", complaints.len());
+    }
+    println!("tidy: nothing to complain about");
+    Ok(())
+}
+
+fn complaints(repository: &Repository) -> Result<Vec<String>> {
+    let files = repository.files()?;
+    let metadata = repository.metadata()?;
+    let policy = supply::Policy::read(&repository.root.join("deny.toml"))?;
+    let mut found = edges::check(&metadata);
+    found.extend(supply::check(&metadata, &policy));
+    found.extend(sources::check(&files));
+    found.extend(links::check(&files));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let repository = Repository::find().expect("the repository is there");
+        let found = complaints(&repository).expect("the checks can run");
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}

@@ -1,0 +1,65 @@
+//! Which crate may use which: the arrows of `ARCHITECTURE.md`, held.
+//!
+//! Two tables. `ALLOWED` lists the arrows between our own crates; `BANNED` lists foreign crates that must not be
+//! linked into one of ours, however indirectly.
+
+use crate::repository::{Metadata, Package};
+
+/// Our crates and which of ours they may use. A crate that is missing here is a complaint.
+const ALLOWED: [(&str, &[&str]); 9] = [
+    ("kai-units", &[]),
+    ("kai-clock", &[]),
+    ("kai-engine", &["kai-units"]),
+    ("kai-api", &["kai-units"]),
+    ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
+    ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-units"]),
+    ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
+    ("xtask", &["kai-api", "kai-cache", "kai-cli", "kai-clock", "kai-engine", "kai-testkit", "kai-units"]),
+    ("kai-example-plugin", &["kai-cli", "kai-engine"]),
+];
+
+/// Clients and runtimes: whoever computes must not be able to wait or to write.
+const SHELL: [&str; 6] = ["tokio", "hyper", "tower", "kube-client", "kube-runtime", "tracing"];
+
+/// Foreign crates that must not be linked into one of ours, on top of [`SHELL`].
+const BANNED: [(&str, &[&str]); 6] = [
+    ("kai-units", &["kube", "k8s-openapi", "serde_json", "jiff"]),
+    ("kai-clock", &["kube", "k8s-openapi", "serde_json", "jiff"]),
+    ("kai-engine", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
+    ("kai-api", &["kai-engine"]),
+    ("kai-cache", &["kai-clock"]),
+    ("kai-cli", &["kai-testkit"]),
+];
+
+/// Complains about every arrow that is not on the map.
+pub(super) fn check(metadata: &Metadata) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for package in metadata.members() {
+        complaints.extend(own_edges(package));
+        let Some((_, banned)) = BANNED.iter().find(|(name, _)| *name == package.name) else { continue };
+        let shell: &[&str] = if package.name == "kai-cli" { &[] } else { &SHELL };
+        let linked = metadata.linked_into(package);
+        complaints.extend(
+            banned
+                .iter()
+                .chain(shell)
+                .filter(|name| linked.contains(name))
+                .map(|name| format!("crate `{}` must not link `{name}`", package.name)),
+        );
+    }
+    complaints
+}
+
+fn own_edges(package: &Package) -> Vec<String> {
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
+        return vec![format!("crate `{}` is not on the map of crate edges", package.name)];
+    };
+    package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind.as_deref() != Some("dev"))
+        .filter(|dependency| dependency.name.starts_with("kai-"))
+        .filter(|dependency| !allowed.contains(&dependency.name.as_str()))
+        .map(|dependency| format!("crate `{}` must not use `{}`", package.name, dependency.name))
+        .collect()
+}
