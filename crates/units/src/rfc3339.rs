@@ -1,0 +1,186 @@
+//! Points in time as text: RFC 3339, as Kubernetes writes and reads it.
+//!
+//! Kept to the microsecond; a finer part of the text is cut off.
+
+use crate::quantity::shortened;
+use crate::time::Timestamp;
+use std::fmt;
+use std::str::FromStr;
+
+/// Text is no point in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a time; hint: write it as in RFC 3339, such as `2025-01-31T08:00:00Z`")]
+pub struct TimestampError {
+    /// The text, shortened where it is long.
+    pub text: String,
+}
+
+const SECONDS_A_DAY: i64 = 86_400;
+const MICROS: i64 = 1_000_000;
+
+impl FromStr for Timestamp {
+    type Err = TimestampError;
+
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        parse(text).ok_or_else(|| TimestampError { text: shortened(text) })
+    }
+}
+
+fn parse(text: &str) -> Option<Timestamp> {
+    let bytes = text.as_bytes();
+    if !text.is_ascii() || bytes.len() < 20 {
+        return None;
+    }
+    let separators = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
+    if separators.iter().any(|(at, c)| bytes[*at] != *c) || !matches!(bytes[10], b'T' | b't') {
+        return None;
+    }
+    let number = |from: usize, to: usize| -> Option<i64> {
+        let part = &text[from..to];
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
+    };
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) {
+        return None;
+    }
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let mut rest = &text[19..];
+    let mut micros = 0;
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let digits = fraction.find(|c: char| !c.is_ascii_digit())?;
+        if digits == 0 {
+            return None;
+        }
+        for place in 0..6 {
+            let digit = if place < digits { fraction.as_bytes()[place] - b'0' } else { 0 };
+            micros = micros * 10 + i64::from(digit);
+        }
+        rest = &fraction[digits..];
+    }
+    let seconds = days_since_epoch(year, month, day) * SECONDS_A_DAY + hour * 3600 + minute * 60 + second;
+    Some(Timestamp((seconds - offset_seconds(rest)?) * MICROS + micros))
+}
+
+/// `Z` or `±hh:mm`, as seconds east of UTC.
+fn offset_seconds(text: &str) -> Option<i64> {
+    if text == "Z" || text == "z" {
+        return Some(0);
+    }
+    let bytes = text.as_bytes();
+    if bytes.len() != 6 || bytes[3] != b':' {
+        return None;
+    }
+    let sign = match bytes[0] {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let two = |at: usize| -> Option<i64> {
+        let (tens, ones) = (bytes[at], bytes[at + 1]);
+        (tens.is_ascii_digit() && ones.is_ascii_digit())
+            .then(|| i64::from(tens - b'0') * 10 + i64::from(ones - b'0'))
+    };
+    let (hours, minutes) = (two(1)?, two(4)?);
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.0.div_euclid(MICROS), self.0.rem_euclid(MICROS));
+        let (days, of_day) = (seconds.div_euclid(SECONDS_A_DAY), seconds.rem_euclid(SECONDS_A_DAY));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if micros != 0 {
+            write!(f, ".{micros:06}")?;
+        }
+        f.write_str("Z")
+    }
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+fn days_in_month(year: i64, month: i64) -> i64 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from 1970-01-01; years are counted from March so that the leap day comes last.
+fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
+/// Year, month and day of a day number.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> i64 {
+        text.parse::<Timestamp>().unwrap().0
+    }
+
+    #[test]
+    fn reads_what_kubernetes_writes() {
+        assert_eq!(at("1970-01-01T00:00:00Z"), 0);
+        assert_eq!(at("2025-01-01T00:00:00.000001Z"), 1_735_689_600_000_001);
+        assert_eq!(at("2025-01-01T02:00:00+02:00"), at("2025-01-01T00:00:00Z"));
+        assert_eq!(at("2024-02-29T23:59:59.1239999Z"), at("2024-02-29T23:59:59Z") + 123_999);
+    }
+
+    #[test]
+    fn refuses_what_is_no_time_and_names_it() {
+        for text in [
+            "",
+            "now",
+            "2025-02-29T00:00:00Z",
+            "2025-01-01 00:00:00Z",
+            "2025-01-01T24:00:00Z",
+            "2025-01-01T00:00:00",
+            "2025-01-01T00:00:00.Z",
+            "2025-01-01T00:00:00+99:00",
+            "٢٠٢٥-01-01T00:00:00Z",
+        ] {
+            let error = text.parse::<Timestamp>().unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn printed_times_read_back(micros in -2_000_000_000_000_000i64..4_000_000_000_000_000) {
+            let time = Timestamp(micros);
+            prop_assert_eq!(time.to_string().parse::<Timestamp>().unwrap(), time);
+        }
+
+        #[test]
+        fn any_text_gives_an_answer(text in ".{0,40}") {
+            let _ = text.parse::<Timestamp>();
+        }
+    }
+}
