@@ -7,6 +7,7 @@ pub mod delta;
 pub mod ids;
 pub mod input;
 pub mod intern;
+pub mod numa;
 pub mod outcome;
 pub mod policy;
 pub mod resource;

@@ -1,0 +1,278 @@
+//! NUMA zones of a node: what each has left, and where a pod's resources would come from.
+//!
+//! Input: a node's zones and the kubelet's policy, a pod's [`NumaRequests`]. Output: a [`Placement`], or that the
+//! kubelet would refuse the pod. Charging and releasing a placement are exact inverses.
+//! Not here: which pods hold what when a cycle begins; whoever keeps the pods charges their records.
+
+mod request;
+mod score;
+mod solve;
+
+pub use request::NumaRequests;
+pub use score::{max_zones, score, span};
+pub use solve::{evaluate, solve};
+
+use crate::ids::Sym;
+use crate::input::{self, AmountList, NumaAmount, NumaPolicy, NumaScope, NumaTopology};
+use crate::intern::Interner;
+use crate::resource::{Amounts, Dim, Dims};
+use smallvec::SmallVec;
+
+/// The zones of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaNode {
+    /// The kubelet's topology manager policy.
+    pub policy: NumaPolicy,
+    /// The kubelet's topology manager scope.
+    pub scope: NumaScope,
+    /// Zones in the order of their numbers.
+    pub zones: Vec<Zone>,
+    /// Resources that some zone reports, by dimension.
+    pub reported: Vec<Reported>,
+}
+
+/// One NUMA zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Zone name.
+    pub name: Sym,
+    /// What the zone has.
+    pub allocatable: Amounts,
+    /// What the node's agent says is free, as of its last report.
+    pub reported_free: Amounts,
+    /// What is free in this engine's books.
+    pub available: Amounts,
+}
+
+/// A resource that zones report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported {
+    /// Which one.
+    pub dim: Dim,
+    /// A device: aligned for pods of every class of service, unlike CPU, memory and huge pages.
+    pub device: bool,
+}
+
+/// Where the free amounts of zones come from when books are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZoneBooks {
+    /// What zones have, less what the pods on the node are recorded to hold.
+    #[default]
+    FromPods,
+    /// What the node's agent reported.
+    FromReport,
+}
+
+/// Resources left out of alignment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored(SmallVec<[Dim; 4]>);
+
+impl Ignored {
+    /// Nothing is left out.
+    pub fn none() -> Self {
+        Self::default()
+    }
+    /// Reads a comma-separated list of resource names; a name that no object uses has no effect.
+    pub fn parse(list: &str, dims: &Dims, names: &Interner) -> Self {
+        let wanted = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Self(wanted.filter_map(|name| find_dim(name, dims, names)).collect())
+    }
+    /// Leaves out one resource more.
+    #[must_use]
+    pub fn with(mut self, dim: Dim) -> Self {
+        self.0.push(dim);
+        self
+    }
+    fn has(&self, dim: Dim) -> bool {
+        self.0.contains(&dim)
+    }
+}
+
+/// Amounts a pod draws from each zone, by zone position; zones it does not use are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Placement(Vec<(u16, Amounts)>);
+
+impl Placement {
+    /// Zones with what they give, in zone order.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Amounts)> {
+        self.0.iter().map(|(zone, amounts)| (usize::from(*zone), amounts))
+    }
+    /// How many zones are used.
+    pub fn zones(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether no zone is used.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Draws more from a zone.
+    fn add(&mut self, zone: usize, dim: Dim, amount: i64) {
+        if amount == 0 {
+            return;
+        }
+        let zone = u16::try_from(zone).expect("zone counts are checked when a node is built");
+        match self.0.binary_search_by_key(&zone, |(z, _)| *z) {
+            Ok(at) => self.0[at].1.add(dim, amount),
+            Err(at) => {
+                let mut amounts = Amounts::zero();
+                amounts.set(dim, amount);
+                self.0.insert(at, (zone, amounts));
+            }
+        }
+    }
+    /// The placement under the names that bind requests and annotations use.
+    pub fn export(&self, node: &NumaNode, dims: &Dims, names: &Interner) -> Vec<NumaAmount> {
+        self.iter()
+            .map(|(zone, amounts)| NumaAmount {
+                zone: names.text(node.zones[zone].name).to_owned(),
+                amounts: amounts.iter().map(|(d, v)| (names.text(dims.name(d)).to_owned(), v)).collect(),
+            })
+            .collect()
+    }
+}
+
+impl NumaNode {
+    /// Reads a node's topology; `None` when it has no zones. Free amounts start as what the zones have.
+    pub fn build(topology: &NumaTopology, dims: &mut Dims, names: &mut Interner) -> Option<Self> {
+        if topology.zones.is_empty() || topology.zones.len() > usize::from(u16::MAX) {
+            return None;
+        }
+        let mut reported: Vec<Reported> = Vec::new();
+        let mut note = |list: &AmountList, dims: &mut Dims, names: &mut Interner| {
+            for (name, _) in list {
+                let dim = dims.dim(name, names);
+                if reported.iter().all(|r| r.dim != dim) {
+                    reported.push(Reported { dim, device: is_device(name) });
+                }
+            }
+        };
+        let mut zones = Vec::with_capacity(topology.zones.len());
+        for zone in &topology.zones {
+            note(&zone.allocatable, dims, names);
+            note(&zone.available, dims, names);
+            let allocatable = dims.amounts(&zone.allocatable, names);
+            zones.push(Zone {
+                name: names.intern(&zone.name),
+                reported_free: dims.amounts(&zone.available, names),
+                available: allocatable.clone(),
+                allocatable,
+            });
+        }
+        reported.sort_by_key(|r| r.dim);
+        Some(Self { policy: topology.policy, scope: topology.scope, zones, reported })
+    }
+
+    /// Opens the books afresh: forgets every charge, then charges what pods are recorded to hold. Amounts that the
+    /// node's agent reported already include those pods, so records are charged only over what the zones have.
+    pub fn open_books<'a>(&mut self, books: ZoneBooks, held: impl IntoIterator<Item = &'a Placement>) {
+        for zone in &mut self.zones {
+            zone.available = match books {
+                ZoneBooks::FromPods => zone.allocatable.clone(),
+                ZoneBooks::FromReport => zone.reported_free.clone(),
+            };
+        }
+        if books == ZoneBooks::FromPods {
+            for placement in held {
+                self.charge(placement);
+            }
+        }
+    }
+
+    /// Reads a record of what a pod holds. `None` when it names a zone that the node does not have: such a record
+    /// is from another time and tells nothing. Resources that zones do not report are left out.
+    pub fn placement(&self, record: &[NumaAmount], dims: &Dims, names: &Interner) -> Option<Placement> {
+        let mut placement = Placement::default();
+        for held in record {
+            let name = names.find(&held.zone)?;
+            let zone = self.zones.iter().position(|z| z.name == name)?;
+            for (resource, amount) in &held.amounts {
+                let dim = find_dim(resource, dims, names);
+                if let Some(dim) = dim.filter(|dim| self.reported.iter().any(|r| r.dim == *dim)) {
+                    placement.add(zone, dim, *amount);
+                }
+            }
+        }
+        Some(placement)
+    }
+
+    /// Takes a placement out of what is free.
+    pub fn charge(&mut self, placement: &Placement) {
+        for (zone, amounts) in placement.iter() {
+            self.zones[zone].available -= amounts;
+        }
+    }
+
+    /// Gives a placement back.
+    pub fn release(&mut self, placement: &Placement) {
+        for (zone, amounts) in placement.iter() {
+            self.zones[zone].available += amounts;
+        }
+    }
+
+    /// Whether the kubelet refuses pods that cannot be aligned.
+    pub fn filters(&self) -> bool {
+        match self.policy {
+            NumaPolicy::Restricted | NumaPolicy::SingleNumaNode => true,
+            NumaPolicy::None | NumaPolicy::BestEffort => false,
+        }
+    }
+
+    /// Whether the kubelet aligns pods at all.
+    pub fn aligns(&self) -> bool {
+        match self.policy {
+            NumaPolicy::Restricted | NumaPolicy::SingleNumaNode | NumaPolicy::BestEffort => true,
+            NumaPolicy::None => false,
+        }
+    }
+
+    /// Resources aligned here for a pod.
+    pub fn aware(&self, requests: &NumaRequests, ignored: &Ignored) -> SmallVec<[Dim; 6]> {
+        let counts = |r: &&Reported| (r.device || requests.guaranteed) && !ignored.has(r.dim);
+        self.reported.iter().filter(counts).map(|r| r.dim).collect()
+    }
+
+    /// Whether alignment here concerns a pod: it is Guaranteed, or wants a device that zones report.
+    pub fn concerns(&self, requests: &NumaRequests, ignored: &Ignored) -> bool {
+        requests.guaranteed
+            || self
+                .reported
+                .iter()
+                .any(|r| r.device && !ignored.has(r.dim) && requests.pod_scope.get(r.dim) > 0)
+    }
+
+    /// Whether the node must be able to align a pod to take it.
+    pub fn must_align(&self, requests: &NumaRequests, ignored: &Ignored) -> bool {
+        self.filters() && self.concerns(requests, ignored)
+    }
+
+    /// The filter: whether the node takes a pod as far as its zones are concerned.
+    pub fn admits(&self, requests: &NumaRequests, ignored: &Ignored) -> bool {
+        !self.must_align(requests, ignored) || evaluate(self, requests, ignored).is_some()
+    }
+
+    /// What to charge when a pod comes to this node; `None` when its zones play no part for the pod.
+    pub fn place(&self, requests: &NumaRequests, ignored: &Ignored) -> Option<Placement> {
+        if !self.aligns() || !self.concerns(requests, ignored) {
+            return None;
+        }
+        evaluate(self, requests, ignored).filter(|placement| !placement.is_empty())
+    }
+}
+
+/// Whether a resource is a device rather than something every container has a share of.
+fn is_device(resource: &str) -> bool {
+    let native = [input::CPU, input::MEMORY, input::PODS, "ephemeral-storage", "storage"];
+    !native.contains(&resource) && !resource.starts_with("hugepages-")
+}
+
+/// The dimension of a resource by any name it goes by.
+fn find_dim(resource: &str, dims: &Dims, names: &Interner) -> Option<Dim> {
+    let known = match resource {
+        "nvidia.com/gpu" | "amd.com/gpu" => input::GPU,
+        other => other,
+    };
+    names.find(known).and_then(|sym| dims.find(sym))
+}
+
+#[cfg(test)]
+mod tests;
