@@ -344,8 +344,10 @@ pub struct SpreadConstraint {
     pub topology_key: String,
     /// `DoNotSchedule`: a filter; otherwise a preference.
     pub hard: bool,
-    /// Which pods count, in the pod's own namespace.
+    /// Which pods count.
     pub selector: LabelSelector,
+    /// The pod's own namespace: only pods in it count.
+    pub namespace: String,
     /// Treat the smallest domain as empty while there are fewer domains than this.
     pub min_domains: Option<u32>,
     /// Nodes that the pod's node affinity excludes do not count (default true).

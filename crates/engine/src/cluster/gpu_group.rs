@@ -1,0 +1,85 @@
+//! Shared GPUs of a node: how much memory of each is used, allocated and being released.
+//!
+//! A GPU group is one physical GPU that pods share; its name is invented when the first pod is placed on it.
+
+use crate::ids::Sym;
+use smallvec::SmallVec;
+
+/// One shared GPU, in MiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedGpu {
+    /// Its group's name.
+    pub group: Sym,
+    /// In use, waiting pods included.
+    pub used: i64,
+    /// Held by pods that are there, leaving ones included.
+    pub allocated: i64,
+    /// Being released, less what waits for it.
+    pub releasing: i64,
+    /// The whole GPU is counted as being released.
+    pub flagged: bool,
+    /// Some pod is, or was in this cycle, really there: a GPU that only waiting pods were given cannot serve now.
+    pub backed: bool,
+}
+
+impl SharedGpu {
+    /// A request of this size fits, now or once leaving pods are gone.
+    pub fn fits(&self, mib: i64, gpu_memory: i64) -> bool {
+        self.used != 0 && gpu_memory - self.allocated + self.releasing >= mib && self.allocated != self.releasing
+    }
+    /// A request of this size fits at once.
+    pub fn fits_now(&self, mib: i64, gpu_memory: i64) -> bool {
+        self.backed && gpu_memory - self.allocated >= mib
+    }
+    /// Everything on it is leaving.
+    pub fn all_leaves(&self) -> bool {
+        self.used != 0 && self.used == self.releasing
+    }
+}
+
+/// The shared GPUs of one node, in order of first use.
+#[derive(Clone, Debug, Default)]
+pub struct SharedGpus(SmallVec<[SharedGpu; 2]>);
+
+impl SharedGpus {
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, SharedGpu> {
+        self.0.iter()
+    }
+    /// One by name.
+    pub fn get(&self, group: Sym) -> Option<&SharedGpu> {
+        self.0.iter().find(|g| g.group == group)
+    }
+    /// Whether no GPU is shared.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// One by name, made if need be.
+    pub fn entry(&mut self, group: Sym) -> &mut SharedGpu {
+        let position = self.0.iter().position(|g| g.group == group).unwrap_or_else(|| {
+            self.0.push(SharedGpu { group, used: 0, allocated: 0, releasing: 0, flagged: false, backed: false });
+            self.0.len() - 1
+        });
+        &mut self.0[position]
+    }
+    /// Most MiB that any one of them can take, now or eventually.
+    pub fn most_free(&self, gpu_memory: i64) -> i64 {
+        self.iter()
+            .filter(|g| g.used != 0 && g.allocated != g.releasing)
+            .map(|g| gpu_memory - g.allocated + g.releasing)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl PartialEq for SharedGpus {
+    fn eq(&self, other: &Self) -> bool {
+        let live = |gpus: &Self| {
+            let mut list: Vec<_> = gpus.iter().filter(|g| g.used != 0 || g.allocated != 0 || g.releasing != 0).cloned().collect();
+            list.sort_by_key(|g| g.group);
+            list
+        };
+        live(self) == live(other)
+    }
+}
+impl Eq for SharedGpus {}

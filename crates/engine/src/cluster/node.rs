@@ -1,0 +1,440 @@
+//! A node: its description, and the ledger of what is free, used and being released on it.
+//!
+//! Invariant: a ledger is a function of the description and of the sequence of loads added and not removed.
+
+use super::gpu_group::{SharedGpu, SharedGpus};
+use crate::cluster::pod::{GpuGroups, Status};
+use crate::cluster::shape::Shape;
+use crate::ids::{PodIdx, Sym};
+use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition, TaintEffect};
+use crate::numa::NumaNode;
+use crate::resource::{self, Amounts, Dims, WHOLE_GPU};
+use smallvec::SmallVec;
+
+/// One node.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The object exists; a name that is only referred to has a slot too.
+    pub present: bool,
+    /// Its name.
+    pub name: Sym,
+    /// Position in name order.
+    pub rank: u32,
+    /// Labels, sorted by key symbol.
+    pub labels: Box<[(Sym, Sym)]>,
+    /// Taints.
+    pub taints: Box<[Taint]>,
+    /// Cordoned.
+    pub unschedulable: bool,
+    /// Conditions that keep pods away.
+    pub bad_conditions: Box<[NodeCondition]>,
+    /// What may be handed out, devices of DRA drivers included.
+    pub allocatable: Amounts,
+    /// Memory of each GPU.
+    pub gpu_memory: GpuMemory,
+    /// Number of GPUs, by label.
+    pub gpu_count: Option<u32>,
+    /// MIG strategy.
+    pub mig_strategy: MigStrategy,
+    /// The node offers MIG instances.
+    pub is_mig: bool,
+    /// Some of its GPUs come from a DRA driver.
+    pub has_dra_gpus: bool,
+    /// gpu-worker role.
+    pub gpu_worker: bool,
+    /// cpu-worker role.
+    pub cpu_worker: bool,
+    /// Attach limits per driver.
+    pub attach_limits: Box<[(Sym, u32)]>,
+    /// Pods that hold room here, leaving ones included; in no particular order.
+    pub pods: Vec<PodIdx>,
+    /// What is free and used.
+    pub ledger: NodeLedger,
+    /// Equal versions mean equal ledgers.
+    pub version: u64,
+    /// The described allocatable amounts, without DRA devices.
+    pub described: Amounts,
+    /// NUMA zones as described.
+    pub described_numa: Option<Box<NumaNode>>,
+}
+
+/// A taint with interned parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Key.
+    pub key: Sym,
+    /// Value.
+    pub value: Sym,
+    /// Effect.
+    pub effect: TaintEffect,
+}
+
+/// What is free, used and being released on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLedger {
+    /// Free now.
+    pub idle: Amounts,
+    /// In use, waiting pods included.
+    pub used: Amounts,
+    /// Being released, less what waits for it. Only `idle + releasing` means something by itself.
+    pub releasing: Amounts,
+    /// GPUs that are shared.
+    pub gpus: SharedGpus,
+    /// Pods with old-style MIG requests.
+    pub legacy_mig: u32,
+    /// How many counted pods use each DRA device.
+    pub devices: SmallVec<[(Sym, u32); 2]>,
+    /// NUMA zones with what is left in them.
+    pub numa: Option<Box<NumaNode>>,
+}
+
+/// What one pod puts on a node.
+#[derive(Clone, Debug)]
+pub struct Load<'a> {
+    /// The pod's specification.
+    pub shape: &'a Shape,
+    /// GPUs counted from its claims, in millionths.
+    pub claim_gpus: i64,
+    /// Its GPU devices from claims.
+    pub devices: SmallVec<[Sym; 2]>,
+    /// Shared GPUs.
+    pub groups: &'a GpuGroups,
+    /// A reservation pod: its GPU is accounted by the pods that share it.
+    pub reservation: bool,
+}
+
+impl Node {
+    /// The value of a label.
+    pub fn label(&self, key: Sym) -> Option<Sym> {
+        self.labels.binary_search_by_key(&key, |(k, _)| *k).ok().map(|i| self.labels[i].1)
+    }
+    /// Number of whole GPUs the node says it has.
+    pub fn gpus_total(&self) -> i64 {
+        self.gpu_count.map_or(self.allocatable.get(resource::GPU) / WHOLE_GPU, i64::from)
+    }
+    /// Takes pods at all, as far as cordon and conditions tell.
+    pub fn is_ready(&self) -> bool {
+        !self.unschedulable && self.bad_conditions.is_empty()
+    }
+    /// Neither GPUs nor MIG instances.
+    pub fn is_cpu_only(&self) -> bool {
+        !self.is_mig && self.allocatable.get(resource::GPU) <= 0 && !self.has_dra_gpus
+    }
+    /// Free now or being released.
+    pub fn free(&self, dim: resource::Dim) -> i64 {
+        self.ledger.idle.get(dim) + self.ledger.releasing.get(dim)
+    }
+    /// Puts the ledger back to an empty node.
+    pub fn reset_ledger(&mut self) {
+        self.ledger = NodeLedger {
+            idle: self.allocatable.clone(),
+            numa: self.described_numa.clone(),
+            ..NodeLedger::default()
+        };
+    }
+    /// Adds a pod's load to the ledger.
+    pub fn add(&mut self, load: &Load<'_>, status: Status) {
+        let total = self.gpus_total();
+        let tracked = self.track(load, Direction::Add);
+        let ledger = &mut self.ledger;
+        ledger.used += &tracked;
+        match status {
+            Status::Releasing => {
+                ledger.releasing += &tracked;
+                ledger.idle -= &tracked;
+            }
+            Status::Pipelined => ledger.releasing -= &tracked,
+            _ => ledger.idle -= &tracked,
+        }
+        if load.shape.is_shared() {
+            let mib = load.shape.memory_on(self.gpu_memory.mib);
+            for &group in load.groups {
+                ledger.add_shared(group, mib, status, total);
+            }
+        }
+        ledger.legacy_mig += u32::from(load.shape.spec.legacy_mig);
+    }
+    /// Takes a pod's load off the ledger.
+    pub fn remove(&mut self, load: &Load<'_>, status: Status) {
+        let total = self.gpus_total();
+        let tracked = self.track(load, Direction::Remove);
+        let ledger = &mut self.ledger;
+        ledger.used -= &tracked;
+        match status {
+            Status::Releasing => {
+                ledger.releasing -= &tracked;
+                ledger.idle += &tracked;
+            }
+            Status::Pipelined => ledger.releasing += &tracked,
+            _ => ledger.idle += &tracked,
+        }
+        if load.shape.is_shared() {
+            let mib = load.shape.memory_on(self.gpu_memory.mib);
+            for &group in load.groups {
+                ledger.remove_shared(group, mib, status, total);
+            }
+        }
+        ledger.legacy_mig -= u32::from(load.shape.spec.legacy_mig);
+    }
+
+    /// The part of a load that the vectors carry; keeps the device counters.
+    fn track(&mut self, load: &Load<'_>, direction: Direction) -> Amounts {
+        let mut tracked = load.shape.request.clone();
+        let gpus = if load.shape.is_shared() || load.reservation {
+            0
+        } else {
+            tracked.get(resource::GPU) + load.claim_gpus
+        };
+        let shared = if gpus > 0 { self.ledger.count_devices(&load.devices, direction) * WHOLE_GPU } else { 0 };
+        tracked.set(resource::GPU, gpus - shared.min(gpus));
+        for dim in 0..tracked.len() {
+            let dim = resource::Dim(dim as u16);
+            // What the node does not have is served by a device class and accounted there.
+            if self.allocatable.get(dim) == 0 {
+                tracked.set(dim, 0);
+            }
+        }
+        tracked
+    }
+
+    /// Whether a request fits what is free now (`idle`), or free and being released.
+    pub fn fits(&self, load: &Load<'_>, when: When, dims: &Dims, backed: &dyn Fn(Sym) -> bool) -> bool {
+        self.first_lack(load, when, dims, backed).is_none()
+    }
+
+    /// The first dimension in which a request does not fit.
+    pub fn first_lack(
+        &self,
+        load: &Load<'_>,
+        when: When,
+        dims: &Dims,
+        backed: &dyn Fn(Sym) -> bool,
+    ) -> Option<Lack> {
+        let ledger = &self.ledger;
+        let free = |dim: resource::Dim| match when {
+            When::Now => ledger.idle.get(dim),
+            When::Eventually => ledger.idle.get(dim) + ledger.releasing.get(dim),
+        };
+        let gpu_lack = self.gpu_lack(load, free(resource::GPU));
+        if gpu_lack.is_some() {
+            return gpu_lack;
+        }
+        let wanted = load.shape.request.as_slice();
+        for i in 0..wanted.len().max(ledger.idle.len()) {
+            let dim = resource::Dim(i as u16);
+            if dim == resource::GPU {
+                continue;
+            }
+            let amount = wanted.get(i).copied().unwrap_or(0);
+            if amount > free(dim) && !(self.allocatable.get(dim) == 0 && backed(dims.name(dim))) {
+                return Some(Lack::Dim(dim));
+            }
+        }
+        None
+    }
+
+    fn gpu_lack(&self, load: &Load<'_>, free_gpus: i64) -> Option<Lack> {
+        let shape = load.shape;
+        if shape.is_shared() {
+            let hundredths = shape.hundredths_on(self.gpu_memory.mib);
+            if hundredths > 100 && hundredths % 100 != 0 {
+                return Some(Lack::GpuMemory);
+            }
+            let mib = shape.memory_on(self.gpu_memory.mib);
+            let devices = i64::from(shape.devices());
+            let whole = free_gpus.div_euclid(WHOLE_GPU);
+            let fitting = || self.ledger.gpus.iter().filter(|g| g.fits(mib, self.gpu_memory.mib)).count() as i64;
+            if whole >= devices || whole + fitting() >= devices {
+                return None;
+            }
+            return Some(if matches!(shape.gpu, GpuRequest::Memory { .. }) { Lack::GpuMemory } else { Lack::Gpus });
+        }
+        let wanted = shape.request.get(resource::GPU) + load.claim_gpus;
+        if wanted <= free_gpus {
+            return None;
+        }
+        let discount =
+            load.devices.iter().filter(|d| self.ledger.device_count(**d) > 0).count() as i64 * WHOLE_GPU;
+        (wanted > free_gpus + discount).then_some(Lack::Gpus)
+    }
+
+    /// GPUs free now, shared ones counted by what is left on them (millionths), and free GPU memory (MiB).
+    pub fn idle_gpu_sum(&self, dims: &Dims) -> (i64, i64) {
+        let memory = self.gpu_memory.mib;
+        let mut gpus = self.ledger.idle.get(resource::GPU) + dims.mig_quota(&self.ledger.idle);
+        let mut mib = self.ledger.idle.get(resource::GPU) / WHOLE_GPU * memory + mig_memory(dims, &self.ledger.idle);
+        for gpu in self.ledger.gpus.iter().filter(|g| g.allocated > 0) {
+            gpus += WHOLE_GPU - portion_up(gpu.allocated, memory);
+            mib += memory - gpu.allocated;
+        }
+        (gpus, mib)
+    }
+
+    /// GPUs being released (millionths), and GPU memory being released (MiB).
+    pub fn releasing_gpu_sum(&self, dims: &Dims) -> (i64, i64) {
+        let memory = self.gpu_memory.mib;
+        let mut gpus = self.ledger.releasing.get(resource::GPU) + dims.mig_quota(&self.ledger.releasing);
+        let mut mib =
+            self.ledger.releasing.get(resource::GPU) / WHOLE_GPU * memory + mig_memory(dims, &self.ledger.releasing);
+        for gpu in self.ledger.gpus.iter().filter(|g| g.releasing > 0 && !g.all_leaves()) {
+            gpus += portion_up(gpu.releasing, memory);
+            mib += gpu.releasing;
+        }
+        (gpus, mib)
+    }
+}
+
+fn mig_memory(dims: &Dims, amounts: &Amounts) -> i64 {
+    amounts.iter().filter_map(|(dim, n)| dims.mig(dim).map(|p| p.gigabytes * n / 1000)).sum()
+}
+
+fn portion_up(mib: i64, memory: i64) -> i64 {
+    (mib * 100 + memory - 1) / memory.max(1) * (WHOLE_GPU / 100)
+}
+
+/// What counts as free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Idle.
+    Now,
+    /// Idle, or being released.
+    Eventually,
+}
+
+/// What a node lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// GPUs.
+    Gpus,
+    /// Memory on a GPU.
+    GpuMemory,
+    /// Another dimension.
+    Dim(resource::Dim),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Add,
+    Remove,
+}
+
+impl NodeLedger {
+    /// How many counted pods use a device.
+    pub fn device_count(&self, device: Sym) -> u32 {
+        self.devices.iter().find(|(d, _)| *d == device).map_or(0, |(_, n)| *n)
+    }
+
+    /// Moves the device counters and tells how many of the devices other pods use as well.
+    fn count_devices(&mut self, devices: &[Sym], direction: Direction) -> i64 {
+        let mut shared = 0;
+        for &device in devices {
+            let slot = self.devices.iter().position(|(d, _)| *d == device);
+            match (direction, slot) {
+                (Direction::Add, Some(i)) => {
+                    shared += 1;
+                    self.devices[i].1 += 1;
+                }
+                (Direction::Add, None) => self.devices.push((device, 1)),
+                (Direction::Remove, Some(i)) => {
+                    self.devices[i].1 -= 1;
+                    if self.devices[i].1 == 0 {
+                        self.devices.remove(i);
+                    } else {
+                        shared += 1;
+                    }
+                }
+                (Direction::Remove, None) => {}
+            }
+        }
+        shared
+    }
+
+    fn used_gpus(&self) -> i64 {
+        self.used.get(resource::GPU) / WHOLE_GPU + self.gpus.iter().filter(|g| g.used > 0).count() as i64
+    }
+
+    /// The GPUs known as idle and used are more than the node has: one idle GPU is in truth shared.
+    fn idle_is_overstated(&self, total: i64) -> bool {
+        total < self.idle.get(resource::GPU) / WHOLE_GPU + self.used_gpus()
+    }
+
+    fn add_shared(&mut self, group: Sym, mib: i64, status: Status, total: i64) {
+        let gpu = self.gpus.entry(group);
+        gpu.used += mib;
+        let after = match status {
+            Status::Releasing => {
+                gpu.releasing += mib;
+                gpu.allocated += mib;
+                gpu.backed = true;
+                let all = gpu.used == gpu.releasing;
+                let newly = all && !gpu.flagged;
+                gpu.flagged |= all;
+                if newly {
+                    self.releasing.add(resource::GPU, WHOLE_GPU);
+                }
+                all
+            }
+            Status::Pipelined => {
+                let was_all_leaving = gpu.used - mib == gpu.releasing;
+                gpu.releasing -= mib;
+                if was_all_leaving {
+                    self.releasing.add(resource::GPU, -WHOLE_GPU);
+                }
+                false
+            }
+            _ => {
+                gpu.allocated += mib;
+                gpu.backed = true;
+                let first = gpu.used <= mib;
+                if std::mem::take(&mut gpu.flagged) {
+                    self.releasing.add(resource::GPU, -WHOLE_GPU);
+                }
+                first
+            }
+        };
+        if after && self.idle_is_overstated(total) {
+            self.idle.add(resource::GPU, -WHOLE_GPU);
+        }
+    }
+
+    fn remove_shared(&mut self, group: Sym, mib: i64, status: Status, total: i64) {
+        let gpu = self.gpus.entry(group);
+        gpu.used -= mib;
+        match status {
+            Status::Releasing => {
+                gpu.releasing -= mib;
+                gpu.allocated -= mib;
+                if gpu.used <= 0 {
+                    if std::mem::take(&mut gpu.flagged) {
+                        self.releasing.add(resource::GPU, -WHOLE_GPU);
+                    }
+                    self.return_idle(total);
+                }
+            }
+            Status::Pipelined => {
+                let before = SharedGpu { used: gpu.used + mib, ..gpu.clone() };
+                gpu.releasing += mib;
+                if before.used == before.releasing || (gpu.used == 0 && gpu.releasing == 0) {
+                    self.releasing.add(resource::GPU, WHOLE_GPU);
+                }
+            }
+            _ => {
+                gpu.allocated -= mib;
+                let empty = gpu.used <= 0;
+                if gpu.all_leaves() && !gpu.flagged {
+                    gpu.flagged = true;
+                    self.releasing.add(resource::GPU, WHOLE_GPU);
+                }
+                if empty {
+                    self.return_idle(total);
+                }
+            }
+        }
+    }
+
+    fn return_idle(&mut self, total: i64) {
+        if total >= self.idle.get(resource::GPU) / WHOLE_GPU + self.used_gpus() {
+            self.idle.add(resource::GPU, WHOLE_GPU);
+        }
+    }
+}

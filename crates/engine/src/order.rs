@@ -1,0 +1,7 @@
+//! Who comes first: queues, groups, members of a group, pods.
+//!
+//! Each order is a list of comparators in plugin order; the first that decides wins, then a built-in fallback.
+
+pub mod member;
+pub mod pods;
+pub mod tree_walk;
