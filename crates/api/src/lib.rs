@@ -1,1 +1,26 @@
-//! Empty until filled.
+//! The vocabulary of the scheduler: its custom resources and every name it shares with the outside.
+//!
+//! Each kind has a module with plain structs that mirror the JSON form; `well_known` holds labels, annotations,
+//! environment variables and resource names. Invariant: reading is lenient (absent, `null` and unknown fields
+//! are fine, because a stored object must never stop a watch), writing omits whatever is unset.
+//! Not here: what a value means. Durations stay text, quantities stay quantities; users convert them at the edge.
+
+pub mod bind_request;
+pub mod pod_group;
+pub mod queue;
+pub mod topology;
+pub mod well_known;
+
+mod json;
+mod schema;
+
+pub use bind_request::{BindRequest, BindRequestSpec, BindRequestStatus};
+pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
+pub use queue::{Queue, QueueSpec, QueueStatus};
+pub use topology::{Topology, TopologySpec};
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// Amounts by resource name, as in `{"cpu": "2", "nvidia.com/gpu": "0.5"}`.
+pub type ResourceAmounts = BTreeMap<String, Quantity>;

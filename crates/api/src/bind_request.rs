@@ -1,0 +1,158 @@
+//! Bind requests: the scheduler's order to the binder to put one pod on one node.
+
+use crate::{ResourceAmounts, json::null_is_empty, schema::custom_resource_schema};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the binder has to do.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "scheduling.run.ai",
+    version = "v1alpha2",
+    kind = "BindRequest",
+    plural = "bindrequests",
+    namespaced,
+    doc = "A bind request: the decision to run one pod on one node.",
+    status = "BindRequestStatus",
+    schema = "manual",
+    derive = "Default",
+    derive = "PartialEq",
+    attr = "cfg_attr(all(), serde(default))"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindRequestSpec {
+    /// The pod to bind, in the namespace of the request.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pod_name: String,
+    /// The node to bind it to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selected_node: String,
+    /// How the pod gets its GPUs: `Regular`, `Fraction`, `MigInstance` or empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub received_resource_type: String,
+    /// How much of how many GPUs the pod gets.
+    #[serde(rename = "receivedGPU", skip_serializing_if = "Option::is_none")]
+    pub received_gpu: Option<ReceivedGpu>,
+    /// The shared GPUs the pod uses, one group id for each device.
+    #[serde(
+        rename = "selectedGPUGroups",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_is_empty"
+    )]
+    pub selected_gpu_groups: Vec<String>,
+    /// Devices chosen for the resource claims of the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub resource_claim_allocations: Vec<ResourceClaimAllocation>,
+    /// Devices chosen for extended resources that are served by device claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extended_resource_claim_allocation: Option<ExtendedResourceClaimAllocation>,
+    /// Where the node is expected to place the pod among its NUMA zones.
+    #[serde(
+        rename = "predictedNUMAZones",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_is_empty"
+    )]
+    pub predicted_numa_zones: Vec<NumaZoneAmount>,
+    /// How often binding is tried again after a failure; not at all when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_limit: Option<i32>,
+}
+
+impl BindRequestSpec {
+    /// `received_resource_type` of whole devices.
+    pub const REGULAR: &str = "Regular";
+    /// `received_resource_type` of shared devices.
+    pub const FRACTION: &str = "Fraction";
+    /// `received_resource_type` of MIG instances.
+    pub const MIG_INSTANCE: &str = "MigInstance";
+}
+
+/// How much of how many GPUs a pod gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReceivedGpu {
+    /// Number of devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
+    /// Part of each device, as a decimal with two digits such as `0.50`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub portion: String,
+}
+
+/// Devices chosen for one resource claim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceClaimAllocation {
+    /// Name of the claim in the pod's specification.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The allocation to write to the claim, as in `resource.k8s.io/v1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationResult>,
+}
+
+/// Devices chosen for extended resources; the binder makes the claim that holds them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtendedResourceClaimAllocation {
+    /// The allocation to write to the claim, as in `resource.k8s.io/v1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationResult>,
+    /// The device requests of the claim, as in `resource.k8s.io/v1`.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub device_requests: Vec<DeviceRequest>,
+    /// Which container uses which device request.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub container_mappings: Vec<ContainerResourceMapping>,
+}
+
+/// The device request that serves one extended resource of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerResourceMapping {
+    /// Name of the container.
+    pub container_name: String,
+    /// Name of the extended resource.
+    pub resource_name: String,
+    /// Name of the device request.
+    pub request_name: String,
+}
+
+/// What a pod takes from one NUMA zone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaZoneAmount {
+    /// Name of the zone, such as `node-0`.
+    pub zone: String,
+    /// What is taken there.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub amount: ResourceAmounts,
+}
+
+/// What became of the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindRequestStatus {
+    /// `Pending`, `Succeeded`, `Failed`, or empty before the first attempt.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// Why the last attempt failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How many attempts failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_attempts: Option<i32>,
+}
+
+impl BindRequestStatus {
+    /// Not tried yet.
+    pub const PENDING: &str = "Pending";
+    /// The pod is bound.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// The last attempt failed.
+    pub const FAILED: &str = "Failed";
+}
+
+custom_resource_schema!(BindRequest { spec: optional BindRequestSpec, status: BindRequestStatus });

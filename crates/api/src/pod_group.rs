@@ -1,0 +1,273 @@
+//! Pod groups: pods that are scheduled together or not at all.
+
+use crate::{
+    ResourceAmounts,
+    json::{known_or_none, null_is_empty},
+    schema::custom_resource_schema,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is wanted of a pod group.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "scheduling.run.ai",
+    version = "v2alpha2",
+    kind = "PodGroup",
+    plural = "podgroups",
+    shortname = "pg",
+    namespaced,
+    doc = "A pod group: pods of one workload that are scheduled together.",
+    status = "PodGroupStatus",
+    schema = "manual",
+    derive = "Default",
+    derive = "PartialEq",
+    attr = "cfg_attr(all(), serde(default))"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupSpec {
+    /// How many pods must run at once; 0 lets any number run. Not read where there are subgroups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub min_member: Option<i32>,
+    /// How many of the top-level subgroups must run at once; all of them when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub min_sub_group: Option<i32>,
+    /// The queue the group runs in, which must be a leaf of the queue tree.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub queue: String,
+    /// The priority class of the group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub priority_class_name: String,
+    /// Whether pods of the group may be evicted for others; follows from the priority when absent.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_or_none")]
+    pub preemptibility: Option<Preemptibility>,
+    /// Where the pods must or should be together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology_constraint: Option<TopologyConstraint>,
+    /// Subsets of the pods, each with its own minimum; together they form a tree.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub sub_groups: Vec<SubGroup>,
+    /// Whether pods that cannot be placed are marked so in their own status; true when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark_unschedulable: Option<bool>,
+    /// Failed attempts after which the group waits for another node pool: -1 is never, 1 is after the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling_backoff: Option<i32>,
+    /// How long the group waits before others are evicted for it, as a duration such as `5m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption_delay: Option<String>,
+    /// How long the group may run below its minimum before it is stopped; a negative duration is for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness_grace_period: Option<String>,
+}
+
+/// Whether pods may be evicted to make room for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preemptibility {
+    /// They may be evicted.
+    Preemptible,
+    /// They stay once they run.
+    NonPreemptible,
+}
+
+/// Where pods must or should be together, in terms of a `Topology`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologyConstraint {
+    /// Name of the topology; without it the constraint has no effect.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub topology: String,
+    /// The level (node label or alias) inside one domain of which all pods must run.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub required_topology_level: String,
+    /// The level (node label or alias) inside one domain of which the pods should run if possible.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preferred_topology_level: String,
+}
+
+/// A subset of the pods of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubGroup {
+    /// Unique in the group; pods name it in a label.
+    #[schemars(length(min = 1), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// The subgroup this one is part of; absent for a top-level one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub parent: Option<String>,
+    /// How many pods of a subgroup without children must run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub min_member: Option<i32>,
+    /// How many children of the subgroup must run at once; all of them when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub min_sub_group: Option<i32>,
+    /// Where the pods of the subgroup must or should be together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology_constraint: Option<TopologyConstraint>,
+}
+
+/// What the cluster reports of a pod group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupStatus {
+    /// Conditions of the group.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub conditions: Vec<PodGroupCondition>,
+    /// Why the group does not run: at most one entry a node pool, newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub scheduling_conditions: Vec<SchedulingCondition>,
+    /// What the pods of the group want and hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources_status: Option<PodGroupResources>,
+}
+
+/// One condition of a pod group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupCondition {
+    /// What the condition is about.
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub status: String,
+    /// Counts changes.
+    #[serde(rename = "transitionID", skip_serializing_if = "String::is_empty")]
+    pub transition_id: String,
+    /// When the condition last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// One word for the last change.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The last change in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// Why a pod group does not run in one node pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingCondition {
+    /// What the condition is about: `UnschedulableOnNodePool`.
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub type_: String,
+    /// The node pool that was tried.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_pool: String,
+    /// One word for the explanation; `reasons` says more.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// All explanations as one text; `reasons` is easier to read by programs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// One explanation for each obstacle.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    pub reasons: Vec<UnschedulableExplanation>,
+    /// Counts changes over all node pools, in decimal.
+    #[serde(rename = "transitionID", skip_serializing_if = "String::is_empty")]
+    pub transition_id: String,
+    /// When the condition was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// `True`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub status: String,
+}
+
+impl SchedulingCondition {
+    /// The only `type` there is.
+    pub const UNSCHEDULABLE_ON_NODE_POOL: &str = "UnschedulableOnNodePool";
+    /// The only `reason` of a condition.
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
+}
+
+/// One obstacle to running a pod group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UnschedulableExplanation {
+    /// The kind of obstacle, such as `OverLimit`; more kinds may appear.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The obstacle in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The numbers behind the obstacle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<UnschedulableDetails>,
+}
+
+impl UnschedulableExplanation {
+    /// Would push what cannot be preempted above the quota of the queue or of an ancestor.
+    pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
+    /// Would exceed the limit of the queue or of an ancestor.
+    pub const OVER_LIMIT: &str = "OverLimit";
+    /// Others may not be evicted for the group yet.
+    pub const PREEMPTION_DELAY_NOT_ELAPSED: &str = "PreemptionDelayNotElapsed";
+    /// The queue is missing, or an ancestor of it is.
+    pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
+}
+
+/// Numbers behind an obstacle; which field is set depends on its kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UnschedulableDetails {
+    /// The queue that is in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_details: Option<QueueDetails>,
+}
+
+/// State of a queue, and demand of a group on it, when the group was refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueueDetails {
+    /// Name of the queue.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Wanted by all work of the queue.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub queue_requested_resources: ResourceAmounts,
+    /// Guaranteed to the queue.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub queue_deserved_resources: ResourceAmounts,
+    /// Held by work of the queue.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub queue_allocated_resources: ResourceAmounts,
+    /// The part held that cannot be preempted.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub queue_allocated_non_preemptible_resources: ResourceAmounts,
+    /// Most the queue may use.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub queue_resource_limits: ResourceAmounts,
+    /// What the group needs to reach its minimum.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub pod_group_requested_resources: ResourceAmounts,
+    /// The part needed that cannot be preempted afterwards.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub pod_group_requested_non_preemptible_resources: ResourceAmounts,
+}
+
+/// What the pods of a group want and hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupResources {
+    /// Held by running pods and by pods that have a node.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub allocated: ResourceAmounts,
+    /// The part of `allocated` that cannot be preempted.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub allocated_non_preemptible: ResourceAmounts,
+    /// Wanted by running and pending pods.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
+    pub requested: ResourceAmounts,
+}
+
+custom_resource_schema!(PodGroup { spec: optional PodGroupSpec, status: PodGroupStatus });

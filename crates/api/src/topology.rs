@@ -1,0 +1,70 @@
+//! Topologies: how nodes are grouped into blocks, racks and so on, by their labels.
+
+use crate::{json::null_is_empty, schema::custom_resource_schema};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Levels of a topology.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kai.scheduler",
+    version = "v1alpha1",
+    kind = "Topology",
+    plural = "topologies",
+    doc = "A topology: node labels that group the nodes, from large domains to small ones.",
+    schema = "manual",
+    derive = "Default",
+    derive = "PartialEq",
+    attr = "cfg_attr(all(), serde(default))"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologySpec {
+    /// The levels, outermost first. Their node labels cannot be changed later, their aliases can.
+    #[serde(deserialize_with = "null_is_empty")]
+    #[schemars(
+        length(min = 1, max = 16),
+        extend("x-kubernetes-list-type" = "atomic"),
+        extend("x-kubernetes-validations" = [
+            {
+                "rule": "self.map(l, l.nodeLabel) == oldSelf.map(l, l.nodeLabel)",
+                "message": "the node labels of the levels and their order cannot be changed; aliases can",
+            },
+            {
+                "rule": "size(self.filter(i, size(self.filter(j, j.nodeLabel == i.nodeLabel)) > 1)) == 0",
+                "message": "each node label may be used by one level only",
+            },
+            {
+                "rule": "size(self.filter(i, i.nodeLabel == 'kubernetes.io/hostname')) == 0 || \
+                         self[size(self) - 1].nodeLabel == 'kubernetes.io/hostname'",
+                "message": "kubernetes.io/hostname can only be the last level",
+            },
+        ])
+    )]
+    pub levels: Vec<TopologyLevel>,
+}
+
+/// One level of a topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologyLevel {
+    /// The node label whose values are the domains of this level.
+    #[schemars(
+        length(min = 1, max = 316),
+        regex(
+            pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+        )
+    )]
+    pub node_label: String,
+    /// A shorter name for the level, accepted wherever its node label is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(
+        length(min = 1, max = 316),
+        regex(
+            pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+        )
+    )]
+    pub alias: String,
+}
+
+custom_resource_schema!(Topology { spec: required TopologySpec });
