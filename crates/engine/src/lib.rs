@@ -11,6 +11,7 @@ pub mod numa;
 pub mod outcome;
 pub mod policy;
 pub mod resource;
+pub mod share;
 pub mod verdict;
 
 pub use delta::Delta;

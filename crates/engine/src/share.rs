@@ -1,0 +1,194 @@
+//! Queue arithmetic: what a queue may have, who goes first, who may take from whom.
+//!
+//! Every function is pure over [`Ledger`]s, one per queue, and a [`QueueTree`] that knows each queue's parent.
+//! Amounts are integers in the order CPU (millicores), memory (bytes), GPU (millionths of a device); `None` stands
+//! for unlimited. Floating point appears only where weights and usage enter ([`division`]) and where a saturation
+//! multiplier other than 1 does ([`reclaim`]).
+//! Not here: moving ledgers when pods come and go (the cluster does), texts for people.
+
+pub mod division;
+pub mod gate;
+pub mod min_runtime;
+pub mod order;
+pub mod reclaim;
+
+use crate::ids::QueueIdx;
+use crate::input::{QueueInput, WHOLE_GPU};
+use crate::verdict::QueueResource;
+
+/// One amount per queue resource: CPU, memory, GPU.
+pub type Triple = [i64; 3];
+/// One bound per queue resource; `None` is unlimited.
+pub type Bounds = [Option<i64>; 3];
+
+/// The queue resources in the order of a [`Triple`].
+pub const RESOURCES: [QueueResource; 3] = [QueueResource::Cpu, QueueResource::Memory, QueueResource::Gpu];
+
+/// The smallest part of each resource that the surplus is divided in: a millicore, a byte, a whole GPU.
+pub const UNITS: Triple = [1, 1, WHOLE_GPU];
+
+/// Whether a group may be evicted for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Preemptibility {
+    /// It may be evicted, and may use more than its queue's quota.
+    Preemptible,
+    /// It may not be evicted, and never exceeds the quota of its queue or of an ancestor.
+    NonPreemptible,
+}
+
+/// What one queue is entitled to, asks for and holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// Guaranteed amounts.
+    pub quota: Bounds,
+    /// Ceilings.
+    pub limit: Bounds,
+    /// Weights in dividing the surplus.
+    pub weight: [f64; 3],
+    /// Historical usage, each as a share of the cluster.
+    pub usage: [f64; 3],
+    /// Higher is served first.
+    pub priority: i32,
+    /// Position among all queues by (creation, name): decides where everything else is equal.
+    pub rank: u32,
+    /// What its groups hold.
+    pub allocated: Triple,
+    /// What its non-preemptible groups hold.
+    pub allocated_np: Triple,
+    /// What its groups hold and ask for.
+    pub request: Triple,
+    /// What it may expect of the cluster; set by [`division`].
+    pub fair_share: Triple,
+}
+
+impl Ledger {
+    /// An empty ledger with a queue's entitlements.
+    pub fn new(queue: &QueueInput, rank: u32) -> Self {
+        let shares = [queue.cpu, queue.memory, queue.gpu];
+        Self {
+            quota: shares.map(|s| s.quota),
+            limit: shares.map(|s| s.limit),
+            weight: shares.map(|s| s.weight),
+            usage: queue.usage,
+            priority: queue.priority,
+            rank,
+            ..Self::default()
+        }
+    }
+
+    /// What the queue could use of a resource: its request, cut at its limit.
+    #[inline]
+    pub fn requestable(&self, resource: usize) -> i64 {
+        self.limit[resource].map_or(self.request[resource], |limit| limit.min(self.request[resource]))
+    }
+
+    /// What the queue may hold of a resource before others may take from it.
+    ///
+    /// An unlimited quota leaves only the limit; otherwise the larger of quota and fair share counts, cut at the
+    /// limit.
+    #[inline]
+    pub fn allocatable(&self, resource: usize) -> Option<i64> {
+        let limit = self.limit[resource];
+        let Some(quota) = self.quota[resource] else {
+            return limit;
+        };
+        let share = quota.max(self.fair_share[resource]);
+        Some(limit.map_or(share, |limit| limit.min(share)))
+    }
+
+    /// [`Self::allocatable`] of all resources.
+    #[inline]
+    pub fn allocatable_share(&self) -> Bounds {
+        [self.allocatable(0), self.allocatable(1), self.allocatable(2)]
+    }
+
+    /// Whether the queue holds more than its fair share of every resource.
+    #[inline]
+    pub fn over_utilised(&self) -> bool {
+        (0..3).all(|r| self.fair_share[r] < self.allocated[r])
+    }
+
+    /// Whether what the queue holds and `more` stay within its quota in every resource.
+    #[inline]
+    pub fn within_quota(&self, more: &Triple) -> bool {
+        fits(&sum(&self.allocated, more), &self.quota)
+    }
+
+    /// Whether what its non-preemptible groups hold and `more` stay within its quota in every resource.
+    #[inline]
+    pub fn np_within_quota(&self, more: &Triple) -> bool {
+        fits(&sum(&self.allocated_np, more), &self.quota)
+    }
+}
+
+/// The queues of a cluster as these rules see them.
+pub trait QueueTree {
+    /// The parent, or none for a top-level queue.
+    fn parent(&self, queue: QueueIdx) -> Option<QueueIdx>;
+    /// The queue's ledger.
+    fn ledger(&self, queue: QueueIdx) -> &Ledger;
+}
+
+/// A queue tree whose ledgers can be written.
+pub trait QueueTreeMut: QueueTree {
+    /// The queue's ledger, to be changed.
+    fn ledger_mut(&mut self, queue: QueueIdx) -> &mut Ledger;
+}
+
+/// A queue and its ancestors, leaf first.
+pub fn root_path<T: QueueTree + ?Sized>(tree: &T, leaf: QueueIdx) -> impl Iterator<Item = QueueIdx> + Clone {
+    std::iter::successors(Some(leaf), |&queue| tree.parent(queue))
+}
+
+/// The ledgers of a queue and its ancestors, leaf first.
+pub fn root_ledgers<T: QueueTree + ?Sized>(
+    tree: &T,
+    leaf: QueueIdx,
+) -> impl Iterator<Item = &Ledger> + Clone {
+    root_path(tree, leaf).map(|queue| tree.ledger(queue))
+}
+
+/// The two ancestors (or the queues themselves) at which the ways from the root part.
+///
+/// Where one queue is an ancestor of the other, or both are the same, it is that queue twice.
+pub fn levelled_pair<T: QueueTree + ?Sized>(tree: &T, a: QueueIdx, b: QueueIdx) -> (QueueIdx, QueueIdx) {
+    let depth = |queue| root_path(tree, queue).count();
+    let raise = |queue, levels: usize| root_path(tree, queue).nth(levels).expect("levels is below the depth");
+    let (depth_a, depth_b) = (depth(a), depth(b));
+    let mut a = raise(a, depth_a.saturating_sub(depth_b));
+    let mut b = raise(b, depth_b.saturating_sub(depth_a));
+    while a != b {
+        match (tree.parent(a), tree.parent(b)) {
+            (Some(up_a), Some(up_b)) if up_a != up_b => (a, b) = (up_a, up_b),
+            _ => break,
+        }
+    }
+    (a, b)
+}
+
+/// Component-wise sum.
+#[inline]
+pub fn sum(a: &Triple, b: &Triple) -> Triple {
+    [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
+}
+
+/// Component-wise difference.
+#[inline]
+pub fn difference(a: &Triple, b: &Triple) -> Triple {
+    [a[0] - b[0], a[1] - b[1], a[2] - b[2]]
+}
+
+/// Whether every amount is within its bound.
+#[inline]
+pub fn fits(amounts: &Triple, bounds: &Bounds) -> bool {
+    amounts.iter().zip(bounds).all(|(&amount, bound)| bound.is_none_or(|bound| amount <= bound))
+}
+
+/// Whether some amount is beyond its bound.
+#[inline]
+pub fn exceeds_somewhere(amounts: &Triple, bounds: &Bounds) -> bool {
+    !fits(amounts, bounds)
+}
+
+#[cfg(test)]
+mod tests;

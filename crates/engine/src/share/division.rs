@@ -1,0 +1,243 @@
+//! Divides a parent queue's resources among its children.
+//!
+//! Input: the queues' quotas, limits, weights, usage and requests. Output: one fair share per queue and resource.
+//! First every queue gets its quota as far as it can use it, even where that overcommits the parent. What is left
+//! then goes to the highest priority in proportion to the weights, whole units only; the remains of rounding go out
+//! unit by unit, largest remainder first, before a lower priority gets anything.
+//! Invariant: no share exceeds what the queue asks for or its limit; the result does not depend on the order of the
+//! queues.
+
+use super::{Ledger, QueueTreeMut, Triple, UNITS};
+use crate::ids::QueueIdx;
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+
+/// Weights count in millionths, so that decimal weights keep their exact proportion.
+const WEIGHT_SCALE: f64 = 1e6;
+/// Weights beyond this are cut, so that products with amounts stay within 128 bits.
+const WEIGHT_MAX: f64 = 1e12;
+/// Weights corrected by usage are scaled so that the largest has this value.
+const USAGE_SCALE: f64 = 1e15;
+
+/// One queue's part in dividing one resource among siblings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stake {
+    /// Guaranteed amount; `None` is everything there is.
+    pub quota: Option<i64>,
+    /// What the queue could use: its request, cut at its limit.
+    pub requestable: i64,
+    /// Weight in dividing the surplus.
+    pub weight: f64,
+    /// Historical usage as a share of the cluster.
+    pub usage: f64,
+    /// Higher is served first.
+    pub priority: i32,
+    /// Position by (creation, name).
+    pub rank: u32,
+    /// What the queue has got.
+    pub share: i64,
+}
+
+impl Stake {
+    /// The stake of a queue in one resource, with nothing given yet.
+    pub fn new(ledger: &Ledger, resource: usize) -> Self {
+        Self {
+            quota: ledger.quota[resource],
+            requestable: ledger.requestable(resource),
+            weight: ledger.weight[resource],
+            usage: ledger.usage[resource],
+            priority: ledger.priority,
+            rank: ledger.rank,
+            share: 0,
+        }
+    }
+
+    fn open(&self) -> i64 {
+        self.requestable - self.share
+    }
+}
+
+/// Sets the fair shares of a whole queue tree, top level first.
+///
+/// `queues` lists the queues that exist; each one's parent is among them. A child level divides its parent's share.
+pub fn divide_tree<T: QueueTreeMut + ?Sized>(
+    tree: &mut T,
+    queues: &[QueueIdx],
+    total: &Triple,
+    k_value: f64,
+) {
+    let mut by_parent: Vec<(Option<QueueIdx>, QueueIdx)> =
+        queues.iter().map(|&queue| (tree.parent(queue), queue)).collect();
+    by_parent.sort_unstable();
+    let mut levels: Vec<Option<QueueIdx>> = vec![None];
+    let mut stakes: Vec<Stake> = Vec::new();
+    while let Some(parent) = levels.pop() {
+        let from = by_parent.partition_point(|&(p, _)| p < parent);
+        let to = by_parent.partition_point(|&(p, _)| p <= parent);
+        let members = &by_parent[from..to];
+        let amounts = parent.map_or(*total, |queue| tree.ledger(queue).fair_share);
+        for resource in 0..3 {
+            stakes.clear();
+            stakes.extend(members.iter().map(|&(_, queue)| Stake::new(tree.ledger(queue), resource)));
+            divide(UNITS[resource], amounts[resource], k_value, &mut stakes);
+            for (&(_, queue), stake) in members.iter().zip(&stakes) {
+                tree.ledger_mut(queue).fair_share[resource] = stake.share;
+            }
+        }
+        levels.extend(members.iter().map(|&(_, queue)| Some(queue)));
+    }
+}
+
+/// Divides `total` of one resource among siblings and returns what nobody could use.
+pub fn divide(unit: i64, total: i64, k_value: f64, stakes: &mut [Stake]) -> i64 {
+    let mut left = total;
+    for stake in &mut *stakes {
+        let guaranteed = stake.quota.unwrap_or(total).min(stake.requestable);
+        stake.share += guaranteed;
+        left -= guaranteed;
+    }
+    if left <= 0 { 0 } else { divide_surplus(unit, left, k_value, stakes) }
+}
+
+/// Divides what is left after the quotas, priority by priority, and returns what nobody could use.
+pub fn divide_surplus(unit: i64, surplus: i64, k_value: f64, stakes: &mut [Stake]) -> i64 {
+    let mut order: SmallVec<[usize; 16]> = (0..stakes.len()).collect();
+    order.sort_unstable_by_key(|&i| (Reverse(stakes[i].priority), stakes[i].rank));
+    let mut left = surplus;
+    let mut from = 0;
+    while left > 0 && from < order.len() {
+        let priority = stakes[order[from]].priority;
+        let to = from + order[from..].iter().take_while(|&&i| stakes[i].priority == priority).count();
+        left = serve_priority(unit, left, k_value, stakes, &order[from..to]);
+        from = to;
+    }
+    left
+}
+
+/// Divides `left` among the queues of one priority, listed by rank, and returns what they could not use.
+fn serve_priority(unit: i64, mut left: i64, k_value: f64, stakes: &mut [Stake], group: &[usize]) -> i64 {
+    let mut remainders: SmallVec<[f64; 16]> = SmallVec::from_elem(0.0, group.len());
+    loop {
+        while left > 0 && round(unit, &mut left, k_value, stakes, group, &mut remainders) {}
+        if left == 0 || !give_remainders(unit, &mut left, stakes, group, &mut remainders) {
+            return left;
+        }
+    }
+}
+
+/// One round of proportional division; returns whether another one is due because some queue left part of its
+/// proportion to the others.
+fn round(
+    unit: i64,
+    left: &mut i64,
+    k_value: f64,
+    stakes: &mut [Stake],
+    group: &[usize],
+    remainders: &mut [f64],
+) -> bool {
+    let weights = effective_weights(k_value, stakes, group);
+    let weight_sum: i128 = weights.iter().sum();
+    if weight_sum == 0 {
+        return false;
+    }
+    let available = i128::from(*left);
+    let mut again = false;
+    for ((&i, &weight), remainder) in group.iter().zip(&weights).zip(remainders) {
+        let stake = &mut stakes[i];
+        let open = stake.open();
+        if open <= 0 || weight == 0 {
+            continue;
+        }
+        // The queue's proportion is the fraction `proportion / weight_sum`.
+        let proportion = available * weight;
+        let wanted = i128::from(open) * weight_sum;
+        let given = if wanted <= proportion {
+            again |= wanted < proportion;
+            *remainder = 0.0;
+            open
+        } else {
+            let whole_units = proportion / (weight_sum * i128::from(unit));
+            let given = whole_units as i64 * unit;
+            let rest = proportion - i128::from(given) * weight_sum;
+            if rest > 0 {
+                *remainder = rest as f64 / (weight_sum as f64 * unit as f64);
+            }
+            given
+        };
+        stake.share += given;
+        *left -= given;
+    }
+    again
+}
+
+/// Hands out what rounding left, a unit each, largest remainder first, older queues first among equals.
+///
+/// Returns whether some queue could not use its whole unit, so that the others may go on dividing.
+fn give_remainders(
+    unit: i64,
+    left: &mut i64,
+    stakes: &mut [Stake],
+    group: &[usize],
+    remainders: &mut [f64],
+) -> bool {
+    let mut order: SmallVec<[usize; 16]> = (0..group.len()).filter(|&at| remainders[at] > 0.0).collect();
+    order.sort_by(|&a, &b| remainders[b].total_cmp(&remainders[a]));
+    let mut cut = false;
+    for at in order {
+        if *left <= 0 {
+            break;
+        }
+        let stake = &mut stakes[group[at]];
+        let offered = unit.min(*left);
+        let given = offered.min(stake.open().max(0));
+        cut |= given < offered;
+        stake.share += given;
+        *left -= given;
+    }
+    remainders.fill(0.0);
+    cut
+}
+
+/// The weights that count in this round, 0 for queues that have all they can use.
+///
+/// With usage, a queue's part n of the weights becomes n + k·(n − usage), never below 0; without, the proportion of
+/// the weights is exact.
+fn effective_weights(k_value: f64, stakes: &[Stake], group: &[usize]) -> SmallVec<[i128; 16]> {
+    let mut weights: SmallVec<[i128; 16]> =
+        group.iter().map(|&i| if stakes[i].open() > 0 { fixed(stakes[i].weight) } else { 0 }).collect();
+    let sum: i128 = weights.iter().sum();
+    // Weights enter as parts of their sum: a negative sum turns every sign, a sum of 0 divides nothing.
+    for weight in &mut weights {
+        *weight *= sum.signum();
+    }
+    let sum = sum.abs();
+    let used = |&i: &usize| stakes[i].usage > 0.0 && stakes[i].open() > 0;
+    if k_value > 0.0 && group.iter().any(used) {
+        correct_by_usage(k_value, sum, stakes, group, &mut weights);
+    }
+    for weight in &mut weights {
+        *weight = (*weight).max(0);
+    }
+    weights
+}
+
+fn correct_by_usage(k_value: f64, sum: i128, stakes: &[Stake], group: &[usize], weights: &mut [i128]) {
+    let corrected: SmallVec<[f64; 16]> = group
+        .iter()
+        .zip(&*weights)
+        .map(|(&i, &weight)| {
+            let weight = weight as f64;
+            if weight == 0.0 { 0.0 } else { weight + k_value * (weight - stakes[i].usage * sum as f64) }
+        })
+        .collect();
+    let largest = corrected.iter().copied().fold(0.0, f64::max);
+    for (weight, corrected) in weights.iter_mut().zip(corrected) {
+        *weight =
+            if largest > 0.0 { (corrected.max(0.0) / largest * USAGE_SCALE).round() as i128 } else { 0 };
+    }
+}
+
+/// The one place where a weight given by people is rounded.
+fn fixed(weight: f64) -> i128 {
+    (weight.clamp(-WEIGHT_MAX, WEIGHT_MAX) * WEIGHT_SCALE).round() as i128
+}

@@ -1,0 +1,122 @@
+//! Which of two sibling queues is served next.
+//!
+//! A fixed list of rules, the first difference decides. Shares are compared as exact fractions. The comparison of
+//! allocatable shares is a partial order, so the whole comparison is not transitive: callers keep a heap and its
+//! discipline, they do not sort.
+
+use super::{Bounds, Ledger, Triple, difference, sum};
+use crate::input::WHOLE_GPU;
+use std::cmp::Ordering;
+
+/// A queue and what it would do next.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    /// The queue's numbers.
+    pub ledger: &'a Ledger,
+    /// What the next group of its subtree asks for; nothing when victims are ordered.
+    pub asks: Triple,
+    /// What the victims taken from it hold.
+    pub gives: Triple,
+}
+
+/// Compares two sibling queues; [`Ordering::Less`] means that `left` is served first.
+///
+/// `total` is the whole cluster, which stands in for an unlimited share. Only a queue compared with itself is equal.
+pub fn compare(left: &Contender<'_>, right: &Contender<'_>, total: &Triple) -> Ordering {
+    let (l, r) = (left.ledger, right.ledger);
+    let after = [sum(&l.allocated, &left.asks), sum(&r.allocated, &right.asks)];
+    let shares = [l.allocatable_share(), r.allocatable_share()];
+    l.over_utilised()
+        .cmp(&r.over_utilised())
+        .then_with(|| r.within_quota(&right.asks).cmp(&l.within_quota(&left.asks)))
+        .then_with(|| r.priority.cmp(&l.priority))
+        .then_with(|| {
+            uses_without_share(&after[0], &shares[0]).cmp(&uses_without_share(&after[1], &shares[1]))
+        })
+        .then_with(|| {
+            let left = dominant_share(&difference(&after[0], &left.gives), &shares[0], total);
+            left.cmp(&dominant_share(&difference(&after[1], &right.gives), &shares[1], total))
+        })
+        .then_with(|| {
+            let left = dominant_share(&l.allocated, &shares[0], total);
+            left.cmp(&dominant_share(&r.allocated, &shares[1], total))
+        })
+        .then_with(|| compare_bounds(&shares[0], &shares[1]))
+        .then_with(|| l.rank.cmp(&r.rank))
+}
+
+/// Whether some resource is used although the queue has no share of it.
+#[inline]
+fn uses_without_share(amounts: &Triple, shares: &Bounds) -> bool {
+    (0..3).any(|r| shares[r] == Some(0) && amounts[r] > 0)
+}
+
+/// A share of something: a fraction with a positive denominator.
+#[derive(Clone, Copy, Debug)]
+pub struct Fraction {
+    part: i128,
+    whole: i128,
+}
+
+impl Fraction {
+    const ZERO: Self = Self { part: 0, whole: 1 };
+
+    /// The fraction as a number.
+    pub fn value(self) -> f64 {
+        self.part as f64 / self.whole as f64
+    }
+}
+
+impl Ord for Fraction {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.part * other.whole).cmp(&(other.part * self.whole))
+    }
+}
+impl PartialOrd for Fraction {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Fraction {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Fraction {}
+
+/// What an amount counts for where the queue has no share at all: this often its number of units.
+const WITHOUT_SHARE: i128 = 1000;
+/// How many of its base units make one of a resource, where amounts count by themselves.
+const COUNTED_IN: [i128; 3] = [1, 1, WHOLE_GPU as i128];
+
+/// The largest part that the amounts are of the shares, over all resources.
+#[inline]
+pub fn dominant_share(amounts: &Triple, shares: &Bounds, total: &Triple) -> Fraction {
+    let mut dominant = Fraction::ZERO;
+    for r in 0..3 {
+        let part = i128::from(amounts[r]);
+        let share = match shares[r].unwrap_or(total[r]) {
+            share if share > 0 => Fraction { part, whole: i128::from(share) },
+            _ => Fraction { part: part * WITHOUT_SHARE, whole: COUNTED_IN[r] },
+        };
+        dominant = dominant.max(share);
+    }
+    dominant
+}
+
+/// Smaller means: nowhere larger and somewhere smaller. Everything else is equal here.
+#[inline]
+fn compare_bounds(left: &Bounds, right: &Bounds) -> Ordering {
+    let mut found = Ordering::Equal;
+    for r in 0..3 {
+        let here = left[r].unwrap_or(i64::MAX).cmp(&right[r].unwrap_or(i64::MAX));
+        if here != Ordering::Equal {
+            if found != Ordering::Equal && found != here {
+                return Ordering::Equal;
+            }
+            found = here;
+        }
+    }
+    found
+}

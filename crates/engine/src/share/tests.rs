@@ -1,0 +1,378 @@
+use super::division::{Stake, divide, divide_tree};
+use super::order::{Contender, compare, dominant_share};
+use super::reclaim::{
+    Claim, Reclaimer, VictimPod, keeps_victims_of, may_reclaim, portions, scenario_is_fair,
+};
+use super::*;
+use crate::ids::IndexVec;
+use crate::verdict::CapacityRule;
+use kai_units::{Span, Timestamp};
+use proptest::prelude::*;
+use std::cmp::Ordering;
+
+const G: i64 = WHOLE_GPU;
+
+#[derive(Default)]
+struct Tree {
+    parents: IndexVec<QueueIdx, Option<QueueIdx>>,
+    ledgers: IndexVec<QueueIdx, Ledger>,
+    preempt: IndexVec<QueueIdx, Option<Span>>,
+    reclaim: IndexVec<QueueIdx, Option<Span>>,
+}
+
+impl Tree {
+    fn add(&mut self, parent: Option<QueueIdx>, ledger: Ledger) -> QueueIdx {
+        self.parents.push(parent);
+        self.preempt.push(None);
+        self.reclaim.push(None);
+        self.ledgers.push(ledger)
+    }
+}
+
+impl QueueTree for Tree {
+    fn parent(&self, queue: QueueIdx) -> Option<QueueIdx> {
+        self.parents[queue]
+    }
+    fn ledger(&self, queue: QueueIdx) -> &Ledger {
+        &self.ledgers[queue]
+    }
+}
+impl QueueTreeMut for Tree {
+    fn ledger_mut(&mut self, queue: QueueIdx) -> &mut Ledger {
+        &mut self.ledgers[queue]
+    }
+}
+impl min_runtime::MinRuntimes for Tree {
+    fn parent(&self, queue: QueueIdx) -> Option<QueueIdx> {
+        self.parents[queue]
+    }
+    fn before_preempt(&self, queue: QueueIdx) -> Option<Span> {
+        self.preempt[queue]
+    }
+    fn before_reclaim(&self, queue: QueueIdx) -> Option<Span> {
+        self.reclaim[queue]
+    }
+}
+
+/// A ledger with GPU numbers only, in devices.
+fn gpus(quota: i64, fair: i64, allocated: i64) -> Ledger {
+    Ledger {
+        quota: [Some(0), Some(0), Some(quota * G)],
+        fair_share: [0, 0, fair * G],
+        allocated: [0, 0, allocated * G],
+        ..Ledger::default()
+    }
+}
+
+fn stake(rank: u32, quota: i64, request: i64, weight: f64) -> Stake {
+    Stake {
+        quota: Some(quota * G),
+        requestable: request * G,
+        weight,
+        usage: 0.0,
+        priority: 100,
+        rank,
+        share: 0,
+    }
+}
+
+fn shares(total: i64, mut stakes: Vec<Stake>) -> Vec<f64> {
+    divide(G, total * G, 1.0, &mut stakes);
+    stakes.iter().map(|s| s.share as f64 / G as f64).collect()
+}
+
+#[test]
+fn surplus_follows_weights_and_rounds_to_whole_gpus() {
+    assert_eq!(shares(8, vec![stake(0, 2, 6, 1.0), stake(1, 2, 6, 3.0)]), [3.0, 5.0]);
+    assert_eq!(shares(11, vec![stake(0, 2, 10, 1.0), stake(1, 2, 10, 4.0)]), [3.0, 8.0]);
+    assert_eq!(shares(11, vec![stake(1, 2, 6, 1.0), stake(0, 2, 6, 1.0)]), [5.0, 6.0]);
+    assert_eq!(
+        shares(10, vec![stake(0, 0, 1, 1.0), stake(1, 0, 9, 1.0), stake(2, 0, 9, 2.0)]),
+        [1.0, 3.0, 6.0]
+    );
+}
+
+#[test]
+fn quotas_are_granted_even_beyond_the_total() {
+    assert_eq!(shares(4, vec![stake(0, 4, 99, 1.0), stake(1, 4, 99, 1.0)]), [4.0, 4.0]);
+    let unlimited = Stake { quota: None, ..stake(0, 0, 99, 1.0) };
+    assert_eq!(shares(4, vec![unlimited, stake(1, 2, 99, 1.0)]), [4.0, 2.0]);
+}
+
+#[test]
+fn remains_of_rounding_stop_at_the_request_and_go_to_the_others() {
+    let small = Stake { requestable: 3 * G / 2, ..stake(0, 0, 0, 1.0) };
+    assert_eq!(shares(4, vec![small, stake(1, 0, 9, 1.0), stake(2, 0, 9, 1.0)]), [1.5, 1.5, 1.0]);
+}
+
+#[test]
+fn remains_of_rounding_stay_within_their_priority() {
+    let low = Stake { priority: 50, ..stake(2, 0, 9, 1.0) };
+    assert_eq!(shares(3, vec![stake(0, 0, 9, 1.0), stake(1, 0, 9, 1.0), low]), [2.0, 1.0, 0.0]);
+    assert_eq!(shares(3, vec![stake(0, 0, 9, 0.0), low]), [0.0, 3.0]);
+}
+
+#[test]
+fn usage_lowers_the_weight_and_may_use_it_up() {
+    let with_usage = |rank, usage| Stake { usage, ..stake(rank, 0, 99, 1.0) };
+    assert_eq!(shares(9, vec![with_usage(0, 0.5), with_usage(1, 0.0)]), [3.0, 6.0]);
+    assert_eq!(shares(9, vec![with_usage(0, 1.0), with_usage(1, 1.0)]), [0.0, 0.0]);
+}
+
+#[test]
+fn a_negative_sum_of_weights_divides_like_a_positive_one() {
+    assert_eq!(shares(6, vec![stake(0, 0, 9, -1.0), stake(1, 0, 9, -2.0)]), [2.0, 4.0]);
+}
+
+#[test]
+fn children_divide_their_parents_share() {
+    let mut tree = Tree::default();
+    let ledger =
+        |quota, rank| Ledger { request: [0, 0, 100 * G], weight: [1.0; 3], rank, ..gpus(quota, 0, 0) };
+    let d1 = tree.add(None, ledger(3, 0));
+    let d2 = tree.add(None, ledger(1, 1));
+    let q1 = tree.add(Some(d1), ledger(2, 2));
+    let q2 = tree.add(Some(d1), ledger(2, 3));
+    let q3 = tree.add(Some(d2), ledger(2, 4));
+    divide_tree(&mut tree, &[q3, d2, q1, d1, q2], &[0, 0, 12 * G], 0.0);
+    let share = |q| tree.ledger(q).fair_share[2] / G;
+    assert_eq!([d1, d2, q1, q2, q3].map(share), [7, 5, 4, 3, 5]);
+}
+
+prop_compose! {
+    fn any_stake()(
+        quota in prop::option::weighted(0.9, 0..6_000_000i64),
+        requestable in 0..20_000_000i64,
+        weight in prop::sample::select(vec![0.0, 0.1, 0.5, 1.0, 2.0, 3.0, 7.0]),
+        usage in prop::sample::select(vec![0.0, 0.0, 0.2, 0.9]),
+        priority in 0..3i32,
+    ) -> Stake {
+        Stake { quota, requestable, weight, usage, priority, rank: 0, share: 0 }
+    }
+}
+
+fn any_stakes() -> impl Strategy<Value = Vec<Stake>> {
+    prop::collection::vec(any_stake(), 1..7).prop_map(|mut stakes| {
+        for (rank, stake) in stakes.iter_mut().enumerate() {
+            stake.rank = rank as u32;
+        }
+        stakes
+    })
+}
+
+proptest! {
+    #[test]
+    fn division_conserves_and_never_exceeds_what_can_be_used(
+        stakes in any_stakes(), total in 0..40_000_000i64, gpu in any::<bool>(), k in 0..3u8,
+    ) {
+        let unit = if gpu { G } else { 1 };
+        let mut divided = stakes.clone();
+        let left = divide(unit, total, f64::from(k), &mut divided);
+        let guaranteed: i64 = stakes.iter().map(|s| s.quota.unwrap_or(total).min(s.requestable)).sum();
+        let given: i64 = divided.iter().map(|s| s.share).sum();
+        prop_assert_eq!(given + left, total.max(guaranteed));
+        for stake in &divided {
+            prop_assert!(stake.share >= 0 && stake.share <= stake.requestable);
+        }
+        let starved = divided.iter().any(|s| s.share < s.requestable && s.weight > 0.0 && s.usage == 0.0);
+        prop_assert!(left == 0 || !starved, "{left} left over although somebody wants it");
+    }
+
+    #[test]
+    fn a_lower_priority_gets_surplus_only_when_the_higher_is_content(
+        stakes in any_stakes(), total in 0..40_000_000i64,
+    ) {
+        let mut divided = stakes;
+        divide(G, total, 0.0, &mut divided);
+        for high in divided.iter().filter(|s| s.weight > 0.0 && s.share < s.requestable) {
+            for low in divided.iter().filter(|s| s.priority < high.priority) {
+                prop_assert_eq!(low.share, low.quota.unwrap_or(total).min(low.requestable));
+            }
+        }
+    }
+
+    #[test]
+    fn division_ignores_the_order_of_queues(
+        stakes in any_stakes(), total in 0..40_000_000i64, turn in 0..7usize,
+    ) {
+        let mut divided = stakes.clone();
+        divide(G, total, 1.0, &mut divided);
+        let mut turned = stakes;
+        turned.reverse();
+        let by = turn % turned.len();
+        turned.rotate_left(by);
+        divide(G, total, 1.0, &mut turned);
+        turned.sort_by_key(|s| s.rank);
+        prop_assert_eq!(divided, turned);
+    }
+
+    #[test]
+    fn more_weight_never_costs_more_than_a_unit(
+        stakes in any_stakes(), total in 0..40_000_000i64, at in 0..7usize,
+    ) {
+        let at = at % stakes.len();
+        let (mut before, mut after) = (stakes.clone(), stakes);
+        after[at].weight *= 2.0;
+        divide(G, total, 0.0, &mut before);
+        divide(G, total, 0.0, &mut after);
+        prop_assert!(after[at].share + G >= before[at].share);
+    }
+
+    #[test]
+    fn equal_queues_differ_by_at_most_a_unit(stake in any_stake(), count in 1..6u32, total in 0..40_000_000i64) {
+        let mut stakes: Vec<_> = (0..count).map(|rank| Stake { rank, usage: 0.0, ..stake }).collect();
+        divide(G, total, 1.0, &mut stakes);
+        let shares = || stakes.iter().map(|s| s.share);
+        prop_assert!(shares().max().unwrap() - shares().min().unwrap() <= G);
+    }
+
+    #[test]
+    fn queue_order_is_antisymmetric(
+        numbers in prop::collection::vec((0..5i64, 0..5i64, 0..5i64, 0..5i64, 0..2i32), 2),
+    ) {
+        let ledgers: Vec<_> = numbers.iter().enumerate().map(|(rank, &(quota, fair, allocated, _, priority))| {
+            Ledger { priority, rank: rank as u32, ..gpus(quota, fair, allocated) }
+        }).collect();
+        let side = |i: usize| Contender { ledger: &ledgers[i], asks: [0, 0, numbers[i].3 * G], gives: [0; 3] };
+        let total = [0, 0, 9 * G];
+        prop_assert_eq!(compare(&side(0), &side(1), &total), compare(&side(1), &side(0), &total).reverse());
+        prop_assert_ne!(compare(&side(0), &side(1), &total), Ordering::Equal);
+    }
+}
+
+#[test]
+fn limits_bind_at_every_level_before_quotas_do() {
+    let leaf = Ledger { limit: [None, None, Some(3 * G)], ..gpus(1, 0, 2) };
+    let root = Ledger { limit: [None, None, Some(2 * G)], ..gpus(5, 0, 2) };
+    let path = [leaf, root];
+    let check = |asks: Triple, preemptibility| gate::check(path.iter(), &asks, preemptibility);
+    let found = check([0, 0, G], Preemptibility::NonPreemptible).unwrap();
+    assert_eq!((found.level, found.rule, found.bound), (1, CapacityRule::Limit, 2 * G));
+    assert_eq!(found.named("root").queue, "root");
+    assert_eq!(check([0, 0, 0], Preemptibility::NonPreemptible), None);
+    assert_eq!(check([7, 0, 0], Preemptibility::Preemptible), None);
+    let found = check([7, 0, 0], Preemptibility::NonPreemptible).unwrap();
+    assert_eq!((found.level, found.rule, found.bound), (0, CapacityRule::NonPreemptibleQuota, 0));
+}
+
+#[test]
+fn the_queue_with_the_smaller_share_after_its_request_goes_first() {
+    let (q0, q1) = (gpus(3, 0, 0), Ledger { rank: 1, ..gpus(2, 0, 0) });
+    let left = Contender { ledger: &q0, asks: [0, 0, G], gives: [0; 3] };
+    let right = Contender { ledger: &q1, asks: [0, 0, G], gives: [0; 3] };
+    assert_eq!(compare(&left, &right, &[0, 0, 4 * G]), Ordering::Less);
+    assert_eq!(compare(&right, &left, &[0, 0, 4 * G]), Ordering::Greater);
+}
+
+#[test]
+fn what_is_held_without_a_share_counts_a_thousandfold() {
+    let total = [4000, 8, 4 * G];
+    let share = |amounts: Triple, shares: Bounds| dominant_share(&amounts, &shares, &total).value();
+    assert!((share([500, 0, 0], [Some(0), None, None]) - 500_000.0).abs() < 1e-9);
+    assert!((share([0, 0, G / 2], [Some(0), None, Some(0)]) - 500.0).abs() < 1e-9);
+    assert!((share([1000, 4, G], [Some(2000), None, None]) - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn queues_part_at_the_first_ancestors_that_differ() {
+    let mut tree = Tree::default();
+    let top = tree.add(None, Ledger::default());
+    let left = tree.add(Some(top), Ledger::default());
+    let right = tree.add(Some(top), Ledger::default());
+    let leaf = tree.add(Some(left), Ledger::default());
+    let other = tree.add(None, Ledger::default());
+    assert_eq!(levelled_pair(&tree, leaf, right), (left, right));
+    assert_eq!(levelled_pair(&tree, other, leaf), (other, top));
+    assert_eq!(levelled_pair(&tree, leaf, leaf), (leaf, leaf));
+    assert_eq!(levelled_pair(&tree, leaf, left), (left, left));
+}
+
+fn asking(queue: QueueIdx, devices: i64) -> Reclaimer {
+    Reclaimer {
+        queue,
+        preemptibility: Preemptibility::Preemptible,
+        request: Claim::plain([0, 0, devices * G]),
+    }
+}
+
+#[test]
+fn a_reclaimer_must_stay_less_saturated_than_those_it_takes_from() {
+    let mut tree = Tree::default();
+    let d1 = tree.add(None, gpus(4, 4, 4));
+    let d2 = tree.add(None, gpus(3, 3, 7));
+    let p1 = tree.add(Some(d1), gpus(3, 1, 0));
+    let p2 = tree.add(Some(d2), gpus(3, 3, 7));
+    let losses = [(p2, Claim::plain([0, 0, G]))];
+    assert!(scenario_is_fair(&tree, &asking(p1, 1), &losses, 1.0));
+    assert!(!scenario_is_fair(&tree, &asking(p1, 1), &losses, 2.0));
+}
+
+#[test]
+fn the_last_portion_may_push_a_victim_below_its_share_but_no_further_one() {
+    let mut tree = Tree::default();
+    let taker = tree.add(None, gpus(1, 1, 0));
+    let victim = tree.add(None, gpus(1, 1, 2));
+    let portion = (victim, Claim::plain([0, 0, 2 * G]));
+    assert!(scenario_is_fair(&tree, &asking(taker, 1), &[portion], 1.0));
+    assert!(!scenario_is_fair(&tree, &asking(taker, 1), &[portion, portion], 1.0));
+}
+
+#[test]
+fn a_queue_exactly_at_its_quota_stays_a_candidate() {
+    let mut tree = Tree::default();
+    let taker = tree.add(None, gpus(4, 4, 0));
+    let at_quota = tree.add(None, gpus(2, 4, 2));
+    let below = tree.add(None, gpus(4, 4, 2));
+    assert!(keeps_victims_of(&tree, &asking(taker, 2), at_quota));
+    assert!(!keeps_victims_of(&tree, &asking(taker, 2), below));
+    assert!(!keeps_victims_of(&tree, &asking(taker, 5), at_quota));
+}
+
+#[test]
+fn only_a_queue_within_its_share_reclaims() {
+    assert!(may_reclaim(&gpus(1, 3, 2), Preemptibility::Preemptible, &[0, 0, G]));
+    assert!(!may_reclaim(&gpus(1, 3, 3), Preemptibility::Preemptible, &[0, 0, G]));
+    let np = Ledger { allocated_np: [0, 0, G], ..gpus(1, 3, 2) };
+    assert!(!may_reclaim(&np, Preemptibility::NonPreemptible, &[0, 0, G]));
+}
+
+#[test]
+fn pods_beyond_the_minimum_are_lost_one_by_one_and_the_rest_together() {
+    let pod =
+        |pod_set, cpu: Option<i64>| VictimPod { pod_set, holds: cpu.map(|cpu| Claim::plain([cpu, 0, 0])) };
+    let pods = [pod(0, Some(1)), pod(0, Some(2)), pod(0, Some(4)), pod(1, Some(8)), pod(0, None)];
+    let cpu: Vec<_> = portions(&pods, &[1, 1]).iter().map(|p| p.amounts[0]).collect();
+    assert_eq!(cpu, [2, 4, 9]);
+    assert!(portions(&[pod(0, None)], &[1]).is_empty());
+}
+
+#[test]
+fn reclaim_protection_comes_from_where_the_queues_part() {
+    use min_runtime::ReclaimResolution::{LowestCommonAncestor, VictimQueue};
+    let mut tree = Tree::default();
+    let top = tree.add(None, Ledger::default());
+    let left = tree.add(Some(top), Ledger::default());
+    let right = tree.add(Some(top), Ledger::default());
+    let leaf = tree.add(Some(right), Ledger::default());
+    let other = tree.add(None, Ledger::default());
+    tree.reclaim[top] = Some(Span::from_secs(1));
+    tree.reclaim[leaf] = Some(Span::from_secs(9));
+    let span = |how, from, default| {
+        min_runtime::before_reclaim(&tree, how, from, leaf, Span::from_secs(default)).0 / 1_000_000
+    };
+    assert_eq!(span(VictimQueue, left, 5), 9);
+    assert_eq!(span(LowestCommonAncestor, left, 5), 1);
+    assert_eq!(span(LowestCommonAncestor, other, 5), 1);
+    assert_eq!(min_runtime::before_preempt(&tree, leaf, Span::from_secs(5)), Span::from_secs(5));
+}
+
+#[test]
+fn protection_ends_with_the_span_and_needs_a_start() {
+    let now = Timestamp(10_000_000);
+    let started = |secs: i64| Some(Timestamp(secs * 1_000_000));
+    assert!(min_runtime::is_protected(started(6), Span::from_secs(5), now));
+    assert!(!min_runtime::is_protected(started(5), Span::from_secs(5), now));
+    assert!(!min_runtime::is_protected(None, Span::from_secs(5), now));
+    assert!(min_runtime::breaks_minimum([(3, 1, 2), (3, 2, 2)]));
+    assert!(!min_runtime::breaks_minimum([(3, 1, 2)]));
+}
