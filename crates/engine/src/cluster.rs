@@ -1,0 +1,277 @@
+//! The cluster: dense, interned, and current.
+//!
+//! Deltas change it object by object in any order ([`apply`](Cluster::apply)); before a cycle it is settled, which
+//! resolves references and derives ledgers for what changed. Inside a cycle only a `Plan` changes it, and leaves no
+//! trace. Slots (`NodeIdx`, `PodIdx` …) are reused and never an order.
+//! Invariant: a settled cluster depends on the objects in it, not on the order they came in.
+
+mod apply;
+mod apply_pod;
+pub mod gpu_group;
+pub mod group;
+pub mod node;
+pub mod pod;
+pub mod queue;
+mod settle;
+pub mod shape;
+mod tree;
+
+use crate::class::Classes;
+use crate::dra::Devices;
+use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
+use crate::input::{BudgetInput, Key, SpecInput};
+use crate::intern::Interner;
+use crate::resource::{Amounts, Dims};
+use crate::share::{Ledger, QueueTree, QueueTreeMut};
+use crate::storage::Storage;
+use crate::terms::Terms;
+use crate::topology::Topologies;
+use group::Group;
+use node::{Load, Node};
+use pod::{GpuGroups, Place, Pod};
+use queue::Queue;
+use rustc_hash::{FxHashMap, FxHashSet};
+use shape::Shape;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// The world as the engine knows it.
+pub struct Cluster {
+    /// All strings.
+    pub names: Interner,
+    /// Resource dimensions.
+    pub dims: Dims,
+    /// Nodes by slot.
+    pub nodes: IndexVec<NodeIdx, Node>,
+    /// Pods by slot.
+    pub pods: IndexVec<PodIdx, Pod>,
+    /// Groups by slot.
+    pub groups: IndexVec<GroupIdx, Group>,
+    /// Queues by slot.
+    pub queues: IndexVec<QueueIdx, Queue>,
+    /// Distinct pod specifications.
+    pub shapes: IndexVec<ShapeIdx, Shape>,
+    /// Classes of node acceptance.
+    pub classes: Classes,
+    /// Pod affinity and spread.
+    pub terms: Terms,
+    /// Volumes.
+    pub storage: Storage,
+    /// Devices and claims.
+    pub devices: Devices,
+    /// Topologies.
+    pub topologies: Topologies,
+    /// Disruption budgets.
+    pub budgets: BTreeMap<Key, BudgetInput>,
+    /// Config maps that exist.
+    pub config_maps: FxHashSet<(Sym, Sym)>,
+    /// Present nodes in name order.
+    pub nodes_by_rank: Vec<NodeIdx>,
+    /// Figures over all nodes.
+    pub figures: Figures,
+    /// The last version given to a ledger.
+    pub(crate) last_version: u64,
+    /// Nodes whose ledger changed, in order; readers keep a cursor.
+    pub(crate) touched: Vec<NodeIdx>,
+    node_by_name: FxHashMap<Sym, NodeIdx>,
+    pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
+    group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
+    queue_by_name: FxHashMap<Sym, QueueIdx>,
+    shape_by_spec: FxHashMap<SpecInput, ShapeIdx>,
+    free_pods: Vec<PodIdx>,
+    dirty: Dirty,
+}
+
+/// Figures over all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Smallest GPU memory, of nodes that tell one above 100 MiB.
+    pub gpu_memory_min: Option<i64>,
+    /// Largest GPU memory, likewise.
+    pub gpu_memory_max: Option<i64>,
+    /// Largest allocatable amount per dimension over the nodes.
+    pub largest: Amounts,
+    /// Some node has a taint of the effect `PreferNoSchedule`.
+    pub soft_taints: bool,
+    /// Most NUMA zones of a node.
+    pub numa_zones: usize,
+}
+
+/// What changed since the cluster was last settled.
+#[derive(Default)]
+struct Dirty {
+    /// Nodes came or went.
+    node_set: bool,
+    /// Nodes whose description changed.
+    described: Vec<NodeIdx>,
+    /// Nodes whose ledger must be derived again.
+    ledgers: Vec<NodeIdx>,
+    /// Groups whose pods or description changed.
+    groups: Vec<GroupIdx>,
+    /// The queue tree changed.
+    queues: bool,
+    /// Every group's numbers must be derived again.
+    all_groups: bool,
+    /// Topologies or node labels changed.
+    topologies: bool,
+    /// Device slices, classes or claims changed.
+    devices: bool,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cluster {
+    /// An empty cluster.
+    pub fn new() -> Self {
+        let mut names = Interner::default();
+        let dims = Dims::new(&mut names);
+        Self {
+            names,
+            dims,
+            nodes: IndexVec::new(),
+            pods: IndexVec::new(),
+            groups: IndexVec::new(),
+            queues: IndexVec::new(),
+            shapes: IndexVec::new(),
+            classes: Classes::default(),
+            terms: Terms::default(),
+            storage: Storage::default(),
+            devices: Devices::default(),
+            topologies: Topologies::default(),
+            budgets: BTreeMap::new(),
+            config_maps: FxHashSet::default(),
+            nodes_by_rank: Vec::new(),
+            figures: Figures::default(),
+            last_version: 0,
+            touched: Vec::new(),
+            node_by_name: FxHashMap::default(),
+            pod_by_key: FxHashMap::default(),
+            group_by_key: FxHashMap::default(),
+            queue_by_name: FxHashMap::default(),
+            shape_by_spec: FxHashMap::default(),
+            free_pods: Vec::new(),
+            dirty: Dirty::default(),
+        }
+    }
+
+    /// The text of a symbol.
+    pub fn text(&self, sym: Sym) -> &str {
+        self.names.text(sym)
+    }
+    /// A pod's namespace and name.
+    pub fn pod_key(&self, pod: PodIdx) -> Key {
+        let pod = &self.pods[pod];
+        Key::new(self.text(pod.namespace), self.text(pod.name))
+    }
+    /// A group's namespace and name.
+    pub fn group_key(&self, group: GroupIdx) -> Key {
+        let group = &self.groups[group];
+        Key::new(self.text(group.namespace), self.text(group.name))
+    }
+    /// A node by name.
+    pub fn node(&self, name: &str) -> Option<NodeIdx> {
+        let node = *self.node_by_name.get(&self.names.find(name)?)?;
+        self.nodes[node].present.then_some(node)
+    }
+    /// A pod by key.
+    pub fn pod(&self, key: &Key) -> Option<PodIdx> {
+        let pod = *self.pod_by_key.get(&(self.names.find(&key.namespace)?, self.names.find(&key.name)?))?;
+        self.pods[pod].present.then_some(pod)
+    }
+    /// A group by key.
+    pub fn group(&self, key: &Key) -> Option<GroupIdx> {
+        let group = *self.group_by_key.get(&(self.names.find(&key.namespace)?, self.names.find(&key.name)?))?;
+        self.groups[group].present.then_some(group)
+    }
+    /// A queue by name.
+    pub fn queue(&self, name: &str) -> Option<QueueIdx> {
+        let queue = *self.queue_by_name.get(&self.names.find(name)?)?;
+        self.queues[queue].present.then_some(queue)
+    }
+    /// A pod's specification.
+    pub fn shape(&self, pod: PodIdx) -> &Shape {
+        &self.shapes[self.pods[pod].shape]
+    }
+    /// Pods in use, by slot.
+    pub fn present_pods(&self) -> impl Iterator<Item = (PodIdx, &Pod)> {
+        self.pods.enumerated().filter(|(_, p)| p.present)
+    }
+    /// Groups in use, by slot.
+    pub fn present_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
+        self.groups.enumerated().filter(|(_, g)| g.present)
+    }
+    /// Queues in use, by slot.
+    pub fn present_queues(&self) -> impl Iterator<Item = (QueueIdx, &Queue)> {
+        self.queues.enumerated().filter(|(_, q)| q.present)
+    }
+
+    /// What a pod puts on a node with given GPU groups.
+    pub fn load<'a>(&'a self, pod: PodIdx, groups: &'a GpuGroups) -> Load<'a> {
+        let p = &self.pods[pod];
+        Load {
+            shape: &self.shapes[p.shape],
+            claim_gpus: p.claim_gpus,
+            devices: if p.claim_gpus > 0 { self.devices.gpu_devices(p.uid) } else { SmallVec::new() },
+            groups,
+            reservation: p.utility == Some(crate::input::Utility::Reservation),
+        }
+    }
+
+    /// What a pod takes of its queue at a place: CPU, memory, GPUs.
+    pub fn accepted(&self, pod: PodIdx, place: &Place) -> [i64; 3] {
+        let p = &self.pods[pod];
+        let shape = &self.shapes[p.shape];
+        let memory = self.nodes[place.node].gpu_memory.mib;
+        [
+            shape.request.get(crate::resource::CPU),
+            shape.request.get(crate::resource::MEMORY),
+            shape.quota_on(memory) + p.claim_gpus,
+        ]
+    }
+
+    /// What a pod asks of its queue before it has a node.
+    pub fn asked(&self, pod: PodIdx, reference_memory: Option<i64>) -> [i64; 3] {
+        let p = &self.pods[pod];
+        let shape = &self.shapes[p.shape];
+        [
+            shape.request.get(crate::resource::CPU),
+            shape.request.get(crate::resource::MEMORY),
+            shape.quota_estimate(reference_memory) + p.claim_gpus,
+        ]
+    }
+
+    /// Whether a resource that nodes do not have is served by a device class.
+    pub fn is_device_backed(&self, resource: Sym) -> bool {
+        self.devices.backs(resource)
+    }
+
+    /// A fresh version number.
+    pub(crate) fn fresh_version(&mut self) -> u64 {
+        self.last_version += 1;
+        self.last_version
+    }
+
+    /// A pod's labels and namespace.
+    pub fn label_set(&self, pod: PodIdx) -> LabelSetIdx {
+        self.pods[pod].label_set
+    }
+}
+
+impl QueueTree for Cluster {
+    fn parent(&self, queue: QueueIdx) -> Option<QueueIdx> {
+        self.queues[queue].parent
+    }
+    fn ledger(&self, queue: QueueIdx) -> &Ledger {
+        &self.queues[queue].ledger
+    }
+}
+
+impl QueueTreeMut for Cluster {
+    fn ledger_mut(&mut self, queue: QueueIdx) -> &mut Ledger {
+        &mut self.queues[queue].ledger
+    }
+}

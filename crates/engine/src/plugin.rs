@@ -1,0 +1,376 @@
+//! Extension points: what a plugin may add to the way decisions are made.
+//!
+//! A policy is a [`Registry`] filled by plugins in the configured order. Built-in rules are named variants, so that
+//! the engine can answer them from its indices; anything a user adds is a one-method trait object with a declared
+//! dependency class, which tells the engine what it may remember.
+
+pub mod builtin;
+
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
+use crate::policy::{PluginConfig, PluginPart};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A plugin: a name, and what it adds for given arguments.
+pub trait Plugin: Send + Sync {
+    /// The name in the configuration.
+    fn name(&self) -> &str;
+    /// Adds entries to the registry. An argument that makes no sense is reported through [`Args`] and replaced by
+    /// its default.
+    fn register(&self, args: &mut Args<'_>, to: &mut Registry);
+}
+
+/// What an entry reads, and therefore how long its answers stay true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depends {
+    /// The pod's specification and the node's description.
+    Static,
+    /// The pod's specification and this node's ledger.
+    Local,
+    /// Anything in the cluster.
+    Global,
+}
+
+/// Decides whether a pod may be placed at all.
+pub trait PreFilter: Send + Sync {
+    /// An error, in words, ends the pod's chances in this cycle.
+    fn check(&self, cluster: &Cluster, pod: PodIdx) -> Result<(), String>;
+}
+
+/// Decides whether a node takes a pod.
+pub trait Filter: Send + Sync {
+    /// An error, in words, rules the node out.
+    fn fits(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx) -> Result<(), String>;
+}
+
+/// Says how much a pod would like a node.
+pub trait Score: Send + Sync {
+    /// More is better; `None` rules the node out.
+    fn score(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx) -> Option<f64>;
+}
+
+/// Says how much a pod would like a GPU of a node; no group stands for a whole free GPU.
+pub trait GpuScore: Send + Sync {
+    /// More is better; `None` rules the GPU out.
+    fn score(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx, group: Option<crate::ids::Sym>) -> Option<f64>;
+}
+
+/// Splits the nodes for a member of a group into candidate sets, best first.
+pub trait Subsets: Send + Sync {
+    /// Candidate sets; an error, in words, fails the group.
+    fn subsets(
+        &self,
+        cluster: &Cluster,
+        group: GroupIdx,
+        member: MemberIdx,
+        pods: &[PodIdx],
+        nodes: &[NodeIdx],
+    ) -> Result<Vec<Vec<NodeIdx>>, String>;
+}
+
+/// Compares queues: `Less` goes first.
+pub trait QueueCompare: Send + Sync {
+    /// Compares two queues.
+    fn compare(&self, cluster: &Cluster, left: QueueIdx, right: QueueIdx) -> Ordering;
+}
+
+/// Compares groups of one queue: `Less` goes first.
+pub trait GroupCompare: Send + Sync {
+    /// Compares two groups.
+    fn compare(&self, cluster: &Cluster, left: GroupIdx, right: GroupIdx) -> Ordering;
+}
+
+/// Compares members of one set: `Less` goes first.
+pub trait MemberCompare: Send + Sync {
+    /// Compares two members.
+    fn compare(&self, cluster: &Cluster, group: GroupIdx, left: MemberIdx, right: MemberIdx) -> Ordering;
+}
+
+/// Compares pods of one pod set: `Less` goes first.
+pub trait PodCompare: Send + Sync {
+    /// Compares two pods.
+    fn compare(&self, cluster: &Cluster, left: PodIdx, right: PodIdx) -> Ordering;
+}
+
+/// An entry of the queue order.
+#[derive(Clone)]
+pub enum QueueOrder {
+    /// Fair share (proportion).
+    Proportion,
+    /// A user's.
+    Custom(Arc<dyn QueueCompare>),
+}
+
+/// An entry of the group order.
+#[derive(Clone)]
+pub enum GroupOrder {
+    /// Higher priority first.
+    Priority,
+    /// Below the minimum first, above it last.
+    Elastic,
+    /// A user's.
+    Custom(Arc<dyn GroupCompare>),
+}
+
+/// An entry of the member order.
+#[derive(Clone)]
+pub enum MemberOrder {
+    /// Unsatisfied first.
+    BySatisfaction,
+    /// A user's.
+    Custom(Arc<dyn MemberCompare>),
+}
+
+/// An entry of the pod order.
+#[derive(Clone)]
+pub enum PodOrder {
+    /// Kubeflow leaders first.
+    Kubeflow,
+    /// Ray heads first.
+    Ray,
+    /// By the task-priority label.
+    TaskPriority,
+    /// A user's.
+    Custom(Arc<dyn PodCompare>),
+}
+
+/// An entry of the GPU order.
+#[derive(Clone)]
+pub enum GpuOrder {
+    /// Fuller GPUs first.
+    Pack,
+    /// Emptier GPUs first.
+    Spread,
+    /// A user's.
+    Custom(Arc<dyn GpuScore>),
+}
+
+/// How nodes are preferred by their free amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Fuller nodes first.
+    Binpack,
+    /// Emptier nodes first.
+    Spread,
+}
+
+/// Arguments of node placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// For pods that want GPUs.
+    pub gpu: Strategy,
+    /// For pods that want none.
+    pub cpu: Strategy,
+}
+
+/// Arguments of fair share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proportion {
+    /// How strongly past usage counts.
+    pub k_value: f64,
+    /// How much fuller than a victim's queue a reclaimer's may be.
+    pub saturation_multiplier: f64,
+}
+
+/// Arguments of NUMA alignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaArgs {
+    /// Resources left out, comma separated.
+    pub ignore: String,
+    /// Free amounts come from the pods' records, not from the node's report.
+    pub reconstruct: bool,
+}
+
+/// Which built-in rules take part, with their arguments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BuiltIns {
+    /// Node filters and pod checks.
+    pub predicates: bool,
+    /// Low-weight scores for what Kubernetes users count on.
+    pub soft_scores: bool,
+    /// Fair share: capacity gates, shares, reclaim rules.
+    pub proportion: Option<Proportion>,
+    /// Score: the nominated node.
+    pub nominated_node: bool,
+    /// Score: preferred pod affinity.
+    pub pod_affinity: bool,
+    /// Topology constraints.
+    pub topology: bool,
+    /// Score: a shared GPU that fits.
+    pub gpu_sharing: bool,
+    /// Score: fits now.
+    pub availability: bool,
+    /// Score: CPU-only pods on CPU-only nodes.
+    pub resource_type: bool,
+    /// Score: pack or spread nodes.
+    pub placement: Option<Placement>,
+    /// Device claims.
+    pub dynamic_resources: bool,
+    /// NUMA alignment.
+    pub numa: Option<NumaArgs>,
+}
+
+/// Everything the configured plugins added.
+#[derive(Clone, Default)]
+pub struct Registry {
+    /// Built-in rules.
+    pub builtin: BuiltIns,
+    /// Queue order.
+    pub queue_order: Vec<QueueOrder>,
+    /// Group order.
+    pub group_order: Vec<GroupOrder>,
+    /// Member order.
+    pub member_order: Vec<MemberOrder>,
+    /// Pod order.
+    pub pod_order: Vec<PodOrder>,
+    /// GPU order.
+    pub gpu_order: Vec<GpuOrder>,
+    /// Users' checks before any node is tried.
+    pub pre_filters: Vec<Arc<dyn PreFilter>>,
+    /// Users' node filters.
+    pub filters: Vec<(Depends, Arc<dyn Filter>)>,
+    /// Users' node scores.
+    pub scores: Vec<(Depends, Arc<dyn Score>)>,
+    /// Users' node subsets.
+    pub subsets: Vec<Arc<dyn Subsets>>,
+}
+
+impl Registry {
+    /// Adds what another registry holds, behind what is there.
+    fn merge(&mut self, other: Registry) {
+        let (mine, its) = (&mut self.builtin, other.builtin);
+        mine.predicates |= its.predicates;
+        mine.soft_scores |= its.soft_scores;
+        mine.proportion = mine.proportion.or(its.proportion);
+        mine.nominated_node |= its.nominated_node;
+        mine.pod_affinity |= its.pod_affinity;
+        mine.topology |= its.topology;
+        mine.gpu_sharing |= its.gpu_sharing;
+        mine.availability |= its.availability;
+        mine.resource_type |= its.resource_type;
+        mine.placement = mine.placement.or(its.placement);
+        mine.dynamic_resources |= its.dynamic_resources;
+        mine.numa = mine.numa.take().or(its.numa);
+        self.queue_order.extend(other.queue_order);
+        self.group_order.extend(other.group_order);
+        self.member_order.extend(other.member_order);
+        self.pod_order.extend(other.pod_order);
+        self.gpu_order.extend(other.gpu_order);
+        self.pre_filters.extend(other.pre_filters);
+        self.filters.extend(other.filters);
+        self.scores.extend(other.scores);
+        self.subsets.extend(other.subsets);
+    }
+
+    /// Takes out one kind of entries, as a `disable…` switch asks.
+    fn without(&mut self, part: PluginPart) {
+        match part {
+            PluginPart::QueueOrder => self.queue_order.clear(),
+            PluginPart::GroupOrder => self.group_order.clear(),
+            PluginPart::PodOrder => self.pod_order.clear(),
+            PluginPart::Filter => {
+                self.filters.clear();
+                self.pre_filters.clear();
+                self.builtin.predicates = false;
+                self.builtin.dynamic_resources = false;
+            }
+            PluginPart::NodeOrder => {
+                self.scores.clear();
+                self.builtin = BuiltIns {
+                    predicates: self.builtin.predicates,
+                    proportion: self.builtin.proportion,
+                    topology: self.builtin.topology,
+                    dynamic_resources: self.builtin.dynamic_resources,
+                    numa: self.builtin.numa.take(),
+                    ..BuiltIns::default()
+                };
+            }
+            // Victim rules are entries of the evicting actions; a plugin that has none is left as it is.
+            PluginPart::Preempt | PluginPart::Reclaim => {}
+        }
+    }
+}
+
+/// Arguments of one plugin, with typed getters. What cannot be read is noted and replaced by the default.
+pub struct Args<'a> {
+    plugin: &'a str,
+    values: &'a BTreeMap<String, String>,
+    problems: &'a mut Vec<String>,
+}
+
+impl Args<'_> {
+    /// A text argument.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+    /// A number.
+    pub fn number(&mut self, key: &str, default: f64) -> f64 {
+        self.parsed(key, default, |text| text.trim().parse().ok().filter(|n: &f64| n.is_finite()))
+    }
+    /// A switch.
+    pub fn switch(&mut self, key: &str, default: bool) -> bool {
+        self.parsed(key, default, |text| match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            _ => None,
+        })
+    }
+    /// A duration.
+    pub fn span(&mut self, key: &str, default: kai_units::Span) -> kai_units::Span {
+        self.parsed(key, default, |text| kai_units::duration::parse_extended(text).ok())
+    }
+    /// Notes a problem with an argument.
+    pub fn problem(&mut self, key: &str, hint: &str) {
+        let value = self.text(key).unwrap_or_default().to_owned();
+        self.problems.push(format!("plugin `{}`: argument `{key}` is `{value}`; hint: {hint}", self.plugin));
+    }
+    fn parsed<T>(&mut self, key: &str, default: T, parse: impl Fn(&str) -> Option<T>) -> T {
+        let Some(text) = self.values.get(key) else { return default };
+        parse(text).unwrap_or_else(|| {
+            self.problem(key, "it cannot be read; the default is used");
+            default
+        })
+    }
+}
+
+/// The plugins that a configuration can name.
+#[derive(Clone, Default)]
+pub struct PluginSet {
+    plugins: Vec<Arc<dyn Plugin>>,
+}
+
+impl PluginSet {
+    /// KAI's plugins.
+    pub fn builtin() -> Self {
+        Self { plugins: builtin::all() }
+    }
+    /// Adds a plugin; one of the same name is replaced.
+    #[must_use]
+    pub fn with(mut self, plugin: Arc<dyn Plugin>) -> Self {
+        self.plugins.retain(|p| p.name() != plugin.name());
+        self.plugins.push(plugin);
+        self
+    }
+    /// Lets each configured plugin register, in order. Unknown names and unreadable arguments are returned in words.
+    pub(crate) fn resolve(&self, configured: &[PluginConfig]) -> (Registry, Vec<String>) {
+        let mut registry = Registry::default();
+        let mut problems = Vec::new();
+        for config in configured {
+            let Some(plugin) = self.plugins.iter().find(|p| p.name() == config.name) else {
+                problems.push(format!("plugin `{}` is not known and is skipped", config.name));
+                continue;
+            };
+            let mut own = Registry::default();
+            let mut args =
+                Args { plugin: &config.name, values: &config.arguments, problems: &mut problems };
+            plugin.register(&mut args, &mut own);
+            for part in &config.disabled {
+                own.without(*part);
+            }
+            registry.merge(own);
+        }
+        (registry, problems)
+    }
+}
