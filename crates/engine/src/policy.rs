@@ -1,57 +1,7 @@
 //! How to decide: actions in order, plugins with their arguments, and the process parameters.
 
-use crate::plugin::{PluginSet, Registry};
 use kai_units::Span;
 use std::collections::BTreeMap;
-
-/// A resolved policy.
-#[derive(Clone)]
-pub struct Policy {
-    /// Actions in order.
-    pub actions: Vec<Action>,
-    /// What the plugins added.
-    pub registry: Registry,
-    /// Most groups of one leaf queue that an action looks at.
-    pub queue_depth: BTreeMap<String, usize>,
-    /// Process parameters.
-    pub params: Params,
-    /// What was odd about the configuration, in words.
-    pub warnings: Vec<String>,
-}
-
-/// An action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Places pending groups on free room.
-    Allocate,
-}
-
-impl Action {
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allocate => "allocate",
-        }
-    }
-}
-
-impl Policy {
-    /// Resolves a configuration. Unknown plugins and unreadable arguments become warnings.
-    pub fn resolve(config: &Config, params: &Params, plugins: &PluginSet) -> Self {
-        let (registry, mut warnings) = plugins.resolve(&config.plugins);
-        let mut actions = Vec::new();
-        for name in &config.actions {
-            match name.as_str() {
-                "allocate" => actions.push(Action::Allocate),
-                known if DEFAULT_ACTIONS.contains(&known) => {
-                    warnings.push(format!("action `{known}` evicts pods and is not run by this version"));
-                }
-                unknown => warnings.push(format!("action `{unknown}` is not known and is skipped")),
-            }
-        }
-        Self { actions, registry, queue_depth: config.queue_depth.clone(), params: params.clone(), warnings }
-    }
-}
 
 /// The scheduler configuration, as KAI's file gives it.
 #[derive(Clone, Debug, PartialEq)]
