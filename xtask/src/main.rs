@@ -3,6 +3,7 @@
 //! Whatever CI checks can be run here, the same way, by anyone.
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
+mod bench;
 mod ci;
 mod repository;
 mod tidy;
@@ -23,6 +24,8 @@ enum Task {
     Ci(ci::Args),
     /// Check the rules of the house: crate edges, licences, file sizes, module docs, links, generated files.
     Tidy,
+    /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there.
+    Bench(bench::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -31,5 +34,6 @@ fn main() -> anyhow::Result<()> {
     match args.task {
         Task::Ci(args) => ci::run(&repository, &args),
         Task::Tidy => tidy::run(&repository),
+        Task::Bench(args) => bench::run(&repository, &args),
     }
 }

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Names the folder that holds the reference material; only `.ci/run` sets it.
+const REFERENCE_VARIABLE: &str = "KAI_REFERENCE";
+
 /// Directories that hold no sources of ours.
 const SKIPPED: [&str; 5] = [".git", "target", "corpus", "artifacts", "node_modules"];
 
@@ -32,6 +35,19 @@ impl Repository {
     pub(crate) fn find() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
         Ok(Self { root: root.to_owned() })
+    }
+
+    /// The reference folder, if one is named and there; otherwise why not.
+    pub(crate) fn reference(&self) -> Result<PathBuf, String> {
+        let Some(named) = std::env::var_os(REFERENCE_VARIABLE) else {
+            return Err(format!("`{REFERENCE_VARIABLE}` is not set"));
+        };
+        let folder = self.root.join(named);
+        if folder.is_dir() {
+            Ok(folder)
+        } else {
+            Err(format!("`{REFERENCE_VARIABLE}` names `{}`, which is not a folder", folder.display()))
+        }
     }
 
     /// Every file of the repository, by path.
@@ -92,6 +108,7 @@ impl Repository {
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
     pub(crate) workspace_members: Vec<String>,
+    pub(crate) target_directory: PathBuf,
     resolve: Resolve,
 }
 

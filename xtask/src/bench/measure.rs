@@ -1,0 +1,102 @@
+//! Runs `kai plan` on a snapshot and reads what it measured.
+
+use crate::repository::Repository;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Every shape lies wholly before this time.
+const NOW: &str = "2026-07-01T00:00:00Z";
+
+/// The function of the binary in which a cycle is planned; instruction counts are taken inside it alone.
+const PLANNING: &str = "*kai_cli::plan::run_actions*";
+
+/// The built binary.
+pub(super) struct Kai {
+    binary: PathBuf,
+    scratch: PathBuf,
+}
+
+/// What one run measured.
+#[derive(Clone, Deserialize)]
+pub(super) struct Measured {
+    pub(super) load_ms: f64,
+    pub(super) open_ms: f64,
+    pub(super) total_actions_ms: f64,
+    pub(super) max_rss_mb: f64,
+    pub(super) outcome_hash: String,
+}
+
+impl Measured {
+    /// Keeps the better of two runs, each figure by itself.
+    pub(super) fn merge(&mut self, other: &Self) -> Result<()> {
+        if self.outcome_hash != other.outcome_hash {
+            bail!("two runs decided differently: {} and {}", self.outcome_hash, other.outcome_hash);
+        }
+        self.load_ms = self.load_ms.min(other.load_ms);
+        self.open_ms = self.open_ms.min(other.open_ms);
+        self.total_actions_ms = self.total_actions_ms.min(other.total_actions_ms);
+        self.max_rss_mb = self.max_rss_mb.min(other.max_rss_mb);
+        Ok(())
+    }
+}
+
+impl Kai {
+    /// Builds the release binary.
+    pub(super) fn build(repository: &Repository, target: &Path) -> Result<Self> {
+        let built = repository
+            .cargo()
+            .args(["build", "--release", "--locked", "--package", "kai-cli", "--bin", "kai"])
+            .status()
+            .context("cannot run cargo")?;
+        if !built.success() {
+            bail!("the release build failed");
+        }
+        Ok(Self { binary: target.join("release/kai"), scratch: target.join("bench") })
+    }
+
+    /// Plans one cycle; the decisions go to a file.
+    pub(super) fn plan(&self, snapshot: &Path, decisions: &Path) -> Result<Measured> {
+        let output = Command::new(&self.binary)
+            .arg("plan")
+            .arg(snapshot)
+            .args(["--json", "--now", NOW, "--decisions"])
+            .arg(decisions)
+            .output()
+            .context("cannot run the release binary")?;
+        if !output.status.success() {
+            bail!("`kai plan` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        serde_json::from_slice(&output.stdout).context("`kai plan --json` printed something else")
+    }
+
+    /// Instructions spent on planning, by callgrind; `None` where valgrind is not installed.
+    pub(super) fn instructions(&self, snapshot: &Path) -> Result<Option<u64>> {
+        let out = self.scratch.join("callgrind.out");
+        let run = Command::new("valgrind")
+            .args(["--tool=callgrind", &format!("--toggle-collect={PLANNING}")])
+            .arg(format!("--callgrind-out-file={}", out.display()))
+            .arg(&self.binary)
+            .arg("plan")
+            .arg(snapshot)
+            .args(["--json", "--now", NOW])
+            .stdout(Stdio::null())
+            .output();
+        let Ok(run) = run else {
+            eprintln!("valgrind is not installed: the growth of short runs is left out");
+            return Ok(None);
+        };
+        if !run.status.success() {
+            bail!("callgrind failed: {}", String::from_utf8_lossy(&run.stderr).trim());
+        }
+        let text =
+            std::fs::read_to_string(&out).with_context(|| format!("cannot read `{}`", out.display()))?;
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).map(str::trim);
+        let count = total.and_then(|count| count.parse().ok()).context("callgrind wrote no total")?;
+        if count == 0 {
+            bail!("callgrind saw no planning; hint: `{PLANNING}` must name a function of the binary");
+        }
+        Ok(Some(count))
+    }
+}
