@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     doc = "A bind request: the decision to run one pod on one node.",
     status = "BindRequestStatus",
-    schema = "manual",
+    schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
     attr = "cfg_attr(all(), serde(default))"
@@ -155,4 +155,4 @@ impl BindRequestStatus {
     pub const FAILED: &str = "Failed";
 }
 
-custom_resource_schema!(BindRequest { spec: optional BindRequestSpec, status: BindRequestStatus });
+custom_resource_schema!(BindRequest, "A bind request: the decision to run one pod on one node.", { spec: optional BindRequestSpec, status: BindRequestStatus });

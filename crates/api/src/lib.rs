@@ -6,17 +6,24 @@
 //! Not here: what a value means. Durations stay text, quantities stay quantities; users convert them at the edge.
 
 pub mod bind_request;
+pub mod config;
+pub mod crds;
 pub mod pod_group;
 pub mod queue;
+pub mod shard;
 pub mod topology;
 pub mod well_known;
 
 mod json;
+mod optional;
 mod schema;
 
 pub use bind_request::{BindRequest, BindRequestSpec, BindRequestStatus};
+pub use config::{Config, ConfigSpec, ConfigStatus};
+pub use crds::{crd_file_name, crd_yaml, crds, crds_yaml};
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
 pub use queue::{Queue, QueueSpec, QueueStatus};
+pub use shard::{SchedulingShard, SchedulingShardSpec, SchedulingShardStatus};
 pub use topology::{Topology, TopologySpec};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

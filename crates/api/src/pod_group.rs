@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     doc = "A pod group: pods of one workload that are scheduled together.",
     status = "PodGroupStatus",
-    schema = "manual",
+    schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
     attr = "cfg_attr(all(), serde(default))"
@@ -270,4 +270,4 @@ pub struct PodGroupResources {
     pub requested: ResourceAmounts,
 }
 
-custom_resource_schema!(PodGroup { spec: optional PodGroupSpec, status: PodGroupStatus });
+custom_resource_schema!(PodGroup, "A pod group: pods of one workload that are scheduled together.", { spec: optional PodGroupSpec, status: PodGroupStatus });

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
     plural = "queues",
     doc = "A queue: a share of the cluster that pod groups draw from.",
     status = "QueueStatus",
-    schema = "manual",
+    schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
     attr = "cfg_attr(all(), serde(default))",
@@ -120,4 +120,4 @@ pub struct QueueCondition {
     pub message: String,
 }
 
-custom_resource_schema!(Queue { spec: optional QueueSpec, status: QueueStatus });
+custom_resource_schema!(Queue, "A queue: a share of the cluster that pod groups draw from.", { spec: optional QueueSpec, status: QueueStatus });

@@ -66,7 +66,7 @@ impl ResourceSchema {
 
 /// Implements `JsonSchema` for the root type of a custom resource.
 macro_rules! custom_resource_schema {
-    ($kind:ident { spec: $presence:ident $spec:ty $(, status: $status:ty)? }) => {
+    ($kind:ident, $about:literal, { spec: $presence:ident $spec:ty $(, status: $status:ty)? }) => {
         impl schemars::JsonSchema for $kind {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($kind).into()
@@ -76,7 +76,7 @@ macro_rules! custom_resource_schema {
                 $crate::schema::ResourceSchema::new()
                     .part::<$spec>("spec", $crate::schema::custom_resource_schema!(@presence $presence))
                     $(.part::<$status>("status", $crate::schema::Presence::Optional))?
-                    .finish(concat!("See the documentation of ", stringify!($kind), "."))
+                    .finish($about)
             }
         }
     };
@@ -100,6 +100,7 @@ fn inline(schema: Value, definitions: &Map<String, Value>, origin: Origin) -> Va
         unreachable!("no custom resource has a field of any type");
     };
     drop_null(&mut node);
+    collapse_words(&mut node);
     if let Some(reference) = node.remove("$ref") {
         return dereference(node, &reference, definitions, origin);
     }
@@ -172,6 +173,16 @@ fn drop_null(node: &mut Map<String, Value>) {
     for (key, value) in optional {
         node.entry(key).or_insert(value);
     }
+}
+
+/// Writes a choice of documented words, a `oneOf` of constants, as an `enum`.
+fn collapse_words(node: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = node.remove("oneOf") else {
+        return;
+    };
+    let words = choices.into_iter().map(|mut choice| choice["const"].take()).collect();
+    node.insert("type".into(), "string".into());
+    node.insert("enum".into(), Value::Array(words));
 }
 
 /// Drops formats that follow from the Rust type alone.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "Topology",
     plural = "topologies",
     doc = "A topology: node labels that group the nodes, from large domains to small ones.",
-    schema = "manual",
+    schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
     attr = "cfg_attr(all(), serde(default))"
@@ -67,4 +67,4 @@ pub struct TopologyLevel {
     pub alias: String,
 }
 
-custom_resource_schema!(Topology { spec: required TopologySpec });
+custom_resource_schema!(Topology, "A topology: node labels that group the nodes, from large domains to small ones.", { spec: required TopologySpec });

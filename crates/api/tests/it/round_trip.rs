@@ -1,7 +1,8 @@
 //! Objects keep their content when they are read and written again.
 
 use kai_api::{
-    BindRequest, PodGroup, Queue, Topology,
+    BindRequest, BindRequestSpec, Config, ConfigSpec, PodGroup, PodGroupSpec, Queue, QueueSpec,
+    SchedulingShard, SchedulingShardSpec, Topology, TopologySpec,
     pod_group::{Preemptibility, SchedulingCondition},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -167,10 +168,12 @@ fn topology_keeps_its_content() {
 #[test]
 fn objects_without_a_spec_can_be_read() {
     let bare = json!({"metadata": {"name": "bare"}});
-    assert_eq!(serde_json::from_value::<Queue>(bare.clone()).unwrap().spec, Default::default());
-    assert_eq!(serde_json::from_value::<PodGroup>(bare.clone()).unwrap().spec, Default::default());
-    assert_eq!(serde_json::from_value::<BindRequest>(bare.clone()).unwrap().spec, Default::default());
-    assert_eq!(serde_json::from_value::<Topology>(bare).unwrap().spec, Default::default());
+    assert_eq!(serde_json::from_value::<Queue>(bare.clone()).unwrap().spec, QueueSpec::default());
+    assert_eq!(serde_json::from_value::<PodGroup>(bare.clone()).unwrap().spec, PodGroupSpec::default());
+    assert_eq!(serde_json::from_value::<BindRequest>(bare.clone()).unwrap().spec, BindRequestSpec::default());
+    assert_eq!(serde_json::from_value::<Topology>(bare.clone()).unwrap().spec, TopologySpec::default());
+    assert_eq!(serde_json::from_value::<Config>(bare.clone()).unwrap().spec, ConfigSpec::default());
+    assert_eq!(serde_json::from_value::<SchedulingShard>(bare).unwrap().spec, SchedulingShardSpec::default());
 }
 
 #[test]
