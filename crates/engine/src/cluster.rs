@@ -33,7 +33,8 @@ use queue::Queue;
 use rustc_hash::{FxHashMap, FxHashSet};
 use shape::Shape;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use kai_units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The world as the engine knows it.
 pub struct Cluster {
@@ -79,6 +80,14 @@ pub struct Cluster {
     queue_by_name: FxHashMap<Sym, QueueIdx>,
     shape_by_spec: FxHashMap<SpecInput, ShapeIdx>,
     free_pods: Vec<PodIdx>,
+    /// Pods being deleted, by the moment of their deletion.
+    leaving: BTreeSet<(Timestamp, PodIdx)>,
+    /// Pods with device claims.
+    with_claims: BTreeSet<PodIdx>,
+    /// Pods that began to leave before this moment are stuck.
+    stuck_before: Timestamp,
+    /// The pod order that the groups' pods are sorted by.
+    pod_order: Vec<&'static str>,
     dirty: Dirty,
 }
 
@@ -110,8 +119,10 @@ struct Dirty {
     groups: Vec<GroupIdx>,
     /// The queue tree changed.
     queues: bool,
-    /// Every group's numbers must be derived again.
+    /// Every group must be derived again.
     all_groups: bool,
+    /// Affinity counters must be derived again.
+    terms: bool,
     /// Topologies or node labels changed.
     topologies: bool,
     /// Device slices, classes or claims changed.
@@ -154,6 +165,10 @@ impl Cluster {
             queue_by_name: FxHashMap::default(),
             shape_by_spec: FxHashMap::default(),
             free_pods: Vec::new(),
+            leaving: BTreeSet::new(),
+            with_claims: BTreeSet::new(),
+            stuck_before: Timestamp(i64::MIN),
+            pod_order: Vec::new(),
             dirty: Dirty::default(),
         }
     }

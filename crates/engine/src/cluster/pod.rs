@@ -151,6 +151,10 @@ pub struct Pod {
     pub uid: Sym,
     /// Its group.
     pub group: Option<GroupIdx>,
+    /// Where it stands in its group's list of pods.
+    pub group_slot: u32,
+    /// It is counted in the affinity terms at its told node.
+    pub in_terms: bool,
     /// Name of its sub-group, as its label tells.
     pub sub_group: Option<Sym>,
     /// Its pod set in the group's tree; none when the label names no pod set.

@@ -1,0 +1,291 @@
+//! Deltas of everything but pods.
+
+use super::group::{Counted, Group};
+use super::node::{Node, NodeLedger, Taint};
+use super::queue::Queue;
+use super::{Cluster, tree};
+use crate::delta::Delta;
+use crate::ids::{GroupIdx, IndexVec, NodeIdx, QueueIdx, Sym};
+use crate::input::{GpuMemory, GroupInput, Labels, MigStrategy, NodeInput, QueueInput};
+use crate::numa::NumaNode;
+use crate::resource::{Amounts, is_mig};
+use crate::share::Ledger;
+use kai_units::Timestamp;
+
+impl Cluster {
+    /// Takes in one change.
+    pub fn apply(&mut self, delta: Delta) {
+        match delta {
+            Delta::Node(input) => self.set_node(*input),
+            Delta::NodeGone(name) => self.remove_node(&name),
+            Delta::Pod(input) => self.set_pod(*input),
+            Delta::PodGone(key) => self.remove_pod(&key),
+            Delta::Group(input) => self.set_group(*input),
+            Delta::GroupGone(key) => self.remove_group(&key.namespace, &key.name),
+            Delta::Queue(input) => self.set_queue(*input),
+            Delta::QueueGone(name) => self.remove_queue(&name),
+            Delta::Topology(input) => {
+                self.topologies.set(&input, &mut self.names);
+                self.dirty.topologies = true;
+            }
+            Delta::TopologyGone(name) => {
+                self.topologies.remove(&name, &self.names);
+                self.dirty.topologies = true;
+            }
+            Delta::ConfigMap(key) => {
+                let key = (self.names.intern(&key.namespace), self.names.intern(&key.name));
+                self.config_maps.insert(key);
+            }
+            Delta::ConfigMapGone(key) => {
+                let key = (self.names.intern(&key.namespace), self.names.intern(&key.name));
+                self.config_maps.remove(&key);
+            }
+            Delta::VolumeClaim(input) => self.storage.set_claim(&input, &mut self.names),
+            Delta::VolumeClaimGone(key) => self.storage.remove_claim(&key, &mut self.names),
+            Delta::Volume(input) => self.storage.set_volume(&input, &mut self.names),
+            Delta::VolumeGone(name) => self.storage.remove_volume(&name, &mut self.names),
+            Delta::StorageClass(input) => self.storage.set_class(&input, &mut self.names),
+            Delta::StorageClassGone(name) => self.storage.remove_class(&name, &mut self.names),
+            Delta::Capacity(input) => self.storage.set_capacity(&input, &mut self.names),
+            Delta::CapacityGone(key) => self.storage.remove_capacity(&key, &mut self.names),
+            Delta::Slice(_)
+            | Delta::SliceGone(_)
+            | Delta::DeviceClass(_)
+            | Delta::DeviceClassGone(_)
+            | Delta::Claim(_)
+            | Delta::ClaimGone(_) => {
+                self.devices.apply(delta, &mut self.names);
+                self.dirty.devices = true;
+            }
+            Delta::Budget(input) => {
+                self.budgets.insert(input.key.clone(), input);
+            }
+            Delta::BudgetGone(key) => {
+                self.budgets.remove(&key);
+            }
+        }
+    }
+
+    pub(super) fn labels(&mut self, labels: &Labels) -> Box<[(Sym, Sym)]> {
+        let mut list: Vec<_> = labels.iter().map(|(k, v)| (self.names.intern(k), self.names.intern(v))).collect();
+        list.sort_unstable();
+        list.into_boxed_slice()
+    }
+
+    /// The slot of a node's name, made if need be.
+    pub(super) fn node_slot(&mut self, name: &str) -> NodeIdx {
+        let sym = self.names.intern(name);
+        if let Some(&node) = self.node_by_name.get(&sym) {
+            return node;
+        }
+        let node = self.nodes.push(absent_node(sym));
+        self.node_by_name.insert(sym, node);
+        node
+    }
+
+    fn set_node(&mut self, input: NodeInput) {
+        let index = self.node_slot(&input.name);
+        let described = self.dims.amounts(&input.allocatable, &mut self.names);
+        let has_mig = input.allocatable.iter().any(|(name, amount)| is_mig(name) && *amount > 0);
+        let labels = self.labels(&input.labels);
+        let taints = input
+            .taints
+            .iter()
+            .map(|t| Taint {
+                key: self.names.intern(&t.key),
+                value: self.names.intern(&t.value),
+                effect: t.effect,
+            })
+            .collect();
+        let attach_limits =
+            input.attach_limits.iter().map(|l| (self.names.intern(&l.driver), l.most)).collect();
+        let numa = input.numa.as_ref().and_then(|n| NumaNode::build(n, &mut self.dims, &mut self.names));
+        let node = &mut self.nodes[index];
+        self.dirty.node_set |= !node.present;
+        let relabelled = !node.present || node.labels != labels;
+        self.dirty.topologies |= relabelled;
+        self.dirty.terms |= relabelled && !node.pods.is_empty();
+        node.present = true;
+        node.labels = labels;
+        node.taints = taints;
+        node.unschedulable = input.unschedulable;
+        node.bad_conditions = input.bad_conditions.into_boxed_slice();
+        node.allocatable = described.clone();
+        node.described = described;
+        node.gpu_memory = GpuMemory { mib: input.gpu_memory.mib.max(1), ..input.gpu_memory };
+        node.gpu_count = input.gpu_count;
+        node.mig_strategy = input.mig_strategy;
+        node.is_mig = input.mig_enabled.unwrap_or(has_mig);
+        node.gpu_worker = input.gpu_worker;
+        node.cpu_worker = input.cpu_worker;
+        node.attach_limits = attach_limits;
+        node.described_numa = numa.map(Box::new);
+        self.dirty.described.push(index);
+        self.dirty.ledgers.push(index);
+    }
+
+    fn remove_node(&mut self, name: &str) {
+        let index = self.node_slot(name);
+        let node = &mut self.nodes[index];
+        if !node.present {
+            return;
+        }
+        let pods = std::mem::take(&mut node.pods);
+        self.dirty.terms |= !pods.is_empty();
+        *node = Node { pods, version: node.version, ..absent_node(node.name) };
+        self.dirty.node_set = true;
+        self.dirty.topologies = true;
+        self.dirty.described.push(index);
+        self.dirty.ledgers.push(index);
+    }
+
+    /// The slot of a group's key, made if need be.
+    pub(super) fn group_slot(&mut self, namespace: &str, name: &str) -> GroupIdx {
+        let key = (self.names.intern(namespace), self.names.intern(name));
+        if let Some(&group) = self.group_by_key.get(&key) {
+            return group;
+        }
+        let nothing = self.names.intern("");
+        let group = self.groups.push(absent_group(key.0, key.1, nothing));
+        self.group_by_key.insert(key, group);
+        group
+    }
+
+    fn set_group(&mut self, input: GroupInput) {
+        let index = self.group_slot(&input.key.namespace, &input.key.name);
+        let (members, broken) = tree::build(&input, &mut self.names);
+        let uid = self.names.intern(&input.uid);
+        let queue_name = self.names.intern(&input.queue);
+        let group = &mut self.groups[index];
+        group.present = true;
+        group.uid = uid;
+        group.queue_name = queue_name;
+        group.priority = input.priority;
+        group.preemptible = input.preemptible;
+        group.created = input.created;
+        group.last_start = input.last_start;
+        group.last_eviction = input.last_eviction;
+        group.stale_since = input.stale_since;
+        group.staleness_grace = input.staleness_grace;
+        group.preemption_delay = input.preemption_delay;
+        group.mark_unschedulable = input.mark_unschedulable;
+        group.broken = broken;
+        group.members = members;
+        self.dirty.groups.push(index);
+    }
+
+    fn remove_group(&mut self, namespace: &str, name: &str) {
+        let index = self.group_slot(namespace, name);
+        let group = &mut self.groups[index];
+        let nothing = group.queue_name;
+        let (pods, counted) = (std::mem::take(&mut group.pods), group.counted);
+        *group = Group { pods, counted, ..absent_group(group.namespace, group.name, nothing) };
+        self.dirty.groups.push(index);
+    }
+
+    /// The slot of a queue's name, made if need be.
+    pub(super) fn queue_slot(&mut self, name: &str) -> QueueIdx {
+        let sym = self.names.intern(name);
+        if let Some(&queue) = self.queue_by_name.get(&sym) {
+            return queue;
+        }
+        let queue = self.queues.push(absent_queue(sym));
+        self.queue_by_name.insert(sym, queue);
+        queue
+    }
+
+    fn set_queue(&mut self, input: QueueInput) {
+        let index = self.queue_slot(&input.name);
+        let parent = input.parent.as_deref().filter(|p| !p.is_empty()).map(|p| self.queue_slot(p));
+        let display = self.names.intern(input.display_name.as_deref().unwrap_or(&input.name));
+        let queue = &mut self.queues[index];
+        let held = &queue.ledger;
+        let (allocated, allocated_np, request) = (held.allocated, held.allocated_np, held.request);
+        queue.ledger =
+            Ledger { allocated, allocated_np, request, ..Ledger::new(&input, 0) };
+        queue.present = true;
+        queue.told_parent = parent;
+        queue.display = display;
+        queue.created = input.created;
+        queue.preempt_min_runtime = input.preempt_min_runtime;
+        queue.reclaim_min_runtime = input.reclaim_min_runtime;
+        self.dirty.queues = true;
+    }
+
+    fn remove_queue(&mut self, name: &str) {
+        let index = self.queue_slot(name);
+        self.queues[index] = absent_queue(self.queues[index].name);
+        self.dirty.queues = true;
+    }
+}
+
+fn absent_node(name: Sym) -> Node {
+    Node {
+        present: false,
+        name,
+        rank: u32::MAX,
+        labels: Box::default(),
+        taints: Box::default(),
+        unschedulable: false,
+        bad_conditions: Box::default(),
+        allocatable: Amounts::zero(),
+        gpu_memory: GpuMemory::default(),
+        gpu_count: None,
+        mig_strategy: MigStrategy::None,
+        is_mig: false,
+        has_dra_gpus: false,
+        gpu_worker: false,
+        cpu_worker: false,
+        attach_limits: Box::default(),
+        pods: Vec::new(),
+        ledger: NodeLedger::default(),
+        version: 0,
+        offers: [0; 3],
+        described: Amounts::zero(),
+        described_numa: None,
+    }
+}
+
+fn absent_group(namespace: Sym, name: Sym, nothing: Sym) -> Group {
+    Group {
+        present: false,
+        namespace,
+        name,
+        uid: nothing,
+        queue_name: nothing,
+        queue: None,
+        priority: 0,
+        preemptible: false,
+        created: Timestamp::default(),
+        last_start: None,
+        last_eviction: None,
+        stale_since: None,
+        staleness_grace: None,
+        preemption_delay: None,
+        mark_unschedulable: true,
+        broken: None,
+        members: IndexVec::new(),
+        pods: Vec::new(),
+        invalid: 0,
+        stamp: 0,
+        counted: Counted::default(),
+    }
+}
+
+fn absent_queue(name: Sym) -> Queue {
+    Queue {
+        present: false,
+        name,
+        display: name,
+        rank: u32::MAX,
+        told_parent: None,
+        parent: None,
+        children: Vec::new(),
+        connected: false,
+        created: Timestamp::default(),
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+        ledger: Ledger::default(),
+        version: 0,
+    }
+}

@@ -1,0 +1,144 @@
+//! Deltas of pods.
+
+use super::Cluster;
+use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};
+use super::shape;
+use crate::ids::{Idx, PodIdx, ShapeIdx};
+use crate::input::{Key, PodInput, PodPhase, SpecInput};
+
+impl Cluster {
+    pub(super) fn set_pod(&mut self, input: PodInput) {
+        let (namespace, name) = (self.names.intern(&input.key.namespace), self.names.intern(&input.key.name));
+        let group = input.group.as_deref().map(|g| self.group_slot(&input.key.namespace, g));
+        let node = input.node.as_deref().filter(|n| !n.is_empty()).map(|n| self.node_slot(n));
+        let labels = self.labels(&input.labels);
+        let label_set = self.terms.label_set(namespace, &labels);
+        let shape = self.shape_slot(input.spec);
+        let told_groups: GpuGroups = {
+            let mut groups: Vec<&String> = input.gpu_groups.iter().collect();
+            groups.sort();
+            groups.dedup();
+            groups.into_iter().map(|g| self.names.intern(g)).collect()
+        };
+        let extra = PodExtra {
+            volumes: input.volumes.iter().map(|v| self.names.intern(&v.claim)).collect(),
+            config_maps: input.config_maps.iter().map(|c| self.names.intern(c)).collect(),
+            numa: input.numa_placement,
+            claims: input.claims,
+        };
+        let pod = Pod {
+            present: true,
+            namespace,
+            name,
+            uid: self.names.intern(&input.uid),
+            group,
+            group_slot: 0,
+            in_terms: false,
+            sub_group: input.sub_group.as_deref().filter(|s| !s.is_empty()).map(|s| self.names.intern(s)),
+            member: None,
+            position: 0,
+            shape,
+            label_set,
+            phase: input.phase,
+            created: input.created,
+            ours: input.ours,
+            utility: input.utility,
+            task_priority: input.task_priority,
+            kubeflow_leader: input.kubeflow_leader,
+            ray_head: input.ray_head,
+            nominated: input.nominated_node.as_deref().map(|n| self.names.intern(n)),
+            received: input.received,
+            told_node: node,
+            told_groups,
+            extra: (extra != PodExtra::default()).then(|| Box::new(extra)),
+            claim_gpus: 0,
+            state: PodState::unplaced(Status::Pending),
+        };
+        let index = match self.pod_by_key.get(&(namespace, name)) {
+            Some(&index) => {
+                self.detach_pod(index);
+                self.pods[index] = pod;
+                index
+            }
+            None => {
+                let index = match self.free_pods.pop() {
+                    Some(index) => {
+                        self.pods[index] = pod;
+                        index
+                    }
+                    None => self.pods.push(pod),
+                };
+                self.pod_by_key.insert((namespace, name), index);
+                index
+            }
+        };
+        self.attach_pod(index);
+    }
+
+    pub(super) fn remove_pod(&mut self, key: &Key) {
+        let (Some(namespace), Some(name)) = (self.names.find(&key.namespace), self.names.find(&key.name)) else {
+            return;
+        };
+        if let Some(index) = self.pod_by_key.remove(&(namespace, name)) {
+            self.detach_pod(index);
+            self.pods[index].present = false;
+            self.pods[index].extra = None;
+            self.free_pods.push(index);
+        }
+    }
+
+    fn attach_pod(&mut self, index: PodIdx) {
+        let pod = &mut self.pods[index];
+        if let Some(group) = pod.group {
+            pod.group_slot = self.groups[group].pods.len() as u32;
+            self.groups[group].pods.push(index);
+            self.dirty.groups.push(group);
+        }
+        if let Some(node) = pod.told_node {
+            self.nodes[node].pods.push(index);
+            self.dirty.ledgers.push(node);
+        }
+        if let PodPhase::Releasing(since) = pod.phase {
+            self.leaving.insert((since, index));
+        }
+        if pod.extra.as_ref().is_some_and(|e| !e.claims.is_empty()) {
+            self.with_claims.insert(index);
+            self.dirty.devices = true;
+        }
+    }
+
+    fn detach_pod(&mut self, index: PodIdx) {
+        self.unplace_terms(index);
+        let (group, slot) = (self.pods[index].group, self.pods[index].group_slot as usize);
+        if let Some(group) = group {
+            let pods = &mut self.groups[group].pods;
+            pods.swap_remove(slot);
+            if let Some(&moved) = pods.get(slot) {
+                self.pods[moved].group_slot = slot as u32;
+            }
+            self.dirty.groups.push(group);
+        }
+        let pod = &self.pods[index];
+        if let Some(node) = pod.told_node {
+            self.nodes[node].pods.retain(|p| *p != index);
+            self.dirty.ledgers.push(node);
+        }
+        if let PodPhase::Releasing(since) = pod.phase {
+            self.leaving.remove(&(since, index));
+        }
+        if self.with_claims.remove(&index) {
+            self.dirty.devices = true;
+        }
+    }
+
+    fn shape_slot(&mut self, spec: SpecInput) -> ShapeIdx {
+        if let Some(&shape) = self.shape_by_spec.get(&spec) {
+            return shape;
+        }
+        let class = self.classes.resolve(&spec, &mut self.names);
+        let terms = self.terms.resolve(&spec, &mut self.names);
+        let index = ShapeIdx::new(self.shapes.len());
+        self.shape_by_spec.insert(spec.clone(), index);
+        self.shapes.push(shape::resolve(spec, class, terms, &mut self.dims, &mut self.names))
+    }
+}

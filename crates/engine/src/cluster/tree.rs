@@ -1,0 +1,116 @@
+//! Builds a group's tree from its description.
+
+use super::group::{Constraint, Group, Member, MemberKind, PodSet};
+use crate::ids::{Idx, IndexVec, MemberIdx, Sym};
+use crate::input::{GroupInput, TopologyConstraint};
+use crate::intern::Interner;
+use rustc_hash::FxHashMap;
+
+/// Name of the only pod set of a group without sub-groups.
+pub const DEFAULT_POD_SET: &str = "default";
+
+/// The members of a group, root first. A description that is no tree gives a root without members and a reason.
+pub(super) fn build(input: &GroupInput, names: &mut Interner) -> (IndexVec<MemberIdx, Member>, Option<String>) {
+    let mut members = IndexVec::new();
+    let root_name = names.intern("");
+    let root = members.push(Member {
+        name: root_name,
+        parent: None,
+        kind: MemberKind::Set { children: Vec::new(), min: input.min_sub_group },
+        topology: constraint(input.topology.as_ref(), names),
+    });
+    if input.broken.is_some() {
+        return (members, input.broken.clone());
+    }
+    if input.sub_groups.is_empty() {
+        let name = names.intern(DEFAULT_POD_SET);
+        // The sub-group minimum speaks of sub-groups; without any it means nothing.
+        let min = input.min_member.unwrap_or(1);
+        let child = leaf(name, root, min, None);
+        let child = members.push(child);
+        members[root].kind = MemberKind::Set { children: vec![child], min: None };
+        return (members, None);
+    }
+    match add_sub_groups(input, &mut members, names) {
+        Ok(()) => (members, None),
+        Err(reason) => {
+            let mut only_root = IndexVec::new();
+            only_root.push(Member {
+                kind: MemberKind::Set { children: Vec::new(), min: None },
+                ..members[root].clone()
+            });
+            (only_root, Some(reason))
+        }
+    }
+}
+
+fn leaf(name: Sym, parent: MemberIdx, min: u32, topology: Option<Constraint>) -> Member {
+    Member { name, parent: Some(parent), kind: MemberKind::Pods(PodSet::new(min)), topology }
+}
+
+fn add_sub_groups(
+    input: &GroupInput,
+    members: &mut IndexVec<MemberIdx, Member>,
+    names: &mut Interner,
+) -> Result<(), String> {
+    let mut sorted: Vec<_> = input.sub_groups.iter().collect();
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut by_name: FxHashMap<&str, MemberIdx> = FxHashMap::default();
+    let root = Group::root();
+    for sub in &sorted {
+        let name = names.intern(&sub.name);
+        let topology = constraint(sub.topology.as_ref(), names);
+        let member = members.push(leaf(name, root, sub.min_member.unwrap_or(0), topology));
+        if by_name.insert(&sub.name, member).is_some() {
+            return Err(format!("sub-group `{}` is there twice", sub.name));
+        }
+    }
+    for sub in &sorted {
+        let member = by_name[sub.name.as_str()];
+        let parent = match &sub.parent {
+            None => root,
+            Some(parent) => *by_name
+                .get(parent.as_str())
+                .ok_or_else(|| format!("sub-group `{}` names the parent `{parent}`, which is not there", sub.name))?,
+        };
+        members[member].parent = Some(parent);
+        match &mut members[parent].kind {
+            MemberKind::Set { children, .. } => children.push(member),
+            kind @ MemberKind::Pods(_) => *kind = MemberKind::Set { children: vec![member], min: None },
+        }
+    }
+    for sub in &sorted {
+        let member = by_name[sub.name.as_str()];
+        if let MemberKind::Set { min, .. } = &mut members[member].kind {
+            *min = sub.min_sub_group;
+        }
+        let mut up = Some(member);
+        for _ in 0..=members.len() {
+            up = up.and_then(|m| members[m].parent);
+        }
+        if up.is_some() {
+            return Err(format!("sub-group `{}` is its own ancestor", sub.name));
+        }
+    }
+    Ok(())
+}
+
+fn constraint(input: Option<&TopologyConstraint>, names: &mut Interner) -> Option<Constraint> {
+    let input = input.filter(|c| !c.topology.is_empty())?;
+    Some(Constraint {
+        topology: names.intern(&input.topology),
+        required: input.required.as_deref().filter(|l| !l.is_empty()).map(|l| names.intern(l)),
+        preferred: input.preferred.as_deref().filter(|l| !l.is_empty()).map(|l| names.intern(l)),
+    })
+}
+
+/// Finds the pod set that a pod's label names.
+pub(super) fn pod_set_of(group: &Group, label: Option<Sym>, default: Sym) -> Option<MemberIdx> {
+    let wanted = label.unwrap_or(default);
+    group.members.enumerated().find(|(_, m)| m.name == wanted && m.pod_set().is_some()).map(|(i, _)| i)
+}
+
+/// The first member.
+pub(super) fn root() -> MemberIdx {
+    MemberIdx::new(0)
+}

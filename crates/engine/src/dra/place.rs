@@ -1,0 +1,169 @@
+//! Where devices can be used: node selectors, resolved to symbols once and matched by symbol.
+
+use crate::ids::Sym;
+use crate::input::{NodeTerm, Requirement, RequirementOp, SliceNodes};
+use crate::intern::Interner;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What a selector reads of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeView<'a> {
+    /// The node's name.
+    pub name: Sym,
+    /// Its labels, sorted by key symbol.
+    pub labels: &'a [(Sym, Sym)],
+    /// Texts, for numeric comparisons.
+    pub names: &'a Interner,
+}
+
+impl NodeView<'_> {
+    fn label(&self, key: Sym) -> Option<Sym> {
+        let at = self.labels.binary_search_by_key(&key, |(k, _)| *k).ok()?;
+        Some(self.labels[at].1)
+    }
+}
+
+/// Nodes that match any of some terms; no term matches no node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Selector(Box<[Term]>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Term {
+    labels: Box<[(Sym, Test)]>,
+    names: Box<[Test]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Test {
+    In(Box<[Sym]>),
+    NotIn(Box<[Sym]>),
+    Exists,
+    Absent,
+    Above(i64),
+    Below(i64),
+    Never,
+}
+
+impl Selector {
+    /// Resolves terms.
+    pub fn build(terms: &[NodeTerm], names: &mut Interner) -> Self {
+        Self(terms.iter().map(|term| Term::build(term, names)).collect())
+    }
+    /// Whether a node is selected.
+    pub fn matches(&self, node: &NodeView<'_>) -> bool {
+        self.0.iter().any(|term| term.matches(node))
+    }
+}
+
+impl Term {
+    fn build(term: &NodeTerm, names: &mut Interner) -> Self {
+        let labels = term.labels.iter().map(|r| (names.intern(&r.key), Test::build(r, names))).collect();
+        Self { labels, names: term.names.iter().map(|r| Test::build(r, names)).collect() }
+    }
+    fn matches(&self, node: &NodeView<'_>) -> bool {
+        // A term without requirements selects nothing, as in Kubernetes.
+        !(self.labels.is_empty() && self.names.is_empty())
+            && self.labels.iter().all(|(key, test)| test.holds(node.label(*key), node.names))
+            && self.names.iter().all(|test| test.holds(Some(node.name), node.names))
+    }
+}
+
+impl Test {
+    fn build(requirement: &Requirement, names: &mut Interner) -> Self {
+        let mut symbols = |values: &[String]| values.iter().map(|v| names.intern(v)).collect();
+        match &requirement.op {
+            RequirementOp::In(values) => Self::In(symbols(values)),
+            RequirementOp::NotIn(values) => Self::NotIn(symbols(values)),
+            RequirementOp::Exists => Self::Exists,
+            RequirementOp::DoesNotExist => Self::Absent,
+            RequirementOp::Gt(bound) => Self::Above(*bound),
+            RequirementOp::Lt(bound) => Self::Below(*bound),
+            RequirementOp::Never => Self::Never,
+        }
+    }
+    fn holds(&self, value: Option<Sym>, names: &Interner) -> bool {
+        let number = || value.and_then(|v| names.text(v).parse::<i64>().ok());
+        match self {
+            Self::In(values) => value.is_some_and(|v| values.contains(&v)),
+            Self::NotIn(values) => value.is_none_or(|v| !values.contains(&v)),
+            Self::Exists => value.is_some(),
+            Self::Absent => value.is_none(),
+            Self::Above(bound) => number().is_some_and(|n| n > *bound),
+            Self::Below(bound) => number().is_some_and(|n| n < *bound),
+            Self::Never => false,
+        }
+    }
+}
+
+/// Where one device can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On one node.
+    Node(Sym),
+    /// On nodes that a selector matches.
+    Selected(Arc<Selector>),
+    /// On every node.
+    Everywhere,
+    /// Nowhere: its slice does not tell.
+    Nowhere,
+}
+
+impl Place {
+    /// Resolves where a slice, or a device, says it is.
+    pub fn build(nodes: &SliceNodes, names: &mut Interner) -> Self {
+        match nodes {
+            SliceNodes::Node(name) => Self::Node(names.intern(name)),
+            SliceNodes::Selector(terms) => Self::Selected(Arc::new(Selector::build(terms, names))),
+            SliceNodes::All => Self::Everywhere,
+            SliceNodes::PerDevice => Self::Nowhere,
+        }
+    }
+    /// Whether a device there can be used from a node.
+    pub fn reaches(&self, node: &NodeView<'_>) -> bool {
+        match self {
+            Self::Node(name) => *name == node.name,
+            Self::Selected(selector) => selector.matches(node),
+            Self::Everywhere => true,
+            Self::Nowhere => false,
+        }
+    }
+}
+
+/// Where an allocation can be used: everything said must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usable {
+    node: Option<Sym>,
+    selectors: SmallVec<[Arc<Selector>; 1]>,
+}
+
+impl Usable {
+    /// Where nodes match any of some terms; no term means everywhere.
+    pub fn by_terms(terms: &[NodeTerm], names: &mut Interner) -> Self {
+        let mut usable = Self::default();
+        if !terms.is_empty() {
+            usable.selectors.push(Arc::new(Selector::build(terms, names)));
+        }
+        usable
+    }
+    /// Narrows to where a device can be used.
+    pub fn narrow(&mut self, place: &Place) {
+        match place {
+            Place::Node(name) => self.node = Some(*name),
+            Place::Selected(selector) => {
+                if !self.selectors.contains(selector) {
+                    self.selectors.push(Arc::clone(selector));
+                }
+            }
+            Place::Everywhere | Place::Nowhere => {}
+        }
+    }
+    /// Whether the allocation can be used from a node.
+    pub fn reaches(&self, node: &NodeView<'_>) -> bool {
+        self.node.is_none_or(|name| name == node.name) && self.selectors.iter().all(|s| s.matches(node))
+    }
+    /// The one node it can be used from, where that follows from its devices.
+    pub fn node(&self) -> Option<Sym> {
+        self.node
+    }
+}
