@@ -12,6 +12,7 @@ pub mod outcome;
 pub mod policy;
 pub mod resource;
 pub mod share;
+pub mod terms;
 pub mod verdict;
 
 pub use delta::Delta;

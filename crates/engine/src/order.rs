@@ -2,6 +2,8 @@
 //!
 //! Each order is a list of comparators in plugin order; the first that decides wins, then a built-in fallback.
 
+pub mod groups;
+pub mod heap;
 pub mod member;
 pub mod pods;
 pub mod tree_walk;

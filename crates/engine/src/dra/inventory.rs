@@ -191,7 +191,9 @@ impl Inventory {
     pub fn set_slice(&mut self, slice: SliceInput, names: &mut Interner) {
         self.remove_slice(&slice.name);
         let key = (names.intern(&slice.driver), names.intern(&slice.pool));
-        let pool = *self.pool_by_name.entry(key).or_insert_with(|| self.pools.push(Pool::new(key.0, key.1)));
+        let pool = *self.pool_by_name.entry(key).or_insert_with(|| {
+            self.pools.push(Pool::new(key.0, key.1, super::demand::mentions_gpu(&slice.driver)))
+        });
         self.pool_of_slice.insert(slice.name.clone(), pool);
         self.pools[pool].slices.insert(slice.name.clone(), slice);
         self.dirty.insert(pool);

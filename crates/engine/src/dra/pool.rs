@@ -30,7 +30,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(driver: Sym, name: Sym) -> Self {
+    pub(super) fn new(driver: Sym, name: Sym, gpu_driver: bool) -> Self {
         Self {
             driver,
             name,
@@ -39,7 +39,7 @@ impl Pool {
             nodes: Vec::new(),
             complete: true,
             valid: true,
-            gpu_driver: false,
+            gpu_driver,
             counters: Box::default(),
         }
     }
@@ -60,7 +60,7 @@ struct Counters<'a> {
 }
 
 /// Resolves the newest generation of a pool. A device that draws from a counter that does not exist is left out; a
-/// pool that describes a device twice has no usable devices at all.
+/// pool that describes a device twice is not valid and serves nobody.
 pub(super) fn resolve(pool: &Pool, index: PoolIdx, names: &mut Interner) -> Resolved {
     let newest = pool.slices.values().map(|s| s.generation).max();
     let slices: Vec<&SliceInput> =
@@ -73,7 +73,10 @@ pub(super) fn resolve(pool: &Pool, index: PoolIdx, names: &mut Interner) -> Reso
     for slice in &slices {
         let shared = Place::build(&slice.nodes, names);
         for device in &slice.devices {
-            valid &= seen.insert(&device.name);
+            if !seen.insert(&device.name) {
+                valid = false;
+                continue;
+            }
             let Some(draws) = draws_of(device, &counters) else { continue };
             let place = match (&slice.nodes, &device.nodes) {
                 (input::SliceNodes::PerDevice, Some(own)) => Place::build(own, names),
@@ -88,9 +91,6 @@ pub(super) fn resolve(pool: &Pool, index: PoolIdx, names: &mut Interner) -> Reso
             let position = u32::try_from(devices.len()).expect("fewer than 2^32 devices");
             devices.push((names.intern(&device.name), describe(device, index, position, place, draws, names)));
         }
-    }
-    if !valid {
-        devices.clear();
     }
     Resolved { devices, complete, valid, counters: counters.capacity.into() }
 }

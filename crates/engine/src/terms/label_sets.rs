@@ -7,18 +7,17 @@
 use super::QueryIdx;
 use super::counters::Step;
 use super::selector::{Anchor, Query};
-use crate::ids::{IndexVec, LabelSetIdx, Sym};
+use crate::ids::{Idx, IndexVec, LabelSetIdx, Sym};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 
 /// The label sets of all pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LabelSets {
     sets: IndexVec<LabelSetIdx, LabelSet>,
     by_hash: FxHashMap<u64, SmallVec<[LabelSetIdx; 1]>>,
-    queries: IndexVec<QueryIdx, Arc<Query>>,
+    queries: IndexVec<QueryIdx, Query>,
     queries_by_anchor: FxHashMap<Anchor, Vec<QueryIdx>>,
     /// Filled from the first query on; filed by label, by key, and by namespace.
     sets_by_anchor: FxHashMap<Anchor, Vec<LabelSetIdx>>,
@@ -38,9 +37,9 @@ impl LabelSets {
     pub(super) fn intern(&mut self, namespace: Sym, labels: &[(Sym, Sym)]) -> LabelSetIdx {
         debug_assert!(labels.is_sorted_by_key(|(key, _)| *key), "labels are sorted by key symbol");
         let hash = FxBuildHasher.hash_one((namespace, labels));
-        let known = self.by_hash.get(&hash).into_iter().flatten().copied();
+        let mut known = self.by_hash.get(&hash).into_iter().flatten().copied();
         let same = |set: &LabelSet| set.namespace == namespace && *set.labels == *labels;
-        if let Some(found) = known.into_iter().find(|&set| same(&self.sets[set])) {
+        if let Some(found) = known.find(|&set| same(&self.sets[set])) {
             return found;
         }
         let matched = self.queries_matching(namespace, labels);
@@ -52,45 +51,37 @@ impl LabelSets {
         set
     }
 
-    /// Adds a query that is not there yet. Tells whether pods on nodes match it.
-    pub(super) fn add_query(&mut self, query: Arc<Query>) -> QueryIdx {
+    /// Adds a query that is not there yet.
+    pub(super) fn add_query(&mut self, query: Query) -> QueryIdx {
         if self.queries.is_empty() {
             for set in self.sets.indices() {
                 self.file(set);
             }
         }
-        let index = self.queries.push(Arc::clone(&query));
-        for anchor in query.anchors() {
-            self.queries_by_anchor.entry(anchor).or_default().push(index);
-            if let (None, None) = (anchor.namespace, anchor.label) {
-                for set in self.sets.iter_mut() {
-                    set.offer(&query, index);
+        let index = QueryIdx::new(self.queries.len());
+        for anchor in query.set_anchors() {
+            if anchor.is_any() {
+                self.sets.iter_mut().for_each(|set| set.offer(&query, index));
+            } else {
+                for &set in self.sets_by_anchor.get(&anchor).into_iter().flatten() {
+                    self.sets[set].offer(&query, index);
                 }
-                continue;
-            }
-            // Sets are filed by label without namespace: the query itself tests the namespace.
-            let filed = match anchor.label {
-                Some(_) => Anchor { namespace: None, ..anchor },
-                None => anchor,
-            };
-            for &set in self.sets_by_anchor.get(&filed).into_iter().flatten() {
-                self.sets[set].offer(&query, index);
             }
         }
-        index
+        for anchor in query.anchors() {
+            self.queries_by_anchor.entry(anchor).or_default().push(index);
+        }
+        self.queries.push(query)
     }
 
     /// Whether some pod on a node matches a query.
-    pub(super) fn is_placed(&self, index: QueryIdx) -> bool {
-        let filed = |anchor: Anchor| match anchor.label {
-            Some(_) => Anchor { namespace: None, ..anchor },
-            None => anchor,
-        };
-        let present = |set: &LabelSet| set.placed > 0 && set.matches(index);
-        self.queries[index].anchors().into_iter().any(|anchor| match (anchor.namespace, anchor.label) {
-            (None, None) => self.sets.iter().any(present),
-            (Some(_), _) | (_, Some(_)) => {
-                self.sets_by_anchor.get(&filed(anchor)).into_iter().flatten().any(|&s| present(&self.sets[s]))
+    pub(super) fn is_placed(&self, query: QueryIdx) -> bool {
+        let present = |set: &LabelSet| set.placed > 0 && set.matches(query);
+        self.queries[query].set_anchors().into_iter().any(|anchor| {
+            if anchor.is_any() {
+                self.sets.iter().any(present)
+            } else {
+                self.sets_by_anchor.get(&anchor).into_iter().flatten().any(|&set| present(&self.sets[set]))
             }
         })
     }
@@ -155,7 +146,7 @@ impl LabelSet {
 
     /// Takes note of the newest query if it matches.
     fn offer(&mut self, query: &Query, index: QueryIdx) {
-        if self.matched.last() != Some(&index) && query.matches(self.namespace, &self.labels) {
+        if query.matches(self.namespace, &self.labels) {
             self.matched.push(index);
         }
     }

@@ -49,6 +49,13 @@ pub(super) struct Anchor {
     pub(super) label: Option<(Sym, Option<Sym>)>,
 }
 
+impl Anchor {
+    /// Every label set has it.
+    pub(super) fn is_any(self) -> bool {
+        self.namespace.is_none() && self.label.is_none()
+    }
+}
+
 /// Beyond so many anchors a query is filed without its namespaces, which keeps the index small.
 const ANCHORS_MAX: usize = 16;
 
@@ -107,14 +114,25 @@ impl Query {
         })
     }
 
-    /// The anchors of which every matching label set has exactly one.
+    /// The anchors under which the query itself is filed: every label set that it matches has exactly one of them.
     pub(super) fn anchors(&self) -> Vec<Anchor> {
         let labels = self.label_anchors();
         match &self.namespaces {
-            Some(namespaces) if namespaces.len() * labels.len() <= ANCHORS_MAX || labels == [None] => namespaces
+            Some(namespaces) if namespaces.len() * labels.len() <= ANCHORS_MAX || labels[..] == [None] => namespaces
                 .iter()
                 .flat_map(|&n| labels.iter().map(move |&label| Anchor { namespace: Some(n), label }))
                 .collect(),
+            Some(_) | None => labels.iter().map(|&label| Anchor { namespace: None, label }).collect(),
+        }
+    }
+
+    /// The anchors under which matching label sets are filed: by label if there is a telling one, else by namespace.
+    pub(super) fn set_anchors(&self) -> Vec<Anchor> {
+        let labels = self.label_anchors();
+        match &self.namespaces {
+            Some(namespaces) if labels[..] == [None] => {
+                namespaces.iter().map(|&n| Anchor { namespace: Some(n), label: None }).collect()
+            }
             Some(_) | None => labels.iter().map(|&label| Anchor { namespace: None, label }).collect(),
         }
     }

@@ -1,0 +1,266 @@
+//! The transaction that a cycle works in.
+//!
+//! All hypothetical change goes through here and is written to a journal; going back to a mark costs what was touched
+//! since. Node ledgers, queue ledgers, group counts, GPU groups, affinity counters and claims move together.
+//! Invariant: after `rollback(mark)` the cluster equals what it was at `mark`, versions included.
+
+use crate::cluster::Cluster;
+use crate::cluster::node::NodeLedger;
+use crate::cluster::pod::{Place, PodState, Status};
+use crate::dra::ClaimState;
+use crate::ids::{ClaimIdx, GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
+use crate::share::Triple;
+use smallvec::SmallVec;
+use std::ops::Deref;
+
+/// A transaction over a cluster.
+pub struct Plan<'c> {
+    cluster: &'c mut Cluster,
+    journal: Vec<Edit>,
+}
+
+/// A point to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(usize);
+
+/// What to do to undo one edit.
+enum Edit {
+    Pod { pod: PodIdx, old: PodState },
+    Count { pod: PodIdx, group: GroupIdx, member: MemberIdx, from: Status, to: Status, stamp: u64 },
+    Ledger { node: NodeIdx, old: Box<NodeLedger>, version: u64 },
+    Joined { node: NodeIdx },
+    Left { node: NodeIdx, pod: PodIdx, at: usize },
+    TermsPlaced { pod: PodIdx, node: NodeIdx },
+    TermsLifted { pod: PodIdx, node: NodeIdx },
+    Queue { queue: QueueIdx, amounts: Triple, np: bool, version: u64 },
+    Claim { claim: ClaimIdx, old: Box<ClaimState> },
+    Volumes { pod: PodIdx, node: NodeIdx, placed: bool },
+}
+
+impl Deref for Plan<'_> {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        self.cluster
+    }
+}
+
+impl<'c> Plan<'c> {
+    /// Opens a transaction on a settled cluster.
+    pub fn new(cluster: &'c mut Cluster) -> Self {
+        Self { cluster, journal: Vec::new() }
+    }
+
+    /// The present point.
+    pub fn mark(&self) -> Mark {
+        Mark(self.journal.len())
+    }
+
+    /// The cluster, for refreshing indices that are not part of its state.
+    pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
+        self.cluster
+    }
+
+    /// Gives a pod another state, and moves every ledger with it.
+    pub fn set_state(&mut self, pod: PodIdx, new: PodState) {
+        let old = self.cluster.pods[pod].state.clone();
+        let (before, after) = (presences(&old), presences(&new));
+        for presence in before.iter().filter(|p| !after.contains(p)) {
+            self.lift(pod, presence);
+        }
+        for presence in after.iter().filter(|p| !before.contains(p)) {
+            self.put(pod, presence);
+        }
+        self.count(pod, old.status, new.status);
+        self.charge_queue(pod, &old, -1);
+        self.charge_queue(pod, &new, 1);
+        self.cluster.pods[pod].state = new;
+        self.journal.push(Edit::Pod { pod, old });
+    }
+
+    /// Replaces a claim's state.
+    pub fn set_claim(&mut self, claim: ClaimIdx, new: ClaimState) {
+        let old = self.cluster.devices.set_claim(claim, new);
+        self.journal.push(Edit::Claim { claim, old: Box::new(old) });
+    }
+
+    fn remember_ledger(&mut self, node: NodeIdx) {
+        let n = &self.cluster.nodes[node];
+        self.journal.push(Edit::Ledger { node, old: Box::new(n.ledger.clone()), version: n.version });
+        let version = self.cluster.fresh_version();
+        self.cluster.nodes[node].version = version;
+        self.cluster.touched.push(node);
+    }
+
+    fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
+        let node = place.node;
+        self.remember_ledger(node);
+        let mut n = self.take_node(node);
+        n.add(&self.cluster.load(pod, &place.gpu_groups), *status);
+        if let (Some(numa), Some(held), true) = (&mut n.ledger.numa, &place.numa, status.is_active_allocated()) {
+            numa.charge(held);
+        }
+        n.pods.push(pod);
+        self.cluster.nodes[node] = n;
+        self.journal.push(Edit::Joined { node });
+        self.place_terms(pod, node);
+        self.journal.push(Edit::TermsPlaced { pod, node });
+        if self.cluster.has_volumes(pod) {
+            self.cluster.place_volumes(pod, node);
+            self.journal.push(Edit::Volumes { pod, node, placed: true });
+        }
+    }
+
+    fn lift(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
+        let node = place.node;
+        self.remember_ledger(node);
+        let mut n = self.take_node(node);
+        n.remove(&self.cluster.load(pod, &place.gpu_groups), *status);
+        if let (Some(numa), Some(held), true) = (&mut n.ledger.numa, &place.numa, status.is_active_allocated()) {
+            numa.release(held);
+        }
+        let at = n.pods.iter().rposition(|p| *p == pod).expect("a pod with a place is on its node");
+        n.pods.swap_remove(at);
+        self.cluster.nodes[node] = n;
+        self.journal.push(Edit::Left { node, pod, at });
+        self.lift_terms(pod, node);
+        self.journal.push(Edit::TermsLifted { pod, node });
+        if self.cluster.has_volumes(pod) {
+            self.cluster.lift_volumes(pod, node);
+            self.journal.push(Edit::Volumes { pod, node, placed: false });
+        }
+    }
+
+    /// Takes a node out of the cluster for as long as it is edited beside other parts of it.
+    fn take_node(&mut self, node: NodeIdx) -> crate::cluster::node::Node {
+        let hollow = crate::cluster::hollow_node(&self.cluster.nodes[node]);
+        std::mem::replace(&mut self.cluster.nodes[node], hollow)
+    }
+
+    fn place_terms(&mut self, pod: PodIdx, node: NodeIdx) {
+        let c = &mut *self.cluster;
+        let p = &c.pods[pod];
+        c.terms.place(p.label_set, &c.shapes[p.shape].terms, &c.nodes[node].labels);
+    }
+
+    fn lift_terms(&mut self, pod: PodIdx, node: NodeIdx) {
+        let c = &mut *self.cluster;
+        let p = &c.pods[pod];
+        c.terms.unplace(p.label_set, &c.shapes[p.shape].terms, &c.nodes[node].labels);
+    }
+
+    fn count(&mut self, pod: PodIdx, from: Status, to: Status) {
+        if from == to {
+            return;
+        }
+        let p = &self.cluster.pods[pod];
+        let (Some(group), Some(member)) = (p.group, p.member) else { return };
+        let stamp = self.cluster.fresh_version();
+        let old_stamp = self.recount(pod, group, member, from, to, stamp);
+        self.journal.push(Edit::Count { pod, group, member, from, to, stamp: old_stamp });
+    }
+
+    /// Moves a pod between two counters; gives back the group's former stamp.
+    fn recount(
+        &mut self,
+        pod: PodIdx,
+        group: GroupIdx,
+        member: MemberIdx,
+        from: Status,
+        to: Status,
+        stamp: u64,
+    ) -> u64 {
+        let position = self.cluster.pods[pod].position;
+        let g = &mut self.cluster.groups[group];
+        let set = g.members[member].pod_set_mut().expect("a pod's member is a pod set");
+        set.counts[from as usize] -= 1;
+        set.counts[to as usize] += 1;
+        if to == Status::Pending {
+            set.first_pending = set.first_pending.min(position);
+        } else if from == Status::Pending && set.first_pending == position {
+            set.first_pending += 1;
+        }
+        std::mem::replace(&mut g.stamp, stamp)
+    }
+
+    fn charge_queue(&mut self, pod: PodIdx, state: &PodState, sign: i64) {
+        let (true, Some(place)) = (state.status.is_active_allocated(), &state.place) else { return };
+        let p = &self.cluster.pods[pod];
+        let (Some(group), true) = (p.group, p.member.is_some()) else { return };
+        let g = &self.cluster.groups[group];
+        let (np, mut at) = (!g.preemptible, g.queue);
+        let amounts = self.cluster.accepted(pod, place).map(|a| a * sign);
+        while let Some(queue) = at {
+            let version = self.cluster.fresh_version();
+            let old = self.add_to_queue(queue, &amounts, np, version);
+            self.journal.push(Edit::Queue { queue, amounts, np, version: old });
+            at = self.cluster.queues[queue].parent;
+        }
+    }
+
+    /// Adds to a queue's ledger; gives back its former version.
+    fn add_to_queue(&mut self, queue: QueueIdx, amounts: &Triple, np: bool, version: u64) -> u64 {
+        let q = &mut self.cluster.queues[queue];
+        for r in 0..3 {
+            q.ledger.allocated[r] += amounts[r];
+            if np {
+                q.ledger.allocated_np[r] += amounts[r];
+            }
+        }
+        std::mem::replace(&mut q.version, version)
+    }
+
+    /// Undoes every edit made since `mark`, newest first.
+    pub fn rollback(&mut self, mark: Mark) {
+        assert!(mark.0 <= self.journal.len(), "mark is from a later state");
+        while mark.0 < self.journal.len() {
+            let edit = self.journal.pop().expect("length was checked");
+            self.undo(edit);
+        }
+    }
+
+    fn undo(&mut self, edit: Edit) {
+        match edit {
+            Edit::Pod { pod, old } => self.cluster.pods[pod].state = old,
+            Edit::Count { pod, group, member, from, to, stamp } => {
+                self.recount(pod, group, member, to, from, stamp);
+            }
+            Edit::Ledger { node, old, version } => {
+                let n = &mut self.cluster.nodes[node];
+                n.ledger = *old;
+                n.version = version;
+                self.cluster.touched.push(node);
+            }
+            Edit::Joined { node } => {
+                self.cluster.nodes[node].pods.pop();
+            }
+            Edit::Left { node, pod, at } => {
+                let pods = &mut self.cluster.nodes[node].pods;
+                pods.push(pod);
+                let last = pods.len() - 1;
+                pods.swap(at, last);
+            }
+            Edit::TermsPlaced { pod, node } => self.lift_terms(pod, node),
+            Edit::TermsLifted { pod, node } => self.place_terms(pod, node),
+            Edit::Queue { queue, amounts, np, version } => {
+                self.add_to_queue(queue, &amounts.map(|a| -a), np, version);
+            }
+            Edit::Claim { claim, old } => {
+                self.cluster.devices.set_claim(claim, *old);
+            }
+            Edit::Volumes { pod, node, placed: true } => self.cluster.lift_volumes(pod, node),
+            Edit::Volumes { pod, node, placed: false } => self.cluster.place_volumes(pod, node),
+        }
+    }
+}
+
+/// Where a pod in a state takes room, and as what.
+fn presences(state: &PodState) -> SmallVec<[(Place, Status); 2]> {
+    let mut list = SmallVec::new();
+    if let Some(place) = state.place.as_ref().filter(|_| state.status.holds_node()) {
+        list.push((place.clone(), state.status));
+    }
+    if let Some(place) = &state.leaving {
+        list.push((place.clone(), Status::Releasing));
+    }
+    list
+}
