@@ -1,1 +1,11 @@
-//! Empty until filled.
+//! The eyes: Kubernetes objects to the engine's inputs, kept up to date, and snapshot files both ways.
+//!
+//! [`object`] holds what is kept of each object, [`translate`] turns one object into one engine input, [`Cache`]
+//! re-translates exactly what a change touches, and [`snapshot`] reads and writes whole clusters as files.
+//! Not here: talking to an API server, and deciding anything.
+
+pub mod finding;
+pub mod object;
+
+pub use finding::{Finding, Report};
+pub use object::{Kind, Object, Objects, Stored};

@@ -1,0 +1,194 @@
+//! Kubernetes objects, cut down to the fields that a rule or the snapshot format reads.
+//!
+//! Every kind keeps Kubernetes' JSON shape: unknown fields are ignored when reading, and what is kept is written back
+//! so that other readers of the same form understand it. [`Objects`] is the store of all of them.
+
+pub mod device;
+pub mod meta;
+pub mod node;
+pub mod pod;
+pub mod policy;
+pub mod selector;
+pub mod storage;
+pub mod value;
+
+pub use device::{DeviceClass, ResourceClaim, ResourceSlice};
+pub use kai_api::{BindRequest, PodGroup, Queue, Topology};
+pub use meta::Meta;
+pub use node::{CsiNode, Node, NodeResourceTopology};
+pub use pod::Pod;
+pub use policy::{ConfigMap, Namespace, PodDisruptionBudget, PriorityClass};
+pub use storage::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass};
+
+use kai_engine::input::Key;
+use std::collections::BTreeMap;
+
+/// What every object can tell and do.
+pub trait Stored: Sized {
+    /// Its kind.
+    const KIND: Kind;
+    /// Namespace and name; the namespace is empty for cluster-scoped kinds.
+    fn key(&self) -> Key;
+    /// Drops what nothing reads and brings older forms into the current one.
+    fn compact(&mut self) {}
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident, $list:ident, $json:literal;)*) => {
+        /// The kinds the scheduler reads.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+            /// The kind as Kubernetes spells it, for messages.
+            pub fn name(self) -> &'static str {
+                match self { $(Kind::$kind => stringify!($kind),)* }
+            }
+            /// The key of its list in a snapshot file.
+            pub fn list_key(self) -> &'static str {
+                match self { $(Kind::$kind => $json,)* }
+            }
+        }
+
+        /// An object of any kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Object { $($(#[$doc])* $kind(Box<$kind>),)* }
+
+        impl Object {
+            /// Its kind.
+            pub fn kind(&self) -> Kind {
+                match self { $(Object::$kind(_) => Kind::$kind,)* }
+            }
+            /// Namespace and name.
+            pub fn key(&self) -> Key {
+                match self { $(Object::$kind(object) => object.key(),)* }
+            }
+        }
+
+        $(impl From<$kind> for Object {
+            fn from(object: $kind) -> Self {
+                Object::$kind(Box::new(object))
+            }
+        })*
+
+        /// All objects, by kind and key.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Objects { $($(#[$doc])* pub $list: BTreeMap<Key, Box<$kind>>,)* }
+
+        impl Objects {
+            /// Puts an object in; gives back the one it replaces.
+            pub fn insert(&mut self, object: Object) -> Option<Object> {
+                let key = object.key();
+                match object {
+                    $(Object::$kind(mut object) => {
+                        object.compact();
+                        self.$list.insert(key, object).map(Object::$kind)
+                    })*
+                }
+            }
+            /// Takes an object out.
+            pub fn remove(&mut self, kind: Kind, key: &Key) -> Option<Object> {
+                match kind { $(Kind::$kind => self.$list.remove(key).map(Object::$kind),)* }
+            }
+            /// Keys of one kind, in order.
+            pub fn keys(&self, kind: Kind) -> Vec<Key> {
+                match kind { $(Kind::$kind => self.$list.keys().cloned().collect(),)* }
+            }
+            /// Number of objects of one kind.
+            pub fn count(&self, kind: Kind) -> usize {
+                match kind { $(Kind::$kind => self.$list.len(),)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A pod.
+    Pod, pods, "pods";
+    /// A node.
+    Node, nodes, "nodes";
+    /// A queue.
+    Queue, queues, "queues";
+    /// A pod group.
+    PodGroup, pod_groups, "podGroups";
+    /// A bind request.
+    BindRequest, bind_requests, "bindRequests";
+    /// A priority class.
+    PriorityClass, priority_classes, "priorityClasses";
+    /// A config map, its data left out.
+    ConfigMap, config_maps, "configMaps";
+    /// A persistent volume.
+    PersistentVolume, persistent_volumes, "persistentVolumes";
+    /// A claim on a persistent volume.
+    PersistentVolumeClaim, persistent_volume_claims, "persistentVolumeClaims";
+    /// Free storage capacity.
+    CsiStorageCapacity, csi_storage_capacities, "csiStorageCapacities";
+    /// A storage class.
+    StorageClass, storage_classes, "storageClasses";
+    /// A storage driver.
+    CsiDriver, csi_drivers, "csiDrivers";
+    /// A claim on devices.
+    ResourceClaim, resource_claims, "resourceClaims";
+    /// Devices of a pool.
+    ResourceSlice, resource_slices, "resourceSlices";
+    /// A device class.
+    DeviceClass, device_classes, "deviceClasses";
+    /// A topology.
+    Topology, topologies, "topologies";
+    /// NUMA zones of a node.
+    NodeResourceTopology, node_resource_topologies, "nodeResourceTopologies";
+    /// A disruption budget.
+    PodDisruptionBudget, pod_disruption_budgets, "podDisruptionBudgets";
+    /// Storage drivers of a node.
+    CsiNode, csi_nodes, "csiNodes";
+    /// A namespace.
+    Namespace, namespaces, "namespaces";
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+macro_rules! stored {
+    ($($kind:ident $({ $compact:ident })?)*) => {
+        $(impl Stored for $kind {
+            const KIND: Kind = Kind::$kind;
+            fn key(&self) -> Key {
+                self.metadata.key()
+            }
+            $(fn compact(&mut self) {
+                $kind::$compact(self);
+            })?
+        })*
+    };
+}
+
+stored! {
+    Pod { compact } Node PriorityClass ConfigMap PersistentVolume PersistentVolumeClaim CsiStorageCapacity
+    StorageClass CsiDriver ResourceClaim { normalize } ResourceSlice { normalize } DeviceClass NodeResourceTopology
+    PodDisruptionBudget CsiNode Namespace
+}
+
+macro_rules! stored_custom {
+    ($($kind:ident)*) => {
+        $(impl Stored for $kind {
+            const KIND: Kind = Kind::$kind;
+            fn key(&self) -> Key {
+                Key::new(
+                    self.metadata.namespace.as_deref().unwrap_or_default(),
+                    self.metadata.name.as_deref().unwrap_or_default(),
+                )
+            }
+            fn compact(&mut self) {
+                // Field ownership is bookkeeping of the API server and often larger than the object.
+                self.metadata.managed_fields = None;
+            }
+        })*
+    };
+}
+
+stored_custom! { Queue PodGroup BindRequest Topology }
