@@ -2,4 +2,5 @@
 //!
 //! Used from `tests/` folders and `xtask`, never linked into a shipped binary.
 
+pub mod calls;
 pub mod shapes;

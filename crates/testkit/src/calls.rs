@@ -1,0 +1,120 @@
+//! Recorded calls of single functions, replayed against the engine.
+//!
+//! A file holds many calls of one function: what went in, what came out. For every function that has a counterpart
+//! of the same meaning an adapter turns the recorded input into ours, calls it, and compares. Adapters never look at
+//! a case's name or number; where the engine differs on purpose, a rule over the input says so.
+
+mod compare;
+mod inputs;
+mod minruntime;
+mod numa;
+mod proportion;
+mod record;
+
+use anyhow::{Context, Result, bail};
+use record::Case;
+use serde::Deserialize;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// What became of one recorded call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallResult {
+    /// The area, for example `unit-proportion`.
+    pub area: String,
+    /// The recorded function.
+    pub function: String,
+    /// The case's id.
+    pub id: String,
+    /// How it went.
+    pub outcome: CallOutcome,
+}
+
+/// How a recorded call went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// The same result.
+    Passed,
+    /// Another result; the text shows the difference.
+    Failed(String),
+    /// Another result on purpose; the text is the difference's number in the register of differences.
+    ByDesign(&'static str),
+    /// There is no counterpart; the text says why.
+    NotYet(&'static str),
+}
+
+/// Calls one function of the engine with a case's input and compares.
+type Adapter = fn(&Case<'_>) -> CallOutcome;
+
+/// One area: its adapters, and the functions that have no counterpart, with the reason.
+struct Area {
+    name: &'static str,
+    adapter: fn(&str) -> Option<Adapter>,
+    not_run: &'static [(&'static str, &'static str)],
+}
+
+const AREAS: &[Area] = &[proportion::AREA, minruntime::AREA, numa::AREA];
+
+/// The reason for functions that no area knows.
+const UNKNOWN: &str = "no adapter for this function";
+
+#[derive(Deserialize)]
+struct File {
+    format: String,
+    area: String,
+    #[serde(default)]
+    function: String,
+    cases: Vec<Value>,
+}
+
+/// Runs every recorded call in the `unit-*` folders below `dir`, in order of area, function and case.
+pub fn run(dir: &Path) -> Result<Vec<CallResult>> {
+    let mut folders = entries(dir)?;
+    folders.retain(|path| path.is_dir() && name(path).starts_with("unit-"));
+    let mut results = Vec::new();
+    for folder in folders {
+        for path in entries(&folder)?.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
+            let text =
+                fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+            let file: File = serde_json::from_str(&text)
+                .with_context(|| format!("`{}` is no case file", path.display()))?;
+            if !matches!(file.format.as_str(), "kai-call-cases/v1" | "kai-joborder-cases/v1") {
+                bail!("`{}` has the unknown format `{}`", path.display(), file.format);
+            }
+            run_file(&file, &mut results);
+        }
+    }
+    Ok(results)
+}
+
+fn run_file(file: &File, results: &mut Vec<CallResult>) {
+    let area = AREAS.iter().find(|area| area.name == file.area);
+    let adapter = area.and_then(|area| (area.adapter)(&file.function));
+    let reason = area
+        .and_then(|area| area.not_run.iter().find(|(function, _)| *function == file.function))
+        .map_or(UNKNOWN, |(_, reason)| reason);
+    for case in &file.cases {
+        let outcome = match adapter {
+            Some(adapter) => adapter(&Case::new(case)),
+            None => CallOutcome::NotYet(reason),
+        };
+        results.push(CallResult {
+            area: file.area.clone(),
+            function: file.function.clone(),
+            id: case["id"].as_str().unwrap_or_default().to_owned(),
+            outcome,
+        });
+    }
+}
+
+fn entries(dir: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let read = fs::read_dir(dir).with_context(|| format!("cannot list `{}`", dir.display()))?;
+    let mut paths = read.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}

@@ -1,0 +1,136 @@
+//! NUMA zones.
+
+use super::compare::same;
+use super::inputs::{Names, containers, numa_topology};
+use super::record::{Case, list, text, whole};
+use super::{Adapter, Area, CallOutcome};
+use kai_engine::ids::Idx;
+use kai_engine::numa::{self, Ignored, NumaNode, NumaRequests, Placement, ZoneBooks};
+use kai_engine::resource::{Amounts, Dim};
+use serde_json::{Map, Value, json};
+
+pub(super) const AREA: Area = Area { name: "unit-numa", adapter, not_run: NOT_RUN };
+
+const NOT_RUN: &[(&str, &str)] = &[];
+
+fn adapter(function: &str) -> Option<Adapter> {
+    match function {
+        "numa.buildNumaRequests" => Some(requests),
+        "numa.numaPlugin.allocatable" => Some(admits),
+        "numa.numaPlugin.evaluate" => Some(evaluate),
+        "numa.numaPlugin.nodeScore" => Some(score),
+        "numa.numaPlugin.predicate" => Some(predicate),
+        "numa.numaPlugin.shouldFilter" => Some(must_align),
+        "numa.numaPlugin.wantsNuma" => Some(wants_alignment),
+        "numa.solve" => Some(solve),
+        _ => None,
+    }
+}
+
+/// What most calls are about: a node's zones, a pod's requests, and what is left out of alignment.
+struct Meeting {
+    names: Names,
+    node: Option<NumaNode>,
+    requests: NumaRequests,
+    ignored: Ignored,
+}
+
+impl Meeting {
+    fn new(case: &Case<'_>, topology: &Value) -> Self {
+        let mut names = Names::new();
+        let node = node(&mut names, topology);
+        let spec = containers(&case.input["task"]["pod"]);
+        let requests = NumaRequests::build(&spec, &mut names.dims, &mut names.names);
+        let ignore: Vec<&str> = list(&case.input["self"]["ignore_resources"]).map(text).collect();
+        let ignored = Ignored::parse(&ignore.join(","), &names.dims, &names.names);
+        Self { names, node, requests, ignored }
+    }
+
+    fn on_node(case: &Case<'_>) -> Self {
+        Self::new(case, &case.input["node"]["numa_topology"])
+    }
+}
+
+/// Recorded zones: what they have and what is free at the time of the call.
+fn node(names: &mut Names, topology: &Value) -> Option<NumaNode> {
+    let mut node = NumaNode::build(&numa_topology(topology)?, &mut names.dims, &mut names.names)?;
+    node.open_books(ZoneBooks::FromReport, std::iter::empty());
+    Some(node)
+}
+
+fn requests(case: &Case<'_>) -> CallOutcome {
+    let mut names = Names::new();
+    let spec = containers(&case.input["pod"]);
+    let requests = NumaRequests::build(&spec, &mut names.dims, &mut names.names);
+    let vectors = |list: &[Amounts]| list.iter().map(|amounts| names.recorded(amounts)).collect::<Vec<_>>();
+    let mut answer = json!({ "pod_scope": [names.recorded(&requests.pod_scope)] });
+    for (key, list) in [("concurrent", &requests.concurrent), ("serial", &requests.serial)] {
+        if !list.is_empty() {
+            answer[key] = vectors(list).into();
+        }
+    }
+    same(case.result(), &json!([answer]))
+}
+
+fn admits(case: &Case<'_>) -> CallOutcome {
+    let at = Meeting::on_node(case);
+    let admitted = at.node.as_ref().is_none_or(|node| node.admits(&at.requests, &at.ignored));
+    same(case.result(), &json!([admitted]))
+}
+
+fn predicate(case: &Case<'_>) -> CallOutcome {
+    let at = Meeting::on_node(case);
+    let admitted = at.node.as_ref().is_none_or(|node| node.admits(&at.requests, &at.ignored));
+    same(&json!(case.result()[0].is_null()), &json!(admitted))
+}
+
+fn evaluate(case: &Case<'_>) -> CallOutcome {
+    let at = Meeting::on_node(case);
+    let Some(node) = &at.node else { return CallOutcome::Failed("the record has no zones".to_owned()) };
+    let placement = numa::evaluate(node, &at.requests, &at.ignored);
+    let zones = placement.as_ref().map_or(Value::Null, |placement| recorded(&at.names, placement));
+    same(case.result(), &json!([zones, placement.is_some()]))
+}
+
+fn score(case: &Case<'_>) -> CallOutcome {
+    let at = Meeting::on_node(case);
+    if at.node.is_none() && at.requests.wants_alignment() {
+        return CallOutcome::NotYet("the record does not tell the largest zone count of the cluster");
+    }
+    let score = numa::score(at.node.as_ref(), &at.requests, &at.ignored, 0);
+    same(case.result(), &json!([score, null]))
+}
+
+fn must_align(case: &Case<'_>) -> CallOutcome {
+    let at = Meeting::new(case, &case.input["topo"]);
+    let must = at.node.as_ref().is_some_and(|node| node.must_align(&at.requests, &at.ignored));
+    same(case.result(), &json!([must]))
+}
+
+fn wants_alignment(case: &Case<'_>) -> CallOutcome {
+    same(case.result(), &json!([Meeting::new(case, &Value::Null).requests.wants_alignment()]))
+}
+
+fn solve(case: &Case<'_>) -> CallOutcome {
+    let mut names = Names::new();
+    let Some(node) = node(&mut names, &case.input["topo"]) else {
+        return CallOutcome::Failed("the record has no zones".to_owned());
+    };
+    let aware: Vec<Dim> = list(&case.input["aware"]).map(|at| Dim::new(whole(at) as usize)).collect();
+    let concurrent: Vec<Amounts> =
+        list(&case.input["concurrent"]).map(|vector| names.amounts(vector, &Value::Null)).collect();
+    let mut placement = Placement::default();
+    let admitted = numa::solve(&node, &aware, &concurrent, &mut placement);
+    let mut drawn = recorded(&names, &placement);
+    if placement.is_empty() || !admitted {
+        drawn = Value::Null;
+    }
+    let expected = if admitted { &case.output["after"]["alloc"] } else { &Value::Null };
+    same(&json!([case.result(), expected]), &json!([[admitted], drawn]))
+}
+
+/// What is drawn from each zone, by position.
+fn recorded(names: &Names, placement: &Placement) -> Value {
+    let zone = |(zone, amounts): (usize, &Amounts)| (zone.to_string(), names.recorded(amounts));
+    Value::Object(placement.iter().map(zone).collect::<Map<_, _>>())
+}
