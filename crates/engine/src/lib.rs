@@ -4,6 +4,7 @@
 //! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
 
 pub mod delta;
+pub mod dra;
 pub mod ids;
 pub mod input;
 pub mod intern;

@@ -77,7 +77,10 @@ impl Query {
     }
 
     /// Matches what every one of these terms selects.
-    pub(super) fn all_of<'a>(terms: impl Iterator<Item = &'a AffinityTerm> + Clone, names: &mut Interner) -> Self {
+    pub(super) fn all_of<'a>(
+        terms: impl Iterator<Item = &'a AffinityTerm> + Clone,
+        names: &mut Interner,
+    ) -> Self {
         if terms.clone().any(|t| t.selector.is_none()) {
             return Self::nothing();
         }
@@ -98,7 +101,8 @@ impl Query {
 
     /// Whether it matches labels in a namespace.
     pub(super) fn matches(&self, namespace: Sym, labels: &[(Sym, Sym)]) -> bool {
-        self.namespaces.as_ref().is_none_or(|n| n.binary_search(&namespace).is_ok()) && self.matches_labels(labels)
+        self.namespaces.as_ref().is_none_or(|n| n.binary_search(&namespace).is_ok())
+            && self.matches_labels(labels)
     }
 
     /// Whether it matches labels, whatever the namespace.
@@ -118,10 +122,12 @@ impl Query {
     pub(super) fn anchors(&self) -> Vec<Anchor> {
         let labels = self.label_anchors();
         match &self.namespaces {
-            Some(namespaces) if namespaces.len() * labels.len() <= ANCHORS_MAX || labels[..] == [None] => namespaces
-                .iter()
-                .flat_map(|&n| labels.iter().map(move |&label| Anchor { namespace: Some(n), label }))
-                .collect(),
+            Some(namespaces) if namespaces.len() * labels.len() <= ANCHORS_MAX || labels[..] == [None] => {
+                namespaces
+                    .iter()
+                    .flat_map(|&n| labels.iter().map(move |&label| Anchor { namespace: Some(n), label }))
+                    .collect()
+            }
             Some(_) | None => labels.iter().map(|&label| Anchor { namespace: None, label }).collect(),
         }
     }

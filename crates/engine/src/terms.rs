@@ -1,0 +1,365 @@
+//! Rules between pods: affinity, anti-affinity, preferred affinity and topology spread.
+//!
+//! A *term* is a [`Query`](selector) over pods together with a domain: the value of a node label, or the node itself
+//! (for spread, which counts by node). For each term and domain the number of matching pods and of pods that carry
+//! the term is kept as pods come and go ([`Terms::place`], [`Terms::unplace`]), so a question about one node costs a
+//! lookup per term and never a walk over pods.
+//! Invariant: the counters are a function of the pods placed and not unplaced, for every term that is counted.
+//! Not here: which pods sit where, and which nodes a pod may use at all.
+
+mod counters;
+mod label_sets;
+pub(crate) mod selector;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+pub use spread::{SpreadNode, SpreadState};
+
+use crate::ids::{Idx, IndexVec, LabelSetIdx, NodeIdx, Sym};
+use crate::input::SpecInput;
+use crate::intern::Interner;
+use crate::verdict::NodeMiss;
+use counters::{Counters, Role, Step, domain_of};
+use label_sets::LabelSets;
+use rustc_hash::FxHashMap;
+use selector::{Query, label};
+use smallvec::SmallVec;
+use spread::Spread;
+use std::sync::Arc;
+
+/// All terms of a cluster with their counters.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    query_by_value: FxHashMap<Query, QueryIdx>,
+    terms_of_query: IndexVec<QueryIdx, SmallVec<[TermIdx; 1]>>,
+    terms: IndexVec<TermIdx, Term>,
+    label_sets: LabelSets,
+    counters: Counters,
+    /// Terms that came when pods matching them were on nodes already, and have not been counted.
+    uncounted: Vec<TermIdx>,
+}
+
+/// A query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct QueryIdx(u32);
+
+/// A term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct TermIdx(u32);
+
+impl Idx for QueryIdx {
+    fn new(position: usize) -> Self {
+        Self(position as u32)
+    }
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Idx for TermIdx {
+    fn new(position: usize) -> Self {
+        Self(position as u32)
+    }
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    domain: Domain,
+    counted: bool,
+}
+
+/// What makes two nodes one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Domain {
+    /// Equal values of a label.
+    Label(Sym),
+    /// Being the same node; pods that leave are not counted.
+    Node,
+}
+
+/// The terms of one pod specification.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TermRefs(Option<Arc<Refs>>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Refs {
+    /// What required affinity looks for, all its terms together.
+    affinity: Option<QueryIdx>,
+    /// The same over each topology key.
+    near: SmallVec<[TermIdx; 1]>,
+    /// Required anti-affinity.
+    anti: SmallVec<[TermIdx; 1]>,
+    /// Preferred affinity (positive weights) and anti-affinity (negative weights).
+    preferred: Vec<(TermIdx, i32)>,
+    /// Topology spread.
+    spread: Vec<Spread>,
+}
+
+/// A pod on a node, as far as terms see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'a> {
+    /// The pod's labels and namespace.
+    pub label_set: LabelSetIdx,
+    /// The terms that the pod carries.
+    pub terms: &'a TermRefs,
+    /// The node.
+    pub node: NodeIdx,
+    /// The node's labels, sorted by key symbol.
+    pub node_labels: &'a [(Sym, Sym)],
+    /// Whether the pod is going to stay.
+    pub presence: Presence,
+}
+
+/// Whether a pod on a node is going to stay. Pods that leave still count for affinity, but not for spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It stays.
+    #[default]
+    Staying,
+    /// It is being deleted or evicted.
+    Leaving,
+}
+
+impl TermRefs {
+    /// No terms at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+    /// There are spread constraints that rule nodes out.
+    pub fn has_hard_spread(&self) -> bool {
+        self.0.as_ref().is_some_and(|refs| refs.spread.iter().any(|s| s.hard))
+    }
+    /// There are spread constraints that only prefer nodes.
+    pub fn has_soft_spread(&self) -> bool {
+        self.0.as_ref().is_some_and(|refs| refs.spread.iter().any(|s| !s.hard))
+    }
+    /// There is required affinity: other pods may have to stay for this one to fit.
+    pub fn needs_company(&self) -> bool {
+        self.0.as_ref().is_some_and(|refs| refs.affinity.is_some())
+    }
+}
+
+impl Terms {
+    /// Resolves the terms of a specification.
+    pub fn resolve(&mut self, spec: &SpecInput, names: &mut Interner) -> TermRefs {
+        let none = spec.affinity.is_empty() && spec.anti_affinity.is_empty();
+        if none && spec.preferred_affinity.is_empty() && spec.spread.is_empty() {
+            return TermRefs::default();
+        }
+        let mut refs = Refs::default();
+        if !spec.affinity.is_empty() {
+            let query = self.query(Query::all_of(spec.affinity.iter(), names));
+            refs.affinity = Some(query);
+            for term in &spec.affinity {
+                let key = names.intern(&term.topology_key);
+                let near = self.term(query, Domain::Label(key));
+                if !refs.near.contains(&near) {
+                    refs.near.push(near);
+                }
+            }
+        }
+        let mut single = |term: &crate::input::AffinityTerm| {
+            let query = self.query(Query::all_of(std::iter::once(term), names));
+            self.term(query, Domain::Label(names.intern(&term.topology_key)))
+        };
+        refs.anti = spec.anti_affinity.iter().map(&mut single).collect();
+        refs.preferred = spec.preferred_affinity.iter().map(|w| (single(&w.term), w.weight)).collect();
+        refs.spread = spec.spread.iter().map(|s| Spread::resolve(s, self, names)).collect();
+        TermRefs(Some(Arc::new(refs)))
+    }
+
+    /// The index of a label set in a namespace. Labels are sorted by key symbol.
+    pub fn label_set(&mut self, namespace: Sym, labels: &[(Sym, Sym)]) -> LabelSetIdx {
+        self.label_sets.intern(namespace, labels)
+    }
+
+    /// Counts a pod that came to a node.
+    pub fn place(&mut self, pod: &Placed<'_>) {
+        self.count(pod, Step::In);
+    }
+
+    /// Counts out a pod that was placed, with the same values.
+    pub fn unplace(&mut self, pod: &Placed<'_>) {
+        self.count(pod, Step::Out);
+    }
+
+    /// Some term came after pods that match it: [`count_new`](Self::count_new) must run before the next question.
+    pub fn has_uncounted(&self) -> bool {
+        !self.uncounted.is_empty()
+    }
+
+    /// Counts the pods on nodes for terms that came after them. Every placed pod must be given.
+    pub fn count_new<'a>(&mut self, pods: impl Iterator<Item = Placed<'a>>) {
+        for pod in pods {
+            for &query in self.label_sets.matched(pod.label_set) {
+                for &term in &self.terms_of_query[query] {
+                    let Term { domain, counted } = self.terms[term];
+                    if let (false, Some(domain)) = (counted, domain.of(&pod)) {
+                        self.counters.count(term, domain, Role::Matching, Step::In);
+                    }
+                }
+            }
+        }
+        for term in self.uncounted.drain(..) {
+            self.terms[term].counted = true;
+        }
+    }
+
+    /// Forgets all placed pods and counts these instead.
+    pub fn recount<'a>(&mut self, pods: impl Iterator<Item = Placed<'a>>) {
+        self.counters.clear();
+        self.label_sets.clear_placed();
+        for term in self.uncounted.drain(..) {
+            self.terms[term].counted = true;
+        }
+        for pod in pods {
+            self.place(&pod);
+        }
+    }
+
+    /// Whether [`filter`](Self::filter) can say no to a pod at all.
+    pub fn affects(&self, label_set: LabelSetIdx, terms: &TermRefs) -> bool {
+        let own = terms.0.as_ref().is_some_and(|refs| refs.affinity.is_some() || !refs.anti.is_empty());
+        own || self.terms_matching(label_set).any(|term| self.counters.totals(term).anti > 0)
+    }
+
+    /// Whether [`score`](Self::score) can differ between nodes for a pod.
+    pub fn scores(&self, label_set: LabelSetIdx, terms: &TermRefs) -> bool {
+        let own = terms.0.as_ref().is_some_and(|refs| {
+            refs.preferred.iter().any(|(term, _)| self.counters.totals(*term).matching > 0)
+        });
+        own || self.terms_matching(label_set).any(|term| self.counters.totals(term).preferring > 0)
+    }
+
+    /// Whether required affinity and anti-affinity, the pod's and that of pods on nodes, let a pod on a node.
+    pub fn filter(
+        &self,
+        label_set: LabelSetIdx,
+        terms: &TermRefs,
+        node_labels: &[(Sym, Sym)],
+    ) -> Result<(), NodeMiss> {
+        debug_assert!(!self.has_uncounted(), "new terms are counted before they are asked");
+        if let Some(refs) = &terms.0 {
+            if !self.has_company(label_set, refs, node_labels) {
+                return Err(NodeMiss::PodAffinity);
+            }
+            let is_near = |&term: &TermIdx| {
+                self.domain_on(term, node_labels).is_some_and(|d| self.counters.cell(term, d).matching > 0)
+            };
+            if refs.anti.iter().any(is_near) {
+                return Err(NodeMiss::PodAntiAffinity);
+            }
+        }
+        let refused = self.terms_matching(label_set).any(|term| {
+            self.counters.totals(term).anti > 0
+                && self.domain_on(term, node_labels).is_some_and(|d| self.counters.cell(term, d).anti > 0)
+        });
+        if refused { Err(NodeMiss::ExistingAntiAffinity) } else { Ok(()) }
+    }
+
+    /// The weights of preferred terms on a node, the pod's own and those of pods on nodes; more is better.
+    pub fn score(&self, label_set: LabelSetIdx, terms: &TermRefs, node_labels: &[(Sym, Sym)]) -> i64 {
+        let cell = |term| self.domain_on(term, node_labels).map(|d| self.counters.cell(term, d));
+        let own = terms.0.iter().flat_map(|refs| &refs.preferred);
+        let own: i64 = own
+            .filter_map(|&(term, weight)| cell(term).map(|c| i64::from(c.matching) * i64::from(weight)))
+            .sum();
+        let others = self.terms_matching(label_set).filter(|&term| self.counters.totals(term).preferring > 0);
+        own + others.filter_map(|term| cell(term).map(|c| c.weight)).sum::<i64>()
+    }
+
+    /// Every term of required affinity finds its pods in the node's domain; or the pod is the first of its kind.
+    fn has_company(&self, label_set: LabelSetIdx, refs: &Refs, node_labels: &[(Sym, Sym)]) -> bool {
+        let Some(query) = refs.affinity else { return true };
+        let mut found = true;
+        for &term in &refs.near {
+            // A node that lacks a topology label is never near anything, not even for the first pod.
+            let Some(domain) = self.domain_on(term, node_labels) else { return false };
+            found &= self.counters.cell(term, domain).matching > 0;
+        }
+        found
+            || (refs.near.iter().all(|&term| self.counters.totals(term).matching == 0)
+                && self.label_sets.matches(label_set, query))
+    }
+
+    fn count(&mut self, pod: &Placed<'_>, step: Step) {
+        self.label_sets.count_placed(pod.label_set, step);
+        if self.terms.is_empty() {
+            return;
+        }
+        for &query in self.label_sets.matched(pod.label_set) {
+            for &term in &self.terms_of_query[query] {
+                let Term { domain, counted } = self.terms[term];
+                if let (true, Some(domain)) = (counted, domain.of(pod)) {
+                    self.counters.count(term, domain, Role::Matching, step);
+                }
+            }
+        }
+        let Some(refs) = &pod.terms.0 else { return };
+        for &term in &refs.anti {
+            if let Some(domain) = self.domain_on(term, pod.node_labels) {
+                self.counters.count(term, domain, Role::Anti, step);
+            }
+        }
+        for &(term, weight) in &refs.preferred {
+            if let Some(domain) = self.domain_on(term, pod.node_labels) {
+                self.counters.count(term, domain, Role::Preferring(weight), step);
+            }
+        }
+    }
+
+    /// The terms that match a label set.
+    #[inline]
+    fn terms_matching(&self, label_set: LabelSetIdx) -> impl Iterator<Item = TermIdx> {
+        self.label_sets.matched(label_set).iter().flat_map(|&query| &self.terms_of_query[query]).copied()
+    }
+
+    /// The domain of a term over a label, on a node.
+    #[inline]
+    fn domain_on(&self, term: TermIdx, node_labels: &[(Sym, Sym)]) -> Option<u32> {
+        match self.terms[term].domain {
+            Domain::Label(key) => label(node_labels, key).map(domain_of),
+            Domain::Node => None,
+        }
+    }
+
+    fn query(&mut self, query: Query) -> QueryIdx {
+        if let Some(&known) = self.query_by_value.get(&query) {
+            return known;
+        }
+        self.terms_of_query.push(SmallVec::new());
+        let index = self.label_sets.add_query(query.clone());
+        self.query_by_value.insert(query, index);
+        index
+    }
+
+    fn term(&mut self, query: QueryIdx, domain: Domain) -> TermIdx {
+        let known = self.terms_of_query[query].iter().find(|&&term| self.terms[term].domain == domain);
+        if let Some(&known) = known {
+            return known;
+        }
+        let counted = !self.label_sets.is_placed(query);
+        let term = self.terms.push(Term { domain, counted });
+        self.terms_of_query[query].push(term);
+        self.counters.add_term();
+        if !counted {
+            self.uncounted.push(term);
+        }
+        term
+    }
+}
+
+impl Domain {
+    /// The domain that a placed pod is counted in.
+    #[inline]
+    fn of(self, pod: &Placed<'_>) -> Option<u32> {
+        match self {
+            Self::Label(key) => label(pod.node_labels, key).map(domain_of),
+            Self::Node => (pod.presence == Presence::Staying).then(|| domain_of(pod.node)),
+        }
+    }
+}
