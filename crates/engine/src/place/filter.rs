@@ -1,0 +1,186 @@
+//! Whether a node takes a pod: every rule, in order.
+
+use super::gpus;
+use super::trial::Trial;
+use crate::cluster::Cluster;
+use crate::cluster::node::{Lack, Node, When};
+use crate::cluster::shape::Shape;
+use crate::ids::NodeIdx;
+use crate::input::{GpuRequest, MigStrategy};
+use crate::resource::{self, Amounts};
+use crate::share::{gate, root_ledgers, root_path};
+use crate::verdict::{GpuKindMiss, NodeMiss};
+
+/// The first rule that keeps a pod from a node, after its request has been found to fit.
+pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+    let registry = &trial.policy.registry;
+    let builtin = &registry.builtin;
+    if builtin.predicates
+        && let Some(miss) = predicates(cluster, trial, node)
+    {
+        return Some(miss);
+    }
+    if trial.has_claims
+        && let Err(miss) = cluster.claims_fit(trial.pod, node)
+    {
+        return Some(NodeMiss::Claims(miss));
+    }
+    if let (Some((requests, ignored)), Some(numa)) = (&trial.numa, &cluster.nodes[node].ledger.numa)
+        && !numa.admits(requests, ignored)
+    {
+        return Some(NodeMiss::Numa);
+    }
+    for (_, filter) in &registry.filters {
+        if let Err(words) = filter.fits(cluster, trial.pod, node) {
+            return Some(NodeMiss::Plugin(words));
+        }
+    }
+    None
+}
+
+fn predicates(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+    let n = &cluster.nodes[node];
+    let shape = cluster.shape(trial.pod);
+    let pod = &cluster.pods[trial.pod];
+    over_capacity(cluster, trial, node)
+        .or_else(|| gpu_kind(n, shape, pod.claim_gpus).map(NodeMiss::GpuKind))
+        .or_else(|| pod_slots(cluster, trial, node))
+        .or_else(|| condition(n))
+        .or_else(|| cluster.classes.accepts(shape.class, n.name, &n.labels, &n.taints, &cluster.names).err())
+        .or_else(|| ports(cluster, shape, n))
+        .or_else(|| {
+            let terms = || cluster.terms.filter(pod.label_set, &shape.terms, &n.labels).err();
+            trial.uses_terms.then(terms).flatten()
+        })
+        .or_else(|| trial.spread.as_ref().and_then(|s| s.allows(&n.labels).err()))
+        .or_else(|| {
+            let csi = trial.policy.params.csi_storage;
+            trial.has_volumes.then(|| cluster.volumes_refusal(trial.pod, node, csi)).flatten()
+        })
+        .or_else(|| role(trial, n, shape, pod.claim_gpus))
+}
+
+/// The queue's bounds, for requests whose cost depends on the node.
+fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+    if !trial.cost_varies || trial.policy.registry.builtin.proportion.is_none() {
+        return None;
+    }
+    let queue = trial.queue?;
+    let shape = cluster.shape(trial.pod);
+    let requested = [
+        shape.request.get(resource::CPU),
+        shape.request.get(resource::MEMORY),
+        shape.quota_on(cluster.nodes[node].gpu_memory.mib),
+    ];
+    let excess = gate::check(root_ledgers(cluster, queue), &requested, trial.preemptibility)?;
+    let at = root_path(cluster, queue).nth(excess.level)?;
+    let named = excess.named(cluster.text(cluster.queues[at].display));
+    Some(NodeMiss::OverCapacity(Box::new(named), excess.rule))
+}
+
+/// The kind of GPU a node offers against the kind a pod wants.
+pub fn gpu_kind(node: &Node, shape: &Shape, claim_gpus: i64) -> Option<GpuKindMiss> {
+    if shape.spec.legacy_mig {
+        return Some(GpuKindMiss::LegacyMig);
+    }
+    if shape.is_cpu_only() && claim_gpus == 0 {
+        return None;
+    }
+    let (shared, mig) = (shape.is_shared(), shape.gpu == GpuRequest::Mig);
+    if node.has_dra_gpus && shared {
+        return Some(GpuKindMiss::SharedOnDra);
+    }
+    if mig && !node.is_mig {
+        return Some(GpuKindMiss::NoMig);
+    }
+    if node.is_mig {
+        if mig && node.ledger.legacy_mig > 0 {
+            return Some(GpuKindMiss::NodeHasLegacyMig);
+        }
+        match node.mig_strategy {
+            MigStrategy::Single if shared || mig => return Some(GpuKindMiss::MigSingle),
+            MigStrategy::Mixed if !mig => return Some(GpuKindMiss::MigMixed),
+            MigStrategy::None | MigStrategy::Single | MigStrategy::Mixed => {}
+        }
+    }
+    let by_memory = matches!(shape.gpu, GpuRequest::Memory { .. });
+    (by_memory && !node.gpu_memory.known).then_some(GpuKindMiss::MemoryUnknown)
+}
+
+/// A pod needs a slot; one that makes a GPU shared needs a second one for the pod that reserves it.
+fn pod_slots(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+    let free = cluster.nodes[node].free(resource::PODS);
+    if free >= 2 {
+        return None;
+    }
+    let opens_gpu = || {
+        cluster.shape(trial.pod).is_shared()
+            && gpus::choose(cluster, &trial.policy.registry, trial.pod, node).is_some_and(|c| c.new > 0)
+    };
+    (free < 1 || opens_gpu()).then_some(NodeMiss::PodSlots)
+}
+
+fn condition(node: &Node) -> Option<NodeMiss> {
+    if node.unschedulable {
+        return Some(NodeMiss::Cordoned);
+    }
+    node.bad_conditions.first().copied().map(NodeMiss::Condition)
+}
+
+fn ports(cluster: &Cluster, shape: &Shape, node: &Node) -> Option<NodeMiss> {
+    if shape.spec.ports.is_empty() {
+        return None;
+    }
+    let taken = |pod: &crate::ids::PodIdx| crate::ports::conflict(&shape.spec.ports, &cluster.shape(*pod).spec.ports);
+    node.pods.iter().any(taken).then_some(NodeMiss::Ports)
+}
+
+fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Option<NodeMiss> {
+    if !trial.policy.params.restrict_nodes {
+        return None;
+    }
+    let wants_gpu = !shape.is_cpu_only() || claim_gpus > 0;
+    let has_role = if wants_gpu { node.gpu_worker } else { node.cpu_worker };
+    (!has_role).then_some(NodeMiss::Role)
+}
+
+/// Every resource that a node lacks for a pod, for explanations.
+pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<NodeMiss> {
+    let n = &cluster.nodes[node];
+    let load = trial.load(cluster);
+    let backed = |r| cluster.is_device_backed(r);
+    let mut misses = Vec::new();
+    let first = n.first_lack(&load, When::Eventually, &cluster.dims, &backed);
+    if let Some(lack @ (Lack::Gpus | Lack::GpuMemory)) = first {
+        misses.push(lack_miss(cluster, lack));
+    }
+    for (dim, wanted) in load.shape.request.iter().filter(|(d, _)| *d != resource::GPU) {
+        let missing_but_backed = n.allocatable.get(dim) == 0 && backed(cluster.dims.name(dim));
+        if wanted > n.free(dim) && !missing_but_backed {
+            misses.push(lack_miss(cluster, Lack::Dim(dim)));
+        }
+    }
+    let overhead = &load.shape.overhead;
+    if !overhead.is_empty() && only_overhead(n, &load.shape.request, overhead) {
+        misses = misses.into_iter().map(|m| NodeMiss::Overhead(Box::new(m))).collect();
+    }
+    misses
+}
+
+fn only_overhead(node: &Node, request: &Amounts, overhead: &Amounts) -> bool {
+    request.iter().all(|(dim, wanted)| wanted - overhead.get(dim) <= node.free(dim))
+}
+
+fn lack_miss(cluster: &Cluster, lack: Lack) -> NodeMiss {
+    match lack {
+        Lack::Gpus => NodeMiss::Gpus,
+        Lack::GpuMemory => NodeMiss::GpuMemory,
+        Lack::Dim(resource::CPU) => NodeMiss::Cpu,
+        Lack::Dim(resource::MEMORY) => NodeMiss::Memory,
+        Lack::Dim(resource::PODS) => NodeMiss::PodSlots,
+        Lack::Dim(dim) => {
+            let name = cluster.text(cluster.dims.name(dim)).to_owned();
+            if resource::is_mig(&name) { NodeMiss::Mig(name) } else { NodeMiss::Resource(name) }
+        }
+    }
+}
