@@ -81,6 +81,7 @@ impl Status {
         match phase {
             PodPhase::Pending => Self::Pending,
             PodPhase::Gated => Self::Gated,
+            PodPhase::Waiting => Self::Pipelined,
             PodPhase::Binding => Self::Binding,
             PodPhase::Bound => Self::Bound,
             PodPhase::Running => Self::Running,

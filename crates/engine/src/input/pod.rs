@@ -42,6 +42,8 @@ pub struct PodInput {
     pub numa_placement: Vec<NumaAmount>,
     /// Device claims it uses.
     pub claims: Vec<PodClaim>,
+    /// Devices a pending bind request has chosen for its extended resources.
+    pub extended_devices: Vec<DeviceId>,
     /// Volumes backed by claims.
     pub volumes: Vec<PodVolume>,
     /// Non-optional config maps it needs, by name, in its namespace.
@@ -58,6 +60,8 @@ pub enum PodPhase {
     Pending,
     /// Held back by scheduling gates.
     Gated,
+    /// Promised a node where it waits for room. No stored object says so; recorded sessions do.
+    Waiting,
     /// A bind request is under way.
     Binding,
     /// Assigned to its node, not running yet.
