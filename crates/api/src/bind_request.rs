@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
+    // Lets an object without a spec be read; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))"
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -155,4 +156,8 @@ impl BindRequestStatus {
     pub const FAILED: &str = "Failed";
 }
 
-custom_resource_schema!(BindRequest, "A bind request: the decision to run one pod on one node.", { spec: optional BindRequestSpec, status: BindRequestStatus });
+custom_resource_schema!(
+    BindRequest,
+    "A bind request: the decision to run one pod on one node.",
+    { spec: optional BindRequestSpec, status: BindRequestStatus }
+);

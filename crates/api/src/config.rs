@@ -34,6 +34,7 @@ all_optional! {
         schema = "disabled",
         derive = "Default",
         derive = "PartialEq",
+        // Lets an object without a spec be read; kube takes serde attributes in no other form.
         attr = "cfg_attr(all(), serde(default))"
     )]
     pub struct ConfigSpec {
@@ -111,4 +112,8 @@ pub struct ConfigStatus {
     pub conditions: Vec<Condition>,
 }
 
-custom_resource_schema!(Config, "A config: the settings of one installation of the scheduler.", { spec: optional ConfigSpec, status: ConfigStatus });
+custom_resource_schema!(
+    Config,
+    "A config: the settings of one installation of the scheduler.",
+    { spec: optional ConfigSpec, status: ConfigStatus }
+);

@@ -3,7 +3,7 @@
 use crate::{
     ResourceAmounts,
     json::{known_or_none, null_is_empty},
-    schema::custom_resource_schema,
+    schema::{DNS_LABEL, custom_resource_schema},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
+    // Lets an object without a spec be read; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))"
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -95,11 +96,11 @@ pub struct TopologyConstraint {
 #[serde(rename_all = "camelCase")]
 pub struct SubGroup {
     /// Unique in the group; pods name it in a label.
-    #[schemars(length(min = 1), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1), regex(pattern = DNS_LABEL))]
     pub name: String,
     /// The subgroup this one is part of; absent for a top-level one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(regex(pattern = DNS_LABEL))]
     pub parent: Option<String>,
     /// How many pods of a subgroup without children must run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -270,4 +271,8 @@ pub struct PodGroupResources {
     pub requested: ResourceAmounts,
 }
 
-custom_resource_schema!(PodGroup, "A pod group: pods of one workload that are scheduled together.", { spec: optional PodGroupSpec, status: PodGroupStatus });
+custom_resource_schema!(
+    PodGroup,
+    "A pod group: pods of one workload that are scheduled together.",
+    { spec: optional PodGroupSpec, status: PodGroupStatus }
+);

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
+    // Lets an object without a spec be read; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))",
     printcolumn = r#"{"name": "Priority", "type": "string", "jsonPath": ".spec.priority"}"#,
     printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".spec.parentQueue"}"#,
@@ -120,4 +121,8 @@ pub struct QueueCondition {
     pub message: String,
 }
 
-custom_resource_schema!(Queue, "A queue: a share of the cluster that pod groups draw from.", { spec: optional QueueSpec, status: QueueStatus });
+custom_resource_schema!(
+    Queue,
+    "A queue: a share of the cluster that pod groups draw from.",
+    { spec: optional QueueSpec, status: QueueStatus }
+);

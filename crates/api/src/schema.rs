@@ -11,6 +11,12 @@ mod markers;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+/// Pattern of a label key: an optional DNS name and a slash, then a name.
+pub(crate) const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
+
+/// Pattern of one part of a DNS name.
+pub(crate) const DNS_LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
 /// Whether the schema demands a `spec`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {

@@ -23,6 +23,7 @@ all_optional! {
         schema = "disabled",
         derive = "Default",
         derive = "PartialEq",
+        // Lets an object without a spec be read; kube takes serde attributes in no other form.
         attr = "cfg_attr(all(), serde(default))"
     )]
     pub struct SchedulingShardSpec {
@@ -152,4 +153,8 @@ pub struct SchedulingShardStatus {
     pub conditions: Vec<Condition>,
 }
 
-custom_resource_schema!(SchedulingShard, "A scheduling shard: one scheduler for the nodes, queues and pod groups of one node pool.", { spec: optional SchedulingShardSpec, status: SchedulingShardStatus });
+custom_resource_schema!(
+    SchedulingShard,
+    "A scheduling shard: one scheduler for the nodes, queues and pod groups of one node pool.",
+    { spec: optional SchedulingShardSpec, status: SchedulingShardStatus }
+);

@@ -1,6 +1,9 @@
 //! Topologies: how nodes are grouped into blocks, racks and so on, by their labels.
 
-use crate::{json::null_is_empty, schema::custom_resource_schema};
+use crate::{
+    json::null_is_empty,
+    schema::{QUALIFIED_NAME, custom_resource_schema},
+};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
+    // Lets an object without a spec be read; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))"
 )]
 #[serde(rename_all = "camelCase")]
@@ -51,20 +55,20 @@ pub struct TopologyLevel {
     /// The node label whose values are the domains of this level.
     #[schemars(
         length(min = 1, max = 316),
-        regex(
-            pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
-        )
+        regex(pattern = QUALIFIED_NAME)
     )]
     pub node_label: String,
     /// A shorter name for the level, accepted wherever its node label is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(
         length(min = 1, max = 316),
-        regex(
-            pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
-        )
+        regex(pattern = QUALIFIED_NAME)
     )]
     pub alias: String,
 }
 
-custom_resource_schema!(Topology, "A topology: node labels that group the nodes, from large domains to small ones.", { spec: required TopologySpec });
+custom_resource_schema!(
+    Topology,
+    "A topology: node labels that group the nodes, from large domains to small ones.",
+    { spec: required TopologySpec }
+);

@@ -1,6 +1,7 @@
 //! Every name the scheduler shares with users, other controllers and the node: labels, annotations and so on.
 //!
 //! Names that an administrator can change in the configuration have a constant for their default here.
+//! Not here: names that only the chart's templates use.
 
 /// Labels.
 pub mod label {

@@ -3,6 +3,7 @@
 //! The API document that the Rust types are made from has no defaults, list kinds or patterns; Kubernetes keeps
 //! those as comments in its sources. The tables below hold them for the types our resources embed.
 
+use super::QUALIFIED_NAME;
 use serde_json::{Map, Value, json};
 
 /// Objects that are replaced as a whole by a merge.
@@ -18,9 +19,6 @@ const KEYED_LISTS: [(&str, &str, &str); 1] = [("io.k8s.api.core.v1.ResourceRequi
 
 /// Text forms a quantity may have.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
-
-/// A label key: an optional DNS name and a slash, then a name.
-const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 
 /// Completes the schema of the Kubernetes type called `name`.
 pub(super) fn apply(name: &str, schema: &mut Value) {

@@ -1,0 +1,65 @@
+//! Where tests get definitions from: our types, and the reference where there is one.
+
+use kai_api::{BindRequest, Config, PodGroup, Queue, SchedulingShard, Topology, crd_file_name, crds};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{self, Write},
+    path::PathBuf,
+    sync::Once,
+};
+
+/// Definitions by kind.
+pub(crate) type Definitions = BTreeMap<String, Value>;
+
+/// The definitions made from our types.
+pub(crate) fn ours() -> Definitions {
+    let value = |crd| serde_json::to_value(crd).expect("definitions can be written");
+    crds().iter().map(|crd| (crd.spec.names.kind.clone(), value(crd))).collect()
+}
+
+/// The definitions to compare with, or nothing, with a word on the reason, where none are given.
+pub(crate) fn reference() -> Option<Definitions> {
+    let Some(folder) = env::var_os("KAI_REFERENCE") else {
+        static SAID: Once = Once::new();
+        // Straight to the terminal: the test runner hides what passing tests print.
+        SAID.call_once(|| {
+            let reason = "KAI_REFERENCE does not name a folder with spec/crds";
+            writeln!(io::stderr(), "comparisons with the reference are skipped: {reason}")
+                .expect("stderr is open");
+        });
+        return None;
+    };
+    let folder = PathBuf::from(folder).join("spec/crds");
+    let read = |name: String| {
+        let path = folder.join(&name);
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let kinds = crds();
+    Some(kinds.iter().map(|crd| (crd.spec.names.kind.clone(), read(crd_file_name(crd)))).collect())
+}
+
+/// The schema of the only version of a definition.
+pub(crate) fn schema(definition: &Value) -> &Value {
+    &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+}
+
+/// Reads `object` into the type of `kind` and writes it again.
+pub(crate) fn rewrite(kind: &str, object: &Value) -> Value {
+    fn through<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
+        let typed: T = serde_json::from_value(object.clone()).expect("the object can be read");
+        serde_json::to_value(typed).expect("the object can be written")
+    }
+    match kind {
+        "BindRequest" => through::<BindRequest>(object),
+        "Config" => through::<Config>(object),
+        "PodGroup" => through::<PodGroup>(object),
+        "Queue" => through::<Queue>(object),
+        "SchedulingShard" => through::<SchedulingShard>(object),
+        "Topology" => through::<Topology>(object),
+        other => panic!("no type for {other}"),
+    }
+}
