@@ -10,6 +10,7 @@ mod minruntime;
 mod numa;
 mod proportion;
 mod record;
+mod resources;
 
 use anyhow::{Context, Result, bail};
 use record::Case;
@@ -54,7 +55,7 @@ struct Area {
     not_run: &'static [(&'static str, &'static str)],
 }
 
-const AREAS: &[Area] = &[proportion::AREA, minruntime::AREA, numa::AREA];
+const AREAS: &[Area] = &[proportion::AREA, minruntime::AREA, numa::AREA, resources::AREA];
 
 /// The reason for functions that no area knows.
 const UNKNOWN: &str = "no adapter for this function";
