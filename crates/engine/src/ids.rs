@@ -61,6 +61,9 @@ index_type!(
     /// A topology.
     TopologyIdx, "t");
 index_type!(
+    /// A domain of a topology.
+    DomainIdx, "d");
+index_type!(
     /// A device claim.
     ClaimIdx, "c");
 index_type!(

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::ids::NodeIdx;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// All nodes, or some of them in name order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum NodeSet {
     /// Every node of the cluster.
     All,
     /// These, in name order.
-    Some(Rc<[NodeIdx]>),
+    Some(Arc<[NodeIdx]>),
 }
 
 impl NodeSet {
