@@ -32,8 +32,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     query_by_value: FxHashMap<Query, QueryIdx>,
-    terms_of_query: IndexVec<QueryIdx, SmallVec<[TermIdx; 1]>>,
-    terms: IndexVec<TermIdx, Term>,
+    of_query: IndexVec<QueryIdx, SmallVec<[TermIdx; 1]>>,
+    known: IndexVec<TermIdx, Term>,
     label_sets: LabelSets,
     counters: Counters,
     /// Terms that came when pods matching them were on nodes already, and have not been counted.
@@ -196,8 +196,8 @@ impl Terms {
     pub fn count_new<'a>(&mut self, pods: impl Iterator<Item = Placed<'a>>) {
         for pod in pods {
             for &query in self.label_sets.matched(pod.label_set) {
-                for &term in &self.terms_of_query[query] {
-                    let Term { domain, counted } = self.terms[term];
+                for &term in &self.of_query[query] {
+                    let Term { domain, counted } = self.known[term];
                     if let (false, Some(domain)) = (counted, domain.of(&pod)) {
                         self.counters.count(term, domain, Role::Matching, Step::In);
                     }
@@ -205,7 +205,7 @@ impl Terms {
             }
         }
         for term in self.uncounted.drain(..) {
-            self.terms[term].counted = true;
+            self.known[term].counted = true;
         }
     }
 
@@ -214,7 +214,7 @@ impl Terms {
         self.counters.clear();
         self.label_sets.clear_placed();
         for term in self.uncounted.drain(..) {
-            self.terms[term].counted = true;
+            self.known[term].counted = true;
         }
         for pod in pods {
             self.place(&pod);
@@ -288,12 +288,12 @@ impl Terms {
 
     fn count(&mut self, pod: &Placed<'_>, step: Step) {
         self.label_sets.count_placed(pod.label_set, step);
-        if self.terms.is_empty() {
+        if self.known.is_empty() {
             return;
         }
         for &query in self.label_sets.matched(pod.label_set) {
-            for &term in &self.terms_of_query[query] {
-                let Term { domain, counted } = self.terms[term];
+            for &term in &self.of_query[query] {
+                let Term { domain, counted } = self.known[term];
                 if let (true, Some(domain)) = (counted, domain.of(pod)) {
                     self.counters.count(term, domain, Role::Matching, step);
                 }
@@ -315,13 +315,13 @@ impl Terms {
     /// The terms that match a label set.
     #[inline]
     fn terms_matching(&self, label_set: LabelSetIdx) -> impl Iterator<Item = TermIdx> {
-        self.label_sets.matched(label_set).iter().flat_map(|&query| &self.terms_of_query[query]).copied()
+        self.label_sets.matched(label_set).iter().flat_map(|&query| &self.of_query[query]).copied()
     }
 
     /// The domain of a term over a label, on a node.
     #[inline]
     fn domain_on(&self, term: TermIdx, node_labels: &[(Sym, Sym)]) -> Option<u32> {
-        match self.terms[term].domain {
+        match self.known[term].domain {
             Domain::Label(key) => label(node_labels, key).map(domain_of),
             Domain::Node => None,
         }
@@ -331,20 +331,20 @@ impl Terms {
         if let Some(&known) = self.query_by_value.get(&query) {
             return known;
         }
-        self.terms_of_query.push(SmallVec::new());
+        self.of_query.push(SmallVec::new());
         let index = self.label_sets.add_query(query.clone());
         self.query_by_value.insert(query, index);
         index
     }
 
     fn term(&mut self, query: QueryIdx, domain: Domain) -> TermIdx {
-        let known = self.terms_of_query[query].iter().find(|&&term| self.terms[term].domain == domain);
+        let known = self.of_query[query].iter().find(|&&term| self.known[term].domain == domain);
         if let Some(&known) = known {
             return known;
         }
         let counted = !self.label_sets.is_placed(query);
-        let term = self.terms.push(Term { domain, counted });
-        self.terms_of_query[query].push(term);
+        let term = self.known.push(Term { domain, counted });
+        self.of_query[query].push(term);
         self.counters.add_term();
         if !counted {
             self.uncounted.push(term);

@@ -45,9 +45,12 @@ enum Test {
 pub(super) struct Anchor {
     /// The namespace; none stands for any.
     pub(super) namespace: Option<Sym>,
-    /// A label, by key and value or by key alone; none stands for any labels.
-    pub(super) label: Option<(Sym, Option<Sym>)>,
+    /// A label; none stands for any labels.
+    pub(super) label: Option<LabelAnchor>,
 }
+
+/// A label by key and value, or by key alone.
+type LabelAnchor = (Sym, Option<Sym>);
 
 impl Anchor {
     /// Every label set has it.
@@ -144,7 +147,7 @@ impl Query {
     }
 
     /// The most telling label: fewest values of an `In`, else a key that must exist, else none.
-    fn label_anchors(&self) -> SmallVec<[Option<(Sym, Option<Sym>)>; 2]> {
+    fn label_anchors(&self) -> SmallVec<[Option<LabelAnchor>; 2]> {
         let fewest = self.needs.iter().filter_map(|need| match &need.test {
             Test::In(values) => Some((need.key, values)),
             Test::NotIn(_) | Test::Exists | Test::DoesNotExist => None,

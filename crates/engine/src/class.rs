@@ -1,0 +1,172 @@
+//! Which node descriptions accept a pod: node selector, node affinity, taints.
+//!
+//! Specifications that ask the same of a node share a class, so an answer per class and node serves them all, for as
+//! long as the node's description stays. Preferences (preferred node affinity, soft taints) only ever break ties:
+//! each weighs at most 0.3, so that together with soft spread they stay below the smallest step of the main scores.
+
+mod node_terms;
+#[cfg(test)]
+mod tests;
+mod tolerations;
+
+pub(crate) use node_terms::NodeTerms;
+
+use crate::ids::Sym;
+use crate::input::{SpecInput, TaintEffect};
+use crate::intern::Interner;
+use crate::verdict::NodeMiss;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use tolerations::Tolerations;
+
+/// A class of specifications that accept the same node descriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassIdx(pub u32);
+
+/// A taint with interned parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Key.
+    pub key: Sym,
+    /// Value.
+    pub value: Sym,
+    /// Effect.
+    pub effect: TaintEffect,
+}
+
+/// The most that preferred node affinity adds to a node's score.
+pub const NODE_PREFERENCE_WEIGHT: f64 = 0.3;
+/// The most that soft taints take from a node's score.
+pub const SOFT_TAINT_WEIGHT: f64 = 0.3;
+
+/// All classes.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    classes: Vec<Arc<Class>>,
+    by_value: FxHashMap<Arc<Class>, ClassIdx>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Class {
+    /// Labels that a node must have, sorted by key symbol.
+    selector: Box<[(Sym, Sym)]>,
+    /// One of these terms must hold, where there are any.
+    terms: NodeTerms,
+    tolerations: Tolerations,
+}
+
+impl Classes {
+    /// The class of a specification.
+    pub fn resolve(&mut self, spec: &SpecInput, names: &mut Interner) -> ClassIdx {
+        let mut selector: Vec<(Sym, Sym)> =
+            spec.node_selector.iter().map(|(k, v)| (names.intern(k), names.intern(v))).collect();
+        selector.sort_unstable();
+        let class = Class {
+            selector: selector.into(),
+            terms: NodeTerms::resolve(&spec.node_terms, names),
+            tolerations: Tolerations::resolve(&spec.tolerations, names),
+        };
+        if let Some(&known) = self.by_value.get(&class) {
+            return known;
+        }
+        let index = ClassIdx(self.classes.len() as u32);
+        let class = Arc::new(class);
+        self.classes.push(Arc::clone(&class));
+        self.by_value.insert(class, index);
+        index
+    }
+
+    /// How many classes there are.
+    pub fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Whether there is no class.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// Whether a class accepts a node description. Labels are sorted by key symbol.
+    pub fn accepts(
+        &self,
+        class: ClassIdx,
+        node_name: Sym,
+        labels: &[(Sym, Sym)],
+        taints: &[Taint],
+        names: &Interner,
+    ) -> Result<(), NodeMiss> {
+        if !self.accepts_labels(class, node_name, labels, names) {
+            return Err(NodeMiss::NodeAffinity);
+        }
+        match self.untolerated(class, taints, names) {
+            None => Ok(()),
+            Some(taint) => Err(NodeMiss::Taint(names.text(taint.key).into(), names.text(taint.value).into())),
+        }
+    }
+
+    /// Whether node selector and required node affinity accept a node.
+    pub fn accepts_labels(
+        &self,
+        class: ClassIdx,
+        node_name: Sym,
+        labels: &[(Sym, Sym)],
+        names: &Interner,
+    ) -> bool {
+        let Class { selector, terms, .. } = &*self.classes[class.0 as usize];
+        selector.iter().all(|pair| labels.binary_search(pair).is_ok())
+            && (terms.is_empty() || terms.matches(node_name, labels, names))
+    }
+
+    /// The first taint that keeps pods of a class away.
+    pub fn untolerated<'a>(
+        &self,
+        class: ClassIdx,
+        taints: &'a [Taint],
+        names: &Interner,
+    ) -> Option<&'a Taint> {
+        let tolerations = &self.classes[class.0 as usize].tolerations;
+        taints.iter().find(|taint| match taint.effect {
+            TaintEffect::NoSchedule | TaintEffect::NoExecute => !tolerations.tolerate(taint, names),
+            TaintEffect::PreferNoSchedule => false,
+        })
+    }
+
+    /// What soft taints take from a node's score: 0 without any that are not tolerated, then towards -0.3.
+    pub fn soft_taint_score(&self, class: ClassIdx, taints: &[Taint], names: &Interner) -> f64 {
+        let tolerations = &self.classes[class.0 as usize].tolerations;
+        let is_bad = |taint: &&Taint| {
+            taint.effect == TaintEffect::PreferNoSchedule && !tolerations.tolerate(taint, names)
+        };
+        let bad = taints.iter().filter(is_bad).count() as f64;
+        -SOFT_TAINT_WEIGHT * bad / (bad + 1.0)
+    }
+}
+
+/// Preferred node affinity of a specification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePreferences {
+    terms: Box<[(i64, NodeTerms)]>,
+}
+
+impl NodePreferences {
+    /// Resolves the preferences of a specification.
+    pub fn resolve(spec: &SpecInput, names: &mut Interner) -> Self {
+        let with_weight = spec.node_preferences.iter().filter(|p| p.weight > 0);
+        let terms = with_weight
+            .map(|p| (i64::from(p.weight), NodeTerms::resolve(std::slice::from_ref(&p.term), names)))
+            .collect();
+        Self { terms }
+    }
+
+    /// No preferences.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The share of the preferences' weights that a node satisfies, at most 0.3.
+    pub fn score(&self, node_name: Sym, labels: &[(Sym, Sym)], names: &Interner) -> f64 {
+        let total: i64 = self.terms.iter().map(|(weight, _)| weight).sum();
+        let met = self.terms.iter().filter(|(_, term)| term.matches(node_name, labels, names));
+        NODE_PREFERENCE_WEIGHT * met.map(|(weight, _)| weight).sum::<i64>() as f64 / total.max(1) as f64
+    }
+}
