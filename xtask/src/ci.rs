@@ -1,10 +1,13 @@
 //! Every check in one order, stopping at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::tidy;
+use crate::{fuzz, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
+
+/// Seconds for each fuzz target.
+const FUZZ_SECONDS: usize = 20;
 
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args)]
@@ -30,6 +33,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
         done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;
     println!("\nall checks passed in {:.0} s", whole.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! Repository tasks: `cargo xtask ci`, `tidy`, `conformance`, `bench`.
+//! Repository tasks: `cargo xtask ci`, `tidy`, `conformance`, `bench`, `fuzz`.
 //!
 //! Whatever CI checks can be run here, the same way, by anyone.
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
 mod bench;
 mod ci;
+mod fuzz;
 mod repository;
 mod tidy;
 
@@ -26,6 +27,8 @@ enum Task {
     Tidy,
     /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there.
     Bench(bench::Args),
+    /// Fuzz everything that reads foreign input, for a short while.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -35,5 +38,6 @@ fn main() -> anyhow::Result<()> {
         Task::Ci(args) => ci::run(&repository, &args),
         Task::Tidy => tidy::run(&repository),
         Task::Bench(args) => bench::run(&repository, &args),
+        Task::Fuzz(args) => fuzz::run(&repository, &args),
     }
 }
