@@ -63,8 +63,7 @@ struct Counters<'a> {
 /// pool that describes a device twice is not valid and serves nobody.
 pub(super) fn resolve(pool: &Pool, index: PoolIdx, names: &mut Interner) -> Resolved {
     let newest = pool.slices.values().map(|s| s.generation).max();
-    let slices: Vec<&SliceInput> =
-        pool.slices.values().filter(|s| Some(s.generation) == newest).collect();
+    let slices: Vec<&SliceInput> = pool.slices.values().filter(|s| Some(s.generation) == newest).collect();
     let complete = slices.first().is_none_or(|s| s.slice_count == slices.len() as i64);
     let counters = counters_of(&slices);
     let mut seen: FxHashSet<&str> = FxHashSet::default();
@@ -89,7 +88,8 @@ pub(super) fn resolve(pool: &Pool, index: PoolIdx, names: &mut Interner) -> Reso
                 ) => shared.clone(),
             };
             let position = u32::try_from(devices.len()).expect("fewer than 2^32 devices");
-            devices.push((names.intern(&device.name), describe(device, index, position, place, draws, names)));
+            devices
+                .push((names.intern(&device.name), describe(device, index, position, place, draws, names)));
         }
     }
     Resolved { devices, complete, valid, counters: counters.capacity.into() }

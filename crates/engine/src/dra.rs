@@ -1,0 +1,186 @@
+//! Devices handed out one by one: what there is, who claims it, and what a claim would get on a node.
+//!
+//! Input: slices, classes, claims and pods' references to them, one object at a time. [`Devices::refresh`] resolves
+//! what changed; then [`Devices::fit`] answers for a pod and a node, and [`Devices::reserve`] and
+//! [`Devices::release`] carry a decision through, each returning what takes it back.
+//! Not here: selectors (CEL), which have been evaluated before; nodes' resource vectors.
+
+mod allocator;
+mod claim;
+mod claims;
+mod demand;
+mod extended;
+mod fit;
+mod inventory;
+mod place;
+mod pool;
+
+pub use allocator::{DEVICES_MAX, STEPS_MAX, allocate};
+pub use claim::{Allocation, Ask, CONSUMERS_MAX, Claim, ClaimState, Given};
+pub use claims::{Claims, Reference, Undo};
+pub use demand::{claim_gpus, gpu_demand, gpu_devices, mentions_gpu};
+pub use extended::{ExtendedAsk, ExtendedRequest};
+pub use fit::{Fit, Served, fit, precheck};
+pub use inventory::{Device, DeviceIdx, DeviceName, Inventory, NodeDevices, PoolIdx, Touched};
+pub use place::{NodeView, Place, Selector, Usable};
+
+use crate::ids::{ClaimIdx, Sym};
+use crate::input::{ClaimDevice, ClaimInput, DeviceClassInput, DeviceId, Key, PodClaim, SliceInput};
+use crate::intern::Interner;
+use crate::outcome::ExtendedClaim;
+use crate::verdict::{ClaimMiss, PodMiss};
+use smallvec::SmallVec;
+
+/// The devices of a cluster and the claims on them.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    /// What there is.
+    pub inventory: Inventory,
+    /// Who claims it.
+    pub claims: Claims,
+}
+
+impl Devices {
+    /// Takes in a slice, new or changed.
+    pub fn set_slice(&mut self, slice: SliceInput, names: &mut Interner) {
+        self.inventory.set_slice(slice, names);
+    }
+    /// Forgets a slice.
+    pub fn remove_slice(&mut self, name: &str) {
+        self.inventory.remove_slice(name);
+    }
+    /// Takes in a class, new or changed.
+    pub fn set_class(&mut self, class: &DeviceClassInput, names: &mut Interner) {
+        self.inventory.set_class(class, names);
+    }
+    /// Forgets a class.
+    pub fn remove_class(&mut self, name: &str, names: &mut Interner) {
+        self.inventory.remove_class(name, names);
+    }
+    /// Takes in a claim, new or changed.
+    pub fn set_claim(&mut self, claim: &ClaimInput, names: &mut Interner) -> ClaimIdx {
+        self.claims.set(claim, &mut self.inventory, names)
+    }
+    /// Forgets a claim.
+    pub fn remove_claim(&mut self, key: &Key, names: &Interner) {
+        self.claims.remove(key, names);
+    }
+    /// Takes in what a pod (uid and namespace) says about claims; `extended` are devices that a bind request under
+    /// way has chosen for its extended resources. Not needed for pods that say nothing.
+    pub fn set_pod(
+        &mut self,
+        pod: (Sym, Sym),
+        claims: &[PodClaim],
+        extended: &[DeviceId],
+        names: &mut Interner,
+    ) {
+        self.claims.set_pod(pod, claims, extended, &mut self.inventory, names);
+    }
+    /// Forgets a pod.
+    pub fn remove_pod(&mut self, uid: Sym, names: &Interner) {
+        self.claims.remove_pod(uid, names);
+    }
+    /// Resolves everything that changed; nodes in the answer must be attached again.
+    pub fn refresh(&mut self, names: &mut Interner) -> Touched {
+        let touched = self.inventory.refresh(names);
+        self.claims.refresh(&self.inventory);
+        touched
+    }
+    /// Works out which devices a node can use.
+    pub fn attach(&mut self, node: &NodeView<'_>) {
+        self.inventory.attach(node);
+    }
+    /// Forgets a node.
+    pub fn detach(&mut self, node: Sym) {
+        self.inventory.detach(node);
+    }
+
+    /// GPUs that a node has through its drivers' slices.
+    pub fn gpus_on(&self, node: Sym) -> u32 {
+        self.inventory.gpus_on(node)
+    }
+    /// GPUs that a pod's claims count for, in millionths.
+    pub fn gpu_demand(&self, uid: Sym) -> i64 {
+        gpu_demand(&self.claims, &self.claims.related(uid))
+    }
+    /// GPU devices that a pod's claims hold, by id.
+    pub fn gpu_devices(&self, uid: Sym) -> SmallVec<[Sym; 2]> {
+        gpu_devices(&self.claims, &self.claims.related(uid), &self.inventory)
+    }
+    /// Whether a class backs an extended resource.
+    pub fn backs(&self, resource: Sym) -> bool {
+        self.inventory.class_backing(resource).is_some()
+    }
+
+    /// The checks of a pod's claims that do not depend on a node.
+    pub fn precheck(&self, pod: Sym, queue: Sym, served: Served, names: &Interner) -> Result<(), PodMiss> {
+        precheck(&self.claims, &self.inventory, (pod, queue), served, names)
+    }
+    /// What a pod's claims would be given on a node.
+    pub fn fit(
+        &self,
+        pod: Sym,
+        extended: Option<&ExtendedAsk>,
+        node: &NodeView<'_>,
+    ) -> Result<Fit, ClaimMiss> {
+        fit(&self.claims, &self.inventory, &self.claims.named(pod), extended, node)
+    }
+
+    /// Reserves a pod's claims for it and gives out what was found. Undo newest first.
+    pub fn reserve(&mut self, pod: Sym, found: &Fit) -> SmallVec<[Undo; 2]> {
+        let mut undo = SmallVec::new();
+        for claim in self.claims.named(pod) {
+            let allocation = found.claims.iter().find(|(c, _)| *c == claim).map(|(_, a)| a);
+            undo.push(self.claims.reserve(claim, pod, allocation));
+        }
+        if let Some(extended) = &found.extended {
+            let old = self.claims.replace_extended(pod, Some(std::sync::Arc::clone(extended)));
+            undo.push(Undo::Extended(pod, old));
+        }
+        undo
+    }
+    /// Ends a pod's use of devices. Undo newest first.
+    pub fn release(&mut self, pod: Sym) -> SmallVec<[Undo; 2]> {
+        let mut undo = SmallVec::new();
+        for claim in self.claims.related(pod) {
+            if self.claims[claim].state.reserved_for.contains(&pod) {
+                undo.push(self.claims.unreserve(claim, pod));
+            }
+        }
+        if self.claims.extended(pod).is_some() {
+            let old = self.claims.replace_extended(pod, None);
+            undo.push(Undo::Extended(pod, old));
+        }
+        undo
+    }
+    /// Takes back one change; later ones must have been taken back before.
+    pub fn undo(&mut self, undo: Undo) {
+        self.claims.undo(undo);
+    }
+
+    /// What a pod's claims hold, by the pod's own names for them.
+    pub fn export(&self, pod: Sym, names: &Interner) -> Vec<(String, Vec<ClaimDevice>)> {
+        let mut exported = Vec::new();
+        for reference in self.claims.references(pod) {
+            let claim = self.claims.resolve(pod, reference).map(|claim| &self.claims[claim]);
+            if let Some(allocation) = claim.and_then(|claim| claim.state.allocation.as_ref()) {
+                let devices = allocation.export(&self.inventory, names);
+                exported.push((names.text(reference.name).to_owned(), devices));
+            }
+        }
+        exported
+    }
+    /// What a pod holds for its extended resources, with the requests and mappings that were asked for.
+    pub fn export_extended(&self, pod: Sym, ask: &ExtendedAsk, names: &Interner) -> Option<ExtendedClaim> {
+        let text = |sym| names.text(sym).to_owned();
+        let allocation = self.claims.extended(pod)?;
+        Some(ExtendedClaim {
+            devices: allocation.export(&self.inventory, names),
+            mappings: ask.mappings.iter().map(|(c, r, q)| (text(*c), text(*r), text(*q))).collect(),
+            requests: ask.requests().map(|(name, class, count)| (text(name), text(class), count)).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

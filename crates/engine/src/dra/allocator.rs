@@ -1,0 +1,312 @@
+//! Finds devices for claims: exhaustive in order, first solution wins.
+//!
+//! Claims, requests, alternatives and devices are tried in order, and devices of one request only in ascending
+//! order, as Kubernetes does; so the result is the lexicographically first one. The search counts its steps and gives
+//! up after a fixed number of them, on every machine alike.
+
+use super::claim::{Allocation, Alternative, Ask, ConstraintKind, Given};
+use super::inventory::{DeviceIdx, Inventory, NodeDevices, PoolIdx};
+use crate::ids::Sym;
+use crate::input::RequestMode;
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+
+/// The most devices a claim can be given: what its status can hold.
+pub const DEVICES_MAX: usize = 32;
+/// Devices tried before a search gives up.
+pub const STEPS_MAX: u32 = 100_000;
+
+/// Devices for asks that belong together, one allocation per ask, or none if they cannot all be met from the
+/// devices of one node. `in_use` tells which devices are taken.
+pub fn allocate(
+    inventory: &Inventory,
+    in_use: impl Fn(DeviceIdx) -> bool,
+    devices: &NodeDevices,
+    asks: &[&Ask],
+) -> Option<Vec<Allocation>> {
+    let mut busy = FixedBitSet::with_capacity(devices.devices.len());
+    for (at, device) in devices.devices.iter().enumerate() {
+        busy.set(at, in_use(*device));
+    }
+    let options = Options::gather(inventory, devices, asks, &busy)?;
+    let mut search = Search {
+        inventory,
+        devices,
+        asks,
+        options: &options,
+        busy,
+        counters: Counters::new(inventory, in_use, devices),
+        values: asks.iter().map(|ask| vec![SmallVec::new(); ask.constraints.len()]).collect(),
+        chosen: Vec::new(),
+        steps: 0,
+    };
+    search.next_request(0, 0).then(|| search.results())
+}
+
+/// Positions in a node's device list that an alternative can use.
+struct Options {
+    /// By ask and request, one for each alternative.
+    lists: Vec<Vec<Vec<Choices>>>,
+}
+
+/// Positions to choose from, and how many of them are wanted; 0 marks an alternative that cannot be met.
+type Choices = (Vec<u32>, usize);
+
+impl Options {
+    /// None when some request cannot be met for want of devices alone.
+    fn gather(
+        inventory: &Inventory,
+        devices: &NodeDevices,
+        asks: &[&Ask],
+        busy: &FixedBitSet,
+    ) -> Option<Self> {
+        let mut lists = Vec::with_capacity(asks.len());
+        let mut least = 0;
+        for ask in asks {
+            let mut requests = Vec::with_capacity(ask.requests.len());
+            for request in &ask.requests {
+                let options = request.alternatives.iter();
+                let options: Vec<_> =
+                    options.map(|a| Self::of_alternative(inventory, devices, a, busy)).collect();
+                let open = |(list, count): &&Choices| *count > 0 && list.len() >= *count;
+                least += request
+                    .alternatives
+                    .iter()
+                    .zip(&options)
+                    .filter(|(_, option)| open(option))
+                    .map(|(alternative, (_, count))| if alternative.admin_access { 0 } else { *count })
+                    .min()?;
+                requests.push(options);
+            }
+            lists.push(requests);
+        }
+        let free = busy.count_zeroes(..);
+        (least <= free).then_some(Self { lists })
+    }
+
+    fn of_alternative(
+        inventory: &Inventory,
+        devices: &NodeDevices,
+        alternative: &Alternative,
+        busy: &FixedBitSet,
+    ) -> Choices {
+        const IMPOSSIBLE: Choices = (Vec::new(), 0);
+        let all = match alternative.mode {
+            RequestMode::Exactly(count) if count > DEVICES_MAX as u64 => return IMPOSSIBLE,
+            RequestMode::Exactly(_) => false,
+            RequestMode::All => {
+                let usable = |pool: &PoolIdx| {
+                    let pool = inventory.pool(*pool);
+                    pool.complete && pool.valid
+                };
+                if !devices.pools.iter().all(usable) {
+                    return IMPOSSIBLE;
+                }
+                true
+            }
+            RequestMode::Unknown => return IMPOSSIBLE,
+        };
+        let mut list = Vec::new();
+        for (at, &device) in devices.devices.iter().enumerate() {
+            let Some(described) = inventory.described(device) else { continue };
+            if !inventory.pool(described.pool).valid || !alternative.selects(device, inventory) {
+                continue;
+            }
+            let tolerated = |taint| alternative.tolerations.iter().any(|t| t.covers(taint));
+            let free = alternative.admin_access || !busy.contains(at);
+            if free && described.taints.iter().all(|taint| tolerated(*taint)) {
+                list.push(at as u32);
+            } else if all {
+                // "All" means every matching device, so one that cannot be had spoils it.
+                return IMPOSSIBLE;
+            }
+        }
+        match alternative.mode {
+            RequestMode::Exactly(count) => (list, count.max(1) as usize),
+            RequestMode::All if list.len() <= DEVICES_MAX => {
+                let count = list.len();
+                (list, count)
+            }
+            RequestMode::All | RequestMode::Unknown => IMPOSSIBLE,
+        }
+    }
+}
+
+/// What is left of the counters of the pools that a node's devices belong to.
+struct Counters(Vec<(PoolIdx, Vec<i64>)>);
+
+impl Counters {
+    fn new(inventory: &Inventory, in_use: impl Fn(DeviceIdx) -> bool, devices: &NodeDevices) -> Self {
+        let mut pools = Vec::new();
+        for &index in &devices.pools {
+            let pool = inventory.pool(index);
+            if pool.counters.is_empty() {
+                continue;
+            }
+            let mut left = pool.counters.to_vec();
+            // Devices on other nodes draw from the same counters.
+            for &device in pool.devices.iter().filter(|d| in_use(**d)) {
+                for (counter, amount) in inventory.described(device).into_iter().flat_map(|d| &d.draws) {
+                    left[*counter as usize] -= amount;
+                }
+            }
+            pools.push((index, left));
+        }
+        Self(pools)
+    }
+
+    /// Draws what a device needs; draws nothing when something is short.
+    fn draw(&mut self, pool: PoolIdx, draws: &[(u32, i64)]) -> bool {
+        if draws.is_empty() {
+            return true;
+        }
+        let Some((_, left)) = self.0.iter_mut().find(|(p, _)| *p == pool) else { return false };
+        if draws.iter().any(|(counter, amount)| left[*counter as usize] < *amount) {
+            return false;
+        }
+        for (counter, amount) in draws {
+            left[*counter as usize] -= amount;
+        }
+        true
+    }
+
+    fn give_back(&mut self, pool: PoolIdx, draws: &[(u32, i64)]) {
+        if let Some((_, left)) = self.0.iter_mut().find(|(p, _)| *p == pool) {
+            for (counter, amount) in draws {
+                left[*counter as usize] += amount;
+            }
+        }
+    }
+}
+
+/// A device chosen on the way.
+#[derive(Clone, Copy)]
+struct Choice {
+    ask: usize,
+    label: Sym,
+    at: u32,
+    admin_access: bool,
+}
+
+struct Search<'a> {
+    inventory: &'a Inventory,
+    devices: &'a NodeDevices,
+    asks: &'a [&'a Ask],
+    options: &'a Options,
+    busy: FixedBitSet,
+    counters: Counters,
+    /// By ask and constraint: attribute values of the devices chosen so far.
+    values: Vec<Vec<SmallVec<[Sym; 8]>>>,
+    chosen: Vec<Choice>,
+    steps: u32,
+}
+
+impl<'a> Search<'a> {
+    /// Whether all requests from this one on can be met.
+    fn next_request(&mut self, ask: usize, request: usize) -> bool {
+        let asks = self.asks;
+        let Some(current) = asks.get(ask) else { return true };
+        let Some(wanted) = current.requests.get(request) else { return self.next_request(ask + 1, 0) };
+        let options = self.options;
+        for (alternative, (list, count)) in wanted.alternatives.iter().zip(&options.lists[ask][request]) {
+            let given = self.chosen.iter().filter(|c| c.ask == ask).count();
+            if *count == 0 || given + count > DEVICES_MAX {
+                continue;
+            }
+            if self.fill(ask, request, alternative, list, *count) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether `missing` devices of `list`, and then everything after this request, can be had.
+    fn fill(
+        &mut self,
+        ask: usize,
+        request: usize,
+        wanted: &'a Alternative,
+        list: &[u32],
+        missing: usize,
+    ) -> bool {
+        if missing == 0 {
+            return self.next_request(ask, request + 1);
+        }
+        for skip in 0..(list.len() + 1).saturating_sub(missing) {
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                return false;
+            }
+            if self.take(ask, wanted, list[skip]) {
+                if self.fill(ask, request, wanted, &list[skip + 1..], missing - 1) {
+                    return true;
+                }
+                self.put_back(wanted);
+            }
+        }
+        false
+    }
+
+    fn take(&mut self, ask: usize, wanted: &Alternative, at: u32) -> bool {
+        let inventory = self.inventory;
+        let Some(device) = inventory.described(self.devices.devices[at as usize]) else { return false };
+        if wanted.admin_access {
+            if self.chosen.iter().any(|c| c.ask == ask && c.at == at) {
+                return false;
+            }
+        } else if self.busy.contains(at as usize) {
+            return false;
+        }
+        let holds = |position: &u16| {
+            let constraint = self.asks[ask].constraints[usize::from(*position)];
+            let values = &self.values[ask][usize::from(*position)];
+            device.attribute(constraint.attribute).is_some_and(|value| match constraint.kind {
+                ConstraintKind::Match => values.first().is_none_or(|first| *first == value),
+                ConstraintKind::Distinct => !values.contains(&value),
+            })
+        };
+        if !wanted.constraints.iter().all(holds) {
+            return false;
+        }
+        if !wanted.admin_access {
+            if !self.counters.draw(device.pool, &device.draws) {
+                return false;
+            }
+            self.busy.insert(at as usize);
+        }
+        for position in &wanted.constraints {
+            let attribute = self.asks[ask].constraints[usize::from(*position)].attribute;
+            let value = device.attribute(attribute).expect("the constraint was just checked");
+            self.values[ask][usize::from(*position)].push(value);
+        }
+        self.chosen.push(Choice { ask, label: wanted.label, at, admin_access: wanted.admin_access });
+        true
+    }
+
+    /// Undoes the last `take`.
+    fn put_back(&mut self, wanted: &Alternative) {
+        let choice = self.chosen.pop().expect("every give-back follows a take");
+        for position in &wanted.constraints {
+            self.values[choice.ask][usize::from(*position)].pop();
+        }
+        let inventory = self.inventory;
+        if !choice.admin_access
+            && let Some(device) = inventory.described(self.devices.devices[choice.at as usize])
+        {
+            self.busy.set(choice.at as usize, false);
+            self.counters.give_back(device.pool, &device.draws);
+        }
+    }
+
+    fn results(&self) -> Vec<Allocation> {
+        let of_ask = |ask: usize| {
+            let given = self.chosen.iter().filter(|c| c.ask == ask).map(|c| Given {
+                request: c.label,
+                device: self.devices.devices[c.at as usize],
+                admin_access: c.admin_access,
+            });
+            Allocation::of(given.collect(), self.inventory)
+        };
+        (0..self.asks.len()).map(of_ask).collect()
+    }
+}

@@ -1,0 +1,301 @@
+//! A device claim, resolved: what it asks for, and what it holds at this point of the cycle.
+
+use super::demand::mentions_gpu;
+use super::inventory::{DeviceIdx, Inventory};
+use super::place::Usable;
+use crate::ids::Sym;
+use crate::input::{
+    ClaimAllocation, ClaimConstraint, ClaimDevice, ClaimInput, ClaimRequest, RequestAlternative, RequestMode,
+    TaintEffect, Toleration, TolerationOp,
+};
+use crate::intern::Interner;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The most pods and others that may share a claim.
+pub const CONSUMERS_MAX: usize = 256;
+
+/// What is asked for together: requests, and constraints across them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Requests in order.
+    pub requests: Vec<Request>,
+    /// Constraints in order.
+    pub constraints: Vec<Constraint>,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Ways to satisfy it, best first.
+    pub alternatives: Vec<Alternative>,
+    /// It is a choice between alternatives rather than a plain request.
+    pub is_choice: bool,
+}
+
+/// One way to satisfy a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alternative {
+    /// The name that results carry: `request` or `request/alternative`.
+    pub label: Sym,
+    /// Device class.
+    pub class: Sym,
+    /// How many devices.
+    pub mode: RequestMode,
+    /// Devices that its own selectors accept, sorted; none when it has no selector.
+    pub accepts: Option<Box<[DeviceIdx]>>,
+    /// Does not take the device away from others.
+    pub admin_access: bool,
+    /// Taints it tolerates.
+    pub tolerations: Vec<Tolerates>,
+    /// Constraints that apply to it, by position.
+    pub constraints: SmallVec<[u16; 2]>,
+    /// Its class serves GPUs.
+    pub gpu: bool,
+}
+
+/// A toleration of device taints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerates {
+    key: Option<Sym>,
+    value: Option<Sym>,
+    effect: Option<TaintEffect>,
+}
+
+impl Tolerates {
+    fn build(toleration: &Toleration, names: &mut Interner) -> Option<Self> {
+        let value = match &toleration.op {
+            TolerationOp::Exists => None,
+            TolerationOp::Equal(value) => Some(names.intern(value)),
+            // Device taints know no numeric comparison.
+            TolerationOp::Gt(_) | TolerationOp::Lt(_) => return None,
+        };
+        let key = (!toleration.key.is_empty()).then(|| names.intern(&toleration.key));
+        Some(Self { key, value, effect: toleration.effect })
+    }
+
+    /// Whether a taint is tolerated.
+    pub fn covers(&self, (key, value, effect): (Sym, Sym, TaintEffect)) -> bool {
+        self.key.is_none_or(|k| k == key)
+            && self.value.is_none_or(|v| v == value)
+            && self.effect.is_none_or(|e| e == effect)
+    }
+}
+
+/// A constraint over the devices of some requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constraint {
+    /// The attribute.
+    pub attribute: Sym,
+    /// What must hold of its values.
+    pub kind: ConstraintKind,
+}
+
+/// What must hold of an attribute's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConstraintKind {
+    /// All are the same.
+    Match,
+    /// All differ.
+    Distinct,
+}
+
+impl Ask {
+    /// Resolves requests and constraints.
+    pub fn build(
+        requests: &[ClaimRequest],
+        constraints: &[ClaimConstraint],
+        inventory: &mut Inventory,
+        names: &mut Interner,
+    ) -> Self {
+        let mut resolved = Vec::with_capacity(requests.len());
+        for request in requests {
+            let is_choice = request.alternatives.iter().any(|a| !a.name.is_empty());
+            let alternatives = request
+                .alternatives
+                .iter()
+                .map(|a| Alternative::build(request, a, constraints, inventory, names))
+                .collect();
+            resolved.push(Request { alternatives, is_choice });
+        }
+        let constraints = constraints.iter().map(|constraint| match constraint {
+            ClaimConstraint::Match { attribute, .. } => {
+                Constraint { attribute: names.intern(attribute), kind: ConstraintKind::Match }
+            }
+            ClaimConstraint::Distinct { attribute, .. } => {
+                Constraint { attribute: names.intern(attribute), kind: ConstraintKind::Distinct }
+            }
+        });
+        Self { requests: resolved, constraints: constraints.collect() }
+    }
+
+    /// Every way to satisfy every request.
+    pub fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
+        self.requests.iter().flat_map(|r| &r.alternatives)
+    }
+}
+
+impl Alternative {
+    fn build(
+        request: &ClaimRequest,
+        alternative: &RequestAlternative,
+        constraints: &[ClaimConstraint],
+        inventory: &mut Inventory,
+        names: &mut Interner,
+    ) -> Self {
+        let label = if alternative.name.is_empty() {
+            request.name.clone()
+        } else {
+            format!("{}/{}", request.name, alternative.name)
+        };
+        let applies = |constraint: &ClaimConstraint| match constraint {
+            ClaimConstraint::Match { requests, .. } | ClaimConstraint::Distinct { requests, .. } => {
+                requests.is_empty() || requests.iter().any(|r| *r == request.name || *r == label)
+            }
+        };
+        let positions = constraints.iter().zip(0..).filter(|(c, _)| applies(c)).map(|(_, at)| at).collect();
+        let accepts = alternative.accepts.as_ref().map(|ids| {
+            let mut devices: Vec<DeviceIdx> = ids.iter().map(|id| inventory.device(id, names)).collect();
+            devices.sort_unstable();
+            devices.into_boxed_slice()
+        });
+        Self {
+            label: names.intern(&label),
+            class: names.intern(&alternative.class),
+            mode: alternative.mode,
+            accepts,
+            admin_access: alternative.admin_access,
+            tolerations: alternative.tolerations.iter().filter_map(|t| Tolerates::build(t, names)).collect(),
+            constraints: positions,
+            gpu: mentions_gpu(&alternative.class),
+        }
+    }
+
+    /// Whether class, selectors and taints let it use a device.
+    pub fn selects(&self, device: DeviceIdx, inventory: &Inventory) -> bool {
+        inventory.class_accepts(self.class, device)
+            && self.accepts.as_ref().is_none_or(|list| list.binary_search(&device).is_ok())
+    }
+}
+
+/// A device given to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Given {
+    /// The request's label.
+    pub request: Sym,
+    /// The device.
+    pub device: DeviceIdx,
+    /// Given without being taken away from others.
+    pub admin_access: bool,
+}
+
+/// What a claim has been given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// Devices, in the order of the requests.
+    pub devices: Vec<Given>,
+    /// Where it can be used.
+    pub usable: Usable,
+}
+
+impl Allocation {
+    /// Reads an allocation as told.
+    pub fn told(told: &ClaimAllocation, inventory: &mut Inventory, names: &mut Interner) -> Self {
+        let given = told.devices.iter().map(|d| Given {
+            request: names.intern(&d.request),
+            device: inventory.device(&d.device, names),
+            admin_access: d.admin_access,
+        });
+        let devices = given.collect();
+        Self { devices, usable: Usable::by_terms(&told.node_terms, names) }
+    }
+
+    /// An allocation of given devices, usable where they are.
+    pub fn of(devices: Vec<Given>, inventory: &Inventory) -> Self {
+        let mut usable = Usable::default();
+        for given in &devices {
+            if let Some(device) = inventory.described(given.device) {
+                usable.narrow(&device.place);
+            }
+        }
+        Self { devices, usable }
+    }
+
+    /// The devices under their names.
+    pub fn export(&self, inventory: &Inventory, names: &Interner) -> Vec<ClaimDevice> {
+        let named = self.devices.iter().map(|given| ClaimDevice {
+            request: names.text(given.request).to_owned(),
+            device: inventory.id(given.device, names),
+            admin_access: given.admin_access,
+        });
+        named.collect()
+    }
+}
+
+/// The part of a claim that changes inside a cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimState {
+    /// What it has been given.
+    pub allocation: Option<Arc<Allocation>>,
+    /// Pods it is reserved for, by uid, oldest first.
+    pub reserved_for: SmallVec<[Sym; 2]>,
+}
+
+/// One claim.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The object exists; a slot without one is free.
+    pub present: bool,
+    /// Namespace.
+    pub namespace: Sym,
+    /// Name.
+    pub name: Sym,
+    /// Value of the queue label.
+    pub queue_label: Option<Sym>,
+    /// The pod that owns it.
+    pub owner: Option<Sym>,
+    /// It stands for extended resources of one pod.
+    pub synthetic: bool,
+    /// What it asks for.
+    pub ask: Ask,
+    /// Consumers that are not pods.
+    pub other_consumers: u32,
+    /// What its object says it holds.
+    pub told: ClaimState,
+    /// What it holds at this point.
+    pub state: ClaimState,
+}
+
+impl Claim {
+    /// Resolves a claim; it holds what it is told to hold.
+    pub fn build(input: &ClaimInput, inventory: &mut Inventory, names: &mut Interner) -> Self {
+        let allocation =
+            input.allocation.as_ref().map(|told| Arc::new(Allocation::told(told, inventory, names)));
+        let told = ClaimState {
+            allocation,
+            reserved_for: input.reserved_for.iter().map(|uid| names.intern(uid)).collect(),
+        };
+        Self {
+            present: true,
+            namespace: names.intern(&input.key.namespace),
+            name: names.intern(&input.key.name),
+            queue_label: input.queue_label.as_ref().map(|label| names.intern(label)),
+            owner: input.owner_pod.as_ref().map(|uid| names.intern(uid)),
+            synthetic: input.synthetic,
+            ask: Ask::build(&input.requests, &input.constraints, inventory, names),
+            other_consumers: input.other_consumers,
+            state: told.clone(),
+            told,
+        }
+    }
+
+    /// Pods and others that use it.
+    pub fn consumers(&self) -> usize {
+        self.state.reserved_for.len() + self.other_consumers as usize
+    }
+
+    /// Whether some request is for GPUs.
+    pub fn wants_gpus(&self) -> bool {
+        self.ask.alternatives().any(|a| a.gpu)
+    }
+}

@@ -1,0 +1,355 @@
+//! The claims of a cluster, which pods use them, and which devices they take.
+//!
+//! Invariant: a device counts as in use exactly as often as claims, and pods through extended resources, hold it
+//! without administration. Every change returns an [`Undo`]; undoing in reverse order restores everything.
+
+use super::claim::{Allocation, Claim, ClaimState, Given};
+use super::inventory::{DeviceIdx, Inventory};
+use crate::ids::{ClaimIdx, Idx, IndexVec, Sym};
+use crate::input::{ClaimInput, DeviceId, Key, PodClaim};
+use crate::intern::Interner;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Takes back one change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Undo {
+    /// A claim held this before.
+    Claim(ClaimIdx, ClaimState),
+    /// A pod held this for its extended resources before.
+    Extended(Sym, Option<Arc<Allocation>>),
+}
+
+/// A claim as a pod refers to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The pod's own name for it.
+    pub name: Sym,
+    /// Name of the claim object; none while it has not been made from its template.
+    pub claim: Option<Sym>,
+    /// It belongs to this pod alone.
+    pub from_template: bool,
+    /// Devices that a bind request under way has chosen.
+    chosen: Vec<DeviceIdx>,
+}
+
+/// What a pod says about devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PodRefs {
+    namespace: Option<Sym>,
+    claims: Vec<Reference>,
+    /// Devices that a bind request under way has chosen for extended resources.
+    extended: Vec<DeviceIdx>,
+}
+
+impl PodRefs {
+    fn has_chosen(&self) -> bool {
+        !self.extended.is_empty() || self.claims.iter().any(|c| !c.chosen.is_empty())
+    }
+}
+
+/// All claims.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    slots: IndexVec<ClaimIdx, Claim>,
+    free: Vec<ClaimIdx>,
+    by_key: FxHashMap<(Sym, Sym), ClaimIdx>,
+    /// Claims by the pod that owns them, and by the first pod they are told to be reserved for.
+    by_pod: FxHashMap<Sym, SmallVec<[ClaimIdx; 2]>>,
+    pods: FxHashMap<Sym, PodRefs>,
+    /// Pods with bind requests under way, by uid.
+    choosers: BTreeMap<String, Sym>,
+    /// What pods hold for extended resources outside of any claim object.
+    extended: BTreeMap<Sym, Arc<Allocation>>,
+    in_use: IndexVec<DeviceIdx, u32>,
+    stale: BTreeSet<ClaimIdx>,
+    stale_extended: bool,
+}
+
+impl std::ops::Index<ClaimIdx> for Claims {
+    type Output = Claim;
+    fn index(&self, claim: ClaimIdx) -> &Claim {
+        &self.slots[claim]
+    }
+}
+
+impl Claims {
+    /// A claim by namespace and name.
+    pub fn find(&self, namespace: Sym, name: Sym) -> Option<ClaimIdx> {
+        self.by_key.get(&(namespace, name)).copied()
+    }
+
+    /// How often a device is taken.
+    pub fn times_in_use(&self, device: DeviceIdx) -> u32 {
+        self.in_use.get(device).copied().unwrap_or(0)
+    }
+
+    /// Takes in a claim, new or changed; it then holds what its object says.
+    pub fn set(&mut self, input: &ClaimInput, inventory: &mut Inventory, names: &mut Interner) -> ClaimIdx {
+        let claim = Claim::build(input, inventory, names);
+        let key = (claim.namespace, claim.name);
+        let index = match self.by_key.get(&key) {
+            Some(&index) => {
+                self.vacate(index);
+                index
+            }
+            None => self.free.pop().unwrap_or_else(|| ClaimIdx::new(self.slots.len())),
+        };
+        self.by_key.insert(key, index);
+        for pod in claim.owner.iter().chain(claim.told.reserved_for.first()) {
+            let claims = self.by_pod.entry(*pod).or_default();
+            if !claims.contains(&index) {
+                claims.push(index);
+            }
+        }
+        count(&mut self.in_use, claim.state.allocation.as_deref(), Direction::Take);
+        if index.index() == self.slots.len() {
+            self.slots.push(claim);
+        } else {
+            self.slots[index] = claim;
+        }
+        self.stale.insert(index);
+        index
+    }
+
+    /// Forgets a claim.
+    pub fn remove(&mut self, key: &Key, names: &Interner) {
+        let found = names.find(&key.namespace).zip(names.find(&key.name));
+        if let Some(index) = found.and_then(|key| self.by_key.remove(&key)) {
+            self.vacate(index);
+            self.slots[index].present = false;
+            self.free.push(index);
+        }
+    }
+
+    /// Takes a claim out of every index but its key's.
+    fn vacate(&mut self, index: ClaimIdx) {
+        let claim = &mut self.slots[index];
+        let allocation = std::mem::take(&mut claim.state).allocation;
+        count(&mut self.in_use, allocation.as_deref(), Direction::Return);
+        for pod in claim.owner.iter().chain(claim.told.reserved_for.first()) {
+            if let Some(claims) = self.by_pod.get_mut(pod) {
+                claims.retain(|c| *c != index);
+                if claims.is_empty() {
+                    self.by_pod.remove(pod);
+                }
+            }
+        }
+        self.stale.remove(&index);
+        // Whoever has chosen devices for extended resources may have done so in this claim's place.
+        self.stale_extended = true;
+    }
+
+    /// Takes in what a pod says about claims, and what a bind request under way has chosen for it.
+    pub fn set_pod(
+        &mut self,
+        (uid, namespace): (Sym, Sym),
+        claims: &[PodClaim],
+        extended: &[DeviceId],
+        inventory: &mut Inventory,
+        names: &mut Interner,
+    ) {
+        self.remove_pod(uid, names);
+        if claims.is_empty() && extended.is_empty() {
+            return;
+        }
+        let references = claims.iter().map(|claim| Reference {
+            name: names.intern(&claim.name),
+            claim: claim.claim.as_ref().map(|name| names.intern(name)),
+            from_template: claim.from_template,
+            chosen: claim.chosen.iter().map(|id| inventory.device(id, names)).collect(),
+        });
+        let claims = references.collect();
+        let extended = extended.iter().map(|id| inventory.device(id, names)).collect();
+        let refs = PodRefs { namespace: Some(namespace), claims, extended };
+        if refs.has_chosen() {
+            self.choosers.insert(names.text(uid).to_owned(), uid);
+        }
+        self.pods.insert(uid, refs);
+    }
+
+    /// Forgets a pod.
+    pub fn remove_pod(&mut self, uid: Sym, names: &Interner) {
+        let Some(refs) = self.pods.remove(&uid) else { return };
+        if refs.has_chosen() {
+            self.choosers.remove(names.text(uid));
+            self.stale_extended |= !refs.extended.is_empty();
+            let claims = refs.claims.iter().filter(|c| !c.chosen.is_empty());
+            let claims = claims.filter_map(|c| self.find(refs.namespace?, c.claim?));
+            let claims: Vec<ClaimIdx> = claims.collect();
+            self.stale.extend(claims);
+        }
+    }
+
+    /// Puts every claim that changed, or that a bind request has lost interest in, back to what its object says, and
+    /// then assumes what bind requests under way have chosen.
+    pub fn refresh(&mut self, inventory: &Inventory) {
+        for index in std::mem::take(&mut self.stale) {
+            if self.slots[index].present {
+                let told = self.slots[index].told.clone();
+                self.replace(index, told);
+            }
+        }
+        if std::mem::take(&mut self.stale_extended) {
+            for allocation in std::mem::take(&mut self.extended).into_values() {
+                count(&mut self.in_use, Some(&allocation), Direction::Return);
+            }
+        }
+        let choosers: Vec<Sym> = self.choosers.values().copied().collect();
+        for uid in choosers {
+            self.assume(uid, inventory);
+        }
+    }
+
+    fn assume(&mut self, uid: Sym, inventory: &Inventory) {
+        let Some(refs) = self.pods.get(&uid).cloned() else { return };
+        for reference in refs.claims.iter().filter(|c| !c.chosen.is_empty()) {
+            let claim = refs.namespace.zip(reference.claim).and_then(|(ns, name)| self.find(ns, name));
+            let Some(index) = claim else { continue };
+            let mut state = self.slots[index].state.clone();
+            if state.allocation.is_none() {
+                let ask = &self.slots[index].ask;
+                let serves = |device| ask.alternatives().find(|a| a.selects(device, inventory));
+                let label = |device| serves(device).map_or(self.slots[index].name, |a| a.label);
+                state.allocation = Some(chosen(&reference.chosen, label, inventory));
+            }
+            if !state.reserved_for.contains(&uid) {
+                state.reserved_for.push(uid);
+            }
+            self.replace(index, state);
+        }
+        let made =
+            |index: &ClaimIdx| self.slots[*index].synthetic && self.slots[*index].told.allocation.is_some();
+        let is_made = self.by_pod.get(&uid).is_some_and(|claims| claims.iter().any(made));
+        if !refs.extended.is_empty() && !is_made && !self.extended.contains_key(&uid) {
+            self.replace_extended(uid, Some(chosen(&refs.extended, |_| uid, inventory)));
+        }
+    }
+
+    /// How a pod refers to its claims.
+    pub fn references(&self, uid: Sym) -> &[Reference] {
+        self.pods.get(&uid).map_or(&[], |refs| &refs.claims)
+    }
+
+    /// The claims that a pod names, each once, in its order; those that do not exist are left out.
+    pub fn named(&self, uid: Sym) -> SmallVec<[ClaimIdx; 2]> {
+        let mut found: SmallVec<[ClaimIdx; 2]> = SmallVec::new();
+        let Some(refs) = self.pods.get(&uid) else { return found };
+        let named = refs.claims.iter().filter_map(|c| self.find(refs.namespace?, c.claim?));
+        for claim in named {
+            if !found.contains(&claim) {
+                found.push(claim);
+            }
+        }
+        found
+    }
+
+    /// The claim behind one reference of a pod.
+    pub fn resolve(&self, uid: Sym, reference: &Reference) -> Option<ClaimIdx> {
+        self.find(self.pods.get(&uid)?.namespace?, reference.claim?)
+    }
+
+    /// Claims that have to do with a pod: named by it, owned by it, or reserved for it first.
+    pub fn related(&self, uid: Sym) -> SmallVec<[ClaimIdx; 2]> {
+        let mut found = self.named(uid);
+        let others = self.by_pod.get(&uid);
+        let mut others: SmallVec<[ClaimIdx; 2]> = others.cloned().unwrap_or_default();
+        others.sort_unstable_by_key(|c| (self.slots[*c].namespace, self.slots[*c].name));
+        for claim in others {
+            if !found.contains(&claim) {
+                found.push(claim);
+            }
+        }
+        found
+    }
+
+    /// Gives a claim a state and returns the one it had.
+    pub fn replace(&mut self, claim: ClaimIdx, state: ClaimState) -> ClaimState {
+        let old = std::mem::replace(&mut self.slots[claim].state, state);
+        count(&mut self.in_use, old.allocation.as_deref(), Direction::Return);
+        count(&mut self.in_use, self.slots[claim].state.allocation.as_deref(), Direction::Take);
+        old
+    }
+
+    /// Gives a pod devices for its extended resources and returns those it had.
+    pub fn replace_extended(
+        &mut self,
+        uid: Sym,
+        allocation: Option<Arc<Allocation>>,
+    ) -> Option<Arc<Allocation>> {
+        count(&mut self.in_use, allocation.as_deref(), Direction::Take);
+        let old = match allocation {
+            Some(allocation) => self.extended.insert(uid, allocation),
+            None => self.extended.remove(&uid),
+        };
+        count(&mut self.in_use, old.as_deref(), Direction::Return);
+        old
+    }
+
+    /// What a pod holds for extended resources outside of any claim object.
+    pub fn extended(&self, uid: Sym) -> Option<&Arc<Allocation>> {
+        self.extended.get(&uid)
+    }
+
+    /// Reserves a claim for a pod, and gives it an allocation if it has none.
+    pub fn reserve(&mut self, claim: ClaimIdx, uid: Sym, allocation: Option<&Arc<Allocation>>) -> Undo {
+        let mut state = self.slots[claim].state.clone();
+        if state.allocation.is_none() {
+            state.allocation = allocation.map(Arc::clone);
+        }
+        if !state.reserved_for.contains(&uid) {
+            state.reserved_for.push(uid);
+        }
+        Undo::Claim(claim, self.replace(claim, state))
+    }
+
+    /// Ends a pod's reservation; the last consumer takes the allocation with it.
+    pub fn unreserve(&mut self, claim: ClaimIdx, uid: Sym) -> Undo {
+        let mut state = self.slots[claim].state.clone();
+        state.reserved_for.retain(|pod| *pod != uid);
+        if state.reserved_for.is_empty() && self.slots[claim].other_consumers == 0 {
+            state.allocation = None;
+        }
+        Undo::Claim(claim, self.replace(claim, state))
+    }
+
+    /// Takes back a change; later changes must have been taken back before.
+    pub fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Claim(claim, state) => {
+                self.replace(claim, state);
+            }
+            Undo::Extended(uid, allocation) => {
+                self.replace_extended(uid, allocation);
+            }
+        }
+    }
+}
+
+/// An allocation of devices that a bind request names without saying for which request.
+fn chosen(devices: &[DeviceIdx], label: impl Fn(DeviceIdx) -> Sym, inventory: &Inventory) -> Arc<Allocation> {
+    let given =
+        devices.iter().map(|device| Given { request: label(*device), device: *device, admin_access: false });
+    Arc::new(Allocation::of(given.collect(), inventory))
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Take,
+    Return,
+}
+
+/// Moves the use counts of the devices in an allocation.
+fn count(in_use: &mut IndexVec<DeviceIdx, u32>, allocation: Option<&Allocation>, direction: Direction) {
+    for given in allocation.into_iter().flat_map(|a| &a.devices).filter(|g| !g.admin_access) {
+        in_use.grow(given.device.index() + 1, 0);
+        let count = &mut in_use[given.device];
+        match direction {
+            Direction::Take => *count += 1,
+            Direction::Return => *count -= 1,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! How many GPUs claims count for.
+
+use super::claim::Claim;
+use super::claims::Claims;
+use super::inventory::Inventory;
+use crate::ids::{ClaimIdx, Sym};
+use crate::input::RequestMode;
+use crate::resource::{AMOUNT_MAX, WHOLE_GPU};
+use smallvec::SmallVec;
+
+/// Whether a driver or class name says GPU.
+pub fn mentions_gpu(name: &str) -> bool {
+    name.as_bytes().windows(3).any(|part| part.eq_ignore_ascii_case(b"gpu"))
+}
+
+/// GPUs that a claim counts for: plain requests whose class says GPU, "all" as one. Choices between alternatives,
+/// requests for administration and claims that stand for extended resources count for nothing.
+pub fn claim_gpus(claim: &Claim) -> u64 {
+    if claim.synthetic {
+        return 0;
+    }
+    let mut sum: u64 = 0;
+    for alternative in claim.ask.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives) {
+        if alternative.gpu && !alternative.admin_access {
+            sum = sum.saturating_add(match alternative.mode {
+                RequestMode::Exactly(count) => count.max(1),
+                RequestMode::All => 1,
+                RequestMode::Unknown => 0,
+            });
+        }
+    }
+    sum
+}
+
+/// GPUs that several claims count for, in millionths, at most what the accounting can hold.
+pub fn gpu_demand(claims: &Claims, related: &[ClaimIdx]) -> i64 {
+    let gpus = related.iter().fold(0u64, |sum, claim| sum.saturating_add(claim_gpus(&claims[*claim])));
+    i64::try_from(gpus).unwrap_or(AMOUNT_MAX).saturating_mul(WHOLE_GPU).min(AMOUNT_MAX)
+}
+
+/// Devices held through the requests that [`claim_gpus`] counts, by id, each once.
+pub fn gpu_devices(claims: &Claims, related: &[ClaimIdx], inventory: &Inventory) -> SmallVec<[Sym; 2]> {
+    let mut devices: SmallVec<[Sym; 2]> = SmallVec::new();
+    for claim in related.iter().map(|claim| &claims[*claim]).filter(|claim| !claim.synthetic) {
+        let plain = || claim.ask.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives);
+        // A result that names no request of the claim is taken to serve its GPU requests, if it has any.
+        let known = |label: Sym| claim.ask.alternatives().any(|a| a.label == label);
+        let counted =
+            |label: Sym| plain().any(|a| a.gpu && !a.admin_access && (a.label == label || !known(label)));
+        let held = claim.state.allocation.iter().flat_map(|a| &a.devices);
+        for given in held.filter(|g| !g.admin_access && counted(g.request)) {
+            let id = inventory.name(given.device).id;
+            if !devices.contains(&id) {
+                devices.push(id);
+            }
+        }
+    }
+    devices
+}

@@ -1,0 +1,173 @@
+//! Extended resources that a device class backs: the claim that stands for them.
+//!
+//! Containers that run for the pod's whole life get a request each. An ordinary init container has ended before
+//! those that start after it, so it first uses their devices; what it needs beyond that, all init containers share.
+
+use super::claim::{Alternative, Ask, Request};
+use super::inventory::Inventory;
+use crate::ids::Sym;
+use crate::input::{self, ContainerRequest, RequestMode, WHOLE_GPU};
+use crate::intern::Interner;
+use crate::resource::{Dim, Dims};
+use smallvec::SmallVec;
+
+/// One extended resource in the base unit of amounts.
+const WHOLE_ITEM: i64 = 1000;
+
+/// What a pod wants of resources that device classes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedRequest {
+    resources: Vec<Backed>,
+}
+
+/// One resource that a class backs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Backed {
+    dim: Dim,
+    name: Sym,
+    class: Sym,
+    gpu: bool,
+    wants: Vec<Want>,
+}
+
+/// What one container wants of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Want {
+    container: usize,
+    container_name: Sym,
+    request: Sym,
+    count: u64,
+    runs_on: bool,
+}
+
+/// The claim that stands for a pod's extended resources on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedAsk {
+    /// What to ask for.
+    pub ask: Ask,
+    /// Container, resource and request names.
+    pub mappings: Vec<(Sym, Sym, Sym)>,
+}
+
+impl ExtendedAsk {
+    /// Request name, class and count of each request.
+    pub fn requests(&self) -> impl Iterator<Item = (Sym, Sym, u32)> {
+        self.ask.alternatives().map(|a| {
+            let count = match a.mode {
+                RequestMode::Exactly(count) => u32::try_from(count).unwrap_or(u32::MAX),
+                RequestMode::All | RequestMode::Unknown => 0,
+            };
+            (a.label, a.class, count)
+        })
+    }
+}
+
+impl ExtendedRequest {
+    /// Reads a pod's containers; none when no class backs anything they want.
+    pub fn build(
+        containers: &[ContainerRequest],
+        inventory: &Inventory,
+        dims: &mut Dims,
+        names: &mut Interner,
+    ) -> Option<Self> {
+        let mut resources: Vec<Backed> = Vec::new();
+        // Init containers come first in the numbering of containers.
+        let is_init = |c: &&ContainerRequest| c.init || c.sidecar;
+        let ordered = containers.iter().filter(is_init).chain(containers.iter().filter(|c| !is_init(c)));
+        for (at, container) in ordered.enumerate() {
+            let mut wanted: Vec<&(String, i64)> = container.request.iter().collect();
+            wanted.sort();
+            for (order, (resource, amount)) in wanted.into_iter().enumerate() {
+                let unit = if resource == input::GPU { WHOLE_GPU } else { WHOLE_ITEM };
+                let count = u64::try_from(amount / unit).unwrap_or(0);
+                let backing = names.find(resource).and_then(|r| inventory.class_backing(r));
+                let Some(class) = backing.filter(|_| count > 0) else { continue };
+                let dim = dims.dim(resource, names);
+                let want = Want {
+                    container: at,
+                    container_name: names.intern(&container.name),
+                    request: names.intern(&format!("container-{at}-request-{order}")),
+                    count,
+                    runs_on: container.sidecar || !container.init,
+                };
+                match resources.iter_mut().find(|r| r.dim == dim) {
+                    Some(backed) => backed.wants.push(want),
+                    None => resources.push(Backed::new(resource, dim, class, want, inventory, names)),
+                }
+            }
+        }
+        resources.sort_by(|a, b| names.text(a.name).cmp(names.text(b.name)));
+        (!resources.is_empty()).then_some(Self { resources })
+    }
+
+    /// Resources that a class backs.
+    pub fn dims(&self) -> impl Iterator<Item = Dim> {
+        self.resources.iter().map(|r| r.dim)
+    }
+
+    /// The claim for a node that lacks some of the resources; none when it lacks none of them.
+    pub fn ask(&self, lacks: impl Fn(Dim) -> bool) -> Option<ExtendedAsk> {
+        let mut ask = ExtendedAsk::default();
+        for resource in self.resources.iter().filter(|r| lacks(r.dim)) {
+            resource.add_to(&mut ask);
+        }
+        (!ask.ask.requests.is_empty()).then_some(ask)
+    }
+}
+
+impl Backed {
+    fn new(
+        resource: &str,
+        dim: Dim,
+        class: Sym,
+        want: Want,
+        inventory: &Inventory,
+        names: &mut Interner,
+    ) -> Self {
+        let gpu = resource == input::GPU;
+        let shown = if gpu { inventory.gpu_resource_name(class).unwrap_or(resource) } else { resource };
+        Self { dim, name: names.intern(shown), class, gpu, wants: vec![want] }
+    }
+
+    fn add_to(&self, ask: &mut ExtendedAsk) {
+        for want in self.wants.iter().filter(|w| w.runs_on) {
+            ask.ask.requests.push(self.request(want.request, want.count));
+            ask.mappings.push((want.container_name, self.name, want.request));
+        }
+        let mut extra: SmallVec<[(&Want, u64); 2]> = SmallVec::new();
+        for want in self.wants.iter().filter(|w| !w.runs_on) {
+            let mut missing = want.count;
+            for later in self.wants.iter().filter(|w| w.runs_on && w.container > want.container) {
+                if missing == 0 {
+                    break;
+                }
+                missing = missing.saturating_sub(later.count);
+                ask.mappings.push((want.container_name, self.name, later.request));
+            }
+            if missing > 0 {
+                extra.push((want, missing));
+            }
+        }
+        let Some(most) = extra.iter().map(|(_, missing)| *missing).max() else { return };
+        let largest = extra.iter().find(|(_, missing)| *missing == most).map(|(want, _)| want.request);
+        let Some(shared) = largest else { return };
+        ask.ask.requests.push(self.request(shared, most));
+        for (want, _) in &extra {
+            ask.mappings.push((want.container_name, self.name, shared));
+        }
+    }
+
+    fn request(&self, label: Sym, count: u64) -> Request {
+        let alternative = Alternative {
+            label,
+            class: self.class,
+            mode: RequestMode::Exactly(count),
+            accepts: None,
+            admin_access: false,
+            tolerations: Vec::new(),
+            constraints: SmallVec::new(),
+            gpu: self.gpu,
+        };
+        Request { alternatives: vec![alternative], is_choice: false }
+    }
+}

@@ -1,0 +1,98 @@
+//! Whether a pod's claims can be met: at all, and on one node.
+
+use super::allocator::allocate;
+use super::claim::{Allocation, Ask, CONSUMERS_MAX};
+use super::claims::Claims;
+use super::extended::ExtendedAsk;
+use super::inventory::Inventory;
+use super::place::NodeView;
+use crate::ids::{ClaimIdx, Sym};
+use crate::intern::Interner;
+use crate::verdict::{ClaimMiss, PodMiss};
+use std::sync::Arc;
+
+/// Whether the cluster serves device claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Served {
+    /// It does.
+    #[default]
+    Yes,
+    /// Its API has no device claims that this version understands.
+    No,
+}
+
+/// What a pod's claims would be given on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fit {
+    /// Claims that have no allocation yet, with what they would get.
+    pub claims: Vec<(ClaimIdx, Arc<Allocation>)>,
+    /// What the extended resources would get.
+    pub extended: Option<Arc<Allocation>>,
+}
+
+/// The checks that do not depend on a node.
+pub fn precheck(
+    claims: &Claims,
+    inventory: &Inventory,
+    (pod, queue): (Sym, Sym),
+    served: Served,
+    names: &Interner,
+) -> Result<(), PodMiss> {
+    let references = claims.references(pod);
+    if served == Served::No && !references.is_empty() {
+        return Err(PodMiss::ClaimsUnavailable);
+    }
+    for reference in references {
+        let name = || names.text(reference.claim.unwrap_or(reference.name)).to_owned();
+        let index = claims.resolve(pod, reference).ok_or_else(|| PodMiss::ClaimMissing(name()))?;
+        let claim = &claims[index];
+        if claim.consumers() >= CONSUMERS_MAX && !claim.state.reserved_for.contains(&pod) {
+            return Err(PodMiss::ClaimFull(name()));
+        }
+        if !reference.from_template && claim.wants_gpus() && claim.queue_label != Some(queue) {
+            return Err(PodMiss::ClaimQueueLabel(name()));
+        }
+        if claim.state.allocation.is_none() {
+            let missing = claim.ask.alternatives().find(|a| !inventory.has_class(a.class));
+            if let Some(alternative) = missing {
+                return Err(PodMiss::DeviceClassMissing(names.text(alternative.class).to_owned()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The check for one node: claims with devices must be usable from there; those without, and what stands for
+/// extended resources, must find devices together.
+pub fn fit(
+    claims: &Claims,
+    inventory: &Inventory,
+    wanted: &[ClaimIdx],
+    extended: Option<&ExtendedAsk>,
+    node: &NodeView<'_>,
+) -> Result<Fit, ClaimMiss> {
+    let mut open: Vec<ClaimIdx> = Vec::new();
+    let mut asks: Vec<&Ask> = Vec::new();
+    for &index in wanted {
+        match &claims[index].state.allocation {
+            Some(allocation) if !allocation.usable.reaches(node) => {
+                return Err(ClaimMiss::ElsewhereAllocated);
+            }
+            Some(_) => {}
+            None => {
+                open.push(index);
+                asks.push(&claims[index].ask);
+            }
+        }
+    }
+    asks.extend(extended.map(|extended| &extended.ask));
+    if asks.is_empty() {
+        return Ok(Fit::default());
+    }
+    let devices = inventory.on(node.name).ok_or(ClaimMiss::NoDevices)?;
+    let in_use = |device| claims.times_in_use(device) > 0;
+    let found = allocate(inventory, in_use, devices, &asks).ok_or(ClaimMiss::NoDevices)?;
+    let mut found = found.into_iter().map(Arc::new);
+    let claims = open.into_iter().zip(found.by_ref()).collect();
+    Ok(Fit { claims, extended: extended.and_then(|_| found.next()) })
+}
