@@ -4,8 +4,12 @@
 //! re-translates exactly what a change touches, and [`snapshot`] reads and writes whole clusters as files.
 //! Not here: talking to an API server, and deciding anything.
 
+pub mod cel;
 pub mod finding;
 pub mod object;
+pub mod settings;
+pub mod translate;
 
 pub use finding::{Finding, Report};
 pub use object::{Kind, Object, Objects, Stored};
+pub use settings::Settings;

@@ -34,7 +34,7 @@ pub trait Stored: Sized {
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident, $list:ident, $json:literal;)*) => {
+    ($($(#[$doc:meta])* $kind:ident, $name:literal, $list:ident, $json:literal;)*) => {
         /// The kinds the scheduler reads.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
@@ -44,7 +44,7 @@ macro_rules! kinds {
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
             /// The kind as Kubernetes spells it, for messages.
             pub fn name(self) -> &'static str {
-                match self { $(Kind::$kind => stringify!($kind),)* }
+                match self { $(Kind::$kind => $name,)* }
             }
             /// The key of its list in a snapshot file.
             pub fn list_key(self) -> &'static str {
@@ -106,45 +106,45 @@ macro_rules! kinds {
 
 kinds! {
     /// A pod.
-    Pod, pods, "pods";
+    Pod, "Pod", pods, "pods";
     /// A node.
-    Node, nodes, "nodes";
+    Node, "Node", nodes, "nodes";
     /// A queue.
-    Queue, queues, "queues";
+    Queue, "Queue", queues, "queues";
     /// A pod group.
-    PodGroup, pod_groups, "podGroups";
+    PodGroup, "PodGroup", pod_groups, "podGroups";
     /// A bind request.
-    BindRequest, bind_requests, "bindRequests";
+    BindRequest, "BindRequest", bind_requests, "bindRequests";
     /// A priority class.
-    PriorityClass, priority_classes, "priorityClasses";
+    PriorityClass, "PriorityClass", priority_classes, "priorityClasses";
     /// A config map, its data left out.
-    ConfigMap, config_maps, "configMaps";
+    ConfigMap, "ConfigMap", config_maps, "configMaps";
     /// A persistent volume.
-    PersistentVolume, persistent_volumes, "persistentVolumes";
+    PersistentVolume, "PersistentVolume", persistent_volumes, "persistentVolumes";
     /// A claim on a persistent volume.
-    PersistentVolumeClaim, persistent_volume_claims, "persistentVolumeClaims";
+    PersistentVolumeClaim, "PersistentVolumeClaim", persistent_volume_claims, "persistentVolumeClaims";
     /// Free storage capacity.
-    CsiStorageCapacity, csi_storage_capacities, "csiStorageCapacities";
+    CsiStorageCapacity, "CSIStorageCapacity", csi_storage_capacities, "csiStorageCapacities";
     /// A storage class.
-    StorageClass, storage_classes, "storageClasses";
+    StorageClass, "StorageClass", storage_classes, "storageClasses";
     /// A storage driver.
-    CsiDriver, csi_drivers, "csiDrivers";
+    CsiDriver, "CSIDriver", csi_drivers, "csiDrivers";
     /// A claim on devices.
-    ResourceClaim, resource_claims, "resourceClaims";
+    ResourceClaim, "ResourceClaim", resource_claims, "resourceClaims";
     /// Devices of a pool.
-    ResourceSlice, resource_slices, "resourceSlices";
+    ResourceSlice, "ResourceSlice", resource_slices, "resourceSlices";
     /// A device class.
-    DeviceClass, device_classes, "deviceClasses";
+    DeviceClass, "DeviceClass", device_classes, "deviceClasses";
     /// A topology.
-    Topology, topologies, "topologies";
+    Topology, "Topology", topologies, "topologies";
     /// NUMA zones of a node.
-    NodeResourceTopology, node_resource_topologies, "nodeResourceTopologies";
+    NodeResourceTopology, "NodeResourceTopology", node_resource_topologies, "nodeResourceTopologies";
     /// A disruption budget.
-    PodDisruptionBudget, pod_disruption_budgets, "podDisruptionBudgets";
+    PodDisruptionBudget, "PodDisruptionBudget", pod_disruption_budgets, "podDisruptionBudgets";
     /// Storage drivers of a node.
-    CsiNode, csi_nodes, "csiNodes";
+    CsiNode, "CSINode", csi_nodes, "csiNodes";
     /// A namespace.
-    Namespace, namespaces, "namespaces";
+    Namespace, "Namespace", namespaces, "namespaces";
 }
 
 impl std::fmt::Display for Kind {

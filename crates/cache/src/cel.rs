@@ -1,0 +1,285 @@
+//! Device selectors: which devices of all slices an expression accepts.
+//!
+//! An expression sees one `device`: its driver, attributes and capacities, the latter two by domain and name. Answers
+//! are kept per expression and slice, so that a change of one slice evaluates its devices alone.
+//! Expressions come from users: before one is compiled its size is bounded, because the parser and the evaluator
+//! recurse, and a panic inside them only refuses that expression.
+
+use crate::object::ResourceSlice;
+use crate::object::device::{AttributeValue, Device, DeviceSelector};
+use crate::object::value::Amount;
+use kai_engine::input::{DeviceId, Key};
+use kube_cel::KubeCelExt;
+use kube_cel::cel::{Context, Program, Value};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Most bytes of an expression, as in the API.
+const LONGEST: usize = 10 * 1024;
+/// Most operators, brackets and selections; bounds the depth of recursion.
+const MOST_OPERATORS: usize = 600;
+/// Most commas: bounds the size of lists that are written out.
+const MOST_COMMAS: usize = 200;
+/// Most loops over lists or maps.
+const MOST_LOOPS: usize = 2;
+/// Deepest nesting of brackets.
+const DEEPEST: usize = 40;
+/// Expressions remembered before all are forgotten.
+const MOST_REMEMBERED: usize = 1024;
+
+/// Evaluates device selectors and remembers the answers.
+#[derive(Debug, Default)]
+pub struct Selectors {
+    expressions: BTreeMap<String, Expression>,
+}
+
+#[derive(Debug)]
+struct Expression {
+    compiled: Result<Compiled, String>,
+    answers: BTreeMap<Key, Answer>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    program: Program,
+    /// Domains that the expression looks up; they exist on every device, if need be without attributes.
+    domains: Vec<String>,
+}
+
+/// What an expression says about the devices of one slice.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    accepted: Vec<DeviceId>,
+    failed: usize,
+    error: Option<String>,
+    devices: usize,
+}
+
+/// Devices that some selectors accept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Devices that all selectors accept, sorted; `None` without a selector.
+    pub devices: Option<Vec<DeviceId>>,
+    /// What is wrong with the selectors.
+    pub problems: Vec<String>,
+}
+
+impl Selectors {
+    /// Devices of all slices that every selector accepts.
+    pub fn accepted(
+        &mut self,
+        selectors: &[DeviceSelector],
+        slices: &BTreeMap<Key, Box<ResourceSlice>>,
+    ) -> Accepted {
+        let mut accepted = Accepted::default();
+        for selector in selectors {
+            let devices = match &selector.cel {
+                Some(cel) => match self.accepted_by(&cel.expression, slices) {
+                    Ok(devices) => devices,
+                    Err(problem) => {
+                        accepted.problems.push(problem);
+                        Vec::new()
+                    }
+                },
+                None => {
+                    accepted.problems.push("a selector of an unknown form accepts nothing".to_owned());
+                    Vec::new()
+                }
+            };
+            accepted.devices = Some(match accepted.devices {
+                None => devices,
+                Some(mut both) => {
+                    both.retain(|device| devices.binary_search(device).is_ok());
+                    both
+                }
+            });
+        }
+        accepted
+    }
+
+    /// Forgets what was said about a slice.
+    pub fn forget(&mut self, slice: &Key) {
+        for expression in self.expressions.values_mut() {
+            expression.answers.remove(slice);
+        }
+    }
+
+    fn accepted_by(
+        &mut self,
+        text: &str,
+        slices: &BTreeMap<Key, Box<ResourceSlice>>,
+    ) -> Result<Vec<DeviceId>, String> {
+        if !self.expressions.contains_key(text) {
+            if self.expressions.len() >= MOST_REMEMBERED {
+                self.expressions.clear();
+            }
+            let compiled = compile(text);
+            self.expressions.insert(text.to_owned(), Expression { compiled, answers: BTreeMap::new() });
+        }
+        let expression = self.expressions.get_mut(text).expect("inserted above if it was missing");
+        let compiled = expression.compiled.as_ref().map_err(|e| format!("`{text}` cannot be read: {e}"))?;
+        let missing: Vec<&Key> = slices.keys().filter(|key| !expression.answers.contains_key(*key)).collect();
+        if !missing.is_empty() {
+            let root = Context::default().with_all();
+            for key in missing {
+                expression.answers.insert(key.clone(), ask(compiled, &slices[key], &root));
+            }
+        }
+        let mut devices: Vec<DeviceId> = Vec::new();
+        let (mut asked, mut failed, mut error) = (0, 0, None);
+        for answer in expression.answers.iter().filter(|(key, _)| slices.contains_key(*key)).map(|(_, a)| a) {
+            asked += answer.devices;
+            failed += answer.failed;
+            error = error.or(answer.error.as_ref());
+            devices.extend(answer.accepted.iter().cloned());
+        }
+        match error {
+            // Attributes that only some devices have are normal; an error on all of them is not.
+            Some(error) if failed == asked => Err(format!("`{text}` fails on every device: {error}")),
+            Some(_) | None => {
+                devices.sort();
+                devices.dedup();
+                Ok(devices)
+            }
+        }
+    }
+}
+
+fn compile(text: &str) -> Result<Compiled, String> {
+    refuse_excess(text)?;
+    let program = catch_unwind(AssertUnwindSafe(|| Program::compile(text)))
+        .map_err(|_| "the parser gave up".to_owned())?
+        .map_err(|errors| errors.to_string())?;
+    Ok(Compiled { program, domains: domains(text) })
+}
+
+fn refuse_excess(text: &str) -> Result<(), String> {
+    let operators = text.matches(|c| "?:.([{!-+*/%<>=&|".contains(c)).count();
+    let loops = [".all(", ".exists(", ".exists_one(", ".map(", ".filter("];
+    let loops: usize = loops.iter().map(|name| text.matches(name).count()).sum();
+    let mut depth = 0usize;
+    let mut deepest = 0;
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    let excess = [
+        ("bytes", text.len(), LONGEST),
+        ("operators", operators, MOST_OPERATORS),
+        ("commas", text.matches(',').count(), MOST_COMMAS),
+        ("loops", loops, MOST_LOOPS),
+        ("levels of brackets", deepest, DEEPEST),
+    ];
+    match excess.iter().find(|(_, found, most)| found > most) {
+        Some((what, found, most)) => Err(format!("it has {found} {what}, more than {most}")),
+        None => Ok(()),
+    }
+}
+
+/// Names in `["…"]` or `['…']`.
+fn domains(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for quote in ['"', '\''] {
+        for part in text.split(&format!("[{quote}")).skip(1) {
+            if let Some(end) = part.find(quote) {
+                found.push(part[..end].to_owned());
+            }
+        }
+    }
+    found
+}
+
+fn ask(compiled: &Compiled, slice: &ResourceSlice, root: &Context<'_>) -> Answer {
+    let driver = &slice.spec.driver;
+    let mut answer = Answer { devices: slice.spec.devices.len(), ..Answer::default() };
+    for device in &slice.spec.devices {
+        let verdict = catch_unwind(AssertUnwindSafe(|| {
+            let mut scope = root.new_inner_scope();
+            scope.add_variable_from_value("device", described(device, driver, &compiled.domains, root));
+            compiled.program.execute(&scope)
+        }));
+        let error = match verdict {
+            Ok(Ok(Value::Bool(true))) => {
+                answer.accepted.push(DeviceId {
+                    driver: driver.to_string(),
+                    pool: slice.spec.pool.name.to_string(),
+                    device: device.name.to_string(),
+                });
+                continue;
+            }
+            Ok(Ok(Value::Bool(false))) => continue,
+            Ok(Ok(_)) => "it gives something else than true or false".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the evaluator gave up".to_owned(),
+        };
+        answer.failed += 1;
+        answer.error.get_or_insert(error);
+    }
+    answer
+}
+
+fn described(device: &Device, driver: &str, domains: &[String], root: &Context<'_>) -> Value {
+    let empty = || domains.iter().map(|d| (d.clone(), BTreeMap::new())).collect::<BTreeMap<_, _>>();
+    let mut attributes: BTreeMap<String, BTreeMap<String, Value>> = empty();
+    for (name, value) in device.attributes.iter() {
+        let (domain, name) = qualified(name, driver);
+        attributes.entry(domain).or_default().insert(name, attribute(value, root));
+    }
+    let mut capacity: BTreeMap<String, BTreeMap<String, Value>> = empty();
+    for (name, counter) in device.capacity.iter() {
+        let (domain, name) = qualified(name, driver);
+        let text = match &counter.value {
+            Amount::Exact(quantity) => quantity.to_string(),
+            Amount::Bad(text) => text.to_string(),
+        };
+        capacity.entry(domain).or_default().insert(name, call("quantity(text)", text, root));
+    }
+    let by_domain =
+        |all: BTreeMap<String, BTreeMap<String, Value>>| map(all.into_iter().map(|(d, names)| (d, map(names))));
+    map([
+        ("driver".to_owned(), Value::from(driver)),
+        ("attributes".to_owned(), by_domain(attributes)),
+        ("capacity".to_owned(), by_domain(capacity)),
+        ("allowMultipleAllocations".to_owned(), Value::Bool(device.allow_multiple_allocations)),
+    ])
+}
+
+/// Domain and name of an attribute or a capacity; without a domain it is the driver's.
+pub(crate) fn qualified(name: &str, driver: &str) -> (String, String) {
+    match name.split_once('/') {
+        Some((domain, name)) => (domain.to_owned(), name.to_owned()),
+        None => (driver.to_owned(), name.to_owned()),
+    }
+}
+
+fn attribute(value: &AttributeValue, root: &Context<'_>) -> Value {
+    if let Some(number) = value.integer {
+        Value::Int(number)
+    } else if let Some(truth) = value.boolean {
+        Value::Bool(truth)
+    } else if let Some(version) = &value.version {
+        call("semver(text)", version.to_string(), root)
+    } else {
+        Value::from(value.string.as_deref().unwrap_or_default())
+    }
+}
+
+/// Makes a typed value with the function that expressions would use; text that it refuses stays text.
+fn call(function: &str, text: String, root: &Context<'_>) -> Value {
+    let mut scope = root.new_inner_scope();
+    scope.add_variable_from_value("text", text.clone());
+    let made = Program::compile(function).ok().and_then(|program| program.execute(&scope).ok());
+    made.unwrap_or_else(|| Value::from(text))
+}
+
+#[expect(clippy::disallowed_types, reason = "the evaluator's own map type; nothing here iterates over it")]
+fn map(pairs: impl IntoIterator<Item = (String, Value)>) -> Value {
+    Value::from(pairs.into_iter().collect::<std::collections::HashMap<String, Value>>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Process settings that decide which objects are seen and how they are read.
+
+use kai_api::well_known::{label, label_value, name};
+
+/// Which objects belong to this scheduler, and the names it goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The scheduler name that own pods carry.
+    pub scheduler_name: String,
+    /// Label that assigns objects to a node pool; empty means that all objects belong here.
+    pub node_pool_key: String,
+    /// The node pool served; empty means objects without the label.
+    pub node_pool_value: String,
+    /// Label that names the queue on shared device claims.
+    pub queue_label_key: String,
+    /// Value of the label `app` on pods that hold a GPU for sharing.
+    pub reservation_app: String,
+    /// Node label of CPU workers.
+    pub cpu_worker_label: String,
+    /// Node label of GPU workers.
+    pub gpu_worker_label: String,
+    /// Node label that says whether MIG is on.
+    pub mig_label: String,
+    /// Only nodes with a worker role take part.
+    pub restrict_nodes: bool,
+    /// Queues form a tree; otherwise all of them stand below one made-up parent.
+    pub full_hierarchy_fairness: bool,
+    /// The cluster serves device claims.
+    pub device_claims: bool,
+    /// The cluster serves NUMA zones.
+    pub numa_zones: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheduler_name: name::SCHEDULER.to_owned(),
+            node_pool_key: label::NODE_POOL.to_owned(),
+            node_pool_value: String::new(),
+            queue_label_key: label::QUEUE.to_owned(),
+            reservation_app: label_value::RESOURCE_RESERVATION.to_owned(),
+            cpu_worker_label: label::CPU_WORKER.to_owned(),
+            gpu_worker_label: label::GPU_WORKER.to_owned(),
+            mig_label: label::MIG_ENABLED.to_owned(),
+            restrict_nodes: false,
+            full_hierarchy_fairness: true,
+            device_claims: true,
+            numa_zones: true,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether an object with this value of the node-pool label is seen.
+    pub fn serves_pool(&self, label: Option<&str>) -> bool {
+        if self.node_pool_key.is_empty() {
+            true
+        } else if self.node_pool_value.is_empty() {
+            label.is_none()
+        } else {
+            label == Some(self.node_pool_value.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shard_selector_has_three_forms() {
+        let mut settings = Settings::default();
+        assert!(settings.serves_pool(None) && !settings.serves_pool(Some("a")) && !settings.serves_pool(Some("")));
+        settings.node_pool_value = "a".to_owned();
+        assert!(!settings.serves_pool(None) && settings.serves_pool(Some("a")) && !settings.serves_pool(Some("b")));
+        settings.node_pool_key.clear();
+        assert!(settings.serves_pool(None) && settings.serves_pool(Some("b")));
+    }
+}

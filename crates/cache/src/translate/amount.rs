@@ -1,0 +1,194 @@
+//! Resource names and quantities to the engine's dimensions and base units.
+
+use crate::finding::Report;
+use crate::object::value::{Amount, Resources};
+use kai_api::well_known::resource;
+use kai_engine::input::{self, AmountList};
+use kai_engine::resource::AMOUNT_MAX;
+use kai_units::Quantity;
+
+/// The unit a resource is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Whole,
+    Milli,
+    Gpu,
+}
+
+/// The engine's name of a resource; `None` for names that stand for nothing a node can have.
+///
+/// Only `nvidia.com/gpu` and `amd.com/gpu` are GPUs: other names that merely end in `gpu` are resources of their own.
+pub fn dimension(name: &str) -> Option<&str> {
+    unit(name).map(|unit| if unit == Unit::Gpu { input::GPU } else { name })
+}
+
+fn unit(name: &str) -> Option<Unit> {
+    match name {
+        resource::CPU => Some(Unit::Milli),
+        resource::MEMORY | resource::EPHEMERAL_STORAGE | "storage" | resource::PODS => Some(Unit::Whole),
+        resource::NVIDIA_GPU | resource::AMD_GPU => Some(Unit::Gpu),
+        _ if name.contains('/') => Some(Unit::Milli),
+        _ if name.starts_with("hugepages-") || name.starts_with("attachable-volumes-") => Some(Unit::Milli),
+        _ => None,
+    }
+}
+
+/// A quantity of a resource in the engine's base unit, clamped to what sums stay exact for.
+pub fn in_base_units(name: &str, quantity: Quantity) -> i64 {
+    let value = match unit(name) {
+        Some(Unit::Milli) => quantity.milli(),
+        Some(Unit::Gpu) => quantity.units().saturating_mul(input::WHOLE_GPU),
+        Some(Unit::Whole) | None => quantity.units(),
+    };
+    value.clamp(-AMOUNT_MAX, AMOUNT_MAX)
+}
+
+/// Amounts by dimension, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals<'a>(Vec<(&'a str, i64)>);
+
+impl<'a> Totals<'a> {
+    /// Reads a resource list.
+    pub fn read(resources: &'a Resources, field: &str, report: &mut Report<'_>) -> Self {
+        let mut totals = Self::default();
+        for (name, amount) in resources.iter() {
+            let Some(dimension) = dimension(name) else { continue };
+            if let Some(amount) = read_amount(name, amount, field, report) {
+                totals.add(dimension, amount);
+            }
+        }
+        totals
+    }
+    /// The amount of a dimension, where it is mentioned.
+    pub fn get(&self, dimension: &str) -> Option<i64> {
+        self.position(dimension).ok().map(|at| self.0[at].1)
+    }
+    /// Adds to a dimension.
+    pub fn add(&mut self, dimension: &'a str, amount: i64) {
+        match self.position(dimension) {
+            Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(amount).clamp(-AMOUNT_MAX, AMOUNT_MAX),
+            Err(at) => self.0.insert(at, (dimension, amount)),
+        }
+    }
+    /// Adds another list.
+    pub fn add_all(&mut self, other: &Self) {
+        for (dimension, amount) in &other.0 {
+            self.add(dimension, *amount);
+        }
+    }
+    /// Raises every dimension to at least the other's amount.
+    pub fn raise_to(&mut self, other: &Self) {
+        for (dimension, amount) in &other.0 {
+            match self.position(dimension) {
+                Ok(at) => self.0[at].1 = self.0[at].1.max(*amount),
+                Err(at) => self.0.insert(at, (dimension, *amount)),
+            }
+        }
+    }
+    /// Forgets a dimension.
+    pub fn remove(&mut self, dimension: &str) {
+        self.0.retain(|(name, _)| *name != dimension);
+    }
+    /// Dimensions and amounts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, i64)> + '_ {
+        self.0.iter().copied()
+    }
+    /// As the engine wants it.
+    pub fn into_list(self) -> AmountList {
+        self.0.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
+    }
+
+    fn position(&self, dimension: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(name, _)| (*name).cmp(dimension))
+    }
+}
+
+/// One amount in base units; bad text and negative amounts are reported and count as nothing.
+pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report<'_>) -> Option<i64> {
+    let quantity = match amount {
+        Amount::Exact(quantity) => *quantity,
+        Amount::Bad(text) => {
+            report.add(
+                format!("{field}.{name}"),
+                format!("`{text}` is not a quantity, so it counts as nothing"),
+                "write a number with an optional suffix, such as `500m`, `2` or `16Gi`",
+            );
+            return None;
+        }
+    };
+    if quantity < Quantity::default() {
+        report.add(
+            format!("{field}.{name}"),
+            format!("`{quantity}` is negative, so it counts as nothing"),
+            "write an amount of at least 0",
+        );
+        return None;
+    }
+    let value = in_base_units(name, quantity);
+    if value == AMOUNT_MAX {
+        report.add(
+            format!("{field}.{name}"),
+            format!("`{quantity}` is more than can be counted, so it is cut to 2^53 base units"),
+            "write a smaller amount",
+        );
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Kind;
+    use kai_engine::input::Key;
+
+    fn read(pairs: &[(&str, &str)]) -> (AmountList, usize) {
+        let key = Key::new("", "n");
+        let mut report = Report::on(Kind::Node, &key);
+        let resources: Resources = pairs.iter().map(|(k, v)| (*k, Amount::from(*v))).collect();
+        let list = Totals::read(&resources, "status.allocatable", &mut report).into_list();
+        (list, report.into_findings().len())
+    }
+
+    #[test]
+    fn each_resource_has_its_unit() {
+        let (list, findings) = read(&[
+            ("cpu", "1500m"),
+            ("memory", "1Gi"),
+            ("ephemeral-storage", "1k"),
+            ("nvidia.com/gpu", "8"),
+            ("nvidia.com/mig-1g.5gb", "2"),
+            ("hugepages-2Mi", "4Mi"),
+            ("example.com/gpu", "3"),
+            ("pods", "110"),
+            ("unheard-of", "7"),
+        ]);
+        let expected = [
+            ("cpu", 1500),
+            ("ephemeral-storage", 1000),
+            ("example.com/gpu", 3000),
+            ("gpu", 8_000_000),
+            ("hugepages-2Mi", 4_194_304_000),
+            ("memory", 1 << 30),
+            ("nvidia.com/mig-1g.5gb", 2000),
+            ("pods", 110),
+        ];
+        assert_eq!(list, expected.map(|(n, v)| (n.to_owned(), v)));
+        assert_eq!(findings, 0);
+    }
+
+    #[test]
+    fn both_vendors_share_the_gpu_dimension() {
+        let (list, _) = read(&[("nvidia.com/gpu", "1"), ("amd.com/gpu", "2")]);
+        assert_eq!(list, [("gpu".to_owned(), 3_000_000)]);
+    }
+
+    #[test]
+    fn odd_amounts_are_reported_and_count_as_nothing() {
+        let (list, findings) = read(&[("cpu", "lots"), ("memory", "-1"), ("nvidia.com/gpu", "1e400")]);
+        assert_eq!((list, findings), (vec![], 3));
+        let (list, findings) = read(&[("memory", "8Ei")]);
+        assert_eq!((list, findings), (vec![], 1), "8Ei is 2^63, one more than a quantity can be");
+        let (list, findings) = read(&[("memory", "1Ei")]);
+        assert_eq!((list, findings), (vec![("memory".to_owned(), AMOUNT_MAX)], 1));
+    }
+}

@@ -1,0 +1,215 @@
+//! Pod groups: priority, gang tree, topology constraints and the marks earlier cycles left.
+
+use super::queue::created;
+use crate::finding::Report;
+use crate::object::{PodGroup, PriorityClass, Topology};
+use crate::settings::Settings;
+use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint as RawConstraint};
+use kai_api::well_known::{annotation, label_value, priority_class};
+use kai_engine::input::{GroupInput, Key, SubGroupInput, TopologyConstraint, TopologyInput};
+use kai_units::{Span, Timestamp, duration};
+use std::collections::BTreeMap;
+
+/// What a group is read together with.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// Priority classes by key.
+    pub classes: &'a BTreeMap<Key, Box<PriorityClass>>,
+    /// Topologies by key.
+    pub topologies: &'a BTreeMap<Key, Box<Topology>>,
+    /// Process settings.
+    pub settings: &'a Settings,
+}
+
+/// Whether this scheduler sees a group: its node pool is served, and it does not wait for another pool after failing
+/// in the one its label names.
+pub fn is_seen(group: &PodGroup, settings: &Settings) -> bool {
+    settings.serves_pool(group_label(group, &settings.node_pool_key)) && !backs_off(group, settings)
+}
+
+fn backs_off(group: &PodGroup, settings: &Settings) -> bool {
+    if matches!(group.spec.scheduling_backoff, None | Some(-1)) {
+        return false;
+    }
+    let conditions = group.status.as_ref().map(|s| s.scheduling_conditions.as_slice()).unwrap_or_default();
+    let newest = conditions.iter().max_by_key(|c| c.transition_id.parse::<i64>().unwrap_or(0));
+    newest.is_some_and(|condition| condition.node_pool == node_pool(group, settings))
+}
+
+fn group_label<'a>(group: &'a PodGroup, key: &str) -> Option<&'a str> {
+    group.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn node_pool<'a>(group: &'a PodGroup, settings: &Settings) -> &'a str {
+    group_label(group, &settings.node_pool_key).unwrap_or(label_value::DEFAULT_NODE_POOL)
+}
+
+/// A group.
+pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report<'_>) -> GroupInput {
+    let spec = &group.spec;
+    let priority = priority(&spec.priority_class_name, around.classes);
+    let preemptible = match spec.preemptibility {
+        Some(Preemptibility::Preemptible) => true,
+        Some(Preemptibility::NonPreemptible) => false,
+        None => priority < priority_class::NON_PREEMPTIBLE_FROM,
+    };
+    let broken = tree_fault(&spec.sub_groups);
+    if let Some(fault) = &broken {
+        report.add(
+            "spec.subGroups",
+            format!("{fault}, so the group is not scheduled"),
+            "sub-group names must be unique, parents must exist, and no sub-group may contain itself",
+        );
+    }
+    GroupInput {
+        key: crate::object::Stored::key(group),
+        uid: group.metadata.uid.clone().unwrap_or_default(),
+        queue: spec.queue.clone(),
+        priority,
+        preemptible,
+        created: created(group.metadata.creation_timestamp.as_ref()),
+        min_member: count(spec.min_member, "spec.minMember", report),
+        min_sub_group: count(spec.min_sub_group, "spec.minSubGroup", report),
+        topology: constraint(spec.topology_constraint.as_ref(), around, "spec.topologyConstraint", report),
+        sub_groups: if broken.is_some() { Vec::new() } else { sub_groups(&spec.sub_groups, around, report) },
+        broken,
+        last_start: time(group, annotation::LAST_START, report),
+        last_eviction: time(group, annotation::LAST_EVICTION, report),
+        stale_since: time(group, annotation::STALE_SINCE, report),
+        staleness_grace: span(spec.staleness_grace_period.as_deref(), "spec.stalenessGracePeriod", report),
+        preemption_delay: span(spec.preemption_delay.as_deref(), "spec.preemptionDelay", report)
+            .filter(|delay| *delay > Span(0)),
+        mark_unschedulable: spec.mark_unschedulable.unwrap_or(true),
+        node_pool: node_pool(group, around.settings).to_owned(),
+        single_attempt: spec.scheduling_backoff == Some(1),
+    }
+}
+
+/// The value of a priority class: by name, else of the default class, else 50.
+pub fn priority(name: &str, classes: &BTreeMap<Key, Box<PriorityClass>>) -> i32 {
+    let named = classes.get(&Key::new("", name));
+    let default = || classes.values().find(|class| class.global_default);
+    named.or_else(default).map_or(priority_class::FALLBACK_VALUE, |class| class.value)
+}
+
+/// Node labels of a topology, outermost first.
+pub fn topology(topology: &Topology) -> TopologyInput {
+    TopologyInput {
+        name: topology.metadata.name.clone().unwrap_or_default(),
+        levels: topology.spec.levels.iter().map(|level| level.node_label.clone()).collect(),
+    }
+}
+
+/// What is wrong with a sub-group tree: a name used twice, a parent that is missing, or a cycle.
+pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
+    let mut parents: BTreeMap<&str, Option<String>> = BTreeMap::new();
+    for sub_group in sub_groups {
+        if parents.insert(&sub_group.name, parent(sub_group)).is_some() {
+            return Some(format!("the sub-group `{}` exists twice", sub_group.name));
+        }
+    }
+    for sub_group in sub_groups {
+        let mut at = parent(sub_group);
+        let mut steps = 0;
+        while let Some(name) = at {
+            let Some(next) = parents.get(name.as_str()) else {
+                return Some(format!("the parent `{name}` of sub-group `{}` does not exist", sub_group.name));
+            };
+            steps += 1;
+            if steps > sub_groups.len() {
+                return Some(format!("the sub-group `{}` is part of a cycle", sub_group.name));
+            }
+            at = next.clone();
+        }
+    }
+    None
+}
+
+/// Parents are looked up in lower case, as KAI does; names are taken as they are.
+fn parent(sub_group: &SubGroup) -> Option<String> {
+    sub_group.parent.as_deref().filter(|p| !p.is_empty()).map(str::to_lowercase)
+}
+
+fn sub_groups(list: &[SubGroup], around: Surroundings<'_>, report: &mut Report<'_>) -> Vec<SubGroupInput> {
+    list.iter()
+        .map(|sub_group| {
+            let field = |name: &str| format!("spec.subGroups[{}].{name}", sub_group.name);
+            SubGroupInput {
+                name: sub_group.name.clone(),
+                parent: parent(sub_group),
+                min_member: count(sub_group.min_member, &field("minMember"), report),
+                min_sub_group: count(sub_group.min_sub_group, &field("minSubGroup"), report),
+                topology: constraint(
+                    sub_group.topology_constraint.as_ref(),
+                    around,
+                    &field("topologyConstraint"),
+                    report,
+                ),
+            }
+        })
+        .collect()
+}
+
+fn constraint(
+    given: Option<&RawConstraint>,
+    around: Surroundings<'_>,
+    field: &str,
+    report: &mut Report<'_>,
+) -> Option<TopologyConstraint> {
+    let given = given.filter(|c| !c.topology.is_empty())?;
+    let topology = around.topologies.get(&Key::new("", given.topology.as_str()));
+    let mut level = |name: &str, which: &str| -> Option<String> {
+        if name.is_empty() {
+            return None;
+        }
+        let Some(topology) = topology else { return Some(name.to_owned()) };
+        let found = topology.spec.levels.iter().find(|l| l.node_label == name || l.alias == name);
+        if found.is_none() {
+            report.add(
+                format!("{field}.{which}"),
+                format!("topology `{}` has no level `{name}`, so the group cannot be placed", given.topology),
+                "name a node label or an alias of the topology",
+            );
+        }
+        Some(found.map_or(name, |l| &l.node_label).to_owned())
+    };
+    Some(TopologyConstraint {
+        required: level(&given.required_topology_level, "requiredTopologyLevel"),
+        preferred: level(&given.preferred_topology_level, "preferredTopologyLevel"),
+        topology: given.topology.clone(),
+    })
+}
+
+fn count(given: Option<i32>, field: &str, report: &mut Report<'_>) -> Option<u32> {
+    let given = given?;
+    if given < 0 {
+        report.add(field, format!("{given} is negative and counts as 0"), "write a number of at least 0");
+    }
+    Some(u32::try_from(given).unwrap_or(0))
+}
+
+fn time(group: &PodGroup, name: &str, report: &mut Report<'_>) -> Option<Timestamp> {
+    let text = group.metadata.annotations.as_ref()?.get(name).filter(|t| !t.is_empty())?;
+    match text.parse() {
+        Ok(time) => Some(time),
+        Err(error) => {
+            let field = format!("metadata.annotations[{name}]");
+            report.add(field, format!("{error}, so it has no effect"), "remove the annotation");
+            None
+        }
+    }
+}
+
+fn span(text: Option<&str>, field: &str, report: &mut Report<'_>) -> Option<Span> {
+    let text = text.filter(|t| !t.is_empty())?;
+    match duration::parse_extended(text) {
+        Ok(span) => Some(span),
+        Err(error) => {
+            report.add(field, format!("{error}, so it has no effect"), "write a duration such as `5m`");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

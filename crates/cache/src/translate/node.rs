@@ -1,0 +1,157 @@
+//! Nodes: what may be handed out, what keeps pods away, and what the labels say about GPUs.
+
+use super::amount::Totals;
+use super::{numa, selector};
+use crate::finding::Report;
+use crate::object::{CsiNode, Node, NodeResourceTopology};
+use crate::settings::Settings;
+use kai_api::well_known::label;
+use kai_engine::input::{GpuMemory, MigStrategy, NodeCondition, NodeDriverLimit, NodeInput, Taint};
+
+/// GPU memory labels from this value on are bytes, not MiB.
+const BYTES_FROM: i64 = 1_048_576;
+
+/// Whether this scheduler sees a node.
+pub fn is_seen(node: &Node, settings: &Settings) -> bool {
+    let has = |label: &str| node.metadata.label(label).is_some();
+    settings.serves_pool(node.metadata.label(&settings.node_pool_key))
+        && (!settings.restrict_nodes || has(&settings.cpu_worker_label) || has(&settings.gpu_worker_label))
+}
+
+/// A node with what describes it from the side.
+pub fn translate(
+    node: &Node,
+    zones: Option<&NodeResourceTopology>,
+    drivers: Option<&CsiNode>,
+    settings: &Settings,
+    report: &mut Report<'_>,
+) -> NodeInput {
+    let allocatable = Totals::read(&node.status.allocatable, "status.allocatable", report).into_list();
+    NodeInput {
+        name: node.metadata.name.to_string(),
+        labels: selector::labels(&node.metadata.labels),
+        taints: taints(node, report),
+        unschedulable: node.spec.unschedulable,
+        bad_conditions: bad_conditions(node),
+        allocatable,
+        gpu_memory: gpu_memory(node, report),
+        gpu_count: gpu_count(node, report),
+        mig_strategy: mig_strategy(node, report),
+        mig_enabled: node.metadata.label(&settings.mig_label).map(is_true),
+        gpu_worker: node.metadata.label(&settings.gpu_worker_label).is_some(),
+        cpu_worker: node.metadata.label(&settings.cpu_worker_label).is_some(),
+        numa: zones.and_then(|zones| numa::topology(zones, report)),
+        attach_limits: drivers.map(attach_limits).unwrap_or_default(),
+    }
+}
+
+/// Conditions that keep pods away. A missing Ready condition does not.
+pub fn bad_conditions(node: &Node) -> Vec<NodeCondition> {
+    let mut bad: Vec<NodeCondition> = node
+        .status
+        .conditions
+        .iter()
+        .filter_map(|condition| match &*condition.kind {
+            "Ready" => (condition.status != "True").then_some(NodeCondition::NotReady),
+            "MemoryPressure" => (condition.status != "False").then_some(NodeCondition::MemoryPressure),
+            "DiskPressure" => (condition.status != "False").then_some(NodeCondition::DiskPressure),
+            "PIDPressure" => (condition.status != "False").then_some(NodeCondition::PidPressure),
+            "NetworkUnavailable" => (condition.status != "False").then_some(NodeCondition::NetworkUnavailable),
+            _ => None,
+        })
+        .collect();
+    bad.sort_unstable();
+    bad.dedup();
+    bad
+}
+
+/// Memory of each GPU from its label: MiB, or bytes where the value is that large, floored to a multiple of 100.
+pub fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
+    let Some(text) = node.metadata.label(label::GPU_MEMORY) else {
+        return GpuMemory::default();
+    };
+    let mib = text.parse().ok().map(|value: i64| if value >= BYTES_FROM { value / BYTES_FROM } else { value });
+    match mib.map(|mib| mib - mib % 100) {
+        Some(mib) if mib > 0 => GpuMemory { mib, known: true },
+        Some(_) | None => {
+            report.add(
+                label_field(label::GPU_MEMORY),
+                format!("`{text}` is not a GPU memory of at least 100 MiB, so requests by memory are refused here"),
+                "set the label to the MiB of one GPU",
+            );
+            GpuMemory::default()
+        }
+    }
+}
+
+fn gpu_count(node: &Node, report: &mut Report<'_>) -> Option<u32> {
+    let text = node.metadata.label(label::GPU_COUNT)?;
+    let count = text.parse().ok();
+    if count.is_none() {
+        report.add(
+            label_field(label::GPU_COUNT),
+            format!("`{text}` is not a number of GPUs, so the allocatable GPUs count instead"),
+            "set the label to the number of GPUs",
+        );
+    }
+    count
+}
+
+fn mig_strategy(node: &Node, report: &mut Report<'_>) -> MigStrategy {
+    match node.metadata.label(label::MIG_STRATEGY) {
+        None | Some("" | "none") => MigStrategy::None,
+        Some("single") => MigStrategy::Single,
+        Some("mixed") => MigStrategy::Mixed,
+        Some(other) => {
+            report.add(
+                label_field(label::MIG_STRATEGY),
+                format!("strategy `{other}` is unknown and counts as none"),
+                "use none, single or mixed",
+            );
+            MigStrategy::None
+        }
+    }
+}
+
+/// Truth as Go's parser sees it; anything else is false.
+fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+fn label_field(name: &str) -> String {
+    format!("metadata.labels[{name}]")
+}
+
+fn taints(node: &Node, report: &mut Report<'_>) -> Vec<Taint> {
+    let mut taints = Vec::new();
+    for taint in &node.spec.taints {
+        match selector::taint_effect(&taint.effect) {
+            Some(effect) => {
+                taints.push(Taint { key: taint.key.to_string(), value: taint.value.to_string(), effect });
+            }
+            None => report.add(
+                "spec.taints",
+                format!("the effect `{}` of taint `{}` is unknown and has no effect", taint.effect, taint.key),
+                "use NoSchedule, PreferNoSchedule or NoExecute",
+            ),
+        }
+    }
+    taints
+}
+
+fn attach_limits(drivers: &CsiNode) -> Vec<NodeDriverLimit> {
+    let mut limits: Vec<NodeDriverLimit> = drivers
+        .spec
+        .drivers
+        .iter()
+        .filter_map(|driver| {
+            let count = driver.allocatable.as_ref()?.count?;
+            Some(NodeDriverLimit { driver: driver.name.to_string(), most: u32::try_from(count).unwrap_or(0) })
+        })
+        .collect();
+    limits.sort();
+    limits
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Pods: what they want, where they are in their life, and what a bind request under way adds.
+
+use super::{affinity, gpu, numa, request, selector};
+use crate::finding::Report;
+use crate::object::{BindRequest, Pod};
+use crate::settings::Settings;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
+use kai_api::well_known::{annotation, label, label_value};
+use kai_engine::input::{
+    DeviceId, HostPort, Key, NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, SpecInput, TaskPriority, Utility,
+};
+use kai_units::Timestamp;
+
+/// What a pod is read together with.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// Its bind request, where one is live.
+    pub bind: Option<&'a BindRequest>,
+    /// Since when its eviction is under way although the pod does not show it yet.
+    pub evicted: Option<Timestamp>,
+    /// Namespaces, for affinity terms that select them.
+    pub namespaces: &'a affinity::Namespaces,
+    /// Process settings.
+    pub settings: &'a Settings,
+}
+
+/// A pod; `None` for failed pods, which count for nothing.
+pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> Option<PodInput> {
+    let phase = phase(pod, around.bind.is_some(), around.evicted);
+    let base = PodInput {
+        key: pod.metadata.key(),
+        uid: pod.metadata.uid.to_string(),
+        group: pod.metadata.annotation(annotation::POD_GROUP).filter(|n| !n.is_empty()).map(str::to_owned),
+        sub_group: pod.metadata.label(label::SUBGROUP).filter(|n| !n.is_empty()).map(str::to_owned),
+        phase,
+        ..PodInput::default()
+    };
+    match phase {
+        PodPhase::Failed => return None,
+        // A finished pod only shows that its gang is not short of it.
+        PodPhase::Succeeded => return Some(base),
+        PodPhase::Pending
+        | PodPhase::Gated
+        | PodPhase::Waiting
+        | PodPhase::Binding
+        | PodPhase::Bound
+        | PodPhase::Running
+        | PodPhase::Releasing(_)
+        | PodPhase::ReleasingUnstarted
+        | PodPhase::Unknown => {}
+    }
+    let app = pod.metadata.label(label::APP);
+    let utility = match app {
+        Some(app) if app == around.settings.reservation_app => Some(Utility::Reservation),
+        Some(label_value::SCALING_POD) => Some(Utility::Scaling),
+        Some(_) | None => None,
+    };
+    let bind = around.bind.map(|b| &b.spec);
+    let node = pod.spec.node_name.some().or(bind.map(|b| b.selected_node.as_str()));
+    let word = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
+    Some(PodInput {
+        node: node.map(str::to_owned),
+        created: pod.metadata.creation_timestamp.map(|t| t.0).unwrap_or_default(),
+        labels: selector::labels(&pod.metadata.labels),
+        ours: pod.spec.scheduler_name == around.settings.scheduler_name.as_str(),
+        utility,
+        task_priority: task_priority(pod),
+        kubeflow_leader: matches!(pod.metadata.label(label::KUBEFLOW_JOB_ROLE), Some("master" | "launcher")),
+        ray_head: pod.metadata.label(label::RAY_NODE_TYPE) == Some("head"),
+        nominated_node: pod.status.nominated_node_name.some().map(str::to_owned),
+        gpu_groups: gpu_groups(pod, around.bind, report),
+        received: gpu::received(
+            word.or_else(|| pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE)).unwrap_or_default(),
+        ),
+        numa_placement: numa_placement(pod, around.bind, report),
+        claims: claims(pod, around.bind),
+        extended_devices: extended_devices(around.bind),
+        volumes: volumes(pod),
+        config_maps: required_config_maps(pod),
+        spec: spec(pod, around.namespaces, report),
+        ..base
+    })
+}
+
+/// Where a pod is in its life.
+pub fn phase(pod: &Pod, binding: bool, evicted: Option<Timestamp>) -> PodPhase {
+    let leaving = pod.metadata.deletion_timestamp.map(|t| t.0).or(evicted);
+    match (&*pod.status.phase, leaving) {
+        ("Running", Some(since)) => PodPhase::Releasing(since),
+        ("Running", None) => PodPhase::Running,
+        ("Pending" | "", Some(_)) => PodPhase::ReleasingUnstarted,
+        ("Pending" | "", None) if !pod.spec.node_name.is_empty() => PodPhase::Bound,
+        ("Pending" | "", None) if binding => PodPhase::Binding,
+        ("Pending" | "", None) if !pod.spec.scheduling_gates.is_empty() => PodPhase::Gated,
+        ("Pending" | "", None) => PodPhase::Pending,
+        ("Succeeded", _) => PodPhase::Succeeded,
+        ("Failed", _) => PodPhase::Failed,
+        _ => PodPhase::Unknown,
+    }
+}
+
+/// Whether a bind request has failed for good.
+pub fn bind_failed(bind: &BindRequest) -> bool {
+    let Some(status) = &bind.status else { return false };
+    let attempts = status.failed_attempts.unwrap_or(0);
+    status.phase == kai_api::BindRequestStatus::FAILED
+        && bind.spec.backoff_limit.is_none_or(|limit| attempts >= limit)
+}
+
+/// Config maps that must exist: mounted ones, then those behind variables. Those that the binder makes for GPU
+/// sharing are exempt.
+pub fn required_config_maps(pod: &Pod) -> Vec<String> {
+    let containers = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let mounted = |name: &str| containers().any(|c| c.volume_mounts.iter().any(|m| m.name == name));
+    let exempt = pod.metadata.annotation(annotation::SHARED_GPU_CONFIG_MAP).filter(|p| !p.is_empty());
+    let mut names: Vec<String> = Vec::new();
+    let mut need = |reference: &crate::object::pod::ConfigMapRef| {
+        let name = &*reference.name;
+        let made = exempt.is_some_and(|prefix| name.starts_with(prefix));
+        if !reference.optional && !made && !names.iter().any(|n| n == name) {
+            names.push(name.to_owned());
+        }
+    };
+    for volume in pod.spec.volumes.iter().filter(|v| mounted(&v.name)) {
+        if let Some(map) = &volume.config_map {
+            need(map);
+        }
+        let sources = volume.projected.iter().flat_map(|p| &p.sources);
+        sources.filter_map(|s| s.config_map.as_ref()).for_each(&mut need);
+    }
+    for container in containers() {
+        let variables = container.env.iter().filter_map(|e| e.value_from.as_ref()?.config_map_key_ref.as_ref());
+        variables.chain(container.env_from.iter().filter_map(|e| e.config_map_ref.as_ref())).for_each(&mut need);
+    }
+    names
+}
+
+fn task_priority(pod: &Pod) -> TaskPriority {
+    match pod.metadata.label(label::TASK_PRIORITY) {
+        None => TaskPriority::Absent,
+        Some(text) => text.parse().map_or(TaskPriority::Invalid, TaskPriority::Value),
+    }
+}
+
+fn gpu_groups(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) -> Vec<String> {
+    let chosen = bind.map(|b| &b.spec.selected_gpu_groups).filter(|groups| !groups.is_empty());
+    let mut groups = chosen.cloned().unwrap_or_else(|| gpu::groups_from_labels(pod));
+    let named = groups.len();
+    let mut seen: Vec<String> = Vec::new();
+    groups.retain(|group| !seen.contains(group) && { seen.push(group.clone()); true });
+    if groups.len() < named {
+        report.add(
+            "spec.selectedGPUGroups of its bind request",
+            "a shared GPU is named twice and counts once",
+            "delete the pod and its bind request to have it placed anew",
+        );
+    }
+    groups
+}
+
+fn numa_placement(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) -> Vec<NumaAmount> {
+    let annotated = |name: &'static str| pod.metadata.annotation(name).map(|text| (name, text));
+    let predicted = bind.map(|b| &b.spec.predicted_numa_zones).filter(|zones| !zones.is_empty());
+    let read = |(name, text): (&str, &str), report: &mut Report<'_>| {
+        numa::placement_from_json(text, &format!("metadata.annotations[{name}]"), report)
+    };
+    if let Some(observed) = annotated(annotation::NUMA_OBSERVED) {
+        read(observed, report)
+    } else if let Some(zones) = predicted {
+        numa::placement_from_bind(zones)
+    } else if let Some(predicted) = annotated(annotation::NUMA_PREDICTED) {
+        read(predicted, report)
+    } else {
+        Vec::new()
+    }
+}
+
+fn claims(pod: &Pod, bind: Option<&BindRequest>) -> Vec<PodClaim> {
+    let chosen = |name: &str| -> Vec<DeviceId> {
+        let allocations = bind.map(|b| b.spec.resource_claim_allocations.as_slice()).unwrap_or_default();
+        let allocation = allocations.iter().find(|a| a.name == name).and_then(|a| a.allocation.as_ref());
+        allocation.map(allocated_devices).unwrap_or_default()
+    };
+    let made = |name: &str| {
+        let status = pod.status.resource_claim_statuses.iter().find(|s| s.name == name);
+        status.and_then(|s| s.resource_claim_name.some())
+    };
+    pod.spec
+        .resource_claims
+        .iter()
+        .map(|claim| {
+            let from_template = !claim.resource_claim_template_name.is_empty();
+            let object = if from_template { made(&claim.name) } else { claim.resource_claim_name.some() };
+            PodClaim {
+                name: claim.name.to_string(),
+                claim: object.map(str::to_owned),
+                from_template,
+                chosen: chosen(&claim.name),
+            }
+        })
+        .collect()
+}
+
+fn extended_devices(bind: Option<&BindRequest>) -> Vec<DeviceId> {
+    let chosen = bind.and_then(|b| b.spec.extended_resource_claim_allocation.as_ref()?.allocation.as_ref());
+    chosen.map(allocated_devices).unwrap_or_default()
+}
+
+fn allocated_devices(allocation: &AllocationResult) -> Vec<DeviceId> {
+    let results = allocation.devices.as_ref().and_then(|d| d.results.as_deref()).unwrap_or_default();
+    let device = |r: &DeviceRequestAllocationResult| DeviceId {
+        driver: r.driver.clone(),
+        pool: r.pool.clone(),
+        device: r.device.clone(),
+    };
+    results.iter().map(device).collect()
+}
+
+fn volumes(pod: &Pod) -> Vec<PodVolume> {
+    pod.spec
+        .volumes
+        .iter()
+        .filter_map(|volume| {
+            if let Some(claim) = &volume.persistent_volume_claim {
+                return Some(PodVolume { claim: claim.claim_name.to_string() });
+            }
+            // The claim of an ephemeral volume is named after the pod and the volume.
+            let made = volume.ephemeral.map(|_| format!("{}-{}", pod.metadata.name, volume.name));
+            made.map(|claim| PodVolume { claim })
+        })
+        .collect()
+}
+
+fn spec(pod: &Pod, namespaces: &affinity::Namespaces, report: &mut Report<'_>) -> SpecInput {
+    let mut request = request::pod_request(pod, report);
+    let wanted = gpu::wanted(pod, &mut request.total, report);
+    let rules = affinity::rules(pod, namespaces, report);
+    SpecInput {
+        request: request.total.into_list(),
+        overhead: request.overhead.into_list(),
+        gpu: wanted.gpu,
+        legacy_mig: wanted.legacy_mig,
+        guaranteed: request::is_guaranteed(pod),
+        containers: request.containers,
+        node_selector: selector::labels(&pod.spec.node_selector),
+        node_terms: rules.node_terms,
+        node_preferences: rules.node_preferences,
+        tolerations: selector::tolerations(&pod.spec.tolerations, "spec.tolerations", report),
+        ports: host_ports(pod),
+        affinity: rules.affinity,
+        anti_affinity: rules.anti_affinity,
+        preferred_affinity: rules.preferred,
+        spread: pod
+            .spec
+            .topology_spread_constraints
+            .iter()
+            .map(|constraint| affinity::spread(constraint, pod, report))
+            .collect(),
+        priority_class: (pod.spec.priority_class_name.to_string(), pod.spec.priority.unwrap_or(0)),
+    }
+}
+
+fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let sidecars = pod.spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
+    let mut ports: Vec<HostPort> = pod
+        .spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|c| &c.ports)
+        .filter_map(|port| {
+            Some(HostPort {
+                ip: port.host_ip.some().unwrap_or("0.0.0.0").to_owned(),
+                protocol: port.protocol.some().unwrap_or("TCP").to_owned(),
+                port: u16::try_from(port.host_port).ok().filter(|p| *p > 0)?,
+            })
+        })
+        .collect();
+    ports.sort();
+    ports.dedup();
+    ports
+}
+
+/// The pod a bind request is for.
+pub fn pod_of(bind: &BindRequest) -> Key {
+    Key::new(bind.metadata.namespace.as_deref().unwrap_or_default(), bind.spec.pod_name.as_str())
+}
+
+/// Whether a bind request was made for another pod that had the same name.
+pub fn is_for_another(bind: &BindRequest, pod: &Pod) -> bool {
+    let owners = bind.metadata.owner_references.as_deref().unwrap_or_default();
+    let mut pods = owners.iter().filter(|owner| owner.kind == "Pod").peekable();
+    pods.peek().is_some() && !pod.metadata.uid.is_empty() && pods.all(|owner| pod.metadata.uid != owner.uid.as_str())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Queues: quotas, limits and weights in base units.
+//!
+//! An absent limit is no limit, and an explicit 0 allows nothing.
+
+use crate::finding::Report;
+use crate::object::Queue;
+use crate::settings::Settings;
+use kai_api::queue::QueueResource;
+use kai_api::well_known::name;
+use kai_engine::input::{QueueInput, QueueShare, WHOLE_GPU};
+use kai_engine::resource::AMOUNT_MAX;
+use kai_units::{Span, duration};
+
+/// Name of the made-up parent of all queues when the hierarchy is flattened.
+pub const FLAT_PARENT: &str = "default";
+
+/// Whether this scheduler sees a queue. In a flat hierarchy only queues with a parent are leaves of work.
+pub fn is_seen(queue: &Queue, settings: &Settings) -> bool {
+    let labels = queue.metadata.labels.as_ref();
+    let pool = labels.and_then(|l| l.get(&settings.node_pool_key)).map(String::as_str);
+    let flat = !settings.full_hierarchy_fairness;
+    let name = queue.metadata.name.as_deref().unwrap_or_default();
+    settings.serves_pool(pool) && !(flat && (queue.spec.parent_queue.is_empty() || name == FLAT_PARENT))
+}
+
+/// A queue.
+pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &mut Report<'_>) -> QueueInput {
+    let spec = &queue.spec;
+    let resources = spec.resources.unwrap_or_default();
+    let name = queue.metadata.name.clone().unwrap_or_default();
+    let display_name = Some(spec.display_name.clone()).filter(|n| !n.is_empty() && *n != name);
+    let parent = Some(spec.parent_queue.clone()).filter(|p| !p.is_empty());
+    let parent = parent.map(|p| if settings.full_hierarchy_fairness { p } else { FLAT_PARENT.to_owned() });
+    let priority = spec.priority.unwrap_or(name::DEFAULT_QUEUE_PRIORITY);
+    QueueInput {
+        display_name,
+        parent,
+        priority: priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32,
+        created: created(queue.metadata.creation_timestamp.as_ref()),
+        cpu: share(resources.cpu, 1.0, "spec.resources.cpu", report),
+        memory: share(resources.memory, 1e6, "spec.resources.memory", report),
+        gpu: share(resources.gpu, WHOLE_GPU as f64, "spec.resources.gpu", report),
+        preempt_min_runtime: runtime(spec.preempt_min_runtime.as_deref(), "spec.preemptMinRuntime", report),
+        reclaim_min_runtime: runtime(spec.reclaim_min_runtime.as_deref(), "spec.reclaimMinRuntime", report),
+        usage,
+        name,
+    }
+}
+
+/// The made-up parent of all queues in a flat hierarchy: unlimited.
+pub fn flat_parent() -> QueueInput {
+    let unlimited = QueueShare { quota: None, limit: None, weight: 1.0 };
+    QueueInput {
+        name: FLAT_PARENT.to_owned(),
+        priority: name::DEFAULT_QUEUE_PRIORITY as i32,
+        cpu: unlimited,
+        memory: unlimited,
+        gpu: unlimited,
+        ..QueueInput::default()
+    }
+}
+
+/// A creation time of a custom resource.
+pub(super) fn created(
+    time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+) -> kai_units::Timestamp {
+    kai_units::Timestamp(time.map_or(0, |t| t.0.as_microsecond()))
+}
+
+fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Report<'_>) -> QueueShare {
+    let given = given.unwrap_or_default();
+    let mut amount = |value: f64, what: &str| -> Option<i64> {
+        if value <= -1.0 {
+            return None;
+        }
+        if value < 0.0 {
+            report.add(
+                format!("{field}.{what}"),
+                format!("{value} is negative and counts as 0"),
+                "write -1 for unlimited, or an amount of at least 0",
+            );
+        }
+        let base = (value.max(0.0) * unit).round();
+        if base > AMOUNT_MAX as f64 {
+            report.add(
+                format!("{field}.{what}"),
+                format!("{value} is more than can be counted, so it is cut to 2^53 base units"),
+                "write -1 for unlimited",
+            );
+            return Some(AMOUNT_MAX);
+        }
+        Some(base as i64)
+    };
+    QueueShare {
+        quota: amount(given.quota.unwrap_or(0.0), "quota"),
+        limit: given.limit.and_then(|limit| amount(limit, "limit")),
+        weight: given.over_quota_weight.unwrap_or(0.0),
+    }
+}
+
+fn runtime(text: Option<&str>, field: &str, report: &mut Report<'_>) -> Option<Span> {
+    let text = text.filter(|t| !t.is_empty())?;
+    match duration::parse_extended(text) {
+        Ok(span) => Some(span),
+        Err(error) => {
+            report.add(field, format!("{error}, so it has no effect"), "write a duration such as `10m`");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Kind;
+    use kai_engine::input::Key;
+
+    fn read(json: &str) -> (QueueInput, usize) {
+        let queue: Queue = serde_json::from_str(json).unwrap();
+        let key = Key::new("", "q");
+        let mut report = Report::on(Kind::Queue, &key);
+        let input = translate(&queue, &Settings::default(), [0.0; 3], &mut report);
+        (input, report.into_findings().len())
+    }
+
+    #[test]
+    fn absent_limits_are_unlimited_and_zero_is_zero() {
+        let (queue, findings) = read(r#"{"metadata":{"name":"q"},"spec":{"resources":{"gpu":{"quota":1.5,"limit":0}}}}"#);
+        assert_eq!(queue.gpu, QueueShare { quota: Some(1_500_000), limit: Some(0), weight: 0.0 });
+        assert_eq!(queue.cpu, QueueShare { quota: Some(0), limit: None, weight: 0.0 });
+        assert_eq!((queue.priority, findings), (100, 0));
+    }
+
+    #[test]
+    fn minus_one_is_unlimited_and_memory_is_in_megabytes() {
+        let (queue, findings) = read(
+            r#"{"metadata":{"name":"q"},"spec":{"displayName":"Q","parentQueue":"p","priority":7,"preemptMinRuntime":"10m",
+               "resources":{"memory":{"quota":2,"limit":-1,"overQuotaWeight":3},"cpu":{"quota":-5,"limit":1e30},"gpu":{"quota":-0.5}}}}"#,
+        );
+        assert_eq!(queue.memory, QueueShare { quota: Some(2_000_000), limit: None, weight: 3.0 });
+        assert_eq!(queue.cpu, QueueShare { quota: None, limit: Some(AMOUNT_MAX), weight: 0.0 });
+        assert_eq!(queue.gpu.quota, Some(0));
+        assert_eq!((queue.priority, queue.parent.as_deref(), queue.display_name.as_deref()), (7, Some("p"), Some("Q")));
+        assert_eq!(queue.preempt_min_runtime, Some(Span::from_secs(600)));
+        assert_eq!(findings, 2, "one for the cut limit, one for the negative quota");
+    }
+}
