@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -160,22 +159,33 @@ impl Metadata {
 
     /// Names of everything that ends up linked into a package: normal dependencies, all the way down.
     pub(crate) fn linked_into(&self, package: &Package) -> Vec<&str> {
-        let names: BTreeMap<&str, &str> =
-            self.packages.iter().map(|p| (p.id.as_str(), p.name.as_str())).collect();
-        let mut seen = vec![package.id.as_str()];
+        let normal =
+            |dependency: &ResolvedDependency| dependency.dep_kinds.iter().any(|kind| kind.kind.is_none());
+        let reached = self.reachable(vec![&package.id], normal);
+        let others = reached.into_iter().filter(|other| other.id != package.id);
+        others.map(|other| other.name.as_str()).collect()
+    }
+
+    /// Packages that the workspace uses in any way. The lock file may list more.
+    pub(crate) fn used(&self) -> Vec<&Package> {
+        self.reachable(self.workspace_members.iter().map(String::as_str).collect(), |_| true)
+    }
+
+    fn reachable<'a>(
+        &'a self,
+        mut seen: Vec<&'a str>,
+        follow: impl Fn(&ResolvedDependency) -> bool,
+    ) -> Vec<&'a Package> {
         let mut next = 0;
         while let Some(&id) = seen.get(next) {
             next += 1;
             let node = self.resolve.nodes.iter().find(|node| node.id == id);
             for dependency in node.iter().flat_map(|node| &node.deps) {
-                let is_normal = dependency.dep_kinds.iter().any(|kind| kind.kind.is_none());
-                if is_normal && !seen.contains(&dependency.pkg.as_str()) {
+                if follow(dependency) && !seen.contains(&dependency.pkg.as_str()) {
                     seen.push(&dependency.pkg);
                 }
             }
         }
-        let mut linked: Vec<&str> = seen[1..].iter().filter_map(|id| names.get(id).copied()).collect();
-        linked.sort_unstable();
-        linked
+        self.packages.iter().filter(|package| seen.contains(&package.id.as_str())).collect()
     }
 }

@@ -3,6 +3,7 @@
 //! Each check returns complaints, never stops at the first, and names file and line where there is one.
 
 mod edges;
+mod generated;
 mod links;
 mod sources;
 mod supply;
@@ -31,6 +32,7 @@ fn complaints(repository: &Repository) -> Result<Vec<String>> {
     found.extend(supply::check(&metadata, &policy));
     found.extend(sources::check(&files));
     found.extend(links::check(&files));
+    found.extend(generated::check(&files));
     Ok(found)
 }
 

@@ -5,6 +5,9 @@ use crate::repository::SourceFile;
 /// Most lines of a file that are not tests.
 const LINES_MAX: usize = 800;
 
+/// A first line shorter than this is a name, not a sentence.
+const DOC_CHARS_MIN: usize = 20;
+
 /// Module names that say nothing.
 const VAGUE: [&str; 5] = ["utils", "common", "helpers", "manager", "types"];
 
@@ -50,7 +53,8 @@ fn size(path: &str, text: &str) -> Option<String> {
 }
 
 fn module_doc(path: &str, text: &str) -> Option<String> {
-    let opens_with_doc = text.lines().next().is_some_and(|line| line.starts_with("//! ") && line.len() > 20);
+    let opens_with_doc =
+        text.lines().next().is_some_and(|line| line.starts_with("//! ") && line.len() > DOC_CHARS_MIN);
     (!opens_with_doc)
         .then(|| format!("{path}:1: the file does not open with a sentence of module doc (`//! …`)"))
 }

@@ -44,7 +44,8 @@ fn entries(text: &str, opening: &str) -> Vec<String> {
 pub(super) fn check(metadata: &Metadata, policy: &Policy) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut versions: BTreeMap<&str, Vec<&Package>> = BTreeMap::new();
-    for package in &metadata.packages {
+    let used = metadata.used();
+    for package in &used {
         versions.entry(&package.name).or_default().push(package);
         let licence = package.license.as_deref().unwrap_or("");
         if !Expression::allows(licence, &policy.licences) {
@@ -72,7 +73,7 @@ pub(super) fn check(metadata: &Metadata, policy: &Policy) -> Vec<String> {
         policy
             .skips
             .iter()
-            .filter(|skip| !metadata.packages.iter().any(|package| covers(skip, package)))
+            .filter(|skip| !used.iter().any(|package| covers(skip, package)))
             .map(|skip| format!("`deny.toml` skips `{skip}`, which is not in the tree")),
     );
     complaints
