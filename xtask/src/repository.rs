@@ -158,7 +158,7 @@ impl Metadata {
     }
 
     /// Names of everything that ends up linked into a package: normal dependencies, all the way down.
-    pub(crate) fn linked_into(&self, package: &Package) -> Vec<&str> {
+    pub(crate) fn linked_into<'a>(&'a self, package: &'a Package) -> Vec<&'a str> {
         let normal =
             |dependency: &ResolvedDependency| dependency.dep_kinds.iter().any(|kind| kind.kind.is_none());
         let reached = self.reachable(vec![&package.id], normal);
