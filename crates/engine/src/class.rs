@@ -53,6 +53,8 @@ struct Class {
     /// One of these terms must hold, where there are any.
     terms: NodeTerms,
     tolerations: Tolerations,
+    /// Preferred node affinity: weights and terms.
+    preferences: Box<[(i32, NodeTerms)]>,
 }
 
 impl Classes {
@@ -65,6 +67,12 @@ impl Classes {
             selector: selector.into(),
             terms: NodeTerms::resolve(&spec.node_terms, names),
             tolerations: Tolerations::resolve(&spec.tolerations, names),
+            preferences: spec
+                .node_preferences
+                .iter()
+                .filter(|preference| preference.weight > 0)
+                .map(|p| (p.weight, NodeTerms::resolve(std::slice::from_ref(&p.term), names)))
+                .collect(),
         };
         if let Some(&known) = self.by_value.get(&class) {
             return known;
@@ -95,7 +103,7 @@ impl Classes {
         taints: &[Taint],
         names: &Interner,
     ) -> Result<(), NodeMiss> {
-        if !self.accepts_labels(class, node_name, labels, names) {
+        if !self.matches_affinity(class, node_name, labels, names) {
             return Err(NodeMiss::NodeAffinity);
         }
         match self.untolerated(class, taints, names) {
@@ -105,7 +113,7 @@ impl Classes {
     }
 
     /// Whether node selector and required node affinity accept a node.
-    pub fn accepts_labels(
+    pub fn matches_affinity(
         &self,
         class: ClassIdx,
         node_name: Sym,
@@ -131,42 +139,29 @@ impl Classes {
         })
     }
 
-    /// What soft taints take from a node's score: 0 without any that are not tolerated, then towards -0.3.
-    pub fn soft_taint_score(&self, class: ClassIdx, taints: &[Taint], names: &Interner) -> f64 {
-        let tolerations = &self.classes[class.0 as usize].tolerations;
+    /// Whether a class tolerates all taints that keep pods away.
+    pub fn tolerates(&self, class: ClassIdx, taints: &[Taint], names: &Interner) -> bool {
+        self.untolerated(class, taints, names).is_none()
+    }
+
+    /// What preferences say about a node: up to 0.3 for preferred node affinity, by the share of its weights that the
+    /// node satisfies, and down to -0.3 for soft taints that are not tolerated.
+    pub fn soft_score(
+        &self,
+        class: ClassIdx,
+        node_name: Sym,
+        labels: &[(Sym, Sym)],
+        taints: &[Taint],
+        names: &Interner,
+    ) -> f64 {
+        let Class { tolerations, preferences, .. } = &*self.classes[class.0 as usize];
+        let total: i64 = preferences.iter().map(|(weight, _)| i64::from(*weight)).sum();
+        let met = preferences.iter().filter(|(_, term)| term.matches(node_name, labels, names));
+        let met: i64 = met.map(|(weight, _)| i64::from(*weight)).sum();
         let is_bad = |taint: &&Taint| {
             taint.effect == TaintEffect::PreferNoSchedule && !tolerations.tolerate(taint, names)
         };
         let bad = taints.iter().filter(is_bad).count() as f64;
-        -SOFT_TAINT_WEIGHT * bad / (bad + 1.0)
-    }
-}
-
-/// Preferred node affinity of a specification.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodePreferences {
-    terms: Box<[(i64, NodeTerms)]>,
-}
-
-impl NodePreferences {
-    /// Resolves the preferences of a specification.
-    pub fn resolve(spec: &SpecInput, names: &mut Interner) -> Self {
-        let with_weight = spec.node_preferences.iter().filter(|p| p.weight > 0);
-        let terms = with_weight
-            .map(|p| (i64::from(p.weight), NodeTerms::resolve(std::slice::from_ref(&p.term), names)))
-            .collect();
-        Self { terms }
-    }
-
-    /// No preferences.
-    pub fn is_empty(&self) -> bool {
-        self.terms.is_empty()
-    }
-
-    /// The share of the preferences' weights that a node satisfies, at most 0.3.
-    pub fn score(&self, node_name: Sym, labels: &[(Sym, Sym)], names: &Interner) -> f64 {
-        let total: i64 = self.terms.iter().map(|(weight, _)| weight).sum();
-        let met = self.terms.iter().filter(|(_, term)| term.matches(node_name, labels, names));
-        NODE_PREFERENCE_WEIGHT * met.map(|(weight, _)| weight).sum::<i64>() as f64 / total.max(1) as f64
+        NODE_PREFERENCE_WEIGHT * met as f64 / total.max(1) as f64 - SOFT_TAINT_WEIGHT * bad / (bad + 1.0)
     }
 }

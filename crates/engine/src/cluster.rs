@@ -7,6 +7,7 @@
 
 mod apply;
 mod apply_pod;
+mod devices;
 pub mod gpu_group;
 pub mod group;
 pub mod node;
@@ -15,6 +16,9 @@ pub mod queue;
 mod settle;
 pub mod shape;
 mod tree;
+mod volumes;
+
+pub(crate) use settle::presence_of;
 
 use crate::class::Classes;
 use crate::dra::Devices;
@@ -68,6 +72,8 @@ pub struct Cluster {
     pub config_maps: FxHashSet<(Sym, Sym)>,
     /// Present nodes in name order.
     pub nodes_by_rank: Vec<NodeIdx>,
+    /// Queues with a complete chain of parents, in name order.
+    pub queues_by_rank: Vec<QueueIdx>,
     /// Figures over all nodes.
     pub figures: Figures,
     /// The last version given to a ledger.
@@ -156,6 +162,7 @@ impl Cluster {
             budgets: BTreeMap::new(),
             config_maps: FxHashSet::default(),
             nodes_by_rank: Vec::new(),
+            queues_by_rank: Vec::new(),
             figures: Figures::default(),
             last_version: 0,
             touched: Vec::new(),
@@ -226,14 +233,12 @@ impl Cluster {
 
     /// What a pod puts on a node with given GPU groups.
     pub fn load<'a>(&'a self, pod: PodIdx, groups: &'a GpuGroups) -> Load<'a> {
-        let p = &self.pods[pod];
-        Load {
-            shape: &self.shapes[p.shape],
-            claim_gpus: p.claim_gpus,
-            devices: if p.claim_gpus > 0 { self.devices.gpu_devices(p.uid) } else { SmallVec::new() },
-            groups,
-            reservation: p.utility == Some(crate::input::Utility::Reservation),
-        }
+        load_of(&self.pods[pod], &self.shapes, &self.devices, groups)
+    }
+
+    /// A node by symbol.
+    pub(crate) fn node_of(&self, name: Sym) -> Option<NodeIdx> {
+        self.node_by_name.get(&name).copied().filter(|n| self.nodes[*n].present)
     }
 
     /// What a pod takes of its queue at a place: CPU, memory, GPUs.
@@ -273,6 +278,22 @@ impl Cluster {
     /// A pod's labels and namespace.
     pub fn label_set(&self, pod: PodIdx) -> LabelSetIdx {
         self.pods[pod].label_set
+    }
+}
+
+/// What a pod puts on a node, from the parts of a cluster that tell.
+pub(crate) fn load_of<'a>(
+    pod: &Pod,
+    shapes: &'a IndexVec<ShapeIdx, Shape>,
+    devices: &Devices,
+    groups: &'a GpuGroups,
+) -> Load<'a> {
+    Load {
+        shape: &shapes[pod.shape],
+        claim_gpus: pod.claim_gpus,
+        devices: if pod.claim_gpus > 0 { devices.gpu_devices(pod.uid) } else { SmallVec::new() },
+        groups,
+        reservation: pod.utility == Some(crate::input::Utility::Reservation),
     }
 }
 

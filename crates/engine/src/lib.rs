@@ -3,20 +3,33 @@
 //! Pure and deterministic: no clock, no randomness, no I/O, no iteration over hash maps. Nothing here knows
 //! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
 
+mod actions;
 pub mod class;
+pub mod cluster;
+pub mod cycle;
 pub mod delta;
 pub mod dra;
 pub mod ids;
 pub mod input;
 pub mod intern;
+pub mod node_set;
 pub mod numa;
+pub mod order;
 pub mod outcome;
+pub mod place;
+pub mod plan;
+pub mod plugin;
 pub mod policy;
 pub mod ports;
 pub mod resource;
 pub mod share;
+pub mod storage;
 pub mod terms;
+pub mod topology;
 pub mod verdict;
 
+pub use cluster::Cluster;
+pub use cycle::{Observer, Unobserved, plan, plan_observed};
 pub use delta::Delta;
 pub use outcome::{Cycle, Decision, Outcome};
+pub use policy::{Config, Params, Policy};

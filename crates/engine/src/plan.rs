@@ -4,12 +4,13 @@
 //! since. Node ledgers, queue ledgers, group counts, GPU groups, affinity counters and claims move together.
 //! Invariant: after `rollback(mark)` the cluster equals what it was at `mark`, versions included.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, load_of, presence_of};
 use crate::cluster::node::NodeLedger;
 use crate::cluster::pod::{Place, PodState, Status};
-use crate::dra::ClaimState;
-use crate::ids::{ClaimIdx, GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
+use crate::dra::{Fit, Undo};
+use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::share::Triple;
+use crate::terms::{Placed, Presence};
 use smallvec::SmallVec;
 use std::ops::Deref;
 
@@ -30,10 +31,10 @@ enum Edit {
     Ledger { node: NodeIdx, old: Box<NodeLedger>, version: u64 },
     Joined { node: NodeIdx },
     Left { node: NodeIdx, pod: PodIdx, at: usize },
-    TermsPlaced { pod: PodIdx, node: NodeIdx },
-    TermsLifted { pod: PodIdx, node: NodeIdx },
+    TermsPlaced { pod: PodIdx, node: NodeIdx, presence: Presence },
+    TermsLifted { pod: PodIdx, node: NodeIdx, presence: Presence },
     Queue { queue: QueueIdx, amounts: Triple, np: bool, version: u64 },
-    Claim { claim: ClaimIdx, old: Box<ClaimState> },
+    Device(Box<Undo>),
     Volumes { pod: PodIdx, node: NodeIdx, placed: bool },
 }
 
@@ -77,10 +78,11 @@ impl<'c> Plan<'c> {
         self.journal.push(Edit::Pod { pod, old });
     }
 
-    /// Replaces a claim's state.
-    pub fn set_claim(&mut self, claim: ClaimIdx, new: ClaimState) {
-        let old = self.cluster.devices.set_claim(claim, new);
-        self.journal.push(Edit::Claim { claim, old: Box::new(old) });
+    /// Gives a pod the devices that were found for it.
+    pub fn reserve_devices(&mut self, pod: PodIdx, found: &Fit) {
+        let uid = self.cluster.pods[pod].uid;
+        let undo = self.cluster.devices.reserve(uid, found);
+        self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
     fn remember_ledger(&mut self, node: NodeIdx) {
@@ -94,16 +96,17 @@ impl<'c> Plan<'c> {
     fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
         let node = place.node;
         self.remember_ledger(node);
-        let mut n = self.take_node(node);
-        n.add(&self.cluster.load(pod, &place.gpu_groups), *status);
+        let c = &mut *self.cluster;
+        let n = &mut c.nodes[node];
+        n.add(&load_of(&c.pods[pod], &c.shapes, &c.devices, &place.gpu_groups), *status);
         if let (Some(numa), Some(held), true) = (&mut n.ledger.numa, &place.numa, status.is_active_allocated()) {
             numa.charge(held);
         }
         n.pods.push(pod);
-        self.cluster.nodes[node] = n;
         self.journal.push(Edit::Joined { node });
-        self.place_terms(pod, node);
-        self.journal.push(Edit::TermsPlaced { pod, node });
+        let presence = presence_of(*status);
+        self.place_terms(pod, node, presence);
+        self.journal.push(Edit::TermsPlaced { pod, node, presence });
         if self.cluster.has_volumes(pod) {
             self.cluster.place_volumes(pod, node);
             self.journal.push(Edit::Volumes { pod, node, placed: true });
@@ -113,39 +116,36 @@ impl<'c> Plan<'c> {
     fn lift(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
         let node = place.node;
         self.remember_ledger(node);
-        let mut n = self.take_node(node);
-        n.remove(&self.cluster.load(pod, &place.gpu_groups), *status);
+        let c = &mut *self.cluster;
+        let n = &mut c.nodes[node];
+        n.remove(&load_of(&c.pods[pod], &c.shapes, &c.devices, &place.gpu_groups), *status);
         if let (Some(numa), Some(held), true) = (&mut n.ledger.numa, &place.numa, status.is_active_allocated()) {
             numa.release(held);
         }
         let at = n.pods.iter().rposition(|p| *p == pod).expect("a pod with a place is on its node");
         n.pods.swap_remove(at);
-        self.cluster.nodes[node] = n;
         self.journal.push(Edit::Left { node, pod, at });
-        self.lift_terms(pod, node);
-        self.journal.push(Edit::TermsLifted { pod, node });
+        let presence = presence_of(*status);
+        self.lift_terms(pod, node, presence);
+        self.journal.push(Edit::TermsLifted { pod, node, presence });
         if self.cluster.has_volumes(pod) {
             self.cluster.lift_volumes(pod, node);
             self.journal.push(Edit::Volumes { pod, node, placed: false });
         }
     }
 
-    /// Takes a node out of the cluster for as long as it is edited beside other parts of it.
-    fn take_node(&mut self, node: NodeIdx) -> crate::cluster::node::Node {
-        let hollow = crate::cluster::hollow_node(&self.cluster.nodes[node]);
-        std::mem::replace(&mut self.cluster.nodes[node], hollow)
-    }
-
-    fn place_terms(&mut self, pod: PodIdx, node: NodeIdx) {
+    fn place_terms(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
         let c = &mut *self.cluster;
         let p = &c.pods[pod];
-        c.terms.place(p.label_set, &c.shapes[p.shape].terms, &c.nodes[node].labels);
+        let (terms, node_labels) = (&c.shapes[p.shape].terms, &*c.nodes[node].labels);
+        c.terms.place(&Placed { label_set: p.label_set, terms, node, node_labels, presence });
     }
 
-    fn lift_terms(&mut self, pod: PodIdx, node: NodeIdx) {
+    fn lift_terms(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
         let c = &mut *self.cluster;
         let p = &c.pods[pod];
-        c.terms.unplace(p.label_set, &c.shapes[p.shape].terms, &c.nodes[node].labels);
+        let (terms, node_labels) = (&c.shapes[p.shape].terms, &*c.nodes[node].labels);
+        c.terms.unplace(&Placed { label_set: p.label_set, terms, node, node_labels, presence });
     }
 
     fn count(&mut self, pod: PodIdx, from: Status, to: Status) {
@@ -239,14 +239,12 @@ impl<'c> Plan<'c> {
                 let last = pods.len() - 1;
                 pods.swap(at, last);
             }
-            Edit::TermsPlaced { pod, node } => self.lift_terms(pod, node),
-            Edit::TermsLifted { pod, node } => self.place_terms(pod, node),
+            Edit::TermsPlaced { pod, node, presence } => self.lift_terms(pod, node, presence),
+            Edit::TermsLifted { pod, node, presence } => self.place_terms(pod, node, presence),
             Edit::Queue { queue, amounts, np, version } => {
                 self.add_to_queue(queue, &amounts.map(|a| -a), np, version);
             }
-            Edit::Claim { claim, old } => {
-                self.cluster.devices.set_claim(claim, *old);
-            }
+            Edit::Device(undo) => self.cluster.devices.undo(*undo),
             Edit::Volumes { pod, node, placed: true } => self.cluster.lift_volumes(pod, node),
             Edit::Volumes { pod, node, placed: false } => self.cluster.place_volumes(pod, node),
         }

@@ -1,5 +1,9 @@
 //! How to decide: actions in order, plugins with their arguments, and the process parameters.
 
+mod resolved;
+
+pub use resolved::{Action, Policy};
+
 use kai_units::Span;
 use std::collections::BTreeMap;
 

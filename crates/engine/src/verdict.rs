@@ -36,6 +36,8 @@ pub struct GroupVerdict {
 pub enum Verdict {
     /// All its pods got a place, or a place to wait for.
     Placed,
+    /// No action of this cycle looked at it.
+    NotTried,
     /// Its queue does not exist.
     QueueMissing,
     /// Its queue has children: only leaf queues run groups.

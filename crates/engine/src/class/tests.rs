@@ -32,13 +32,8 @@ impl World {
     }
     fn soft(&mut self, spec: &SpecInput, node: NodeRow<'_>) -> f64 {
         let class = self.classes.resolve(spec, &mut self.names);
-        let (_, _, taints) = self.node(node);
-        self.classes.soft_taint_score(class, &taints, &self.names)
-    }
-    fn preference(&mut self, spec: &SpecInput, node: NodeRow<'_>) -> f64 {
-        let preferences = NodePreferences::resolve(spec, &mut self.names);
-        let (name, labels, _) = self.node(node);
-        preferences.score(name, &labels, &self.names)
+        let (name, labels, taints) = self.node(node);
+        self.classes.soft_score(class, name, &labels, &taints, &self.names)
     }
 }
 
@@ -177,9 +172,8 @@ fn preferences_score_by_the_share_of_their_weight() {
     let wish = |weight, key: &str| NodePreference { weight, term: term(key, RequirementOp::Exists) };
     let spec =
         SpecInput { node_preferences: vec![wish(30, "gpu"), wish(10, "zone")], ..SpecInput::default() };
-    assert!((world.preference(&spec, GPU_NODE) - 0.225).abs() < 1e-9);
-    assert!(world.preference(&spec, TAINTED).abs() < 1e-9);
-    assert!(NodePreferences::resolve(&SpecInput::default(), &mut world.names).is_empty());
+    assert!((world.soft(&spec, GPU_NODE) - 0.225).abs() < 1e-9);
+    assert!(world.soft(&spec, TAINTED).abs() < 1e-9);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Deltas of everything but pods.
 
 use super::group::{Counted, Group};
-use super::node::{Node, NodeLedger, Taint};
+use super::node::{Node, NodeLedger};
 use super::queue::Queue;
 use super::{Cluster, tree};
+use crate::class::Taint;
 use crate::delta::Delta;
 use crate::ids::{GroupIdx, IndexVec, NodeIdx, QueueIdx, Sym};
 use crate::input::{GpuMemory, GroupInput, Labels, MigStrategy, NodeInput, QueueInput};
@@ -53,10 +54,7 @@ impl Cluster {
             | Delta::DeviceClass(_)
             | Delta::DeviceClassGone(_)
             | Delta::Claim(_)
-            | Delta::ClaimGone(_) => {
-                self.devices.apply(delta, &mut self.names);
-                self.dirty.devices = true;
-            }
+            | Delta::ClaimGone(_) => self.apply_devices(delta),
             Delta::Budget(input) => {
                 self.budgets.insert(input.key.clone(), input);
             }

@@ -33,7 +33,7 @@ impl Cluster {
             uid: self.names.intern(&input.uid),
             group,
             group_slot: 0,
-            in_terms: false,
+            in_terms: None,
             sub_group: input.sub_group.as_deref().filter(|s| !s.is_empty()).map(|s| self.names.intern(s)),
             member: None,
             position: 0,
@@ -102,6 +102,8 @@ impl Cluster {
             self.leaving.insert((since, index));
         }
         if pod.extra.as_ref().is_some_and(|e| !e.claims.is_empty()) {
+            let claims = pod.extra.as_ref().map_or(&[][..], |e| &e.claims);
+            self.devices.set_pod((pod.uid, pod.namespace), claims, &[], &mut self.names);
             self.with_claims.insert(index);
             self.dirty.devices = true;
         }
@@ -127,6 +129,7 @@ impl Cluster {
             self.leaving.remove(&(since, index));
         }
         if self.with_claims.remove(&index) {
+            self.devices.remove_pod(pod.uid, &self.names);
             self.dirty.devices = true;
         }
     }

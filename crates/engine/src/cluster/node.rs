@@ -5,8 +5,9 @@
 use super::gpu_group::{SharedGpu, SharedGpus};
 use crate::cluster::pod::{GpuGroups, Status};
 use crate::cluster::shape::Shape;
+use crate::class::Taint;
 use crate::ids::{PodIdx, Sym};
-use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition, TaintEffect};
+use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition};
 use crate::numa::NumaNode;
 use crate::resource::{self, Amounts, Dims, WHOLE_GPU};
 use smallvec::SmallVec;
@@ -58,17 +59,6 @@ pub struct Node {
     pub described: Amounts,
     /// NUMA zones as described.
     pub described_numa: Option<Box<NumaNode>>,
-}
-
-/// A taint with interned parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taint {
-    /// Key.
-    pub key: Sym,
-    /// Value.
-    pub value: Sym,
-    /// Effect.
-    pub effect: TaintEffect,
 }
 
 /// What is free, used and being released on a node.

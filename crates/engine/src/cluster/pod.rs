@@ -154,8 +154,8 @@ pub struct Pod {
     pub group: Option<GroupIdx>,
     /// Where it stands in its group's list of pods.
     pub group_slot: u32,
-    /// It is counted in the affinity terms at its told node.
-    pub in_terms: bool,
+    /// Where and how it is counted in the affinity terms when a cycle begins.
+    pub in_terms: Option<(NodeIdx, crate::terms::Presence)>,
     /// Name of its sub-group, as its label tells.
     pub sub_group: Option<Sym>,
     /// Its pod set in the group's tree; none when the label names no pod set.

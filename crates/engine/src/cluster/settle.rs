@@ -3,16 +3,18 @@
 //! Cost: in what changed. Nodes coming or going renumbers the nodes; a change of the queue tree, or of the smallest
 //! GPU memory, goes over all groups.
 
-use super::group::{Counted, Group, PodSet};
+use super::group::{Counted, PodSet};
 use super::pod::{Place, PodState, Status};
-use super::{Cluster, Figures, tree};
-use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
+use super::{Cluster, Figures, load_of, tree};
+use crate::ids::{GroupIdx, Idx, IndexVec, NodeIdx, PodIdx, QueueIdx};
 use crate::input::{TaintEffect, Utility};
+use crate::numa::ZoneBooks;
 use crate::order;
 use crate::plugin::PodOrder;
 use crate::policy::Policy;
-use crate::resource::{self, WHOLE_GPU};
-use crate::share::sum;
+use crate::resource;
+use crate::share::{difference, sum};
+use crate::terms::{Placed, Presence};
 use kai_units::{Span, Timestamp};
 use std::ops::Bound::{Excluded, Included};
 
@@ -51,7 +53,7 @@ impl Cluster {
             (stuck_before, self.stuck_before)
         };
         self.stuck_before = stuck_before;
-        let first = PodIdx::first();
+        let first = PodIdx::new(0);
         let changed = self.leaving.range((Included((from, first)), Excluded((to, first))));
         for &(_, pod) in changed {
             self.dirty.groups.extend(self.pods[pod].group);
@@ -78,42 +80,12 @@ impl Cluster {
         }
     }
 
-    fn settle_devices(&mut self) {
-        if !self.dirty.devices {
-            return;
-        }
-        self.dirty.devices = false;
-        self.devices.settle(&mut self.names);
-        for &pod in &self.with_claims {
-            let p = &mut self.pods[pod];
-            let claims = p.extra.as_ref().map_or(&[][..], |e| &e.claims);
-            let gpus = self.devices.demand(p.namespace, p.uid, claims, &self.names) * WHOLE_GPU;
-            self.dirty.groups.extend(p.group);
-            self.dirty.ledgers.extend(p.told_node);
-            p.claim_gpus = gpus;
-        }
-        for node in self.nodes.indices() {
-            let gpus = self.devices.gpus_on(self.nodes[node].name) * WHOLE_GPU;
-            let n = &mut self.nodes[node];
-            let expected = n.described.get(resource::GPU) + gpus;
-            if n.present && n.allocatable.get(resource::GPU) != expected {
-                self.dirty.described.push(node);
-                self.dirty.ledgers.push(node);
-            }
-        }
-    }
-
     fn settle_nodes(&mut self) {
         if self.dirty.described.is_empty() {
             return;
         }
         for node in std::mem::take(&mut self.dirty.described) {
-            let gpus = self.devices.gpus_on(self.nodes[node].name) * WHOLE_GPU;
-            let n = &mut self.nodes[node];
-            n.allocatable = n.described.clone();
-            n.allocatable.add(resource::GPU, gpus);
-            n.has_dra_gpus = gpus > 0;
-            self.index.forget_node(node);
+            self.attach_devices(node);
         }
         if std::mem::take(&mut self.dirty.node_set) {
             self.nodes_by_rank = self.nodes.enumerated().filter(|(_, n)| n.present).map(|(i, _)| i).collect();
@@ -209,41 +181,40 @@ impl Cluster {
     /// Membership, order and counts of a group's pods.
     fn settle_group(&mut self, index: GroupIdx, policy: &Policy) {
         let default = self.names.intern(tree::DEFAULT_POD_SET);
-        let queue = self.queue_by_name.get(&self.groups[index].queue_name).copied();
-        let queue = queue.filter(|q| self.queues[*q].present && self.queues[*q].connected);
-        let mut group = std::mem::replace(&mut self.groups[index], hollow(&self.groups[index]));
-        group.queue = queue.filter(|_| group.present);
-        group.invalid = 0;
-        for member in group.members.iter_mut() {
+        let group = &mut self.groups[index];
+        let queue = self.queue_by_name.get(&group.queue_name).copied();
+        group.queue = queue.filter(|q| group.present && self.queues[*q].present && self.queues[*q].connected);
+        let mut members = std::mem::replace(&mut group.members, IndexVec::new());
+        let pods = std::mem::take(&mut group.pods);
+        let mut invalid = 0;
+        for member in members.iter_mut() {
             if let Some(set) = member.pod_set_mut() {
                 *set = PodSet::new(set.min);
             }
         }
-        for &pod in &group.pods {
+        for &pod in &pods {
             let state = self.told_state(pod);
-            let label = self.pods[pod].sub_group;
-            let member = tree::pod_set_of(&group, label, default);
-            let set = member.and_then(|m| group.members[m].pod_set_mut());
-            match set {
+            let member = tree::pod_set_of(&members, self.pods[pod].sub_group, default);
+            match member.and_then(|m| members[m].pod_set_mut()) {
                 Some(set) => {
                     set.pods.push(pod);
                     set.counts[state.status as usize] += 1;
                 }
-                None => group.invalid += 1,
+                None => invalid += 1,
             }
             self.pods[pod].member = member;
             self.pods[pod].state = state;
         }
-        for member in group.members.iter_mut() {
-            if let Some(set) = member.pod_set_mut() {
-                set.pods.sort_by(|a, b| order::pods::compare(self, &policy.registry, *a, *b));
-                for (position, &pod) in set.pods.iter().enumerate() {
-                    self.pods[pod].position = position as u32;
-                }
+        for member in members.iter_mut() {
+            let Some(set) = member.pod_set_mut() else { continue };
+            set.pods.sort_by(|a, b| order::pods::compare(self, &policy.registry, *a, *b));
+            for (position, &pod) in set.pods.iter().enumerate() {
+                self.pods[pod].position = position as u32;
             }
         }
-        group.stamp += 1;
-        self.groups[index] = group;
+        let stamp = self.fresh_version();
+        let group = &mut self.groups[index];
+        (group.members, group.pods, group.invalid, group.stamp) = (members, pods, invalid, stamp);
     }
 
     /// Puts the group's pods into the ledgers of its queue and that queue's ancestors.
@@ -297,10 +268,11 @@ impl Cluster {
     /// Ledgers of nodes whose pods or description changed.
     fn settle_ledgers(&mut self, policy: &Policy) {
         if std::mem::take(&mut self.dirty.terms) {
-            self.terms.clear_counts();
+            // Labels of a node with pods changed: what the counters were told can no longer be taken back one by one.
+            self.terms.recount(std::iter::empty());
             self.dirty.ledgers = self.nodes.indices().collect();
             for pod in self.pods.iter_mut() {
-                pod.in_terms = false;
+                pod.in_terms = None;
             }
         }
         let mut nodes = std::mem::take(&mut self.dirty.ledgers);
@@ -308,6 +280,15 @@ impl Cluster {
         nodes.dedup();
         for node in nodes {
             self.rebuild_ledger(node, policy);
+        }
+        if self.terms.has_uncounted() {
+            let (pods, shapes, nodes) = (&self.pods, &self.shapes, &self.nodes);
+            let placed = pods.iter().filter(|p| p.present).filter_map(|p| {
+                let (node, presence) = p.in_terms?;
+                let (terms, node_labels) = (&shapes[p.shape].terms, &*nodes[node].labels);
+                Some(Placed { label_set: p.label_set, terms, node, node_labels, presence })
+            });
+            self.terms.count_new(placed);
         }
     }
 
@@ -321,40 +302,41 @@ impl Cluster {
             };
             key(a).cmp(&key(b))
         });
-        let mut node = std::mem::replace(&mut self.nodes[index], hollow_node(&self.nodes[index]));
-        node.reset_ledger();
-        let mut foreign = [0; 3];
-        let books = policy.registry.builtin.numa.as_ref().is_none_or(|n| n.reconstruct);
-        if let (false, Some(numa)) = (books, node.ledger.numa.as_mut()) {
-            numa.open(crate::numa::ZoneBooks::FromReport);
-        }
-        self.nodes[index].present = node.present;
         for &pod in &pods {
             self.unplace_terms(pod);
-            let state = self.told_state(pod);
-            self.pods[pod].state = state;
-            let p = &self.pods[pod];
-            let Some(place) = p.state.place.as_ref().filter(|_| node.present) else { continue };
-            node.add(&self.load(pod, &place.gpu_groups), p.state.status);
-            if let (true, Some(numa), Some(held)) = (books, node.ledger.numa.as_mut(), &place.numa) {
-                if p.state.status.is_active_allocated() {
-                    numa.charge(held);
-                }
+            self.pods[pod].state = self.told_state(pod);
+        }
+        let reconstruct = policy.registry.builtin.numa.as_ref().is_none_or(|n| n.reconstruct);
+        let version = self.fresh_version();
+        let (node, all, shapes, devices) = (&mut self.nodes[index], &self.pods, &self.shapes, &self.devices);
+        node.reset_ledger();
+        let mut foreign = [0; 3];
+        let mut zones = Vec::new();
+        for &pod in &pods {
+            let p = &all[pod];
+            let Some(place) = &p.state.place else { continue };
+            node.add(&load_of(p, shapes, devices, &place.gpu_groups), p.state.status);
+            if p.state.status.is_active_allocated() {
+                zones.extend(place.numa.as_deref());
             }
             if !p.ours && p.utility.is_none() && p.state.status.is_active_used() {
-                let request = &self.shapes[p.shape].request;
-                let gpus = request.get(resource::GPU) + p.claim_gpus;
-                foreign = sum(&foreign, &[request.get(resource::CPU), request.get(resource::MEMORY), gpus]);
+                let shape = &shapes[p.shape];
+                let gpus = shape.quota_on(node.gpu_memory.mib) + p.claim_gpus;
+                let request = [shape.request.get(resource::CPU), shape.request.get(resource::MEMORY), gpus];
+                foreign = sum(&foreign, &request);
             }
+        }
+        if let Some(numa) = &mut node.ledger.numa {
+            let books = if reconstruct { ZoneBooks::FromPods } else { ZoneBooks::FromReport };
+            numa.open_books(books, zones);
         }
         let offers = [
             node.allocatable.get(resource::CPU),
             node.allocatable.get(resource::MEMORY),
             node.allocatable.get(resource::GPU) + self.dims.mig_quota(&node.allocatable),
         ];
-        node.offers = crate::share::difference(&offers, &foreign);
-        node.version = self.fresh_version();
-        self.nodes[index] = node;
+        node.offers = difference(&offers, &foreign);
+        node.version = version;
         self.touched.push(index);
         for pod in pods {
             self.place_terms(pod);
@@ -365,21 +347,19 @@ impl Cluster {
     fn place_terms(&mut self, pod: PodIdx) {
         let p = &mut self.pods[pod];
         if let Some(place) = &p.state.place {
-            p.in_terms = true;
-            let labels = &self.nodes[place.node].labels;
-            self.terms.place(p.label_set, &self.shapes[p.shape].terms, labels);
+            let presence = presence_of(p.state.status);
+            p.in_terms = Some((place.node, presence));
+            let (terms, node_labels) = (&self.shapes[p.shape].terms, &*self.nodes[place.node].labels);
+            self.terms.place(&Placed { label_set: p.label_set, terms, node: place.node, node_labels, presence });
         }
     }
 
     /// Takes a pod out of the affinity terms.
     pub(super) fn unplace_terms(&mut self, pod: PodIdx) {
         let p = &mut self.pods[pod];
-        if !std::mem::take(&mut p.in_terms) {
-            return;
-        }
-        if let Some(node) = p.told_node {
-            let labels = &self.nodes[node].labels;
-            self.terms.unplace(p.label_set, &self.shapes[p.shape].terms, labels);
+        if let Some((node, presence)) = p.in_terms.take() {
+            let (terms, node_labels) = (&self.shapes[p.shape].terms, &*self.nodes[node].labels);
+            self.terms.unplace(&Placed { label_set: p.label_set, terms, node, node_labels, presence });
         }
     }
 
@@ -397,5 +377,22 @@ impl Cluster {
             }
         }
         total
+    }
+}
+
+/// Whether a pod in a status is going to stay.
+pub(crate) fn presence_of(status: Status) -> Presence {
+    match status {
+        Status::Releasing | Status::Stuck => Presence::Leaving,
+        Status::Pending
+        | Status::Gated
+        | Status::Allocated
+        | Status::Pipelined
+        | Status::Binding
+        | Status::Bound
+        | Status::Running
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Unknown => Presence::Staying,
     }
 }

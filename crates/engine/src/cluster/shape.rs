@@ -1,8 +1,10 @@
 //! Distinct pod specifications, with everything a filter or score reads of a pod.
 
-use crate::ids::{ShapeIdx, Sym};
-use crate::input::{ContainerRequest, GpuRequest, SpecInput, TaintEffect};
+use crate::class::{ClassIdx, NodePreferences};
+use crate::dra::ExtendedRequest;
+use crate::input::{GpuRequest, SpecInput};
 use crate::intern::Interner;
+use crate::numa::NumaRequests;
 use crate::resource::{self, Amounts, Dims, WHOLE_GPU};
 use crate::terms::TermRefs;
 
@@ -23,11 +25,13 @@ pub struct Shape {
     pub class: ClassIdx,
     /// Pod affinity terms, spread constraints.
     pub terms: TermRefs,
+    /// Preferred node affinity.
+    pub preferences: NodePreferences,
+    /// What NUMA alignment reads of it.
+    pub numa: NumaRequests,
+    /// What it wants of resources that device classes back.
+    pub extended: Option<ExtendedRequest>,
 }
-
-/// A class of shapes that accept the same node descriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClassIdx(pub u32);
 
 impl Shape {
     /// The request is for a part of one or more GPUs.
@@ -88,10 +92,6 @@ impl Shape {
             }
         }
     }
-    /// Containers one by one.
-    pub fn containers(&self) -> &[ContainerRequest] {
-        &self.spec.containers
-    }
 }
 
 /// Resolves a specification.
@@ -106,19 +106,7 @@ pub(crate) fn resolve(
     request.add(resource::PODS, 1);
     let overhead = dims.amounts(&spec.overhead, names);
     let mig_quota = dims.mig_quota(&request);
-    Shape { gpu: spec.gpu, request, overhead, mig_quota, class, terms, spec }
+    let numa = NumaRequests::build(&spec, dims, names);
+    let preferences = NodePreferences::resolve(&spec, names);
+    Shape { gpu: spec.gpu, request, overhead, mig_quota, class, terms, preferences, numa, extended: None, spec }
 }
-
-/// A toleration with interned parts, for matching taints.
-#[derive(Clone, Debug)]
-pub struct Tolerates {
-    /// Key; none tolerates every key.
-    pub key: Option<Sym>,
-    /// The test on the value.
-    pub op: crate::input::TolerationOp,
-    /// Effect; none tolerates every effect.
-    pub effect: Option<TaintEffect>,
-}
-
-/// Marks shapes in columns.
-pub type ShapeColumn<T> = crate::ids::IndexVec<ShapeIdx, T>;

@@ -1,13 +1,13 @@
 //! Builds a group's tree from its description.
 
 use super::group::{Constraint, Group, Member, MemberKind, PodSet};
-use crate::ids::{Idx, IndexVec, MemberIdx, Sym};
+use crate::ids::{IndexVec, MemberIdx, Sym};
 use crate::input::{GroupInput, TopologyConstraint};
 use crate::intern::Interner;
 use rustc_hash::FxHashMap;
 
 /// Name of the only pod set of a group without sub-groups.
-pub const DEFAULT_POD_SET: &str = "default";
+pub(super) const DEFAULT_POD_SET: &str = "default";
 
 /// The members of a group, root first. A description that is no tree gives a root without members and a reason.
 pub(super) fn build(input: &GroupInput, names: &mut Interner) -> (IndexVec<MemberIdx, Member>, Option<String>) {
@@ -105,12 +105,11 @@ fn constraint(input: Option<&TopologyConstraint>, names: &mut Interner) -> Optio
 }
 
 /// Finds the pod set that a pod's label names.
-pub(super) fn pod_set_of(group: &Group, label: Option<Sym>, default: Sym) -> Option<MemberIdx> {
+pub(super) fn pod_set_of(
+    members: &IndexVec<MemberIdx, Member>,
+    label: Option<Sym>,
+    default: Sym,
+) -> Option<MemberIdx> {
     let wanted = label.unwrap_or(default);
-    group.members.enumerated().find(|(_, m)| m.name == wanted && m.pod_set().is_some()).map(|(i, _)| i)
-}
-
-/// The first member.
-pub(super) fn root() -> MemberIdx {
-    MemberIdx::new(0)
+    members.enumerated().find(|(_, m)| m.name == wanted && m.pod_set().is_some()).map(|(i, _)| i)
 }

@@ -4,15 +4,21 @@
 //! the textbook array heap, and it is part of the definition of the order.
 
 /// A binary heap.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Heap<T> {
     items: Vec<T>,
+}
+
+impl<T> Default for Heap<T> {
+    fn default() -> Self {
+        Self { items: Vec::new() }
+    }
 }
 
 impl<T: Copy> Heap<T> {
     /// An empty heap.
     pub fn new() -> Self {
-        Self { items: Vec::new() }
+        Self::default()
     }
     /// Number of items.
     pub fn len(&self) -> usize {

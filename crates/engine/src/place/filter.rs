@@ -128,11 +128,8 @@ fn condition(node: &Node) -> Option<NodeMiss> {
 }
 
 fn ports(cluster: &Cluster, shape: &Shape, node: &Node) -> Option<NodeMiss> {
-    if shape.spec.ports.is_empty() {
-        return None;
-    }
-    let taken = |pod: &crate::ids::PodIdx| crate::ports::conflict(&shape.spec.ports, &cluster.shape(*pod).spec.ports);
-    node.pods.iter().any(taken).then_some(NodeMiss::Ports)
+    let taken = node.pods.iter().map(|pod| &*cluster.shape(*pod).spec.ports);
+    crate::ports::filter(&shape.spec.ports, taken).err()
 }
 
 fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Option<NodeMiss> {

@@ -149,7 +149,12 @@ fn soft(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> f64 {
     let n = &cluster.nodes[node];
     let shape = cluster.shape(trial.pod);
     let spread = trial.spread.as_ref().map_or(0.0, |s| 0.3 * s.soft_score(&n.labels));
-    spread + cluster.classes.soft_score(shape.class, &shape.spec, n.name, &n.labels, &n.taints, &cluster.names)
+    let taints = if cluster.figures.soft_taints {
+        cluster.classes.soft_taint_score(shape.class, &n.taints, &cluster.names)
+    } else {
+        0.0
+    };
+    spread + taints + shape.preferences.score(n.name, &n.labels, &cluster.names)
 }
 
 /// Whether only steps and packing decide, so that an index can answer.
@@ -157,7 +162,7 @@ pub(crate) fn is_indexable(cluster: &Cluster, trial: &Trial<'_>) -> bool {
     let registry = &trial.policy.registry;
     let shape = cluster.shape(trial.pod);
     let soft = registry.builtin.soft_scores
-        && (!shape.spec.node_preferences.is_empty()
+        && (!shape.preferences.is_empty()
             || cluster.figures.soft_taints
             || shape.terms.has_soft_spread());
     trial.topology.is_none()

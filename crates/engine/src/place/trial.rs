@@ -95,8 +95,8 @@ fn spread_state(cluster: &Cluster, pod: PodIdx) -> SpreadState {
         SpreadNode {
             node,
             labels: &n.labels,
-            affinity: cluster.classes.matches_affinity(shape.class, n.name, &n.labels),
-            taints: cluster.classes.tolerates(shape.class, &n.taints),
+            affinity: cluster.classes.accepts_labels(shape.class, n.name, &n.labels, &cluster.names),
+            taints: cluster.classes.untolerated(shape.class, &n.taints, &cluster.names).is_none(),
         }
     });
     cluster.terms.spread_state(p.label_set, &shape.terms, nodes)

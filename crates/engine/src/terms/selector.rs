@@ -42,11 +42,11 @@ enum Test {
 
 /// Something a label set must have for a query to match it: the key under which the two find each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Anchor {
+pub(crate) struct Anchor {
     /// The namespace; none stands for any.
-    pub(super) namespace: Option<Sym>,
+    pub(crate) namespace: Option<Sym>,
     /// A label; none stands for any labels.
-    pub(super) label: Option<LabelAnchor>,
+    pub(crate) label: Option<LabelAnchor>,
 }
 
 /// A label by key and value, or by key alone.
@@ -122,7 +122,7 @@ impl Query {
     }
 
     /// The anchors under which the query itself is filed: every label set that it matches has exactly one of them.
-    pub(super) fn anchors(&self) -> Vec<Anchor> {
+    pub(crate) fn anchors(&self) -> Vec<Anchor> {
         let labels = self.label_anchors();
         match &self.namespaces {
             Some(namespaces) if namespaces.len() * labels.len() <= ANCHORS_MAX || labels[..] == [None] => {

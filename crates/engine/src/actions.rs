@@ -1,0 +1,3 @@
+//! What a cycle does, one action after the other.
+
+pub(crate) mod allocate;

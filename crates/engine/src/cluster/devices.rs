@@ -1,0 +1,86 @@
+//! Device claims: what the cluster tells the device books, and what it asks them.
+
+use super::Cluster;
+use crate::delta::Delta;
+use crate::dra::{ExtendedAsk, ExtendedRequest, Fit, NodeView};
+use crate::ids::{NodeIdx, PodIdx};
+use crate::resource::{self, WHOLE_GPU};
+use crate::verdict::ClaimMiss;
+
+impl Cluster {
+    /// Takes in a change of slices, classes or claims.
+    pub(super) fn apply_devices(&mut self, delta: Delta) {
+        let (devices, names) = (&mut self.devices, &mut self.names);
+        match delta {
+            Delta::Slice(slice) => devices.set_slice(slice, names),
+            Delta::SliceGone(name) => devices.remove_slice(&name),
+            Delta::DeviceClass(class) => devices.set_class(&class, names),
+            Delta::DeviceClassGone(name) => devices.remove_class(&name, names),
+            Delta::Claim(claim) => {
+                devices.set_claim(&claim, names);
+            }
+            Delta::ClaimGone(key) => devices.remove_claim(&key, names),
+            _ => unreachable!("only device deltas come here"),
+        }
+        self.dirty.devices = true;
+    }
+
+    /// Resolves what changed about devices, and the GPUs that nodes have and pods want through them.
+    pub(super) fn settle_devices(&mut self) {
+        if !std::mem::take(&mut self.dirty.devices) {
+            return;
+        }
+        let touched = self.devices.refresh(&mut self.names);
+        for shape in self.shapes.iter_mut() {
+            let containers = &shape.spec.containers;
+            shape.extended =
+                ExtendedRequest::build(containers, &self.devices.inventory, &mut self.dims, &mut self.names);
+        }
+        for node in self.nodes.indices() {
+            if self.nodes[node].present && touched.has(self.nodes[node].name) {
+                self.dirty.described.push(node);
+                self.dirty.ledgers.push(node);
+            }
+        }
+        for &pod in &self.with_claims {
+            let p = &mut self.pods[pod];
+            p.claim_gpus = self.devices.gpu_demand(p.uid);
+            self.dirty.groups.extend(p.group);
+            self.dirty.ledgers.extend(p.told_node);
+        }
+    }
+
+    /// Works out the devices of a node whose description changed.
+    pub(super) fn attach_devices(&mut self, node: NodeIdx) {
+        let n = &self.nodes[node];
+        if n.present {
+            self.devices.attach(&NodeView { name: n.name, labels: &n.labels, names: &self.names });
+        } else {
+            self.devices.detach(n.name);
+        }
+        let gpus = i64::from(self.devices.gpus_on(n.name)) * WHOLE_GPU;
+        let n = &mut self.nodes[node];
+        n.allocatable = n.described.clone();
+        n.allocatable.add(resource::GPU, gpus);
+        n.has_dra_gpus = gpus > 0;
+    }
+
+    /// The claim that stands for a pod's extended resources on a node that lacks them.
+    pub(crate) fn extended_ask(&self, pod: PodIdx, node: NodeIdx) -> Option<ExtendedAsk> {
+        let n = &self.nodes[node];
+        self.shape(pod).extended.as_ref()?.ask(|dim| n.described.get(dim) == 0)
+    }
+
+    /// The pod wants devices through resources that a class backs.
+    pub(crate) fn wants_devices(&self, pod: PodIdx) -> bool {
+        self.shape(pod).extended.is_some()
+    }
+
+    /// What a pod's claims would be given on a node.
+    pub(crate) fn claims_fit(&self, pod: PodIdx, node: NodeIdx) -> Result<Fit, ClaimMiss> {
+        let n = &self.nodes[node];
+        let ask = self.extended_ask(pod, node);
+        let view = NodeView { name: n.name, labels: &n.labels, names: &self.names };
+        self.devices.fit(self.pods[pod].uid, ask.as_ref(), &view)
+    }
+}

@@ -1,0 +1,220 @@
+//! One cycle: a settled cluster in, an outcome out, the cluster as it was.
+
+mod outcome_hash;
+mod verdicts;
+
+use crate::actions;
+use crate::cluster::Cluster;
+use crate::cluster::pod::{PodState, Status};
+use crate::ids::{GroupIdx, PodIdx, QueueIdx};
+use crate::input::{GpuRequest, Received};
+use crate::outcome::{Bind, Cycle, Decision, Outcome, QueueReport};
+use crate::plan::Plan;
+use crate::policy::{Action, Policy};
+use crate::share::{Triple, division};
+use crate::verdict::Verdict;
+use std::collections::BTreeMap;
+
+/// Watches a cycle from outside.
+pub trait Observer {
+    /// The cluster is settled and shares are divided.
+    fn opened(&mut self) {}
+    /// An action begins.
+    fn action_begins(&mut self, _name: &'static str) {}
+    /// An action ended.
+    fn action_ended(&mut self, _name: &'static str) {}
+    /// All actions ended; the cluster shows what they did, before it is put back.
+    fn cycle_ended(&mut self, _cluster: &Cluster) {}
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {}
+
+/// Plans one cycle. The cluster is left as it was, settled.
+pub fn plan(cluster: &mut Cluster, policy: &Policy, cycle: Cycle) -> Outcome {
+    plan_observed(cluster, policy, cycle, &mut Unobserved)
+}
+
+/// Plans one cycle under observation.
+pub fn plan_observed(
+    cluster: &mut Cluster,
+    policy: &Policy,
+    cycle: Cycle,
+    observer: &mut dyn Observer,
+) -> Outcome {
+    cluster.settle(policy, cycle.now);
+    let total = cluster.total(policy.params.restrict_nodes);
+    if let Some(proportion) = policy.registry.builtin.proportion {
+        let queues = cluster.queues_by_rank.clone();
+        division::divide_tree(cluster, &queues, &total, proportion.k_value);
+    }
+    let queues = queue_reports(cluster);
+    observer.opened();
+    let mut run = Run {
+        plan: Plan::new(cluster),
+        policy,
+        cycle,
+        total,
+        outcome: Outcome { queues, total, ..Outcome::default() },
+        obstacles: BTreeMap::new(),
+        quarantined: BTreeMap::new(),
+    };
+    let start = run.plan.mark();
+    for action in &policy.actions {
+        observer.action_begins(action.name());
+        match action {
+            Action::Allocate => actions::allocate::run(&mut run),
+        }
+        observer.action_ended(action.name());
+    }
+    run.outcome.verdicts = verdicts::of_run(&run);
+    observer.cycle_ended(&run.plan);
+    run.plan.rollback(start);
+    let Run { mut outcome, .. } = run;
+    outcome.hash = outcome_hash::hash(&outcome);
+    outcome
+}
+
+/// A cycle in progress.
+pub(crate) struct Run<'c, 'p> {
+    pub plan: Plan<'c>,
+    pub policy: &'p Policy,
+    pub cycle: Cycle,
+    pub total: Triple,
+    pub outcome: Outcome,
+    /// What stood in the way of each group.
+    pub obstacles: BTreeMap<GroupIdx, Vec<Verdict>>,
+    /// Groups whose planning failed inside the engine.
+    pub quarantined: BTreeMap<GroupIdx, String>,
+}
+
+impl Run<'_, '_> {
+    /// Groups with pods that wait, that are complete enough and may be scheduled.
+    pub(crate) fn waiting_groups(&self) -> Vec<GroupIdx> {
+        let waits = |g: &crate::cluster::group::Group| {
+            g.queue.is_some() && g.broken.is_none() && g.pending() > 0 && g.is_ready()
+        };
+        self.plan.present_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
+    }
+
+    /// Remembers why a group got nothing.
+    pub(crate) fn note_obstacles(&mut self, group: GroupIdx, obstacles: Vec<Verdict>) {
+        self.obstacles.entry(group).or_default().extend(obstacles);
+    }
+
+    /// Remembers which groups a queue's depth leaves out, until they are visited.
+    pub(crate) fn note_beyond_depth(&mut self, waiting: &[GroupIdx], depth: Option<usize>) {
+        let Some(depth) = depth else { return };
+        for &group in waiting {
+            self.note_obstacles(group, vec![Verdict::BeyondQueueDepth { depth: depth as u32 }]);
+        }
+    }
+
+    /// A group has its turn.
+    pub(crate) fn visited(&mut self, group: GroupIdx) {
+        if let Some(list) = self.obstacles.get_mut(&group) {
+            list.retain(|v| !matches!(v, Verdict::BeyondQueueDepth { .. }));
+        }
+    }
+
+    /// Works on one group; a panic inside is caught here, undone, and the group is set aside.
+    pub(crate) fn guarded(&mut self, group: GroupIdx, work: impl FnOnce(&mut Self) -> bool) -> bool {
+        let mark = self.plan.mark();
+        let decided = self.outcome.decisions.len();
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(self))) {
+            Ok(done) => done,
+            Err(panic) => {
+                self.outcome.decisions.truncate(decided);
+                self.plan.rollback(mark);
+                self.quarantined.insert(group, panic_words(&*panic));
+                false
+            }
+        }
+    }
+
+    /// Turns a pod's placement into a decision; true for a binding.
+    pub(crate) fn commit(&mut self, pod: PodIdx, action: &'static str) -> bool {
+        let p = &self.plan.pods[pod];
+        let state = p.state.clone();
+        let Some(place) = &state.place else { return false };
+        let node = self.plan.text(self.plan.nodes[place.node].name).to_owned();
+        let gpu_groups: Vec<String> = place.gpu_groups.iter().map(|g| self.plan.text(*g).to_owned()).collect();
+        let key = self.plan.pod_key(pod);
+        if state.status != Status::Allocated {
+            self.outcome.decisions.push(Decision::Pipeline { pod: key, node, gpu_groups, action, moved: false });
+            return false;
+        }
+        let mut bind = self.bind(pod, &state);
+        bind.node = node;
+        bind.gpu_groups = gpu_groups;
+        bind.action = action;
+        self.outcome.decisions.push(Decision::Bind(Box::new(bind)));
+        self.plan.set_state(pod, PodState { status: Status::Binding, is_virtual: false, ..state });
+        true
+    }
+
+    fn bind(&self, pod: PodIdx, state: &PodState) -> Bind {
+        let cluster: &Cluster = &self.plan;
+        let p = &cluster.pods[pod];
+        let shape = cluster.shape(pod);
+        let place = state.place.as_ref().expect("a binding has a place");
+        let n = &cluster.nodes[place.node];
+        let (received, count, hundredths) = match shape.gpu {
+            GpuRequest::Mig => (Received::Mig, 0, 0),
+            GpuRequest::Fraction { devices, .. } | GpuRequest::Memory { devices, .. } => {
+                (Received::Fraction, devices, shape.hundredths_on(n.gpu_memory.mib) as u32)
+            }
+            GpuRequest::Whole(count) if count > 0 => (Received::Regular, count, 100),
+            GpuRequest::Whole(_) | GpuRequest::None => (Received::Regular, 0, 0),
+        };
+        let numa = match (&place.numa, &n.ledger.numa) {
+            (Some(held), Some(zones)) => held.export(zones, &cluster.dims, &cluster.names),
+            _ => Vec::new(),
+        };
+        let extended = cluster
+            .extended_ask(pod, place.node)
+            .and_then(|ask| cluster.devices.export_extended(p.uid, &ask, &cluster.names));
+        Bind {
+            pod: cluster.pod_key(pod),
+            uid: cluster.text(p.uid).to_owned(),
+            received: Some(received),
+            gpu_count: count,
+            gpu_hundredths: hundredths,
+            claims: cluster.devices.export(p.uid, &cluster.names),
+            extended,
+            numa,
+            ..Bind::default()
+        }
+    }
+
+    /// Notes that a group began to run.
+    pub(crate) fn started(&mut self, group: GroupIdx) {
+        let key = self.plan.group_key(group);
+        self.outcome.started.push(key);
+    }
+}
+
+fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+fn queue_reports(cluster: &Cluster) -> Vec<QueueReport> {
+    let report = |queue: &QueueIdx| {
+        let q = &cluster.queues[*queue];
+        QueueReport {
+            name: cluster.text(q.name).to_owned(),
+            parent: q.parent.map(|p| cluster.text(cluster.queues[p].name).to_owned()),
+            quota: q.ledger.quota,
+            limit: q.ledger.limit,
+            allocated: q.ledger.allocated,
+            allocated_non_preemptible: q.ledger.allocated_np,
+            requested: q.ledger.request,
+            fair_share: q.ledger.fair_share,
+        }
+    };
+    cluster.queues_by_rank.iter().map(report).collect()
+}

@@ -1,0 +1,45 @@
+//! One number for a whole outcome: equal inputs give equal numbers on every machine.
+
+use crate::outcome::Outcome;
+use std::hash::{Hash, Hasher};
+
+/// Hashes decisions, verdicts and shares.
+pub(super) fn hash(outcome: &Outcome) -> u64 {
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    outcome.decisions.hash(&mut hasher);
+    outcome.verdicts.hash(&mut hasher);
+    outcome.queues.hash(&mut hasher);
+    outcome.total.hash(&mut hasher);
+    outcome.started.hash(&mut hasher);
+    outcome.staleness.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// FNV-1a, which is the same everywhere; integers are fed in little-endian order.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    fn write_u16(&mut self, value: u16) {
+        self.write(&value.to_le_bytes());
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write(&value.to_le_bytes());
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.write(&value.to_le_bytes());
+    }
+    fn write_usize(&mut self, value: usize) {
+        self.write(&(value as u64).to_le_bytes());
+    }
+    fn write_isize(&mut self, value: isize) {
+        self.write(&(value as i64).to_le_bytes());
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

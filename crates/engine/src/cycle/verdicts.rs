@@ -1,0 +1,97 @@
+//! One leading verdict for every group with pending pods.
+
+use super::Run;
+use crate::cluster::Cluster;
+use crate::cluster::group::{Group, MemberKind};
+use crate::cluster::pod::Status;
+use crate::ids::{GroupIdx, MemberIdx};
+use crate::verdict::{GroupVerdict, PodMiss, Verdict};
+
+/// Verdicts of all groups that have pods waiting when the cycle ends, or that were given places in it.
+pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
+    let cluster: &Cluster = &run.plan;
+    let mut verdicts: Vec<GroupVerdict> = cluster
+        .present_groups()
+        .filter(|(_, g)| g.pending() > 0 || g.count(Status::Gated) > 0 || waiting(g) > 0 || g.invalid > 0)
+        .map(|(index, _)| of_group(run, index))
+        .collect();
+    verdicts.sort_by(|a, b| a.group.cmp(&b.group));
+    verdicts
+}
+
+fn waiting(group: &Group) -> u32 {
+    group.count(Status::Pipelined)
+}
+
+fn of_group(run: &Run<'_, '_>, index: GroupIdx) -> GroupVerdict {
+    let cluster: &Cluster = &run.plan;
+    let group = &cluster.groups[index];
+    let mut all = obstacles(run, index);
+    let leading = all.remove(0);
+    GroupVerdict {
+        group: cluster.group_key(index),
+        queue: cluster.text(group.queue_name).to_owned(),
+        pending: group.pending() + group.count(Status::Gated),
+        leading,
+        further: all,
+    }
+}
+
+/// What stood in a group's way, most decisive first; never empty.
+fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
+    let cluster: &Cluster = &run.plan;
+    let group = &cluster.groups[index];
+    let mut all = Vec::new();
+    if let Some(words) = run.quarantined.get(&index) {
+        all.push(Verdict::Quarantined(words.clone()));
+    }
+    if let Some(words) = &group.broken {
+        all.push(Verdict::Broken(words.clone()));
+    }
+    match group.queue {
+        None => all.push(Verdict::QueueMissing),
+        Some(queue) if !cluster.queues[queue].children.is_empty() => all.push(Verdict::QueueNotLeaf),
+        Some(_) => {}
+    }
+    if all.is_empty() && !group.is_ready() {
+        all.extend(not_ready(cluster, group, Group::root()));
+    }
+    let mut found = run.obstacles.get(&index).cloned().unwrap_or_default();
+    // A bound of the queue decides before any node is looked at.
+    found.sort_by_key(|v| !matches!(v, Verdict::OverLimit(_) | Verdict::NonPreemptibleOverQuota(_)));
+    if group.pending() > 0 {
+        all.extend(found);
+    }
+    if waiting(group) > 0 {
+        all.push(Verdict::WaitingForVictims { waiting: waiting(group) });
+    }
+    for &pod in group.pods.iter().filter(|p| cluster.pods[**p].member.is_none()) {
+        let name = cluster.pods[pod].sub_group.map_or("default", |s| cluster.text(s)).to_owned();
+        let reason = PodMiss::UnknownSubGroup(name);
+        all.push(Verdict::PodImpossible { pod: cluster.pod_key(pod), reason });
+    }
+    if all.is_empty() {
+        all.push(if group.pending() > 0 { Verdict::NotTried } else { Verdict::Placed });
+    }
+    all
+}
+
+/// The first member that keeps a group from being ready.
+fn not_ready(cluster: &Cluster, group: &Group, member: MemberIdx) -> Option<Verdict> {
+    if group.is_member_ready(member) {
+        return None;
+    }
+    let name = cluster.text(group.members[member].name).to_owned();
+    match &group.members[member].kind {
+        MemberKind::Pods(set) => {
+            Some(Verdict::NotReady { sub_group: name, ready: set.ready_pods(), needed: set.min })
+        }
+        MemberKind::Set { children, .. } => {
+            let inner = children.iter().find_map(|c| not_ready(cluster, group, *c));
+            let ready = children.iter().filter(|c| group.is_member_ready(**c)).count() as u32;
+            let needed = group.needed(member);
+            // With all children required, the one that is missing says more than the count.
+            inner.or(Some(Verdict::NotReady { sub_group: name, ready, needed }))
+        }
+    }
+}

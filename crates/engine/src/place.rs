@@ -1,0 +1,305 @@
+//! One placing step: the pods of a group that go together get places, all of them or none.
+//!
+//! The group's tree is walked from the root; every member with a topology constraint splits the nodes into candidate
+//! sets, and the first set in which everything below finds a place wins. Leaves place their pods one by one.
+
+pub mod checks;
+pub mod filter;
+pub mod gpus;
+mod choice;
+pub mod score;
+mod trial;
+
+use crate::cluster::group::{Group, MemberKind};
+use crate::cluster::node::When;
+use crate::cluster::pod::{Place, PodState, Status};
+use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx};
+use crate::node_set::NodeSet;
+use crate::order::member::{Selection, sorted_children};
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
+use crate::topology::{self, NodeScores};
+use crate::verdict::{CapacityRule, NodeFit, TopologyMiss, TopologyReason, Verdict};
+use std::rc::Rc;
+use trial::Trial;
+
+/// A placing step of one group.
+pub(crate) struct Step<'p> {
+    pub policy: &'p Policy,
+    pub seed: u64,
+    pub group: GroupIdx,
+    pub selection: Selection,
+    /// What stood in the way, as found; not kept in simulations.
+    pub obstacles: Vec<Verdict>,
+    /// Pods that found a place in the attempt that failed last.
+    found: u32,
+}
+
+impl<'p> Step<'p> {
+    pub(crate) fn new(policy: &'p Policy, seed: u64, group: GroupIdx, selection: Selection) -> Self {
+        Self { policy, seed, group, selection, obstacles: Vec::new(), found: 0 }
+    }
+
+    /// Places all these pods, or none.
+    pub(crate) fn run(&mut self, plan: &mut Plan<'_>, pods: &[PodIdx], nodes: &NodeSet) -> bool {
+        if pods.is_empty() {
+            return false;
+        }
+        if let Some(excess) = over_capacity(plan, self.policy, self.group, pods) {
+            self.note(excess);
+            return false;
+        }
+        let mark = plan.mark();
+        let placed = self.place_member(plan, Group::root(), pods, nodes, None);
+        if !placed {
+            plan.rollback(mark);
+        }
+        placed
+    }
+
+    fn note(&mut self, verdict: Verdict) {
+        if self.selection == Selection::Real && !self.obstacles.contains(&verdict) {
+            self.obstacles.push(verdict);
+        }
+    }
+
+    fn place_member(
+        &mut self,
+        plan: &mut Plan<'_>,
+        member: MemberIdx,
+        pods: &[PodIdx],
+        nodes: &NodeSet,
+        scores: Option<&Rc<NodeScores>>,
+    ) -> bool {
+        let Some((sets, own_scores)) = self.candidate_sets(plan, member, pods, nodes) else { return false };
+        let scores = own_scores.as_ref().or(scores);
+        for set in sets {
+            let mark = plan.mark();
+            let placed = match &plan.groups[self.group].members[member].kind {
+                MemberKind::Pods(_) => self.place_pods(plan, member, pods, &set, scores),
+                MemberKind::Set { .. } => self.place_children(plan, member, pods, &set, scores),
+            };
+            if placed {
+                return true;
+            }
+            plan.rollback(mark);
+        }
+        false
+    }
+
+    fn place_children(
+        &mut self,
+        plan: &mut Plan<'_>,
+        member: MemberIdx,
+        pods: &[PodIdx],
+        nodes: &NodeSet,
+        scores: Option<&Rc<NodeScores>>,
+    ) -> bool {
+        let children = sorted_children(plan, &self.policy.registry, self.group, member);
+        if let [only] = children[..] {
+            return self.place_member(plan, only, pods, nodes, scores);
+        }
+        self.found = 0;
+        for child in children {
+            let below: Vec<PodIdx> =
+                pods.iter().copied().filter(|p| is_below(plan, self.group, *p, child)).collect();
+            if !below.is_empty() && !self.place_member(plan, child, &below, nodes, scores) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn place_pods(
+        &mut self,
+        plan: &mut Plan<'_>,
+        member: MemberIdx,
+        pods: &[PodIdx],
+        nodes: &NodeSet,
+        scores: Option<&Rc<NodeScores>>,
+    ) -> bool {
+        for (found, &pod) in pods.iter().enumerate() {
+            if let Err(why) = self.place_pod(plan, pod, nodes, scores) {
+                let found = self.found + found as u32;
+                if let Some(why) = why {
+                    let verdict = self.short(plan, member, found, why);
+                    self.note(verdict);
+                }
+                return false;
+            }
+        }
+        self.found += pods.len() as u32;
+        true
+    }
+
+    /// How a pod without a node reads for its group.
+    fn short(&self, plan: &Plan<'_>, member: MemberIdx, found: u32, why: Verdict) -> Verdict {
+        let group = &plan.groups[self.group];
+        let Some(set) = group.members[member].pod_set() else { return why };
+        match why {
+            Verdict::NoNode(fit) if group.is_gang() && set.active_used() < set.min + found => {
+                let only = group.pod_sets().count() == 1;
+                let name = if only { "" } else { plan.text(group.members[member].name) };
+                Verdict::GangShort { sub_group: name.to_owned(), found, needed: set.min, fit }
+            }
+            other => other,
+        }
+    }
+
+    /// Finds a node for a pod and puts it there. An error says why there is none, unless this is a simulation.
+    fn place_pod(
+        &self,
+        plan: &mut Plan<'_>,
+        pod: PodIdx,
+        nodes: &NodeSet,
+        scores: Option<&Rc<NodeScores>>,
+    ) -> Result<(), Option<Verdict>> {
+        if let Err(reason) = checks::check(plan, self.policy, pod) {
+            return Err(self.real().then(|| Verdict::PodImpossible { pod: plan.pod_key(pod), reason }));
+        }
+        let trial = Trial::new(plan, self.policy, pod, self.selection, scores.map(Rc::as_ref));
+        let mut candidates = choice::Candidates::new(plan, &trial, nodes);
+        while let Some(node) = candidates.next(plan, &trial) {
+            if filter::refusal(plan, &trial, node).is_none() && self.put(plan, &trial, node) {
+                return Ok(());
+            }
+        }
+        Err(self.real().then(|| Verdict::NoNode(choice::explain(plan, &trial, nodes))))
+    }
+
+    fn real(&self) -> bool {
+        self.selection == Selection::Real
+    }
+
+    /// Puts a pod on a node that takes it; false when the last details do not work out.
+    fn put(&self, plan: &mut Plan<'_>, trial: &Trial<'_>, node: NodeIdx) -> bool {
+        let pod = trial.pod;
+        let mut place = Place::on(node);
+        let mut now = self.real() && trial.fits(plan, node, When::Now);
+        if let (Some((requests, ignored)), Some(numa)) = (&trial.numa, &plan.nodes[node].ledger.numa) {
+            place.numa = numa.place(requests, ignored).map(Box::new);
+        }
+        if plan.shape(pod).is_shared() {
+            let Some(chosen) = gpus::choose(plan, &self.policy.registry, pod, node) else { return false };
+            now &= chosen.ready;
+            place.gpu_groups = chosen.groups;
+            for ordinal in 0..chosen.new {
+                let name = gpus::new_group_name(self.seed, plan.text(plan.pods[pod].uid), ordinal);
+                place.gpu_groups.push(plan.cluster_mut().names.intern(&name));
+            }
+        }
+        if trial.has_claims {
+            let Ok(found) = plan.claims_fit(pod, node) else { return false };
+            plan.reserve_devices(pod, &found);
+        }
+        let status = if now { Status::Allocated } else { Status::Pipelined };
+        plan.set_state(pod, PodState { status, place: Some(place), leaving: None, is_virtual: true });
+        true
+    }
+
+    /// Candidate node sets of a member, best first, and the scores its topology gives.
+    fn candidate_sets(
+        &mut self,
+        plan: &Plan<'_>,
+        member: MemberIdx,
+        pods: &[PodIdx],
+        nodes: &NodeSet,
+    ) -> Option<(Vec<NodeSet>, Option<Rc<NodeScores>>)> {
+        let registry = &self.policy.registry;
+        let m = &plan.groups[self.group].members[member];
+        let (mut sets, mut scores) = (vec![nodes.clone()], None);
+        if let (true, Some(constraint)) = (registry.builtin.topology, &m.topology) {
+            let held = held_nodes(plan, self.group, member);
+            let request = topology::Request { constraint, nodes, pods, held: &held };
+            match topology::candidates(plan, &request) {
+                Ok(candidates) => {
+                    sets = candidates.sets;
+                    scores = candidates.scores.map(Rc::new);
+                }
+                Err(reason) => {
+                    let verdict = topology_miss(plan, constraint, m.name, reason);
+                    self.note(verdict);
+                    return None;
+                }
+            }
+        }
+        for custom in &registry.subsets {
+            let mut split = Vec::new();
+            for set in &sets {
+                match custom.subsets(plan, self.group, member, pods, set.nodes(plan)) {
+                    Ok(parts) => split.extend(parts.into_iter().map(|p| NodeSet::Some(p.into()))),
+                    Err(words) => {
+                        self.note(Verdict::Broken(words));
+                        return None;
+                    }
+                }
+            }
+            sets = split;
+        }
+        Some((sets, scores))
+    }
+}
+
+fn topology_miss(
+    plan: &Plan<'_>,
+    constraint: &crate::cluster::group::Constraint,
+    member: crate::ids::Sym,
+    reason: TopologyReason,
+) -> Verdict {
+    let level = constraint.required.or(constraint.preferred);
+    Verdict::Topology(TopologyMiss {
+        topology: plan.text(constraint.topology).to_owned(),
+        sub_group: plan.text(member).to_owned(),
+        level: level.map_or(String::new(), |l| plan.text(l).to_owned()),
+        reason,
+    })
+}
+
+/// Whether a pod belongs to a member or to one below it.
+fn is_below(plan: &Plan<'_>, group: GroupIdx, pod: PodIdx, member: MemberIdx) -> bool {
+    let mut at = plan.pods[pod].member;
+    while let Some(m) = at {
+        if m == member {
+            return true;
+        }
+        at = plan.groups[group].members[m].parent;
+    }
+    false
+}
+
+/// Nodes of the pods below a member that have a place.
+fn held_nodes(plan: &Plan<'_>, group: GroupIdx, member: MemberIdx) -> Vec<NodeIdx> {
+    let active = |p: &&PodIdx| plan.pods[**p].state.status.is_active_allocated();
+    plan.groups[group]
+        .pods
+        .iter()
+        .filter(active)
+        .filter(|p| is_below(plan, group, **p, member))
+        .filter_map(|p| plan.pods[*p].state.node())
+        .collect()
+}
+
+/// The queue's bound that a step would pass, if any.
+pub(crate) fn over_capacity(plan: &Plan<'_>, policy: &Policy, group: GroupIdx, pods: &[PodIdx]) -> Option<Verdict> {
+    policy.registry.builtin.proportion?;
+    let g = &plan.groups[group];
+    let queue = g.queue?;
+    // Requests by memory are measured against the largest GPU here: whatever passes may still fit somewhere.
+    let largest = plan.figures.gpu_memory_max;
+    let requested: Triple = pods.iter().fold([0; 3], |all, pod| sum(&all, &plan.asked(*pod, largest)));
+    let preemptibility =
+        if g.preemptible { Preemptibility::Preemptible } else { Preemptibility::NonPreemptible };
+    let excess = gate::check(root_ledgers(&**plan, queue), &requested, preemptibility)?;
+    let at = root_path(&**plan, queue).nth(excess.level)?;
+    let named = excess.named(plan.text(plan.queues[at].display));
+    Some(match excess.rule {
+        CapacityRule::Limit => Verdict::OverLimit(named),
+        CapacityRule::NonPreemptibleQuota => Verdict::NonPreemptibleOverQuota(named),
+    })
+}
+
+/// A histogram without any node.
+pub(crate) fn empty_fit(plan: &Plan<'_>, pod: PodIdx) -> NodeFit {
+    NodeFit { pod: plan.pod_key(pod), nodes: 0, reasons: Vec::new() }
+}

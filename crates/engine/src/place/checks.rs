@@ -1,0 +1,66 @@
+//! Checks of a pod that need no node: what can never work is not tried.
+
+use crate::cluster::Cluster;
+use crate::dra::Served;
+use crate::ids::PodIdx;
+use crate::policy::Policy;
+use crate::resource::{self, Dim};
+use crate::verdict::PodMiss;
+
+/// The first reason why a pod cannot be placed anywhere.
+pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
+    let registry = &policy.registry;
+    if registry.builtin.predicates {
+        pool_size(cluster, pod)?;
+        config_maps(cluster, pod)?;
+        cluster.volumes_check(pod)?;
+    }
+    if registry.builtin.dynamic_resources {
+        claims(cluster, policy, pod)?;
+    }
+    for custom in &registry.pre_filters {
+        custom.check(cluster, pod).map_err(PodMiss::Plugin)?;
+    }
+    Ok(())
+}
+
+/// Whether the node pool has, on whatever node, as much of each resource as the pod wants.
+pub fn pool_size(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {
+    let shape = cluster.shape(pod);
+    let largest = &cluster.figures.largest;
+    let gpus = if shape.is_shared() {
+        shape.quota_estimate(None)
+    } else {
+        shape.request.get(resource::GPU) + cluster.pods[pod].claim_gpus
+    };
+    let too_small = |dim: Dim, wanted: i64| {
+        let name = cluster.dims.name(dim);
+        (wanted > largest.get(dim) && !cluster.is_device_backed(name))
+            .then(|| PodMiss::PoolTooSmall(cluster.text(name).to_owned(), wanted, largest.get(dim)))
+    };
+    let others = shape.request.iter().filter(|(dim, _)| *dim != resource::GPU);
+    let first = std::iter::once((resource::GPU, gpus)).chain(others).find_map(|(dim, w)| too_small(dim, w));
+    first.map_or(Ok(()), Err)
+}
+
+fn config_maps(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {
+    let p = &cluster.pods[pod];
+    let needed = p.extra.as_ref().map_or(&[][..], |e| &e.config_maps);
+    let mut missing: Vec<&str> = needed
+        .iter()
+        .filter(|name| !cluster.config_maps.contains(&(p.namespace, **name)))
+        .map(|name| cluster.text(*name))
+        .collect();
+    missing.sort_unstable();
+    missing.first().map_or(Ok(()), |name| Err(PodMiss::ConfigMap((*name).to_owned())))
+}
+
+fn claims(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
+    let p = &cluster.pods[pod];
+    if p.extra.as_ref().is_none_or(|e| e.claims.is_empty()) {
+        return Ok(());
+    }
+    let served = if policy.params.device_claims { Served::Yes } else { Served::No };
+    let queue = p.group.map_or(p.name, |g| cluster.groups[g].queue_name);
+    cluster.devices.precheck(p.uid, queue, served, &cluster.names)
+}
