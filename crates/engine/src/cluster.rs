@@ -31,13 +31,13 @@ use crate::storage::Storage;
 use crate::terms::Terms;
 use crate::topology::Topologies;
 use group::Group;
+use kai_units::Timestamp;
 use node::{Load, Node};
 use pod::{GpuGroups, Place, Pod};
 use queue::Queue;
 use rustc_hash::{FxHashMap, FxHashSet};
 use shape::Shape;
 use smallvec::SmallVec;
-use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The world as the engine knows it.
@@ -90,6 +90,8 @@ pub struct Cluster {
     leaving: BTreeSet<(Timestamp, PodIdx)>,
     /// Pods with device claims.
     with_claims: BTreeSet<PodIdx>,
+    /// Pods with volume claims.
+    with_volumes: BTreeSet<PodIdx>,
     /// Pods that began to leave before this moment are stuck.
     stuck_before: Timestamp,
     /// The pod order that the groups' pods are sorted by.
@@ -174,6 +176,7 @@ impl Cluster {
             free_pods: Vec::new(),
             leaving: BTreeSet::new(),
             with_claims: BTreeSet::new(),
+            with_volumes: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
             pod_order: Vec::new(),
             dirty: Dirty::default(),
@@ -206,7 +209,8 @@ impl Cluster {
     }
     /// A group by key.
     pub fn group(&self, key: &Key) -> Option<GroupIdx> {
-        let group = *self.group_by_key.get(&(self.names.find(&key.namespace)?, self.names.find(&key.name)?))?;
+        let group =
+            *self.group_by_key.get(&(self.names.find(&key.namespace)?, self.names.find(&key.name)?))?;
         self.groups[group].present.then_some(group)
     }
     /// A queue by name.

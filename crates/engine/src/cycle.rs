@@ -141,10 +141,17 @@ impl Run<'_, '_> {
         let state = p.state.clone();
         let Some(place) = &state.place else { return false };
         let node = self.plan.text(self.plan.nodes[place.node].name).to_owned();
-        let gpu_groups: Vec<String> = place.gpu_groups.iter().map(|g| self.plan.text(*g).to_owned()).collect();
+        let gpu_groups: Vec<String> =
+            place.gpu_groups.iter().map(|g| self.plan.text(*g).to_owned()).collect();
         let key = self.plan.pod_key(pod);
         if state.status != Status::Allocated {
-            self.outcome.decisions.push(Decision::Pipeline { pod: key, node, gpu_groups, action, moved: false });
+            self.outcome.decisions.push(Decision::Pipeline {
+                pod: key,
+                node,
+                gpu_groups,
+                action,
+                moved: false,
+            });
             return false;
         }
         let mut bind = self.bind(pod, &state);

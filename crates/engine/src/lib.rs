@@ -4,6 +4,7 @@
 //! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
 
 mod actions;
+pub mod audit;
 pub mod class;
 pub mod cluster;
 pub mod cycle;

@@ -4,9 +4,9 @@
 //! sets, and the first set in which everything below finds a place wins. Leaves place their pods one by one.
 
 pub mod checks;
+mod choice;
 pub mod filter;
 pub mod gpus;
-mod choice;
 pub mod score;
 mod trial;
 
@@ -281,7 +281,12 @@ fn held_nodes(plan: &Plan<'_>, group: GroupIdx, member: MemberIdx) -> Vec<NodeId
 }
 
 /// The queue's bound that a step would pass, if any.
-pub(crate) fn over_capacity(plan: &Plan<'_>, policy: &Policy, group: GroupIdx, pods: &[PodIdx]) -> Option<Verdict> {
+pub(crate) fn over_capacity(
+    plan: &Plan<'_>,
+    policy: &Policy,
+    group: GroupIdx,
+    pods: &[PodIdx],
+) -> Option<Verdict> {
     policy.registry.builtin.proportion?;
     let g = &plan.groups[group];
     let queue = g.queue?;

@@ -4,9 +4,9 @@
 //! since. Node ledgers, queue ledgers, group counts, GPU groups, affinity counters and claims move together.
 //! Invariant: after `rollback(mark)` the cluster equals what it was at `mark`, versions included.
 
-use crate::cluster::{Cluster, load_of, presence_of};
 use crate::cluster::node::NodeLedger;
 use crate::cluster::pod::{Place, PodState, Status};
+use crate::cluster::{Cluster, load_of, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::share::Triple;
@@ -35,7 +35,8 @@ enum Edit {
     TermsLifted { pod: PodIdx, node: NodeIdx, presence: Presence },
     Queue { queue: QueueIdx, amounts: Triple, np: bool, version: u64 },
     Device(Box<Undo>),
-    Volumes { pod: PodIdx, node: NodeIdx, placed: bool },
+    VolumesPlaced { pod: PodIdx, node: NodeIdx, presence: Presence },
+    VolumesLifted { pod: PodIdx, node: NodeIdx, presence: Presence },
 }
 
 impl Deref for Plan<'_> {
@@ -99,7 +100,9 @@ impl<'c> Plan<'c> {
         let c = &mut *self.cluster;
         let n = &mut c.nodes[node];
         n.add(&load_of(&c.pods[pod], &c.shapes, &c.devices, &place.gpu_groups), *status);
-        if let (Some(numa), Some(held), true) = (&mut n.ledger.numa, &place.numa, status.is_active_allocated()) {
+        if let (Some(numa), Some(held), true) =
+            (&mut n.ledger.numa, &place.numa, status.is_active_allocated())
+        {
             numa.charge(held);
         }
         n.pods.push(pod);
@@ -108,8 +111,8 @@ impl<'c> Plan<'c> {
         self.place_terms(pod, node, presence);
         self.journal.push(Edit::TermsPlaced { pod, node, presence });
         if self.cluster.has_volumes(pod) {
-            self.cluster.place_volumes(pod, node);
-            self.journal.push(Edit::Volumes { pod, node, placed: true });
+            self.cluster.place_volumes(pod, node, presence);
+            self.journal.push(Edit::VolumesPlaced { pod, node, presence });
         }
     }
 
@@ -119,7 +122,9 @@ impl<'c> Plan<'c> {
         let c = &mut *self.cluster;
         let n = &mut c.nodes[node];
         n.remove(&load_of(&c.pods[pod], &c.shapes, &c.devices, &place.gpu_groups), *status);
-        if let (Some(numa), Some(held), true) = (&mut n.ledger.numa, &place.numa, status.is_active_allocated()) {
+        if let (Some(numa), Some(held), true) =
+            (&mut n.ledger.numa, &place.numa, status.is_active_allocated())
+        {
             numa.release(held);
         }
         let at = n.pods.iter().rposition(|p| *p == pod).expect("a pod with a place is on its node");
@@ -129,8 +134,8 @@ impl<'c> Plan<'c> {
         self.lift_terms(pod, node, presence);
         self.journal.push(Edit::TermsLifted { pod, node, presence });
         if self.cluster.has_volumes(pod) {
-            self.cluster.lift_volumes(pod, node);
-            self.journal.push(Edit::Volumes { pod, node, placed: false });
+            self.cluster.lift_volumes(pod, node, presence);
+            self.journal.push(Edit::VolumesLifted { pod, node, presence });
         }
     }
 
@@ -245,8 +250,8 @@ impl<'c> Plan<'c> {
                 self.add_to_queue(queue, &amounts.map(|a| -a), np, version);
             }
             Edit::Device(undo) => self.cluster.devices.undo(*undo),
-            Edit::Volumes { pod, node, placed: true } => self.cluster.lift_volumes(pod, node),
-            Edit::Volumes { pod, node, placed: false } => self.cluster.place_volumes(pod, node),
+            Edit::VolumesPlaced { pod, node, presence } => self.cluster.lift_volumes(pod, node, presence),
+            Edit::VolumesLifted { pod, node, presence } => self.cluster.place_volumes(pod, node, presence),
         }
     }
 }

@@ -54,7 +54,13 @@ pub trait Score: Send + Sync {
 /// Says how much a pod would like a GPU of a node; no group stands for a whole free GPU.
 pub trait GpuScore: Send + Sync {
     /// More is better; `None` rules the GPU out.
-    fn score(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx, group: Option<crate::ids::Sym>) -> Option<f64>;
+    fn score(
+        &self,
+        cluster: &Cluster,
+        pod: PodIdx,
+        node: NodeIdx,
+        group: Option<crate::ids::Sym>,
+    ) -> Option<f64>;
 }
 
 /// Splits the nodes for a member of a group into candidate sets, best first.
@@ -363,8 +369,7 @@ impl PluginSet {
                 continue;
             };
             let mut own = Registry::default();
-            let mut args =
-                Args { plugin: &config.name, values: &config.arguments, problems: &mut problems };
+            let mut args = Args { plugin: &config.name, values: &config.arguments, problems: &mut problems };
             plugin.register(&mut args, &mut own);
             for part in &config.disabled {
                 own.without(*part);

@@ -5,6 +5,7 @@
 //! of what is left of each capacity are kept as pods come and go ([`csi`](Storage::open_books)).
 //! Not here: making or binding volumes.
 
+mod capacities;
 mod csi;
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,10 @@ use crate::class::NodeTerms;
 use crate::ids::Sym;
 use crate::input::{CapacityInput, ClaimPhase, Key, StorageClassInput, VolumeClaimInput, VolumeInput};
 use crate::intern::Interner;
-use crate::terms::selector::Query;
 use crate::verdict::PodMiss;
+use capacities::Capacities;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Namespace and name.
 type SymKey = (Sym, Sym);
@@ -33,7 +34,7 @@ pub struct Storage {
     /// Volumes that a claim may be bound to, by class, smallest first.
     available: FxHashMap<Option<Sym>, BTreeSet<(i64, Sym)>>,
     classes: FxHashMap<Sym, Class>,
-    capacities: BTreeMap<Key, Capacity>,
+    capacities: Capacities,
     zone_keys: volumes::ZoneKeys,
     csi: csi::Books,
 }
@@ -67,13 +68,6 @@ struct Class {
     tracks_capacity: bool,
     makes_volumes: bool,
     allowed: NodeTerms,
-}
-
-#[derive(Clone, Debug)]
-struct Capacity {
-    class: Sym,
-    bytes: i64,
-    nodes: Option<Query>,
 }
 
 impl Claim {
@@ -121,7 +115,11 @@ impl Storage {
             claim: input.claim.as_ref().map(|key| intern_key(key, names)),
             available: input.available,
             nodes: NodeTerms::resolve(&input.node_terms, names),
-            zones: input.zones.iter().map(|(key, values)| volumes::Zone::resolve(key, values, names)).collect(),
+            zones: input
+                .zones
+                .iter()
+                .map(|(key, values)| volumes::Zone::resolve(key, values, names))
+                .collect(),
             driver: input.driver.as_deref().and_then(|d| intern_some(d, names)),
         };
         if !volume.zones.is_empty() {
@@ -162,12 +160,7 @@ impl Storage {
 
     /// Sets a capacity.
     pub fn set_capacity(&mut self, input: &CapacityInput, names: &mut Interner) {
-        let capacity = Capacity {
-            class: names.intern(&input.class),
-            bytes: input.bytes,
-            nodes: input.nodes.as_ref().map(|selector| Query::of_labels(selector, names)),
-        };
-        self.capacities.insert(input.key.clone(), capacity);
+        self.capacities.set(input, names);
         self.csi.unlink();
     }
 

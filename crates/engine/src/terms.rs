@@ -177,6 +177,11 @@ impl Terms {
         self.label_sets.intern(namespace, labels)
     }
 
+    /// The labels of a set.
+    pub fn labels(&self, set: LabelSetIdx) -> &[(Sym, Sym)] {
+        self.label_sets.labels(set)
+    }
+
     /// Counts a pod that came to a node.
     pub fn place(&mut self, pod: &Placed<'_>) {
         self.count(pod, Step::In);

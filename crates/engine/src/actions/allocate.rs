@@ -15,8 +15,14 @@ const NAME: &str = "allocate";
 pub(crate) fn run(run: &mut Run<'_, '_>) {
     let depth = run.policy.queue_depth.get(NAME).copied();
     let waiting = run.waiting_groups();
-    let mut walk =
-        TreeWalk::new(&run.plan, &run.policy.registry, Purpose::Place, run.total, waiting.iter().copied(), depth);
+    let mut walk = TreeWalk::new(
+        &run.plan,
+        &run.policy.registry,
+        Purpose::Place,
+        run.total,
+        waiting.iter().copied(),
+        depth,
+    );
     run.note_beyond_depth(&waiting, depth);
     while let Some(group) = walk.pop(&run.plan) {
         run.visited(group);

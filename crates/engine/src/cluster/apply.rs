@@ -65,7 +65,8 @@ impl Cluster {
     }
 
     pub(super) fn labels(&mut self, labels: &Labels) -> Box<[(Sym, Sym)]> {
-        let mut list: Vec<_> = labels.iter().map(|(k, v)| (self.names.intern(k), self.names.intern(v))).collect();
+        let mut list: Vec<_> =
+            labels.iter().map(|(k, v)| (self.names.intern(k), self.names.intern(v))).collect();
         list.sort_unstable();
         list.into_boxed_slice()
     }
@@ -199,8 +200,7 @@ impl Cluster {
         let queue = &mut self.queues[index];
         let held = &queue.ledger;
         let (allocated, allocated_np, request) = (held.allocated, held.allocated_np, held.request);
-        queue.ledger =
-            Ledger { allocated, allocated_np, request, ..Ledger::new(&input, 0) };
+        queue.ledger = Ledger { allocated, allocated_np, request, ..Ledger::new(&input, 0) };
         queue.present = true;
         queue.told_parent = parent;
         queue.display = display;

@@ -3,6 +3,7 @@
 use super::Cluster;
 use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};
 use super::shape;
+use crate::dra::ExtendedRequest;
 use crate::ids::{Idx, PodIdx, ShapeIdx};
 use crate::input::{Key, PodInput, PodPhase, SpecInput};
 
@@ -25,6 +26,7 @@ impl Cluster {
             config_maps: input.config_maps.iter().map(|c| self.names.intern(c)).collect(),
             numa: input.numa_placement,
             claims: input.claims,
+            extended_devices: input.extended_devices,
         };
         let pod = Pod {
             present: true,
@@ -76,7 +78,8 @@ impl Cluster {
     }
 
     pub(super) fn remove_pod(&mut self, key: &Key) {
-        let (Some(namespace), Some(name)) = (self.names.find(&key.namespace), self.names.find(&key.name)) else {
+        let (Some(namespace), Some(name)) = (self.names.find(&key.namespace), self.names.find(&key.name))
+        else {
             return;
         };
         if let Some(index) = self.pod_by_key.remove(&(namespace, name)) {
@@ -101,9 +104,13 @@ impl Cluster {
         if let PodPhase::Releasing(since) = pod.phase {
             self.leaving.insert((since, index));
         }
-        if pod.extra.as_ref().is_some_and(|e| !e.claims.is_empty()) {
+        if pod.extra.as_ref().is_some_and(|e| !e.volumes.is_empty()) {
+            self.with_volumes.insert(index);
+        }
+        if pod.extra.as_ref().is_some_and(|e| !e.claims.is_empty() || !e.extended_devices.is_empty()) {
             let claims = pod.extra.as_ref().map_or(&[][..], |e| &e.claims);
-            self.devices.set_pod((pod.uid, pod.namespace), claims, &[], &mut self.names);
+            let extended = pod.extra.as_ref().map_or(&[][..], |e| &e.extended_devices);
+            self.devices.set_pod((pod.uid, pod.namespace), claims, extended, &mut self.names);
             self.with_claims.insert(index);
             self.dirty.devices = true;
         }
@@ -128,6 +135,7 @@ impl Cluster {
         if let PodPhase::Releasing(since) = pod.phase {
             self.leaving.remove(&(since, index));
         }
+        self.with_volumes.remove(&index);
         if self.with_claims.remove(&index) {
             self.devices.remove_pod(pod.uid, &self.names);
             self.dirty.devices = true;
@@ -142,6 +150,9 @@ impl Cluster {
         let terms = self.terms.resolve(&spec, &mut self.names);
         let index = ShapeIdx::new(self.shapes.len());
         self.shape_by_spec.insert(spec.clone(), index);
-        self.shapes.push(shape::resolve(spec, class, terms, &mut self.dims, &mut self.names))
+        let mut shape = shape::resolve(spec, class, terms, &mut self.dims, &mut self.names);
+        let (containers, inventory) = (&shape.spec.containers, &self.devices.inventory);
+        shape.extended = ExtendedRequest::build(containers, inventory, &mut self.dims, &mut self.names);
+        self.shapes.push(shape)
     }
 }

@@ -25,7 +25,9 @@ pub struct SharedGpu {
 impl SharedGpu {
     /// A request of this size fits, now or once leaving pods are gone.
     pub fn fits(&self, mib: i64, gpu_memory: i64) -> bool {
-        self.used != 0 && gpu_memory - self.allocated + self.releasing >= mib && self.allocated != self.releasing
+        self.used != 0
+            && gpu_memory - self.allocated + self.releasing >= mib
+            && self.allocated != self.releasing
     }
     /// A request of this size fits at once.
     pub fn fits_now(&self, mib: i64, gpu_memory: i64) -> bool {
@@ -57,7 +59,14 @@ impl SharedGpus {
     /// One by name, made if need be.
     pub fn entry(&mut self, group: Sym) -> &mut SharedGpu {
         let position = self.0.iter().position(|g| g.group == group).unwrap_or_else(|| {
-            self.0.push(SharedGpu { group, used: 0, allocated: 0, releasing: 0, flagged: false, backed: false });
+            self.0.push(SharedGpu {
+                group,
+                used: 0,
+                allocated: 0,
+                releasing: 0,
+                flagged: false,
+                backed: false,
+            });
             self.0.len() - 1
         });
         &mut self.0[position]
@@ -75,7 +84,11 @@ impl SharedGpus {
 impl PartialEq for SharedGpus {
     fn eq(&self, other: &Self) -> bool {
         let live = |gpus: &Self| {
-            let mut list: Vec<_> = gpus.iter().filter(|g| g.used != 0 || g.allocated != 0 || g.releasing != 0).cloned().collect();
+            let mut list: Vec<_> = gpus
+                .iter()
+                .filter(|g| g.used != 0 || g.allocated != 0 || g.releasing != 0)
+                .cloned()
+                .collect();
             list.sort_by_key(|g| g.group);
             list
         };

@@ -199,7 +199,9 @@ impl Group {
     /// Members of a set (or pods of a pod set) that have what they need.
     pub fn satisfied_count(&self, member: MemberIdx) -> u32 {
         match &self.members[member].kind {
-            MemberKind::Set { children, .. } => children.iter().filter(|c| self.is_satisfied(**c)).count() as u32,
+            MemberKind::Set { children, .. } => {
+                children.iter().filter(|c| self.is_satisfied(**c)).count() as u32
+            }
             MemberKind::Pods(pods) => pods.active_allocated(),
         }
     }

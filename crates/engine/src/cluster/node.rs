@@ -3,9 +3,9 @@
 //! Invariant: a ledger is a function of the description and of the sequence of loads added and not removed.
 
 use super::gpu_group::{SharedGpu, SharedGpus};
+use crate::class::Taint;
 use crate::cluster::pod::{GpuGroups, Status};
 use crate::cluster::shape::Shape;
-use crate::class::Taint;
 use crate::ids::{PodIdx, Sym};
 use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition};
 use crate::numa::NumaNode;
@@ -177,7 +177,8 @@ impl Node {
         } else {
             tracked.get(resource::GPU) + load.claim_gpus
         };
-        let shared = if gpus > 0 { self.ledger.count_devices(&load.devices, direction) * WHOLE_GPU } else { 0 };
+        let shared =
+            if gpus > 0 { self.ledger.count_devices(&load.devices, direction) * WHOLE_GPU } else { 0 };
         tracked.set(resource::GPU, gpus - shared.min(gpus));
         for dim in 0..tracked.len() {
             let dim = resource::Dim(dim as u16);
@@ -235,11 +236,16 @@ impl Node {
             let mib = shape.memory_on(self.gpu_memory.mib);
             let devices = i64::from(shape.devices());
             let whole = free_gpus.div_euclid(WHOLE_GPU);
-            let fitting = || self.ledger.gpus.iter().filter(|g| g.fits(mib, self.gpu_memory.mib)).count() as i64;
+            let fitting =
+                || self.ledger.gpus.iter().filter(|g| g.fits(mib, self.gpu_memory.mib)).count() as i64;
             if whole >= devices || whole + fitting() >= devices {
                 return None;
             }
-            return Some(if matches!(shape.gpu, GpuRequest::Memory { .. }) { Lack::GpuMemory } else { Lack::Gpus });
+            return Some(if matches!(shape.gpu, GpuRequest::Memory { .. }) {
+                Lack::GpuMemory
+            } else {
+                Lack::Gpus
+            });
         }
         let wanted = shape.request.get(resource::GPU) + load.claim_gpus;
         if wanted <= free_gpus {
@@ -254,7 +260,8 @@ impl Node {
     pub fn idle_gpu_sum(&self, dims: &Dims) -> (i64, i64) {
         let memory = self.gpu_memory.mib;
         let mut gpus = self.ledger.idle.get(resource::GPU) + dims.mig_quota(&self.ledger.idle);
-        let mut mib = self.ledger.idle.get(resource::GPU) / WHOLE_GPU * memory + mig_memory(dims, &self.ledger.idle);
+        let mut mib =
+            self.ledger.idle.get(resource::GPU) / WHOLE_GPU * memory + mig_memory(dims, &self.ledger.idle);
         for gpu in self.ledger.gpus.iter().filter(|g| g.allocated > 0) {
             gpus += WHOLE_GPU - portion_up(gpu.allocated, memory);
             mib += memory - gpu.allocated;
@@ -266,8 +273,8 @@ impl Node {
     pub fn releasing_gpu_sum(&self, dims: &Dims) -> (i64, i64) {
         let memory = self.gpu_memory.mib;
         let mut gpus = self.ledger.releasing.get(resource::GPU) + dims.mig_quota(&self.ledger.releasing);
-        let mut mib =
-            self.ledger.releasing.get(resource::GPU) / WHOLE_GPU * memory + mig_memory(dims, &self.ledger.releasing);
+        let mut mib = self.ledger.releasing.get(resource::GPU) / WHOLE_GPU * memory
+            + mig_memory(dims, &self.ledger.releasing);
         for gpu in self.ledger.gpus.iter().filter(|g| g.releasing > 0 && !g.all_leaves()) {
             gpus += portion_up(gpu.releasing, memory);
             mib += gpu.releasing;

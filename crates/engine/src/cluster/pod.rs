@@ -203,6 +203,8 @@ pub struct PodExtra {
     pub numa: Vec<crate::input::NumaAmount>,
     /// Device claims.
     pub claims: Vec<crate::input::PodClaim>,
+    /// Devices that a bind request under way has chosen for extended resources.
+    pub extended_devices: Vec<crate::input::DeviceId>,
     /// Volume claims, by name in its namespace.
     pub volumes: Vec<Sym>,
     /// Config maps it needs, by name in its namespace.

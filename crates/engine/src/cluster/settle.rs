@@ -41,6 +41,7 @@ impl Cluster {
         for &group in &groups {
             self.count_group(group);
         }
+        self.settle_storage(policy.params.csi_storage);
         self.dirty.all_groups = false;
         self.dirty.queues = false;
     }
@@ -112,7 +113,8 @@ impl Cluster {
             let n = &self.nodes[node];
             figures.largest.max_with(&n.allocatable);
             figures.soft_taints |= n.taints.iter().any(|t| t.effect == TaintEffect::PreferNoSchedule);
-            figures.numa_zones = figures.numa_zones.max(n.described_numa.as_ref().map_or(0, |z| z.zones.len()));
+            figures.numa_zones =
+                figures.numa_zones.max(n.described_numa.as_ref().map_or(0, |z| z.zones.len()));
             let mib = n.gpu_memory.mib;
             if mib > 100 {
                 figures.gpu_memory_min = Some(figures.gpu_memory_min.map_or(mib, |m| m.min(mib)));
@@ -350,7 +352,13 @@ impl Cluster {
             let presence = presence_of(p.state.status);
             p.in_terms = Some((place.node, presence));
             let (terms, node_labels) = (&self.shapes[p.shape].terms, &*self.nodes[place.node].labels);
-            self.terms.place(&Placed { label_set: p.label_set, terms, node: place.node, node_labels, presence });
+            self.terms.place(&Placed {
+                label_set: p.label_set,
+                terms,
+                node: place.node,
+                node_labels,
+                presence,
+            });
         }
     }
 

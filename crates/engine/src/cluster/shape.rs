@@ -1,6 +1,6 @@
 //! Distinct pod specifications, with everything a filter or score reads of a pod.
 
-use crate::class::{ClassIdx, NodePreferences};
+use crate::class::ClassIdx;
 use crate::dra::ExtendedRequest;
 use crate::input::{GpuRequest, SpecInput};
 use crate::intern::Interner;
@@ -25,8 +25,6 @@ pub struct Shape {
     pub class: ClassIdx,
     /// Pod affinity terms, spread constraints.
     pub terms: TermRefs,
-    /// Preferred node affinity.
-    pub preferences: NodePreferences,
     /// What NUMA alignment reads of it.
     pub numa: NumaRequests,
     /// What it wants of resources that device classes back.
@@ -84,7 +82,8 @@ impl Shape {
     pub fn quota_estimate(&self, reference_memory: Option<i64>) -> i64 {
         match (self.gpu, reference_memory) {
             (GpuRequest::Memory { mib, devices }, Some(memory)) => {
-                (i128::from(devices) * i128::from(mib) * i128::from(WHOLE_GPU) / i128::from(memory.max(1))) as i64
+                (i128::from(devices) * i128::from(mib) * i128::from(WHOLE_GPU) / i128::from(memory.max(1)))
+                    as i64
             }
             (GpuRequest::Memory { .. }, None) => 0,
             (GpuRequest::None | GpuRequest::Whole(_) | GpuRequest::Fraction { .. } | GpuRequest::Mig, _) => {
@@ -107,6 +106,5 @@ pub(crate) fn resolve(
     let overhead = dims.amounts(&spec.overhead, names);
     let mig_quota = dims.mig_quota(&request);
     let numa = NumaRequests::build(&spec, dims, names);
-    let preferences = NodePreferences::resolve(&spec, names);
-    Shape { gpu: spec.gpu, request, overhead, mig_quota, class, terms, preferences, numa, extended: None, spec }
+    Shape { gpu: spec.gpu, request, overhead, mig_quota, class, terms, numa, extended: None, spec }
 }

@@ -10,7 +10,10 @@ use rustc_hash::FxHashMap;
 pub(super) const DEFAULT_POD_SET: &str = "default";
 
 /// The members of a group, root first. A description that is no tree gives a root without members and a reason.
-pub(super) fn build(input: &GroupInput, names: &mut Interner) -> (IndexVec<MemberIdx, Member>, Option<String>) {
+pub(super) fn build(
+    input: &GroupInput,
+    names: &mut Interner,
+) -> (IndexVec<MemberIdx, Member>, Option<String>) {
     let mut members = IndexVec::new();
     let root_name = names.intern("");
     let root = members.push(Member {
@@ -69,9 +72,9 @@ fn add_sub_groups(
         let member = by_name[sub.name.as_str()];
         let parent = match &sub.parent {
             None => root,
-            Some(parent) => *by_name
-                .get(parent.as_str())
-                .ok_or_else(|| format!("sub-group `{}` names the parent `{parent}`, which is not there", sub.name))?,
+            Some(parent) => *by_name.get(parent.as_str()).ok_or_else(|| {
+                format!("sub-group `{}` names the parent `{parent}`, which is not there", sub.name)
+            })?,
         };
         members[member].parent = Some(parent);
         match &mut members[parent].kind {

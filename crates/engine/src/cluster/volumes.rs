@@ -1,9 +1,86 @@
-//! x
-use super::Cluster; use crate::ids::*; use crate::cluster::node::When; use crate::verdict::*;
-impl Cluster { 
- pub(crate) fn has_volumes(&self,_:PodIdx)->bool{false}
- pub(crate) fn place_volumes(&mut self,_:PodIdx,_:NodeIdx){} pub(crate) fn lift_volumes(&mut self,_:PodIdx,_:NodeIdx){}
- pub(crate) fn storage_fits(&self,_:PodIdx,_:NodeIdx,_:When,_:bool)->bool{true}
- pub(crate) fn volumes_refusal(&self,_:PodIdx,_:NodeIdx,_:bool)->Option<NodeMiss>{None}
- pub(crate) fn volumes_check(&self,_:PodIdx)->Result<(),PodMiss>{Ok(())}
+//! Volumes: what the cluster tells the storage books, and what it asks them.
+
+use super::node::When;
+use super::{Cluster, presence_of};
+use crate::ids::{NodeIdx, PodIdx, Sym};
+use crate::storage::{CapacityCheck, OwnedClaims, VolumeNode, VolumePod};
+use crate::terms::Presence;
+use crate::verdict::{NodeMiss, PodMiss};
+
+impl Cluster {
+    fn claims_of(&self, pod: PodIdx) -> &[Sym] {
+        self.pods[pod].extra.as_ref().map_or(&[], |e| &e.volumes)
+    }
+
+    fn volume_pod(&self, pod: PodIdx) -> VolumePod<'_> {
+        let p = &self.pods[pod];
+        VolumePod { namespace: p.namespace, uid: p.uid, claims: self.claims_of(pod) }
+    }
+
+    /// The pod mounts volumes that claims stand for.
+    pub(crate) fn has_volumes(&self, pod: PodIdx) -> bool {
+        !self.claims_of(pod).is_empty()
+    }
+
+    /// Opens the books of the CSI simulation for a cycle, or closes them.
+    pub(super) fn settle_storage(&mut self, simulated: bool) {
+        if !simulated {
+            self.storage.close_books();
+            return;
+        }
+        let nodes = &self.nodes;
+        self.storage.link(self.nodes_by_rank.iter().map(|n| (*n, &*nodes[*n].labels)));
+        let all = &self.pods;
+        let pods = self.with_volumes.iter().map(|pod| {
+            let p = &all[*pod];
+            let claims = p.extra.as_ref().map_or(&[][..], |e| &e.volumes);
+            let view = VolumePod { namespace: p.namespace, uid: p.uid, claims };
+            (view, p.state.node(), presence_of(p.state.status))
+        });
+        self.storage.open_books(pods);
+    }
+
+    /// Counts a pod's volumes on a node.
+    pub(crate) fn place_volumes(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
+        let p = &self.pods[pod];
+        let claims = p.extra.as_ref().map_or(&[][..], |e| &e.volumes);
+        let view = VolumePod { namespace: p.namespace, uid: p.uid, claims };
+        self.storage.place(&view, node, presence);
+    }
+
+    /// Counts a pod's volumes out of a node.
+    pub(crate) fn lift_volumes(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
+        let p = &self.pods[pod];
+        let claims = p.extra.as_ref().map_or(&[][..], |e| &e.volumes);
+        let view = VolumePod { namespace: p.namespace, uid: p.uid, claims };
+        self.storage.unplace(&view, node, presence);
+    }
+
+    /// Whether simulated storage has room for a pod's volumes; always true without the simulation.
+    pub(crate) fn storage_fits(&self, pod: PodIdx, node: NodeIdx, when: When) -> bool {
+        let owned = if self.pods[pod].state.is_virtual { OwnedClaims::Remade } else { OwnedClaims::AsTold };
+        let view = self.volume_pod(pod);
+        match when {
+            When::Now => self.storage.fits_now(&view, node, owned),
+            When::Eventually => self.storage.fits_eventually(&view, node, owned),
+        }
+    }
+
+    /// Why a node cannot serve a pod's volumes, if it cannot.
+    pub(crate) fn volumes_refusal(&self, pod: PodIdx, node: NodeIdx, simulated: bool) -> Option<NodeMiss> {
+        let n = &self.nodes[node];
+        let view = VolumeNode { name: n.name, labels: &n.labels, attach_limits: &n.attach_limits };
+        let others = n.pods.iter().map(|p| (self.pods[*p].namespace, self.claims_of(*p)));
+        let capacity = if simulated { CapacityCheck::Simulated } else { CapacityCheck::Reported };
+        let namespace = self.pods[pod].namespace;
+        self.storage.filter(namespace, self.claims_of(pod), &view, others, capacity, &self.names).err()
+    }
+
+    /// Why a pod's volumes can be served nowhere, if so.
+    pub(crate) fn volumes_check(&self, pod: PodIdx) -> Result<(), PodMiss> {
+        if !self.has_volumes(pod) {
+            return Ok(());
+        }
+        self.storage.prefilter(self.pods[pod].namespace, self.claims_of(pod), &self.names)
+    }
 }

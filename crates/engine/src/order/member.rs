@@ -38,7 +38,12 @@ impl Selection {
 }
 
 /// Members of a set in order, best first.
-pub fn sorted_children(cluster: &Cluster, registry: &Registry, group: GroupIdx, set: MemberIdx) -> Vec<MemberIdx> {
+pub fn sorted_children(
+    cluster: &Cluster,
+    registry: &Registry,
+    group: GroupIdx,
+    set: MemberIdx,
+) -> Vec<MemberIdx> {
     let g = &cluster.groups[group];
     let mut children = g.members[set].children().to_vec();
     if children.len() > 1 {
@@ -48,7 +53,13 @@ pub fn sorted_children(cluster: &Cluster, registry: &Registry, group: GroupIdx, 
 }
 
 /// Compares two members of one set: `Less` goes first.
-pub fn compare(cluster: &Cluster, registry: &Registry, group: GroupIdx, left: MemberIdx, right: MemberIdx) -> Ordering {
+pub fn compare(
+    cluster: &Cluster,
+    registry: &Registry,
+    group: GroupIdx,
+    left: MemberIdx,
+    right: MemberIdx,
+) -> Ordering {
     let g = &cluster.groups[group];
     for entry in &registry.member_order {
         let ordering = match entry {
@@ -86,7 +97,12 @@ pub fn by_ratio((l_has, l_min): (u32, u32), (r_has, r_min): (u32, u32)) -> Order
 }
 
 /// The pods that one placing step of a group is about: a gang's missing minimum, or one pod beyond it.
-pub fn pods_to_place(cluster: &Cluster, registry: &Registry, group: GroupIdx, selection: Selection) -> Vec<PodIdx> {
+pub fn pods_to_place(
+    cluster: &Cluster,
+    registry: &Registry,
+    group: GroupIdx,
+    selection: Selection,
+) -> Vec<PodIdx> {
     let mut pods = Vec::new();
     collect(cluster, registry, group, Group::root(), selection, &mut pods);
     pods
@@ -109,7 +125,8 @@ fn collect(
                 Selection::Real => set.first_pending as usize,
                 Selection::Simulated => 0,
             };
-            let wanting = set.pods[from.min(set.pods.len())..].iter().filter(|p| selection.wants(cluster, **p));
+            let wanting =
+                set.pods[from.min(set.pods.len())..].iter().filter(|p| selection.wants(cluster, **p));
             pods.extend(wanting.take(most as usize));
         }
         MemberKind::Set { .. } => {
@@ -148,7 +165,9 @@ fn can_complete(cluster: &Cluster, group: &Group, member: MemberIdx, selection: 
         MemberKind::Pods(set) => {
             let wanting = match selection {
                 Selection::Real => set.count(Status::Pending),
-                Selection::Simulated => set.pods.iter().filter(|p| selection.wants(cluster, **p)).count() as u32,
+                Selection::Simulated => {
+                    set.pods.iter().filter(|p| selection.wants(cluster, **p)).count() as u32
+                }
             };
             set.active_allocated() + wanting >= set.min
         }

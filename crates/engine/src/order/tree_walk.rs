@@ -117,7 +117,13 @@ impl<'p> TreeWalk<'p> {
                 let node = known.unwrap_or_else(|| {
                     let content = Content::Inner(Heap::new());
                     self.node_of.insert(parent, self.nodes.len());
-                    self.nodes.push(QueueNode { queue: parent, parent: None, content, flagged: false, taken: [0; 3] });
+                    self.nodes.push(QueueNode {
+                        queue: parent,
+                        parent: None,
+                        content,
+                        flagged: false,
+                        taken: [0; 3],
+                    });
                     self.nodes.len() - 1
                 });
                 self.nodes[at].parent = Some(node);
@@ -134,8 +140,9 @@ impl<'p> TreeWalk<'p> {
             }
             depth
         };
-        let mut order: Vec<(usize, u32, usize)> =
-            (0..self.nodes.len()).map(|n| (depth(self, n), cluster.queues[self.nodes[n].queue].rank, n)).collect();
+        let mut order: Vec<(usize, u32, usize)> = (0..self.nodes.len())
+            .map(|n| (depth(self, n), cluster.queues[self.nodes[n].queue].rank, n))
+            .collect();
         order.sort_unstable_by_key(|(depth, rank, _)| (std::cmp::Reverse(*depth), *rank));
         for (_, _, node) in order {
             self.push_node(cluster, node);
@@ -198,7 +205,9 @@ impl<'p> TreeWalk<'p> {
                 Content::Inner(_) => parent = Some(top),
             }
         };
-        let Content::Leaf(heap) = &mut self.nodes[leaf].content else { unreachable!("the loop ends at a leaf") };
+        let Content::Leaf(heap) = &mut self.nodes[leaf].content else {
+            unreachable!("the loop ends at a leaf")
+        };
         let mut heap = std::mem::take(heap);
         let group = heap.pop(|a, b| self.compare_groups(cluster, a, b).is_lt())?;
         self.nodes[leaf].content = Content::Leaf(heap);
@@ -241,7 +250,8 @@ impl<'p> TreeWalk<'p> {
 
     /// Puts a group back, or in.
     pub fn push(&mut self, cluster: &Cluster, group: GroupIdx) {
-        let Some(queue) = cluster.groups[group].queue.filter(|q| cluster.queues[*q].children.is_empty()) else {
+        let Some(queue) = cluster.groups[group].queue.filter(|q| cluster.queues[*q].children.is_empty())
+        else {
             return;
         };
         if let Some(&leaf) = self.node_of.get(&queue) {
@@ -269,7 +279,13 @@ impl<'p> TreeWalk<'p> {
             let known = self.node_of.get(&parent).copied();
             let up = known.unwrap_or_else(|| {
                 let content = Content::Inner(Heap::new());
-                self.nodes.push(QueueNode { queue: parent, parent: None, content, flagged: false, taken: [0; 3] });
+                self.nodes.push(QueueNode {
+                    queue: parent,
+                    parent: None,
+                    content,
+                    flagged: false,
+                    taken: [0; 3],
+                });
                 self.node_of.insert(parent, self.nodes.len() - 1);
                 self.nodes.len() - 1
             });
@@ -321,9 +337,11 @@ impl<'p> TreeWalk<'p> {
         let (leaf, next) = self.best_below(node);
         match self.purpose {
             Purpose::Place => Contender { ledger, asks: self.asked_by(cluster, next), gives: [0; 3] },
-            Purpose::Evict => {
-                Contender { ledger, asks: [0; 3], gives: sum(&self.nodes[leaf].taken, &held_by(cluster, next)) }
-            }
+            Purpose::Evict => Contender {
+                ledger,
+                asks: [0; 3],
+                gives: sum(&self.nodes[leaf].taken, &held_by(cluster, next)),
+            },
         }
     }
 

@@ -128,8 +128,9 @@ fn condition(node: &Node) -> Option<NodeMiss> {
 }
 
 fn ports(cluster: &Cluster, shape: &Shape, node: &Node) -> Option<NodeMiss> {
-    let taken = node.pods.iter().map(|pod| &*cluster.shape(*pod).spec.ports);
-    crate::ports::filter(&shape.spec.ports, taken).err()
+    let wanted = &shape.spec.ports;
+    let taken = |pod: &crate::ids::PodIdx| crate::ports::conflict(wanted, &cluster.shape(*pod).spec.ports);
+    (!wanted.is_empty() && node.pods.iter().any(taken)).then_some(NodeMiss::Ports)
 }
 
 fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Option<NodeMiss> {

@@ -59,7 +59,13 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
     Some(chosen)
 }
 
-fn score(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx, group: Option<Sym>) -> Option<f64> {
+fn score(
+    cluster: &Cluster,
+    registry: &Registry,
+    pod: PodIdx,
+    node: NodeIdx,
+    group: Option<Sym>,
+) -> Option<f64> {
     let mut sum = 0.0;
     for entry in &registry.gpu_order {
         sum += match entry {

@@ -149,12 +149,7 @@ fn soft(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> f64 {
     let n = &cluster.nodes[node];
     let shape = cluster.shape(trial.pod);
     let spread = trial.spread.as_ref().map_or(0.0, |s| 0.3 * s.soft_score(&n.labels));
-    let taints = if cluster.figures.soft_taints {
-        cluster.classes.soft_taint_score(shape.class, &n.taints, &cluster.names)
-    } else {
-        0.0
-    };
-    spread + taints + shape.preferences.score(n.name, &n.labels, &cluster.names)
+    spread + cluster.classes.soft_score(shape.class, n.name, &n.labels, &n.taints, &cluster.names)
 }
 
 /// Whether only steps and packing decide, so that an index can answer.
@@ -162,7 +157,7 @@ pub(crate) fn is_indexable(cluster: &Cluster, trial: &Trial<'_>) -> bool {
     let registry = &trial.policy.registry;
     let shape = cluster.shape(trial.pod);
     let soft = registry.builtin.soft_scores
-        && (!shape.preferences.is_empty()
+        && (!shape.spec.node_preferences.is_empty()
             || cluster.figures.soft_taints
             || shape.terms.has_soft_spread());
     trial.topology.is_none()

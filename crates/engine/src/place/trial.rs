@@ -48,10 +48,11 @@ impl<'p> Trial<'p> {
         let shape = cluster.shape(pod);
         let group = p.group.map(|g| &cluster.groups[g]);
         let builtin = &policy.registry.builtin;
-        let needs_spread = builtin.predicates && (shape.terms.has_hard_spread() || shape.terms.has_soft_spread());
+        let needs_spread =
+            builtin.predicates && (shape.terms.has_hard_spread() || shape.terms.has_soft_spread());
         let extra = p.extra.as_deref();
-        let has_claims =
-            builtin.dynamic_resources && (extra.is_some_and(|e| !e.claims.is_empty()) || cluster.wants_devices(pod));
+        let has_claims = builtin.dynamic_resources
+            && (extra.is_some_and(|e| !e.claims.is_empty()) || cluster.wants_devices(pod));
         Self {
             policy,
             pod,
@@ -68,7 +69,11 @@ impl<'p> Trial<'p> {
             has_volumes: cluster.has_volumes(pod),
             cost_varies: matches!(shape.gpu, GpuRequest::Memory { .. }),
             numa: numa_requests(cluster, policy, pod),
-            nominated: if builtin.nominated_node { p.nominated.and_then(|n| cluster.node_of(n)) } else { None },
+            nominated: if builtin.nominated_node {
+                p.nominated.and_then(|n| cluster.node_of(n))
+            } else {
+                None
+            },
             topology,
             no_groups: GpuGroups::new(),
         }
@@ -83,7 +88,7 @@ impl<'p> Trial<'p> {
     pub(crate) fn fits(&self, cluster: &Cluster, node: NodeIdx, when: When) -> bool {
         let n = &cluster.nodes[node];
         n.fits(&self.load(cluster), when, &cluster.dims, &|r| cluster.is_device_backed(r))
-            && (!self.has_volumes || cluster.storage_fits(self.pod, node, when, self.policy.params.csi_storage))
+            && (!self.has_volumes || cluster.storage_fits(self.pod, node, when))
     }
 }
 
@@ -95,8 +100,8 @@ fn spread_state(cluster: &Cluster, pod: PodIdx) -> SpreadState {
         SpreadNode {
             node,
             labels: &n.labels,
-            affinity: cluster.classes.accepts_labels(shape.class, n.name, &n.labels, &cluster.names),
-            taints: cluster.classes.untolerated(shape.class, &n.taints, &cluster.names).is_none(),
+            affinity: cluster.classes.matches_affinity(shape.class, n.name, &n.labels, &cluster.names),
+            taints: cluster.classes.tolerates(shape.class, &n.taints, &cluster.names),
         }
     });
     cluster.terms.spread_state(p.label_set, &shape.terms, nodes)

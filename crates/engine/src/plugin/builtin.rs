@@ -1,8 +1,8 @@
 //! KAI's plugins under KAI's names.
 
 use super::{
-    Args, GpuOrder, GroupOrder, MemberOrder, NumaArgs, Placement, Plugin, PodOrder, Proportion, QueueOrder, Registry,
-    Strategy,
+    Args, GpuOrder, GroupOrder, MemberOrder, NumaArgs, Placement, Plugin, PodOrder, Proportion, QueueOrder,
+    Registry, Strategy,
 };
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub fn all() -> Vec<Arc<dyn Plugin>> {
         ("topology", |_, to| to.builtin.topology = true),
         ("numa", |args, to| {
             let ignore = args.text("ignoreList").unwrap_or_default().to_owned();
-            to.builtin.numa = Some(NumaArgs { ignore, reconstruct: args.switch("reconstructAvailable", true) });
+            to.builtin.numa =
+                Some(NumaArgs { ignore, reconstruct: args.switch("reconstructAvailable", true) });
         }),
         // These serve other parts: snapshots and job order are endpoints, minimum runtimes and scenario generators
         // belong to the evicting actions. Their names are known here.

@@ -95,7 +95,8 @@ impl Storage {
         capacity: CapacityCheck,
         names: &Interner,
     ) -> Result<(), NodeMiss> {
-        let known = |name: &Sym| self.claims.get(&(namespace, *name)).map(|claim| ((namespace, *name), claim));
+        let known =
+            |name: &Sym| self.claims.get(&(namespace, *name)).map(|claim| ((namespace, *name), claim));
         let claims: SmallVec<[(SymKey, &Claim); 4]> = claims.iter().filter_map(known).collect();
         self.bound_claims_fit(&claims, node, names)
             .and_then(|()| self.waiting_claims_fit(&claims, node, capacity, names))
@@ -186,11 +187,9 @@ impl Storage {
             return Err(VolumeMiss::Unbound);
         }
         let reported = || {
-            self.capacities.values().any(|capacity| {
-                Some(capacity.class) == claim.class
-                    && capacity.bytes >= claim.bytes
-                    && capacity.nodes.as_ref().is_none_or(|nodes| nodes.matches_labels(node.labels))
-            })
+            let enough =
+                |c: &super::capacities::Capacity| Some(c.class) == claim.class && c.bytes >= claim.bytes;
+            self.capacities.reaching(node.labels).any(|(_, capacity)| enough(capacity))
         };
         match capacity {
             CapacityCheck::Reported if class.tracks_capacity && !reported() => Err(VolumeMiss::Capacity),
@@ -204,25 +203,27 @@ impl Storage {
         node: &VolumeNode<'_>,
         others: impl Iterator<Item = (Sym, &'a [Sym])>,
     ) -> Result<(), VolumeMiss> {
-        let limit = |driver: Sym| node.attach_limits.iter().find(|(d, _)| *d == driver).map(|(_, most)| *most);
-        let counted = |key, claim| {
-            self.attachment(key, claim).filter(|(driver, _)| !node.attach_limits.is_empty() && limit(*driver).is_some())
+        let limit =
+            |driver: Sym| node.attach_limits.iter().find(|(d, _)| *d == driver).map(|(_, most)| *most);
+        let counted = |key, claim| self.attachment(key, claim).filter(|(driver, _)| limit(*driver).is_some());
+        let mut added: Vec<(Sym, Attached)> = if node.attach_limits.is_empty() {
+            Vec::new()
+        } else {
+            claims.iter().filter_map(|(key, claim)| counted(*key, claim)).collect()
         };
-        let mut wanted: SmallVec<[(Sym, Attached); 4]> =
-            claims.iter().filter_map(|(key, claim)| counted(*key, claim)).collect();
-        if wanted.is_empty() {
+        if added.is_empty() {
             return Ok(());
         }
-        let mut attached: Vec<(Sym, Attached)> = others
+        let mut there: Vec<(Sym, Attached)> = others
             .flat_map(|(namespace, claims)| claims.iter().map(move |name| (namespace, *name)))
             .filter_map(|key| counted(key, self.claims.get(&key)?))
             .collect();
-        attached.append(&mut wanted.to_vec());
-        attached.sort_unstable();
-        attached.dedup();
-        wanted.dedup_by_key(|(driver, _)| *driver);
-        let fits = wanted.iter().all(|(driver, _)| {
-            let count = attached.iter().filter(|(d, _)| d == driver).count();
+        added.retain(|attachment| !there.contains(attachment));
+        there.extend(&added);
+        there.sort_unstable();
+        there.dedup();
+        let fits = added.iter().all(|(driver, _)| {
+            let count = there.iter().filter(|(d, _)| d == driver).count();
             limit(*driver).is_none_or(|most| count <= most as usize)
         });
         if fits { Ok(()) } else { Err(VolumeMiss::AttachLimit) }

@@ -51,6 +51,11 @@ impl LabelSets {
         set
     }
 
+    /// The labels of a set.
+    pub(super) fn labels(&self, set: LabelSetIdx) -> &[(Sym, Sym)] {
+        &self.sets[set].labels
+    }
+
     /// Adds a query that is not there yet.
     pub(super) fn add_query(&mut self, query: Query) -> QueryIdx {
         if self.queries.is_empty() {

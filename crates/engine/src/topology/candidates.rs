@@ -152,7 +152,8 @@ impl Usable {
             let all = nodes.len() == cluster.nodes_by_rank.len();
             return Some(if all { NodeSet::All } else { NodeSet::Some(Arc::clone(nodes)) });
         };
-        let part: Arc<[NodeIdx]> = nodes.iter().copied().filter(|node| usable.contains(node.index())).collect();
+        let part: Arc<[NodeIdx]> =
+            nodes.iter().copied().filter(|node| usable.contains(node.index())).collect();
         (!part.is_empty()).then_some(NodeSet::Some(part))
     }
 }

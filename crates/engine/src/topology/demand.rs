@@ -54,7 +54,8 @@ impl Demand {
         let uniform = columns.iter().enumerate().all(|(i, column)| {
             [resource::CPU, resource::MEMORY].contains(&Dim::new(i)) || [0, count].contains(&column.users)
         });
-        let only_slots = columns.iter().enumerate().all(|(i, c)| c.largest <= 0 || i == resource::PODS.index());
+        let only_slots =
+            columns.iter().enumerate().all(|(i, c)| c.largest <= 0 || i == resource::PODS.index());
         Self { count, columns, uniform, only_slots }
     }
 
@@ -128,6 +129,7 @@ fn shares_on(node: &Node, wanted: i64) -> i64 {
     // A GPU that everyone leaves already counts as a whole one.
     let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.all_leaves());
     let left: i64 = shared.map(|gpu| (memory - gpu.allocated + gpu.releasing).max(0)).sum();
-    let free = i128::from(node.free(resource::GPU)) * i128::from(memory) + i128::from(left) * i128::from(WHOLE_GPU);
+    let free =
+        i128::from(node.free(resource::GPU)) * i128::from(memory) + i128::from(left) * i128::from(WHOLE_GPU);
     if free < 0 { 0 } else { (free / (i128::from(wanted) * i128::from(memory.max(1)))) as i64 }
 }

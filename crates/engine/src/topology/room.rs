@@ -121,7 +121,9 @@ impl<'a> Room<'a> {
             let mut level: Vec<(Tightness, DomainIdx)> = Vec::with_capacity(span.len());
             for &parent in levels.last().into_iter().flatten() {
                 let first = level.len();
-                level.extend(self.topology.domain(parent).children().map(|child| (self.tightness(child), child)));
+                level.extend(
+                    self.topology.domain(parent).children().map(|child| (self.tightness(child), child)),
+                );
                 level[first..].sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
             }
             levels.push(level.into_iter().map(|(_, domain)| domain).collect());

@@ -60,6 +60,11 @@ impl Topology {
         topology
     }
 
+    /// Label keys, outermost first.
+    pub fn levels(&self) -> &[Sym] {
+        &self.levels
+    }
+
     /// Its name.
     pub fn name(&self) -> Sym {
         self.name

@@ -1,0 +1,110 @@
+//! Checks an outcome against the laws, slowly and apart from the code that decided it.
+//!
+//! Input: the cluster as it was when the cycle began (planning leaves it so), the policy, and the outcome.
+//! Output: every law that the decisions break. An empty list is the only good answer.
+//! What was wrong before the cycle is not held against it; making it worse is.
+//! Independent: ledgers, columns, counters and classes that planning reads are not read here; every sum is made
+//! again from the pods, every selector is matched again by its text.
+
+mod after;
+mod gang;
+mod matching;
+mod node;
+mod queue;
+mod rules;
+mod topology;
+
+use crate::cluster::Cluster;
+use crate::input::Key;
+use crate::outcome::Outcome;
+use crate::policy::Policy;
+use after::After;
+use std::fmt;
+
+/// A law that an outcome breaks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// Which law.
+    pub law: Law,
+    /// What breaks it, in words.
+    pub what: String,
+}
+
+/// The laws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Law {
+    /// Decisions name things that exist, once, in a state that allows them.
+    Sense,
+    /// No node holds more than it has.
+    NodeCapacity,
+    /// No GPU is shared beyond its memory.
+    GpuMemory,
+    /// No device serves two claims.
+    Devices,
+    /// No queue passes its limit.
+    QueueLimit,
+    /// Groups that cannot be evicted stay within the quota of their queues.
+    NonPreemptibleQuota,
+    /// Groups are whole or absent.
+    Gang,
+    /// A node takes only pods that its description and the pods on it allow.
+    Placement,
+    /// Pods that must be near each other are.
+    Topology,
+    /// Only what may be evicted is.
+    Eviction,
+    /// Every pending group has one verdict.
+    Verdicts,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.law, self.what)
+    }
+}
+
+/// Collects what is found.
+#[derive(Default)]
+struct Findings(Vec<Violation>);
+
+impl Findings {
+    fn say(&mut self, law: Law, what: String) {
+        self.0.push(Violation { law, what });
+    }
+}
+
+/// Everything that an outcome breaks, by law.
+pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violation> {
+    let mut findings = Findings::default();
+    let after = After::build(before, outcome, &mut findings);
+    node::check(before, &after, &mut findings);
+    node::check_devices(before, outcome, &mut findings);
+    if policy.registry.builtin.proportion.is_some() && policy.registry.builtin.predicates {
+        queue::check(before, &after, &mut findings);
+    }
+    gang::check(before, &after, &mut findings);
+    if policy.registry.builtin.predicates {
+        rules::check(before, policy, &after, &mut findings);
+    }
+    if policy.registry.builtin.topology {
+        topology::check(before, &after, &mut findings);
+    }
+    verdicts(before, outcome, &mut findings);
+    findings.0.sort();
+    findings.0
+}
+
+/// Every group with pods that wait for a node has exactly one verdict.
+fn verdicts(before: &Cluster, outcome: &Outcome, findings: &mut Findings) {
+    let mut named: Vec<&Key> = outcome.verdicts.iter().map(|v| &v.group).collect();
+    named.sort();
+    for pair in named.windows(2).filter(|pair| pair[0] == pair[1]) {
+        findings.say(Law::Verdicts, format!("group `{}` has two verdicts", pair[0]));
+    }
+    for (index, _) in before.present_groups().filter(|(_, group)| group.pending() > 0) {
+        let key = before.group_key(index);
+        if named.binary_search(&&key).is_err() {
+            findings.say(Law::Verdicts, format!("group `{key}` has pending pods and no verdict"));
+        }
+    }
+}

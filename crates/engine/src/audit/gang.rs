@@ -1,0 +1,88 @@
+//! Groups are whole or absent: nothing is placed below a group's minimum.
+
+use super::after::{After, How};
+use super::{Findings, Law};
+use crate::cluster::Cluster;
+use crate::cluster::group::{Group, MemberKind};
+use crate::ids::{GroupIdx, Idx, IndexVec, MemberIdx, PodIdx};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pods of one pod set.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    /// There, or bound to be.
+    sure: u32,
+    /// Waiting for room.
+    waiting: u32,
+    /// Placed by this cycle.
+    new: u32,
+}
+
+pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
+    let touched: BTreeSet<GroupIdx> = after.placed(before).filter_map(|h| before.pods[h.pod].group).collect();
+    for index in touched {
+        let group = &before.groups[index];
+        let counts = count(before, after, index, group);
+        let key = before.group_key(index);
+        let whole = |c: &Count| c.sure + c.waiting;
+        if !satisfied(group, Group::root(), &counts, &whole) {
+            findings.say(Law::Gang, format!("group `{key}` is placed below its minimum"));
+        }
+        for (member, set) in group.pod_sets() {
+            let c = counts[member];
+            if c.new > 0 && whole(&c) < set.min {
+                let name = before.text(group.members[member].name);
+                let what =
+                    format!("{} of {} pods of `{name}` in group `{key}` are placed", whole(&c), set.min);
+                findings.say(Law::Gang, what);
+            }
+        }
+        let binds = after.held.iter().any(|h| h.how == How::Bound && before.pods[h.pod].group == Some(index));
+        if binds && !satisfied(group, Group::root(), &counts, &|c: &Count| c.sure) {
+            findings
+                .say(Law::Gang, format!("pods of group `{key}` are bound while its minimum waits for room"));
+        }
+    }
+}
+
+fn count(before: &Cluster, after: &After, index: GroupIdx, group: &Group) -> IndexVec<MemberIdx, Count> {
+    let mut counts = IndexVec::filled(Count::default(), group.members.len());
+    let mut best: BTreeMap<PodIdx, How> = BTreeMap::new();
+    for held in after.held.iter().filter(|h| before.pods[h.pod].group == Some(index)) {
+        // A pod that is moved has two places; the one it will be at counts.
+        if held.how != How::Leaves {
+            best.insert(held.pod, held.how);
+        }
+    }
+    for (pod, how) in best {
+        let Some(member) = before.pods[pod].member else { continue };
+        // A pod that the kubelet has lost takes room but is no part of the gang.
+        if how == How::Stays && !before.pods[pod].state.status.is_active_used() {
+            continue;
+        }
+        let count = &mut counts[member];
+        match how {
+            How::Stays | How::Bound => count.sure += 1,
+            How::Waits => count.waiting += 1,
+            How::Leaves => {}
+        }
+        count.new += u32::from(how.is_new());
+    }
+    counts
+}
+
+fn satisfied(
+    group: &Group,
+    member: MemberIdx,
+    counts: &IndexVec<MemberIdx, Count>,
+    of: &dyn Fn(&Count) -> u32,
+) -> bool {
+    debug_assert!(member.index() < counts.len(), "one count per member");
+    match &group.members[member].kind {
+        MemberKind::Pods(set) => of(&counts[member]) >= set.min,
+        MemberKind::Set { children, min } => {
+            let has = children.iter().filter(|child| satisfied(group, **child, counts, of)).count();
+            has >= min.map_or(children.len(), |min| min as usize)
+        }
+    }
+}

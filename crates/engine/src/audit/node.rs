@@ -1,0 +1,163 @@
+//! No node, GPU or device holds more than it has.
+
+use super::after::{After, Held, How};
+use super::{Findings, Law};
+use crate::cluster::Cluster;
+use crate::cluster::node::Node;
+use crate::ids::NodeIdx;
+use crate::input::{DeviceId, Key, Utility};
+use crate::outcome::{Decision, Outcome};
+use crate::resource::{self, Amounts, WHOLE_GPU};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// At which moment a node is looked at.
+#[derive(Clone, Copy)]
+enum Moment {
+    /// At once: pods that leave are still there, pods that wait are not.
+    Now,
+    /// Once leaving pods are gone and waiting pods have come.
+    Later,
+}
+
+impl Moment {
+    fn sees(self, how: How) -> bool {
+        match self {
+            Self::Now => how != How::Waits,
+            Self::Later => how != How::Leaves,
+        }
+    }
+    fn adds(self, how: How) -> bool {
+        match self {
+            Self::Now => how == How::Bound,
+            Self::Later => how == How::Waits,
+        }
+    }
+    fn words(self) -> &'static str {
+        match self {
+            Self::Now => "holds",
+            Self::Later => "will hold",
+        }
+    }
+}
+
+pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
+    let touched: BTreeSet<NodeIdx> = after.placed(before).map(|h| h.node).collect();
+    for node in touched {
+        for moment in [Moment::Now, Moment::Later] {
+            let seen = || after.held.iter().filter(move |h| h.node == node && moment.sees(h.how));
+            let added = || seen().filter(|h| moment.adds(h.how));
+            if added().next().is_some() {
+                amounts(before, node, moment, seen(), added(), findings);
+                gpus(before, node, moment, seen(), added(), findings);
+            }
+        }
+    }
+}
+
+/// Every resource but GPUs.
+fn amounts<'a>(
+    before: &Cluster,
+    node: NodeIdx,
+    moment: Moment,
+    seen: impl Iterator<Item = &'a Held>,
+    added: impl Iterator<Item = &'a Held>,
+    findings: &mut Findings,
+) {
+    let n = &before.nodes[node];
+    let sum = |held: &mut dyn Iterator<Item = &'a Held>| {
+        let mut sum = Amounts::zero();
+        held.for_each(|h| sum += &before.shape(h.pod).request);
+        sum
+    };
+    let (all, new) = (sum(&mut { seen }), sum(&mut { added }));
+    for (dim, _) in new.iter().filter(|(dim, _)| *dim != resource::GPU) {
+        let has = n.allocatable.get(dim);
+        let name = before.dims.name(dim);
+        if all.get(dim) > has && !(has == 0 && before.is_device_backed(name)) {
+            let (node, name, words) = (before.text(n.name), before.text(name), moment.words());
+            let what = format!("node `{node}` {words} {} {name} of {has}", all.get(dim));
+            findings.say(Law::NodeCapacity, what);
+        }
+    }
+}
+
+/// Whole GPUs, and the memory of shared ones.
+fn gpus<'a>(
+    before: &Cluster,
+    node: NodeIdx,
+    moment: Moment,
+    seen: impl Iterator<Item = &'a Held>,
+    added: impl Iterator<Item = &'a Held>,
+    findings: &mut Findings,
+) {
+    let n = &before.nodes[node];
+    let name = before.text(n.name);
+    let (mut whole, mut memory): (i64, BTreeMap<&str, i64>) = (0, BTreeMap::new());
+    for held in seen {
+        let (pod, shape) = (&before.pods[held.pod], before.shape(held.pod));
+        if shape.is_shared() {
+            for group in &held.gpu_groups {
+                *memory.entry(group).or_default() += shape.memory_on(n.gpu_memory.mib);
+            }
+        } else if pod.utility != Some(Utility::Reservation) {
+            whole += shape.request.get(resource::GPU);
+        }
+    }
+    let mut wants_gpus = false;
+    for held in added {
+        let shape = before.shape(held.pod);
+        wants_gpus |= shape.is_shared() || shape.request.get(resource::GPU) > 0;
+        if shape.is_shared() && held.gpu_groups.len() != shape.devices() as usize {
+            let pod = before.pod_key(held.pod);
+            let what = format!("pod `{pod}` gets {} of {} GPUs", held.gpu_groups.len(), shape.devices());
+            findings.say(Law::GpuMemory, what);
+        }
+        for group in held.gpu_groups.iter().filter(|g| memory[g.as_str()] > n.gpu_memory.mib) {
+            let used = memory[group.as_str()];
+            let what = format!(
+                "GPU `{group}` of node `{name}` {} {used} MiB of {}",
+                moment.words(),
+                n.gpu_memory.mib
+            );
+            findings.say(Law::GpuMemory, what);
+        }
+    }
+    let used = whole + memory.len() as i64 * WHOLE_GPU;
+    if wants_gpus && used > gpus_of(n) {
+        let what = format!("node `{name}` {} {used} millionths of GPUs of {}", moment.words(), gpus_of(n));
+        findings.say(Law::NodeCapacity, what);
+    }
+}
+
+/// GPUs that a node has; its label may count GPUs that its agent does not offer because they are reserved.
+fn gpus_of(node: &Node) -> i64 {
+    let told = i64::from(node.gpu_count.unwrap_or(0)) * WHOLE_GPU;
+    node.allocatable.get(resource::GPU).max(told)
+}
+
+/// A device that the outcome gives to one claim is not given to another one.
+pub(super) fn check_devices(before: &Cluster, outcome: &Outcome, findings: &mut Findings) {
+    let mut owners: BTreeMap<&DeviceId, (Key, &str)> = BTreeMap::new();
+    for decision in &outcome.decisions {
+        let Decision::Bind(bind) = decision else { continue };
+        let Some(pod) = before.pod(&bind.pod) else { continue };
+        let extra = before.pods[pod].extra.as_ref();
+        for (name, devices) in &bind.claims {
+            let object = extra
+                .and_then(|e| e.claims.iter().find(|c| c.name == *name))
+                .and_then(|c| c.claim.as_deref());
+            let owner = Key::new(&bind.pod.namespace, object.unwrap_or(name));
+            for given in devices.iter().filter(|d| !d.admin_access) {
+                let (first, node) =
+                    owners.entry(&given.device).or_insert_with(|| (owner.clone(), &bind.node));
+                if *first != owner {
+                    let DeviceId { driver, pool, device } = &given.device;
+                    let what = format!(
+                        "device `{driver}/{pool}/{device}` serves `{first}` (on `{node}`) and `{owner}`"
+                    );
+                    findings.say(Law::Devices, what);
+                }
+            }
+        }
+    }
+}

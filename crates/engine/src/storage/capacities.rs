@@ -1,0 +1,86 @@
+//! Reported free capacity, and which nodes it reaches.
+
+use crate::ids::Sym;
+use crate::input::{CapacityInput, Key};
+use crate::intern::Interner;
+use crate::terms::selector::{Anchor, Query};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// All capacities. A node finds those that reach it through its labels, not by asking each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Capacities {
+    by_key: BTreeMap<Key, u32>,
+    slots: Vec<Option<Capacity>>,
+    free: Vec<u32>,
+    by_anchor: FxHashMap<Anchor, Vec<u32>>,
+}
+
+/// Free capacity of a class.
+#[derive(Clone, Debug)]
+pub(super) struct Capacity {
+    pub(super) class: Sym,
+    pub(super) bytes: i64,
+    /// Nodes that it reaches; none means all.
+    nodes: Option<Query>,
+}
+
+const EVERYWHERE: Anchor = Anchor { namespace: None, label: None };
+
+impl Capacity {
+    fn anchors(&self) -> Vec<Anchor> {
+        self.nodes.as_ref().map_or_else(|| vec![EVERYWHERE], Query::anchors)
+    }
+}
+
+impl Capacities {
+    pub(super) fn set(&mut self, input: &CapacityInput, names: &mut Interner) {
+        self.remove(&input.key);
+        let capacity = Capacity {
+            class: names.intern(&input.class),
+            bytes: input.bytes,
+            nodes: input.nodes.as_ref().map(|selector| Query::of_labels(selector, names)),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        for anchor in capacity.anchors() {
+            self.by_anchor.entry(anchor).or_default().push(slot);
+        }
+        self.slots[slot as usize] = Some(capacity);
+        self.by_key.insert(input.key.clone(), slot);
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        let Some(slot) = self.by_key.remove(key) else { return };
+        let old = self.slots[slot as usize].take().expect("a key leads to a capacity");
+        for anchor in old.anchors() {
+            if let Some(filed) = self.by_anchor.get_mut(&anchor) {
+                filed.retain(|s| *s != slot);
+            }
+        }
+        self.free.push(slot);
+    }
+
+    /// How many slots there are, empty ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The capacity in a slot.
+    pub(super) fn get(&self, slot: u32) -> Option<&Capacity> {
+        self.slots[slot as usize].as_ref()
+    }
+
+    /// The capacities that reach a node, with their slots.
+    pub(super) fn reaching(&self, labels: &[(Sym, Sym)]) -> impl Iterator<Item = (u32, &Capacity)> {
+        let of_label = |&(key, value): &(Sym, Sym)| [Some((key, Some(value))), Some((key, None))];
+        let anchors = labels.iter().flat_map(of_label).chain([None]);
+        let filed =
+            anchors.filter_map(|label| self.by_anchor.get(&Anchor { namespace: None, label })).flatten();
+        filed
+            .filter_map(|&slot| Some((slot, self.get(slot)?)))
+            .filter(|(_, capacity)| capacity.nodes.as_ref().is_none_or(|nodes| nodes.matches_labels(labels)))
+    }
+}

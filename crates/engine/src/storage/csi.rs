@@ -1,0 +1,234 @@
+//! Simulated CSI storage: what is left of each capacity while pods come and go.
+//!
+//! Only claims of classes that wait for their pod and whose driver tracks capacity take part. A claim that is not
+//! bound and is used by a pod on a node takes its size from the capacity that reaches the node, once, however many
+//! pods use it. The claims that a leaving pod owns go with it: eventually their size is free again on its node.
+//! Invariant: the books are a function of the pods placed and not unplaced since they were opened.
+
+use super::{Claim, Storage, SymKey};
+use crate::ids::{Idx, IndexVec, NodeIdx, Sym};
+use crate::input::ClaimPhase;
+use crate::terms::Presence;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+/// A pod, as storage sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumePod<'a> {
+    /// Its namespace.
+    pub namespace: Sym,
+    /// Its unique id.
+    pub uid: Sym,
+    /// Its claims, by name in its namespace.
+    pub claims: &'a [Sym],
+}
+
+/// What becomes of the claims that a pod alone owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnedClaims {
+    /// They are as their objects say.
+    AsTold,
+    /// The pod has been evicted in this cycle: they are deleted with it, and made anew where it comes up again.
+    Remade,
+}
+
+/// The books.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Books {
+    open: bool,
+    linked: bool,
+    /// The capacity of each class that reaches a node, by slot.
+    reach: IndexVec<NodeIdx, SmallVec<[(Sym, u32); 1]>>,
+    /// Bytes taken from each capacity by claims that are not bound.
+    taken: Vec<i64>,
+    /// How many placed pods hold a claim against a capacity.
+    holders: FxHashMap<(u32, SymKey), u32>,
+    /// Bytes that leaving pods' own claims give back, by node and class.
+    leaving: FxHashMap<(NodeIdx, Sym), i64>,
+    /// Claims whose owner is there and stays.
+    owned: FxHashSet<SymKey>,
+}
+
+impl Books {
+    /// Which capacity reaches which node must be found again.
+    pub(super) fn unlink(&mut self) {
+        self.linked = false;
+    }
+}
+
+impl Storage {
+    /// Whether [`link`](Self::link) must run before books are opened. Changed node labels ask for it as well.
+    pub fn needs_link(&self) -> bool {
+        !self.csi.linked
+    }
+
+    /// Finds out which capacity reaches which node. A node that sees two capacities of one class counts as seeing
+    /// none at all: nobody could tell which of them a volume would come from.
+    pub fn link<'a>(&mut self, nodes: impl Iterator<Item = (NodeIdx, &'a [(Sym, Sym)])>) {
+        self.csi.reach.clear();
+        for (node, labels) in nodes {
+            let mut seen: SmallVec<[(Sym, u32); 1]> =
+                self.capacities.reaching(labels).map(|(slot, capacity)| (capacity.class, slot)).collect();
+            seen.sort_unstable();
+            if seen.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+                seen.clear();
+            }
+            self.csi.reach.grow(node.index() + 1, SmallVec::new());
+            self.csi.reach[node] = seen;
+        }
+        self.csi.linked = true;
+    }
+
+    /// Opens the books for a cycle, given every pod with claims and where it is.
+    pub fn open_books<'a>(&mut self, pods: impl Iterator<Item = (VolumePod<'a>, Option<NodeIdx>, Presence)>) {
+        self.close_books();
+        self.csi.open = true;
+        self.csi.taken.resize(self.capacities.slots(), 0);
+        for (pod, node, presence) in pods {
+            if presence == Presence::Staying {
+                let its_own =
+                    self.simulated_claims(&pod).filter(|(_, claim)| claim.owner_pod == Some(pod.uid));
+                let keys: SmallVec<[SymKey; 2]> = its_own.map(|(key, _)| key).collect();
+                self.csi.owned.extend(keys);
+            }
+            if let Some(node) = node {
+                self.place(&pod, node, presence);
+            }
+        }
+    }
+
+    /// Ends the simulation; without books nothing is counted and everything fits.
+    pub fn close_books(&mut self) {
+        let Books { open, linked: _, reach: _, taken, holders, leaving, owned } = &mut self.csi;
+        *open = false;
+        taken.clear();
+        holders.clear();
+        leaving.clear();
+        owned.clear();
+    }
+
+    /// Counts a pod that came to a node.
+    pub fn place(&mut self, pod: &VolumePod<'_>, node: NodeIdx, presence: Presence) {
+        for (key, class, bytes, role) in self.entries(pod, presence) {
+            match role {
+                Role::Takes => {
+                    let Some(slot) = self.capacity_at(node, class) else { continue };
+                    let holders = self.csi.holders.entry((slot, key)).or_default();
+                    *holders += 1;
+                    if *holders == 1 {
+                        self.csi.taken[slot as usize] += bytes;
+                    }
+                }
+                Role::GivesBack => *self.csi.leaving.entry((node, class)).or_default() += bytes,
+            }
+        }
+    }
+
+    /// Counts out a pod that was placed, with the same values.
+    pub fn unplace(&mut self, pod: &VolumePod<'_>, node: NodeIdx, presence: Presence) {
+        for (key, class, bytes, role) in self.entries(pod, presence) {
+            match role {
+                Role::Takes => {
+                    let Some(slot) = self.capacity_at(node, class) else { continue };
+                    let holders = self.csi.holders.get_mut(&(slot, key)).expect("the pod was placed");
+                    *holders -= 1;
+                    if *holders == 0 {
+                        self.csi.holders.remove(&(slot, key));
+                        self.csi.taken[slot as usize] -= bytes;
+                    }
+                }
+                Role::GivesBack => {
+                    let given = self.csi.leaving.get_mut(&(node, class)).expect("the pod was placed");
+                    *given -= bytes;
+                    if *given == 0 {
+                        self.csi.leaving.remove(&(node, class));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a node has room for a pod's unbound claims. A claim whose owner is gone is about to be deleted and
+    /// keeps the pod waiting.
+    pub fn fits_now(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
+        let is_orphan =
+            |(key, claim): (SymKey, &Claim)| claim.owner_pod.is_some() && !self.csi.owned.contains(&key);
+        !self.csi.open || !self.simulated_claims(pod).any(is_orphan) && self.has_room(pod, node, owned, |_| 0)
+    }
+
+    /// Whether a node has room for a pod's unbound claims, what leaving pods give back included.
+    pub fn fits_eventually(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
+        let given_back = |class| self.csi.leaving.get(&(node, class)).copied().unwrap_or(0);
+        !self.csi.open || self.has_room(pod, node, owned, given_back)
+    }
+
+    fn has_room(
+        &self,
+        pod: &VolumePod<'_>,
+        node: NodeIdx,
+        owned: OwnedClaims,
+        given_back: impl Fn(Sym) -> i64,
+    ) -> bool {
+        let mut wanted: SmallVec<[(Sym, i64); 2]> = SmallVec::new();
+        for (_, claim) in self.simulated_claims(pod) {
+            let remade = owned == OwnedClaims::Remade && claim.owner_pod == Some(pod.uid);
+            let (true, Some(class)) = (claim.phase == ClaimPhase::Pending || remade, claim.class) else {
+                continue;
+            };
+            match wanted.iter_mut().find(|(c, _)| *c == class) {
+                Some((_, bytes)) => *bytes += claim.bytes,
+                None => wanted.push((class, claim.bytes)),
+            }
+        }
+        wanted.iter().all(|&(class, bytes)| {
+            self.capacity_at(node, class).is_some_and(|slot| {
+                let reported = self.capacities.get(slot).map_or(0, |capacity| capacity.bytes);
+                bytes <= reported - self.csi.taken[slot as usize] + given_back(class)
+            })
+        })
+    }
+
+    /// What a pod changes in the books, claim by claim.
+    fn entries(&self, pod: &VolumePod<'_>, presence: Presence) -> SmallVec<[Entry; 2]> {
+        let mut entries = SmallVec::new();
+        if !self.csi.open {
+            return entries;
+        }
+        for (key, claim) in self.simulated_claims(pod) {
+            let Some(class) = claim.class else { continue };
+            if claim.phase == ClaimPhase::Pending {
+                entries.push((key, class, claim.bytes, Role::Takes));
+            }
+            if presence == Presence::Leaving && claim.owner_pod == Some(pod.uid) {
+                entries.push((key, class, claim.bytes, Role::GivesBack));
+            }
+        }
+        entries
+    }
+
+    /// The pod's claims that take part in the simulation, each once.
+    fn simulated_claims<'a>(&'a self, pod: &VolumePod<'a>) -> impl Iterator<Item = (SymKey, &'a Claim)> {
+        let VolumePod { namespace, claims, .. } = *pod;
+        let first = move |(at, name): &(usize, &Sym)| !claims[..*at].contains(name);
+        let distinct = claims.iter().enumerate().filter(first);
+        distinct
+            .filter_map(move |(_, &name)| Some(((namespace, name), self.claims.get(&(namespace, name))?)))
+            .filter(|(_, claim)| self.class_of(claim).is_some_and(super::Class::is_simulated))
+    }
+
+    fn capacity_at(&self, node: NodeIdx, class: Sym) -> Option<u32> {
+        let reach = self.csi.reach.get(node)?;
+        reach.iter().find(|(c, _)| *c == class).map(|(_, slot)| *slot)
+    }
+}
+
+/// Claim, class, bytes, and what they do.
+type Entry = (SymKey, Sym, i64, Role);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Takes room from a capacity.
+    Takes,
+    /// Gives room back on its node, eventually.
+    GivesBack,
+}
