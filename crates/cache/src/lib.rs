@@ -8,8 +8,10 @@ pub mod cel;
 pub mod finding;
 pub mod object;
 pub mod settings;
+pub mod store;
 pub mod translate;
 
 pub use finding::{Finding, Report};
 pub use object::{Kind, Object, Objects, Stored};
 pub use settings::Settings;
+pub use store::{Eviction, Store};

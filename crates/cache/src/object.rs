@@ -96,6 +96,10 @@ macro_rules! kinds {
             pub fn keys(&self, kind: Kind) -> Vec<Key> {
                 match kind { $(Kind::$kind => self.$list.keys().cloned().collect(),)* }
             }
+            /// Whether an object is there.
+            pub fn contains(&self, kind: Kind, key: &Key) -> bool {
+                match kind { $(Kind::$kind => self.$list.contains_key(key),)* }
+            }
             /// Number of objects of one kind.
             pub fn count(&self, kind: Kind) -> usize {
                 match kind { $(Kind::$kind => self.$list.len(),)* }

@@ -1,0 +1,418 @@
+//! The store: all objects, and which engine inputs a change of one of them touches.
+//!
+//! `apply`, `delete` and `reset` only note what has to be read again; `drain` reads it, from what is stored at that
+//! moment, and hands out deltas in a fixed order. Several changes of one object therefore cost one delta, and any
+//! sequence of changes ends in the inputs that building from scratch gives.
+
+mod derive;
+mod lint;
+
+use crate::cel::Selectors;
+use crate::finding::Finding;
+use crate::object::{
+    BindRequest, CsiDriver, Kind, Node, Object, Objects, Pod, PodGroup, PriorityClass, Stored, Topology,
+};
+use crate::settings::Settings;
+use crate::translate::{self, affinity, device};
+use kai_engine::Delta;
+use kai_engine::input::Key;
+use kai_units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All objects, and what has to be read again.
+#[derive(Debug, Default)]
+pub struct Store {
+    settings: Settings,
+    objects: Objects,
+    /// Past use of the cluster by queue: cpu, memory, gpu.
+    usage: BTreeMap<String, [f64; 3]>,
+    /// Evictions under way that the pods do not show yet.
+    evictions: BTreeMap<Key, Eviction>,
+    selectors: Selectors,
+    index: Index,
+    stale: Stale,
+    /// Stored objects that the engine does not see.
+    hidden: BTreeSet<(Kind, Key)>,
+    findings: BTreeMap<(Kind, Key), Vec<Finding>>,
+}
+
+/// An eviction under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Unique id of the pod that is evicted.
+    pub uid: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    binds_by_pod: BTreeMap<Key, BTreeSet<Key>>,
+    binds_by_node: BTreeMap<String, BTreeSet<Key>>,
+    /// Pods that select namespaces by label.
+    namespace_readers: BTreeSet<Key>,
+}
+
+/// What has to be read again.
+#[derive(Debug, Default)]
+enum Stale {
+    /// Nothing has been handed out yet.
+    #[default]
+    Everything,
+    /// These.
+    Some(BTreeMap<Kind, BTreeSet<Key>>),
+}
+
+impl Stale {
+    fn mark(&mut self, kind: Kind, key: Key) {
+        match self {
+            Self::Everything => {}
+            Self::Some(keys) => {
+                keys.entry(kind).or_default().insert(key);
+            }
+        }
+    }
+}
+
+/// Kinds that become engine inputs, in the order their deltas are handed out: what others refer to comes first.
+const DERIVED: [Kind; 14] = [
+    Kind::Topology,
+    Kind::Queue,
+    Kind::Node,
+    Kind::PodGroup,
+    Kind::ConfigMap,
+    Kind::StorageClass,
+    Kind::CsiStorageCapacity,
+    Kind::PersistentVolume,
+    Kind::PersistentVolumeClaim,
+    Kind::ResourceSlice,
+    Kind::DeviceClass,
+    Kind::ResourceClaim,
+    Kind::PodDisruptionBudget,
+    Kind::Pod,
+];
+
+impl Store {
+    /// An empty store.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// A store of many objects at once.
+    pub fn of(settings: Settings, objects: Objects) -> Self {
+        let mut index = Index::default();
+        for (key, bind) in &objects.bind_requests {
+            index.add_bind(key, bind);
+        }
+        for (key, pod) in &objects.pods {
+            if affinity::reads_namespaces(pod) {
+                index.namespace_readers.insert(key.clone());
+            }
+        }
+        Self { settings, objects, index, ..Self::default() }
+    }
+
+    /// Process settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All objects.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Evictions under way that the pods do not show yet.
+    pub fn evictions(&self) -> &BTreeMap<Key, Eviction> {
+        &self.evictions
+    }
+
+    /// Past use of the cluster by queue.
+    pub fn usage(&self) -> &BTreeMap<String, [f64; 3]> {
+        &self.usage
+    }
+
+    /// Puts an object in, or replaces it.
+    pub fn apply(&mut self, object: impl Into<Object>) {
+        let object = object.into();
+        let (kind, key) = (object.kind(), object.key());
+        let old = self.objects.insert(object);
+        self.touch(kind, &key, old.as_ref());
+    }
+
+    /// Takes an object out.
+    pub fn delete(&mut self, kind: Kind, key: &Key) {
+        if let Some(old) = self.objects.remove(kind, key) {
+            self.touch(kind, key, Some(&old));
+        }
+    }
+
+    /// Makes these all the objects of a kind: what is missing among them is taken out.
+    pub fn reset(&mut self, kind: Kind, all: Vec<Object>) {
+        let present: BTreeSet<Key> = all.iter().filter(|o| o.kind() == kind).map(Object::key).collect();
+        for key in self.objects.keys(kind) {
+            if !present.contains(&key) {
+                self.delete(kind, &key);
+            }
+        }
+        for object in all {
+            self.apply(object);
+        }
+    }
+
+    /// Sets the past use of the cluster by queue.
+    pub fn set_usage(&mut self, usage: BTreeMap<String, [f64; 3]>) {
+        let names: BTreeSet<&String> = self.usage.keys().chain(usage.keys()).collect();
+        for name in names {
+            if self.usage.get(name) != usage.get(name) {
+                self.stale.mark(Kind::Queue, Key::new("", name.as_str()));
+            }
+        }
+        self.usage = usage;
+    }
+
+    /// Counts a pod as leaving from now on, until its object says so itself.
+    pub fn assume_eviction(&mut self, pod: Key, eviction: Eviction) {
+        if self.objects.pods.get(&pod).is_some_and(|p| p.metadata.uid == eviction.uid.as_str()) {
+            self.stale.mark(Kind::Pod, pod.clone());
+            self.evictions.insert(pod, eviction);
+        }
+    }
+
+    /// Takes an assumed eviction back.
+    pub fn forget_eviction(&mut self, pod: &Key) {
+        if self.evictions.remove(pod).is_some() {
+            self.stale.mark(Kind::Pod, pod.clone());
+        }
+    }
+
+    /// Hands out deltas for everything that has to be read again.
+    pub fn drain(&mut self, mut sink: impl FnMut(Delta)) {
+        match std::mem::replace(&mut self.stale, Stale::Some(BTreeMap::new())) {
+            Stale::Everything => self.derive_everything(&mut sink),
+            Stale::Some(mut keys) => {
+                for kind in DERIVED {
+                    for key in keys.remove(&kind).unwrap_or_default() {
+                        self.derive_one(kind, &key, &mut sink);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bind requests that are of no more use and should be deleted.
+    pub fn obsolete_bind_requests(&self) -> Vec<Key> {
+        let obsolete = |bind: &BindRequest| {
+            let labels = bind.metadata.labels.as_ref();
+            let pool = labels.and_then(|l| l.get(&self.settings.node_pool_key)).map(String::as_str);
+            let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
+            translate::pod::bind_failed(bind)
+                || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
+                || (!self.is_node_seen(&bind.spec.selected_node) && self.settings.serves_pool(pool))
+        };
+        self.objects.bind_requests.iter().filter(|(_, b)| obsolete(b)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Everything odd about the stored objects, by kind, name and field. Call after [`drain`](Self::drain).
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut all: Vec<Finding> = self.findings.values().flatten().cloned().collect();
+        lint::across_objects(self, &mut all);
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn is_node_seen(&self, name: &str) -> bool {
+        let node = self.objects.nodes.get(&Key::new("", name));
+        node.is_some_and(|node| translate::node::is_seen(node, &self.settings))
+    }
+
+    /// Notes what a change of one object touches.
+    fn touch(&mut self, kind: Kind, key: &Key, old: Option<&Object>) {
+        match kind {
+            Kind::Pod => self.touch_pod(key, old),
+            Kind::Node => self.touch_node(key, old),
+            Kind::BindRequest => self.touch_bind(key, old),
+            Kind::PriorityClass => self.touch_priority_class(key, old),
+            Kind::Topology => self.touch_topology(key, old),
+            Kind::CsiDriver => self.touch_driver(key, old),
+            Kind::ResourceSlice => self.touch_slice(key),
+            Kind::NodeResourceTopology | Kind::CsiNode => {
+                self.stale.mark(Kind::Node, Key::new("", key.name.as_str()));
+            }
+            Kind::Namespace => {
+                for pod in &self.index.namespace_readers {
+                    self.stale.mark(Kind::Pod, pod.clone());
+                }
+            }
+            Kind::Queue
+            | Kind::PodGroup
+            | Kind::ConfigMap
+            | Kind::PersistentVolume
+            | Kind::PersistentVolumeClaim
+            | Kind::CsiStorageCapacity
+            | Kind::StorageClass
+            | Kind::ResourceClaim
+            | Kind::DeviceClass
+            | Kind::PodDisruptionBudget => self.stale.mark(kind, key.clone()),
+        }
+    }
+
+    fn touch_pod(&mut self, key: &Key, old: Option<&Object>) {
+        let new = self.objects.pods.get(key);
+        if as_kind::<Pod>(old) == new.map(|pod| &**pod) {
+            return;
+        }
+        if new.is_some_and(|pod| affinity::reads_namespaces(pod)) {
+            self.index.namespace_readers.insert(key.clone());
+        } else {
+            self.index.namespace_readers.remove(key);
+        }
+        let settled = |eviction: &Eviction| {
+            new.is_none_or(|pod| {
+                pod.metadata.uid != eviction.uid.as_str() || pod.metadata.deletion_timestamp.is_some()
+            })
+        };
+        if self.evictions.get(key).is_some_and(settled) {
+            self.evictions.remove(key);
+        }
+        self.stale.mark(Kind::Pod, key.clone());
+    }
+
+    fn touch_node(&mut self, key: &Key, old: Option<&Object>) {
+        let seen = |node: Option<&Node>| node.is_some_and(|n| translate::node::is_seen(n, &self.settings));
+        let old = as_kind::<Node>(old);
+        let new = self.objects.nodes.get(key).map(|node| &**node);
+        if old == new {
+            return;
+        }
+        if seen(old) != seen(new) {
+            for bind in self.index.binds_by_node.get(&key.name).into_iter().flatten() {
+                if let Some(bind) = self.objects.bind_requests.get(bind) {
+                    self.stale.mark(Kind::Pod, translate::pod::pod_of(bind));
+                }
+            }
+        }
+        self.stale.mark(Kind::Node, key.clone());
+    }
+
+    fn touch_bind(&mut self, key: &Key, old: Option<&Object>) {
+        let old = as_kind::<BindRequest>(old);
+        let new = self.objects.bind_requests.get(key);
+        if old == new.map(|bind| &**bind) {
+            return;
+        }
+        if let Some(old) = old {
+            self.index.remove_bind(key, old);
+            self.stale.mark(Kind::Pod, translate::pod::pod_of(old));
+        }
+        if let Some(new) = new {
+            self.index.add_bind(key, new);
+            self.stale.mark(Kind::Pod, translate::pod::pod_of(new));
+        }
+    }
+
+    fn touch_priority_class(&mut self, key: &Key, old: Option<&Object>) {
+        let old = as_kind::<PriorityClass>(old);
+        let new = self.objects.priority_classes.get(key).map(|class| &**class);
+        if old == new {
+            return;
+        }
+        // A default class serves every group whose own class is unknown.
+        let is_default = |class: Option<&PriorityClass>| class.is_some_and(|c| c.global_default);
+        let default = is_default(old) || is_default(new);
+        let classes = &self.objects.priority_classes;
+        let known = |group: &PodGroup| classes.contains_key(&Key::new("", group.spec.priority_class_name.as_str()));
+        for (group_key, group) in &self.objects.pod_groups {
+            if group.spec.priority_class_name == key.name || (default && !known(group)) {
+                self.stale.mark(Kind::PodGroup, group_key.clone());
+            }
+        }
+    }
+
+    fn touch_topology(&mut self, key: &Key, old: Option<&Object>) {
+        if as_kind::<Topology>(old) == self.objects.topologies.get(key).map(|t| &**t) {
+            return;
+        }
+        self.stale.mark(Kind::Topology, key.clone());
+        for (group_key, group) in &self.objects.pod_groups {
+            let root = group.spec.topology_constraint.iter();
+            let below = group.spec.sub_groups.iter().filter_map(|s| s.topology_constraint.as_ref());
+            if root.chain(below).any(|constraint| constraint.topology == key.name) {
+                self.stale.mark(Kind::PodGroup, group_key.clone());
+            }
+        }
+    }
+
+    fn touch_driver(&mut self, key: &Key, old: Option<&Object>) {
+        if as_kind::<CsiDriver>(old) == self.objects.csi_drivers.get(key).map(|d| &**d) {
+            return;
+        }
+        for (class_key, class) in &self.objects.storage_classes {
+            if class.provisioner == key.name.as_str() {
+                self.stale.mark(Kind::StorageClass, class_key.clone());
+            }
+        }
+    }
+
+    fn touch_slice(&mut self, key: &Key) {
+        self.selectors.forget(key);
+        self.stale.mark(Kind::ResourceSlice, key.clone());
+        for (class_key, class) in &self.objects.device_classes {
+            if !class.spec.selectors.is_empty() {
+                self.stale.mark(Kind::DeviceClass, class_key.clone());
+            }
+        }
+        for (claim_key, claim) in &self.objects.resource_claims {
+            if device::reads_devices(claim) {
+                self.stale.mark(Kind::ResourceClaim, claim_key.clone());
+            }
+        }
+    }
+}
+
+impl Index {
+    fn add_bind(&mut self, key: &Key, bind: &BindRequest) {
+        self.binds_by_pod.entry(translate::pod::pod_of(bind)).or_default().insert(key.clone());
+        self.binds_by_node.entry(bind.spec.selected_node.clone()).or_default().insert(key.clone());
+    }
+
+    fn remove_bind(&mut self, key: &Key, bind: &BindRequest) {
+        let pod = translate::pod::pod_of(bind);
+        if let Some(keys) = self.binds_by_pod.get_mut(&pod) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.binds_by_pod.remove(&pod);
+            }
+        }
+        if let Some(keys) = self.binds_by_node.get_mut(&bind.spec.selected_node) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.binds_by_node.remove(&bind.spec.selected_node);
+            }
+        }
+    }
+}
+
+/// An object as its own type.
+trait FromObject: Stored {
+    fn of(object: &Object) -> Option<&Self>;
+}
+
+fn as_kind<T: FromObject>(object: Option<&Object>) -> Option<&T> {
+    object.and_then(T::of)
+}
+
+macro_rules! from_object {
+    ($($kind:ident)*) => {
+        $(impl FromObject for $kind {
+            fn of(object: &Object) -> Option<&Self> {
+                if let Object::$kind(object) = object { Some(object) } else { None }
+            }
+        })*
+    };
+}
+from_object! { Pod Node BindRequest PriorityClass Topology CsiDriver }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Stored objects to deltas.
+
+use super::Store;
+use crate::finding::Report;
+use crate::object::{BindRequest, Kind, Pod};
+use crate::translate::{affinity, device, group, node, pod, queue, storage};
+use kai_engine::Delta;
+use kai_engine::input::Key;
+
+impl Store {
+    /// Hands out all inputs there are.
+    pub(super) fn derive_everything(&mut self, sink: &mut impl FnMut(Delta)) {
+        self.findings.clear();
+        self.hidden.clear();
+        if !self.settings.full_hierarchy_fairness {
+            sink(Delta::Queue(Box::new(queue::flat_parent())));
+        }
+        for kind in super::DERIVED {
+            for key in self.objects.keys(kind) {
+                match self.derive(kind, &key) {
+                    Some(delta) => sink(delta),
+                    None => {
+                        self.hidden.insert((kind, key));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands out what became of one object.
+    pub(super) fn derive_one(&mut self, kind: Kind, key: &Key, sink: &mut impl FnMut(Delta)) {
+        let item = (kind, key.clone());
+        self.findings.remove(&item);
+        if let Some(delta) = self.derive(kind, key) {
+            self.hidden.remove(&item);
+            sink(delta);
+            return;
+        }
+        let was_hidden = self.hidden.remove(&item);
+        if self.is_stored(kind, key) {
+            self.hidden.insert(item);
+        }
+        let is_flat_parent = kind == Kind::Queue && key.name == queue::FLAT_PARENT;
+        if !was_hidden && (self.settings.full_hierarchy_fairness || !is_flat_parent) {
+            if let Some(delta) = gone(kind, key) {
+                sink(delta);
+            }
+        }
+    }
+
+    /// The input of one object; `None` when it is not stored or not seen.
+    fn derive(&mut self, kind: Kind, key: &Key) -> Option<Delta> {
+        let mut report = Report::on(kind, key);
+        let delta = match kind {
+            Kind::Pod => self.derive_pod(key, &mut report),
+            Kind::Node => self.derive_node(key, &mut report),
+            Kind::Queue | Kind::PodGroup | Kind::Topology | Kind::ConfigMap => self.derive_own(kind, key, &mut report),
+            Kind::PersistentVolume
+            | Kind::PersistentVolumeClaim
+            | Kind::CsiStorageCapacity
+            | Kind::StorageClass
+            | Kind::PodDisruptionBudget => self.derive_storage(kind, key, &mut report),
+            Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceClass => {
+                self.derive_device(kind, key, &mut report)
+            }
+            Kind::BindRequest
+            | Kind::PriorityClass
+            | Kind::CsiDriver
+            | Kind::NodeResourceTopology
+            | Kind::CsiNode
+            | Kind::Namespace => None,
+        };
+        let findings = report.into_findings();
+        if !findings.is_empty() {
+            self.findings.insert((kind, key.clone()), findings);
+        }
+        delta
+    }
+
+    fn derive_pod(&self, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
+        let object = self.objects.pods.get(key)?;
+        let namespaces: &affinity::Namespaces = &self.objects.namespaces;
+        let around = pod::Surroundings {
+            bind: self.live_bind(key, object),
+            evicted: self.evictions.get(key).map(|eviction| eviction.since),
+            namespaces,
+            settings: &self.settings,
+        };
+        Some(Delta::Pod(Box::new(pod::translate(object, around, report)?)))
+    }
+
+    /// The bind request that holds for a pod: not failed for good, made for this very pod, onto a node that is seen.
+    fn live_bind(&self, key: &Key, object: &Pod) -> Option<&BindRequest> {
+        let binds = self.index.binds_by_pod.get(key)?;
+        let binds = binds.iter().filter_map(|bind| self.objects.bind_requests.get(bind)).map(|bind| &**bind);
+        binds
+            .filter(|bind| !pod::bind_failed(bind) && !pod::is_for_another(bind, object))
+            .find(|bind| self.is_node_seen(&bind.spec.selected_node))
+    }
+
+    fn derive_node(&self, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
+        let object = self.objects.nodes.get(key).filter(|object| node::is_seen(object, &self.settings))?;
+        let zones = self.objects.node_resource_topologies.get(key).filter(|_| self.settings.numa_zones);
+        let drivers = self.objects.csi_nodes.get(key);
+        let zones = zones.map(|zones| &**zones);
+        let input = node::translate(object, zones, drivers.map(|d| &**d), &self.settings, report);
+        Some(Delta::Node(Box::new(input)))
+    }
+
+    fn derive_own(&self, kind: Kind, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
+        let objects = &self.objects;
+        if kind == Kind::Queue {
+            let object = objects.queues.get(key).filter(|object| queue::is_seen(object, &self.settings))?;
+            let usage = self.usage.get(&key.name).copied().unwrap_or_default();
+            return Some(Delta::Queue(Box::new(queue::translate(object, &self.settings, usage, report))));
+        }
+        if kind == Kind::PodGroup {
+            let object = objects.pod_groups.get(key).filter(|object| group::is_seen(object, &self.settings))?;
+            let around = group::Surroundings {
+                classes: &objects.priority_classes,
+                topologies: &objects.topologies,
+                settings: &self.settings,
+            };
+            return Some(Delta::Group(Box::new(group::translate(object, around, report))));
+        }
+        if kind == Kind::Topology {
+            return objects.topologies.get(key).map(|object| Delta::Topology(group::topology(object)));
+        }
+        objects.config_maps.get(key).map(|_| Delta::ConfigMap(key.clone()))
+    }
+
+    fn derive_storage(&self, kind: Kind, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
+        let objects = &self.objects;
+        if kind == Kind::PersistentVolume {
+            return objects.persistent_volumes.get(key).map(|o| Delta::Volume(storage::volume(o, report)));
+        }
+        if kind == Kind::PersistentVolumeClaim {
+            let object = objects.persistent_volume_claims.get(key);
+            return object.map(|o| Delta::VolumeClaim(storage::claim(o, report)));
+        }
+        if kind == Kind::CsiStorageCapacity {
+            return objects.csi_storage_capacities.get(key).map(|o| Delta::Capacity(storage::capacity(o, report)));
+        }
+        if kind == Kind::StorageClass {
+            let object = objects.storage_classes.get(key)?;
+            let driver = objects.csi_drivers.get(&Key::new("", &*object.provisioner));
+            return Some(Delta::StorageClass(storage::class(object, driver.map(|d| &**d))));
+        }
+        objects.pod_disruption_budgets.get(key).map(|o| Delta::Budget(storage::budget(o, report)))
+    }
+
+    fn derive_device(&mut self, kind: Kind, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
+        if !self.settings.device_claims {
+            return None;
+        }
+        let objects = &self.objects;
+        let slices = &objects.resource_slices;
+        if kind == Kind::ResourceSlice {
+            return slices.get(key).map(|o| Delta::Slice(device::slice(o, report)));
+        }
+        if kind == Kind::DeviceClass {
+            let object = objects.device_classes.get(key)?;
+            return Some(Delta::DeviceClass(device::class(object, slices, &mut self.selectors, report)));
+        }
+        let object = objects.resource_claims.get(key)?;
+        let input = device::claim(object, slices, &mut self.selectors, &self.settings, report);
+        Some(Delta::Claim(Box::new(input)))
+    }
+
+    fn is_stored(&self, kind: Kind, key: &Key) -> bool {
+        self.objects.contains(kind, key)
+    }
+}
+
+fn gone(kind: Kind, key: &Key) -> Option<Delta> {
+    let name = || key.name.clone();
+    let key = || key.clone();
+    Some(match kind {
+        Kind::Pod => Delta::PodGone(key()),
+        Kind::Node => Delta::NodeGone(name()),
+        Kind::Queue => Delta::QueueGone(name()),
+        Kind::PodGroup => Delta::GroupGone(key()),
+        Kind::Topology => Delta::TopologyGone(name()),
+        Kind::ConfigMap => Delta::ConfigMapGone(key()),
+        Kind::PersistentVolume => Delta::VolumeGone(name()),
+        Kind::PersistentVolumeClaim => Delta::VolumeClaimGone(key()),
+        Kind::CsiStorageCapacity => Delta::CapacityGone(key()),
+        Kind::StorageClass => Delta::StorageClassGone(name()),
+        Kind::ResourceSlice => Delta::SliceGone(name()),
+        Kind::DeviceClass => Delta::DeviceClassGone(name()),
+        Kind::ResourceClaim => Delta::ClaimGone(key()),
+        Kind::PodDisruptionBudget => Delta::BudgetGone(key()),
+        Kind::BindRequest
+        | Kind::PriorityClass
+        | Kind::CsiDriver
+        | Kind::NodeResourceTopology
+        | Kind::CsiNode
+        | Kind::Namespace => return None,
+    })
+}

@@ -1,0 +1,150 @@
+//! What is odd between objects: references to things that are not there, and circles.
+
+use super::Store;
+use crate::finding::{Finding, Report};
+use crate::object::{Kind, Objects};
+use crate::translate::{group, queue};
+use kai_api::well_known::annotation;
+use kai_engine::input::Key;
+use std::collections::BTreeSet;
+
+/// Adds what is odd between objects.
+pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
+    queues(store, findings);
+    groups(store, findings);
+    pods(store, findings);
+    claims(&store.objects, findings);
+}
+
+fn queues(store: &Store, findings: &mut Vec<Finding>) {
+    let objects = &store.objects;
+    let parent = |name: &str| {
+        let queue = objects.queues.get(&Key::new("", name))?;
+        Some(queue.spec.parent_queue.as_str()).filter(|p| !p.is_empty())
+    };
+    for (key, queue) in objects.queues.iter().filter(|(_, q)| queue::is_seen(q, &store.settings)) {
+        let mut report = Report::on(Kind::Queue, key);
+        let above = &queue.spec.parent_queue;
+        let seen = |name: &str| {
+            let queue = objects.queues.get(&Key::new("", name));
+            queue.is_some_and(|q| queue::is_seen(q, &store.settings))
+        };
+        if store.settings.full_hierarchy_fairness && !above.is_empty() && !seen(above) {
+            report.add(
+                "spec.parentQueue",
+                format!("the parent queue `{above}` is not there, so this queue and all below it take no part"),
+                "create the parent in the same node pool, or name another one",
+            );
+        }
+        let mut at = parent(&key.name);
+        let mut steps = 0;
+        while let Some(name) = at.filter(|_| steps <= objects.queues.len()) {
+            if name == key.name {
+                report.add(
+                    "spec.parentQueue",
+                    "the queue is above itself, so it takes no part",
+                    "make one queue of the circle a top-level queue",
+                );
+                break;
+            }
+            steps += 1;
+            at = parent(name);
+        }
+        findings.append(&mut report.into_findings());
+    }
+}
+
+fn groups(store: &Store, findings: &mut Vec<Finding>) {
+    let objects = &store.objects;
+    let parents: BTreeSet<&str> = objects.queues.values().map(|q| q.spec.parent_queue.as_str()).collect();
+    for (key, group) in objects.pod_groups.iter().filter(|(_, g)| group::is_seen(g, &store.settings)) {
+        let mut report = Report::on(Kind::PodGroup, key);
+        let name = group.spec.queue.as_str();
+        match objects.queues.get(&Key::new("", name)) {
+            None => report.add(
+                "spec.queue",
+                format!("the queue `{name}` does not exist, so the group is not scheduled"),
+                "create the queue, or name an existing one",
+            ),
+            Some(_) if parents.contains(name) && store.settings.full_hierarchy_fairness => report.add(
+                "spec.queue",
+                format!("the queue `{name}` has queues below it, so the group is not scheduled"),
+                "name a queue without children",
+            ),
+            Some(_) => {}
+        }
+        let class = group.spec.priority_class_name.as_str();
+        if !class.is_empty() && !objects.priority_classes.contains_key(&Key::new("", class)) {
+            let value = group::priority(class, &objects.priority_classes);
+            report.add(
+                "spec.priorityClassName",
+                format!("the priority class `{class}` does not exist, so the priority is {value}"),
+                "create the class, or name an existing one",
+            );
+        }
+        let below = group.spec.sub_groups.iter().filter_map(|s| s.topology_constraint.as_ref());
+        let named: BTreeSet<&str> =
+            group.spec.topology_constraint.iter().chain(below).map(|c| c.topology.as_str()).collect();
+        for topology in named.into_iter().filter(|t| !t.is_empty()) {
+            if !objects.topologies.contains_key(&Key::new("", topology)) {
+                report.add(
+                    "spec.topologyConstraint.topology",
+                    format!("the topology `{topology}` does not exist, so the group cannot be placed"),
+                    "create the topology, or name an existing one",
+                );
+            }
+        }
+        findings.append(&mut report.into_findings());
+    }
+}
+
+fn pods(store: &Store, findings: &mut Vec<Finding>) {
+    let objects = &store.objects;
+    for (key, pod) in &objects.pods {
+        let mut report = Report::on(Kind::Pod, key);
+        if let Some(node) = pod.spec.node_name.some() {
+            let known = objects.nodes.get(&Key::new("", node));
+            let finished = pod.status.phase == "Succeeded" || pod.status.phase == "Failed";
+            // Nodes of other pools may be missing from a snapshot; only a node of this pool is worth a word.
+            let whole = store.settings.node_pool_key.is_empty();
+            if known.is_none() && whole && !finished {
+                report.add(
+                    "spec.nodeName",
+                    format!("the node `{node}` does not exist, so what the pod holds is not counted"),
+                    "delete the pod if its node is gone",
+                );
+            }
+        }
+        if let Some(name) = pod.metadata.annotation(annotation::POD_GROUP).filter(|n| !n.is_empty()) {
+            let group = Key::new(key.namespace.as_str(), name);
+            let ours = pod.spec.scheduler_name == store.settings.scheduler_name.as_str();
+            if ours && pod.spec.node_name.is_empty() && !objects.pod_groups.contains_key(&group) {
+                report.add(
+                    format!("metadata.annotations[{}]", annotation::POD_GROUP),
+                    format!("the group `{name}` is not in the pod's namespace, so the pod is not scheduled"),
+                    "create the group in the same namespace",
+                );
+            }
+        }
+        findings.append(&mut report.into_findings());
+    }
+}
+
+fn claims(objects: &Objects, findings: &mut Vec<Finding>) {
+    for (key, claim) in &objects.resource_claims {
+        let mut report = Report::on(Kind::ResourceClaim, key);
+        for request in &claim.spec.devices.requests {
+            for way in request.exactly.iter().chain(&request.first_available) {
+                let class = &*way.device_class_name;
+                if !objects.device_classes.contains_key(&Key::new("", class)) {
+                    report.add(
+                        format!("spec.devices.requests[{}].deviceClassName", request.name),
+                        format!("the device class `{class}` does not exist, so the claim cannot be satisfied"),
+                        "create the class, or name an existing one",
+                    );
+                }
+            }
+        }
+        findings.append(&mut report.into_findings());
+    }
+}
