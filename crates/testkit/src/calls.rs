@@ -7,10 +7,15 @@
 mod compare;
 mod inputs;
 mod minruntime;
+mod node;
 mod numa;
+mod ordering;
+mod podgroup;
 mod proportion;
 mod record;
 mod resources;
+mod scoring;
+mod world;
 
 use anyhow::{Context, Result, bail};
 use record::Case;
@@ -55,7 +60,7 @@ struct Area {
     not_run: &'static [(&'static str, &'static str)],
 }
 
-const AREAS: &[Area] = &[proportion::AREA, minruntime::AREA, numa::AREA, resources::AREA];
+const AREAS: &[Area] = &[proportion::AREA, minruntime::AREA, numa::AREA, resources::AREA, ordering::AREA, podgroup::AREA, node::AREA, scoring::AREA];
 
 /// The reason for functions that no area knows.
 const UNKNOWN: &str = "no adapter for this function";
