@@ -376,12 +376,11 @@ fn a_refusal_names_the_domain_with_the_most_room() {
 fn pods_of_one_kind_are_counted_by_the_largest_on_each_node() {
     let mut world = two_zones();
     let mut pods = world.pending(3, &gpus(3));
-    // Five GPUs are wanted of eight, yet each node takes one pod of three GPUs.
-    assert_eq!(world.too_small(&require("rack", &pods)).1, Some(2));
+    assert_eq!(world.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
     pods.truncate(1);
     pods.extend(world.pending(2, &gpus(1)));
-    assert_eq!(world.too_small(&require("rack", &pods)).1, Some(2));
-    assert_eq!(world.too_small(&require("rack", &pods)).0, "a.1");
+    // Five GPUs are wanted of a rack's eight, yet each node takes one pod of three GPUs.
+    assert_eq!(world.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Oracle<'_> {
         let largest_cores = self.case.pods.iter().map(|pod| pod.1).max().unwrap_or(0);
         let on = |node: usize| {
             let (gpus, cores) = self.free(node);
-            (0..).take_while(|n| n * largest_gpus <= gpus && n * largest_cores <= cores).count() - 1
+            (0..=64).take_while(|n| n * largest_gpus <= gpus && n * largest_cores <= cores).count() - 1
         };
         self.inside(domain).into_iter().map(on).sum::<usize>() >= self.case.pods.len()
     }
@@ -128,7 +128,7 @@ impl Oracle<'_> {
     fn rank(&self, start: &[u8], domain: &[u8]) -> Vec<(Reverse<u64>, u8)> {
         let step = |depth: usize| {
             let (wanted, free) = self.ratio(&domain[..depth]);
-            // Exact: all amounts here are small.
+            // Fine enough to tell any two of the small fractions here apart.
             (Reverse((wanted * 720_720_000 / free) as u64), domain[depth - 1])
         };
         (start.len() + 1..=domain.len()).map(step).collect()
