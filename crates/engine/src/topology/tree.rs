@@ -160,7 +160,8 @@ impl Topology {
         self.innermost = IndexVec::filled(None, slots);
         self.domains.clear();
         self.domains.push(domain(ROOT_ID.into(), None, 0, &rows));
-        let mut spans = Vec::from([0..rows.len()]);
+        let every_row = 0..rows.len();
+        let mut spans = vec![every_row];
         let mut first = 0;
         for depth in 1..=self.levels.len() {
             let outer = first..self.domains.len();
