@@ -7,6 +7,7 @@ pub mod checks;
 mod choice;
 pub mod filter;
 pub mod gpus;
+pub(crate) mod ranked;
 pub mod score;
 mod trial;
 
@@ -20,7 +21,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
-use crate::verdict::{CapacityRule, NodeFit, TopologyMiss, TopologyReason, Verdict};
+use crate::verdict::{CapacityRule, GangGap, NodeFit, TopologyMiss, TopologyReason, Verdict};
 use std::rc::Rc;
 use trial::Trial;
 
@@ -137,11 +138,17 @@ impl<'p> Step<'p> {
     fn short(&self, plan: &Plan<'_>, member: MemberIdx, found: u32, why: Verdict) -> Verdict {
         let group = &plan.groups[self.group];
         let Some(set) = group.members[member].pod_set() else { return why };
+        let needed = set.min;
+        let is_short = group.is_gang() && set.active_used() < set.min + found;
+        let name = || {
+            let only = group.pod_sets().count() == 1;
+            if only { String::new() } else { plan.text(group.members[member].name).to_owned() }
+        };
         match why {
-            Verdict::NoNode(fit) if group.is_gang() && set.active_used() < set.min + found => {
-                let only = group.pod_sets().count() == 1;
-                let name = if only { "" } else { plan.text(group.members[member].name) };
-                Verdict::GangShort { sub_group: name.to_owned(), found, needed: set.min, fit }
+            Verdict::NoNode(fit) if is_short => Verdict::GangShort { sub_group: name(), found, needed, fit },
+            Verdict::PodImpossible { pod, reason, gang: _ } if is_short => {
+                let gang = Some(GangGap { sub_group: name(), found, needed });
+                Verdict::PodImpossible { pod, reason, gang }
             }
             other => other,
         }
@@ -156,14 +163,17 @@ impl<'p> Step<'p> {
         scores: Option<&Rc<NodeScores>>,
     ) -> Result<(), Option<Verdict>> {
         if let Err(reason) = checks::check(plan, self.policy, pod) {
-            return Err(self.real().then(|| Verdict::PodImpossible { pod: plan.pod_key(pod), reason }));
+            return Err(self.real().then(|| Verdict::PodImpossible { pod: plan.pod_key(pod), reason, gang: None }));
         }
         let trial = Trial::new(plan, self.policy, pod, self.selection, scores.map(Rc::as_ref));
         let mut candidates = choice::Candidates::new(plan, &trial, nodes);
-        while let Some(node) = candidates.next(plan, &trial) {
-            if filter::refusal(plan, &trial, node).is_none() && self.put(plan, &trial, node) {
-                return Ok(());
-            }
+        let mut placed = false;
+        while let (false, Some(node)) = (placed, candidates.next(plan, &trial)) {
+            placed = filter::refusal(plan, &trial, node).is_none() && self.put(plan, &trial, node);
+        }
+        candidates.finish(plan);
+        if placed {
+            return Ok(());
         }
         Err(self.real().then(|| Verdict::NoNode(choice::explain(plan, &trial, nodes))))
     }
@@ -217,7 +227,10 @@ impl<'p> Step<'p> {
                     sets = candidates.sets;
                     scores = candidates.scores.map(Rc::new);
                 }
-                Err(reason) => {
+                Err(mut reason) => {
+                    if self.real() {
+                        topology::measure(plan, &request, &mut reason);
+                    }
                     let verdict = topology_miss(plan, constraint, m.name, reason);
                     self.note(verdict);
                     return None;
@@ -297,7 +310,10 @@ pub(crate) fn over_capacity(
         if g.preemptible { Preemptibility::Preemptible } else { Preemptibility::NonPreemptible };
     let excess = gate::check(root_ledgers(&**plan, queue), &requested, preemptibility)?;
     let at = root_path(&**plan, queue).nth(excess.level)?;
-    let named = excess.named(plan.text(plan.queues[at].display));
+    let at = &plan.queues[at];
+    let mut named = excess.named(plan.text(at.display));
+    let numbers = gate::numbers(plan.text(at.name), &at.ledger, &requested, preemptibility);
+    named.numbers = Some(Box::new(numbers));
     Some(match excess.rule {
         CapacityRule::Limit => Verdict::OverLimit(named),
         CapacityRule::NonPreemptibleQuota => Verdict::NonPreemptibleOverQuota(named),

@@ -3,7 +3,7 @@
 //! A closed set with numbers. Conditions, events, tables and metrics all read this record; texts are rendered
 //! from it elsewhere.
 
-use crate::input::Key;
+use crate::input::{AmountList, Key};
 
 /// The three resources that queues account for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,9 +83,13 @@ pub enum Verdict {
         pod: Key,
         /// Why.
         reason: PodMiss,
+        /// Its gang, where the pods that found a node are fewer than needed.
+        gang: Option<GangGap>,
     },
     /// It may not cause evictions yet.
     PreemptionDelay {
+        /// Microseconds that the group must wait from its creation.
+        delay: i64,
         /// Microseconds since the epoch.
         until: i64,
     },
@@ -96,6 +100,17 @@ pub enum Verdict {
     },
     /// Planning this group failed inside the engine; it is set aside.
     Quarantined(String),
+}
+
+/// How far a gang got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GangGap {
+    /// Sub-group; empty for the default one.
+    pub sub_group: String,
+    /// Pods that found a node.
+    pub found: u32,
+    /// Pods needed.
+    pub needed: u32,
 }
 
 /// A queue's bound that would be passed.
@@ -111,6 +126,29 @@ pub struct QueueExcess {
     pub used: i64,
     /// What the group asks for.
     pub requested: i64,
+    /// Everything else about the queue, where the whole group was measured.
+    pub numbers: Option<Box<QueueNumbers>>,
+}
+
+/// A queue at the moment it said no (cpu in millicores, memory in bytes, GPUs in millionths).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueNumbers {
+    /// Object name of the queue.
+    pub name: String,
+    /// Held plus pending.
+    pub requested: [i64; 3],
+    /// Guaranteed; `None` is unlimited.
+    pub quota: [Option<i64>; 3],
+    /// Held.
+    pub allocated: [i64; 3],
+    /// Held by non-preemptible groups.
+    pub allocated_non_preemptible: [i64; 3],
+    /// Ceiling; `None` is unlimited.
+    pub limit: [Option<i64>; 3],
+    /// What the group asks for.
+    pub group_requested: [i64; 3],
+    /// The same when the group is non-preemptible, else nothing.
+    pub group_requested_non_preemptible: [i64; 3],
 }
 
 /// Why a pod found no node: a count of nodes per reason.
@@ -139,8 +177,8 @@ pub enum NodeMiss {
     Resource(String),
     /// Not enough of a MIG profile, by name.
     Mig(String),
-    /// Not enough of something, and the pod would fit without its overhead.
-    Overhead(Box<NodeMiss>),
+    /// Not enough of something, and the pod would fit without this overhead.
+    Overhead(Box<NodeMiss>, AmountList),
     /// No pod slot.
     PodSlots,
     /// Cordoned.
@@ -242,20 +280,37 @@ pub enum PodMiss {
     VolumeClaim(String),
     /// A volume claim that must be bound before scheduling is not.
     UnboundImmediate(String),
-    /// No node of the pool is large enough: resource, wanted, largest.
-    PoolTooSmall(String, i64, i64),
+    /// No node of the pool is large enough.
+    PoolTooSmall(Box<PoolGap>),
     /// Device claims are used but not served by the cluster.
     ClaimsUnavailable,
     /// A device claim is missing.
     ClaimMissing(String),
     /// A device claim has as many consumers as it can have.
     ClaimFull(String),
-    /// A shared GPU claim without its queue's label.
-    ClaimQueueLabel(String),
+    /// A shared GPU claim without its queue's label: the claim, and the label it has.
+    ClaimQueueLabel(String, Option<String>),
     /// A claim's device class is missing.
     DeviceClassMissing(String),
     /// Planning this pod failed in a user's plugin.
     Plugin(String),
+}
+
+/// A request that is larger than every node of its pool, in base units.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolGap {
+    /// The first resource of which there is too little.
+    pub resource: String,
+    /// What the pod wants of it.
+    pub wanted: i64,
+    /// The most that one node has of it.
+    pub largest: i64,
+    /// The node pool.
+    pub pool: String,
+    /// GPUs of quota that the pod wants in all, in millionths.
+    pub gpus: i64,
+    /// Everything else it wants.
+    pub request: AmountList,
 }
 
 /// A topology constraint that could not be met.
@@ -287,5 +342,33 @@ pub enum TopologyReason {
         pods: Option<u32>,
         /// Pods wanted.
         wanted: u32,
+        /// What was measured besides; left out in simulations.
+        measured: Measured,
     },
+}
+
+/// What was found too small for a topology constraint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Measured {
+    /// Everything at hand together: this domain, or all nodes when empty.
+    Whole(String),
+    /// Each domain of the required level, by id; the first few of them.
+    Each(Vec<DomainRoom>),
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self::Each(Vec::new())
+    }
+}
+
+/// The room in one domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DomainRoom {
+    /// Domain id.
+    pub domain: String,
+    /// Pods it can hold, where that was counted.
+    pub pods: Option<u32>,
+    /// Resources of which it has too little, where pods were not counted: name, wanted, free.
+    pub lacks: Vec<(String, i64, i64)>,
 }

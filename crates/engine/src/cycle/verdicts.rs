@@ -68,7 +68,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     for &pod in group.pods.iter().filter(|p| cluster.pods[**p].member.is_none()) {
         let name = cluster.pods[pod].sub_group.map_or("default", |s| cluster.text(s)).to_owned();
         let reason = PodMiss::UnknownSubGroup(name);
-        all.push(Verdict::PodImpossible { pod: cluster.pod_key(pod), reason });
+        all.push(Verdict::PodImpossible { pod: cluster.pod_key(pod), reason, gang: None });
     }
     if all.is_empty() {
         all.push(if group.pending() > 0 { Verdict::NotTried } else { Verdict::Placed });

@@ -50,7 +50,8 @@ pub fn precheck(
             return Err(PodMiss::ClaimFull(name()));
         }
         if !reference.from_template && claim.wants_gpus() && claim.queue_label != Some(queue) {
-            return Err(PodMiss::ClaimQueueLabel(name()));
+            let label = claim.queue_label.map(|label| names.text(label).to_owned());
+            return Err(PodMiss::ClaimQueueLabel(name(), label));
         }
         if claim.state.allocation.is_none() {
             let missing = claim.ask.alternatives().find(|a| !inventory.has_class(a.class));

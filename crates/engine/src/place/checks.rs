@@ -5,13 +5,13 @@ use crate::dra::Served;
 use crate::ids::PodIdx;
 use crate::policy::Policy;
 use crate::resource::{self, Dim};
-use crate::verdict::PodMiss;
+use crate::verdict::{PodMiss, PoolGap};
 
 /// The first reason why a pod cannot be placed anywhere.
 pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
     let registry = &policy.registry;
     if registry.builtin.predicates {
-        pool_size(cluster, pod)?;
+        pool_size(cluster, pod, &policy.params.node_pool)?;
         config_maps(cluster, pod)?;
         cluster.volumes_check(pod)?;
     }
@@ -25,7 +25,7 @@ pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodM
 }
 
 /// Whether the node pool has, on whatever node, as much of each resource as the pod wants.
-pub fn pool_size(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {
+pub fn pool_size(cluster: &Cluster, pod: PodIdx, pool: &str) -> Result<(), PodMiss> {
     let shape = cluster.shape(pod);
     let largest = &cluster.figures.largest;
     let gpus = if shape.is_shared() {
@@ -36,11 +36,25 @@ pub fn pool_size(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {
     let too_small = |dim: Dim, wanted: i64| {
         let name = cluster.dims.name(dim);
         (wanted > largest.get(dim) && !cluster.is_device_backed(name))
-            .then(|| PodMiss::PoolTooSmall(cluster.text(name).to_owned(), wanted, largest.get(dim)))
+            .then(|| PodMiss::PoolTooSmall(Box::new(pool_gap(cluster, pod, pool, (dim, wanted)))))
     };
     let others = shape.request.iter().filter(|(dim, _)| *dim != resource::GPU);
     let first = std::iter::once((resource::GPU, gpus)).chain(others).find_map(|(dim, w)| too_small(dim, w));
     first.map_or(Ok(()), Err)
+}
+
+fn pool_gap(cluster: &Cluster, pod: PodIdx, pool: &str, (dim, wanted): (Dim, i64)) -> PoolGap {
+    let shape = cluster.shape(pod);
+    let text = |dim| cluster.text(cluster.dims.name(dim)).to_owned();
+    let others = shape.request.iter().filter(|(dim, _)| *dim != resource::GPU);
+    PoolGap {
+        resource: text(dim),
+        wanted,
+        largest: cluster.figures.largest.get(dim),
+        pool: pool.to_owned(),
+        gpus: shape.quota_estimate(None) + cluster.pods[pod].claim_gpus,
+        request: others.map(|(dim, amount)| (text(dim), amount)).collect(),
+    }
 }
 
 fn config_maps(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {

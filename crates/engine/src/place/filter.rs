@@ -160,7 +160,8 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
     }
     let overhead = &load.shape.overhead;
     if !overhead.is_empty() && only_overhead(n, &load.shape.request, overhead) {
-        misses = misses.into_iter().map(|m| NodeMiss::Overhead(Box::new(m))).collect();
+        let overhead = &load.shape.spec.overhead;
+        misses = misses.into_iter().map(|m| NodeMiss::Overhead(Box::new(m), overhead.clone())).collect();
     }
     misses
 }

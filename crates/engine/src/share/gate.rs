@@ -4,7 +4,7 @@
 //! requested never stands in the way. The limit is checked on the whole path before the quota is.
 
 use super::{Bounds, Ledger, Preemptibility, RESOURCES, Triple};
-use crate::verdict::{CapacityRule, QueueExcess, QueueResource};
+use crate::verdict::{CapacityRule, QueueExcess, QueueNumbers, QueueResource};
 
 /// A bound that a request would pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,25 @@ impl Excess {
             bound: self.bound,
             used: self.used,
             requested: self.requested,
+            numbers: None,
         }
+    }
+}
+
+/// Everything about a queue that an explanation shows beside the bound itself.
+pub fn numbers(name: &str, ledger: &Ledger, requested: &Triple, preemptibility: Preemptibility) -> QueueNumbers {
+    QueueNumbers {
+        name: name.to_owned(),
+        requested: ledger.request,
+        quota: ledger.quota,
+        allocated: ledger.allocated,
+        allocated_non_preemptible: ledger.allocated_np,
+        limit: ledger.limit,
+        group_requested: *requested,
+        group_requested_non_preemptible: match preemptibility {
+            Preemptibility::Preemptible => [0; 3],
+            Preemptibility::NonPreemptible => *requested,
+        },
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
 use crate::ids::{DomainIdx, Idx, NodeIdx, PodIdx};
 use crate::node_set::NodeSet;
-use crate::verdict::TopologyReason;
+use crate::verdict::{DomainRoom, Measured, TopologyReason};
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 const STEP: f64 = 100_000.0;
 /// Scores rise in this many steps.
 const STEPS: usize = 10;
+/// Most domains that a refusal describes.
+const DESCRIBED: usize = 32;
 /// Marks a node without a score.
 const UNSCORED: u8 = u8::MAX;
 
@@ -207,7 +209,41 @@ fn too_small(topology: &Topology, domain: DomainIdx, pods: Option<i64>, demand: 
         domain: topology.domain(domain).id.to_string(),
         pods: pods.map(number),
         wanted: number(demand.count),
+        measured: Measured::default(),
     }
+}
+
+/// Adds to a refusal what was measured besides the best domain; explanations want it, simulations do not.
+pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyReason) {
+    let TopologyReason::TooSmall { measured, .. } = refusal else { return };
+    let Some(topology) = cluster.topologies.get(request.constraint.topology) else { return };
+    let Some(levels) = Levels::of(topology, request.constraint) else { return };
+    let Some(usable) = Usable::of(cluster, topology, request.nodes, levels.deepest()) else {
+        *measured = Measured::Whole(String::new());
+        return;
+    };
+    let demand = Demand::of(cluster, request.pods);
+    let start = topology.domain(usable.start);
+    let room = Room::measure(&cluster.nodes, topology, &demand, usable.start, levels.deepest());
+    if !room.fits(usable.start) {
+        let id = if usable.start == Topology::root() { String::new() } else { start.id.to_string() };
+        *measured = Measured::Whole(id);
+        return;
+    }
+    let depth = levels.required.unwrap_or(0).max(start.depth);
+    let held = Held::of(topology, levels, request.held);
+    let mut domains = room.order().swap_remove(depth - start.depth);
+    domains.retain(|domain| held.allows(topology, *domain));
+    domains.sort_unstable();
+    let describe = |domain: &DomainIdx| DomainRoom {
+        domain: topology.domain(*domain).id.to_string(),
+        pods: room.pods(*domain).map(|pods| u32::try_from(pods.max(0)).unwrap_or(u32::MAX)),
+        lacks: room
+            .lacks(*domain)
+            .map(|(dim, wanted, free)| (cluster.text(cluster.dims.name(dim)).to_owned(), wanted, free))
+            .collect(),
+    };
+    *measured = Measured::Each(domains.iter().take(DESCRIBED).map(describe).collect());
 }
 
 /// Later domains of the order, which are the emptier ones, score higher: pods that cannot all be in one domain fill

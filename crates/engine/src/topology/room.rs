@@ -114,6 +114,14 @@ impl<'a> Room<'a> {
         self.pods(domain).map_or_else(|| self.tightness(domain).fits(), |pods| pods >= self.demand.count)
     }
 
+    /// Dimensions of which the domain has too little, where pods are not counted: what is wanted, what is free.
+    pub fn lacks(&self, domain: DomainIdx) -> impl Iterator<Item = (Dim, i64, i64)> + '_ {
+        let first = self.slot(domain) * self.wanted.len();
+        let wanted = if self.demand.is_uniform() { &[][..] } else { &self.wanted[..] };
+        let pairs = wanted.iter().zip(&self.free[first..]);
+        pairs.map(|(&(dim, wanted), &free)| (dim, wanted, free)).filter(|(_, wanted, free)| wanted > free)
+    }
+
     /// The domains of each level, the start domain's first: tightest first inside each parent, then by id.
     pub fn order(&self) -> Vec<Vec<DomainIdx>> {
         let mut levels = vec![self.spans[0].clone().map(DomainIdx::new).collect::<Vec<_>>()];

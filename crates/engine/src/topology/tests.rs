@@ -138,7 +138,7 @@ impl World {
     /// The domain named in a refusal, the pods it holds, and the pods wanted.
     fn too_small(&mut self, ask: &Ask<'_>) -> (String, Option<u32>, u32) {
         match self.refusal(ask) {
-            TopologyReason::TooSmall { domain, pods, wanted } => (domain, pods, wanted),
+            TopologyReason::TooSmall { domain, pods, wanted, .. } => (domain, pods, wanted),
             reason @ (TopologyReason::Unknown | TopologyReason::BadLevel) => panic!("refused for {reason:?}"),
         }
     }

@@ -66,8 +66,8 @@ fn shared_gpu_claims_need_their_queues_label() {
     world.class("nic.example.com");
     let pod = world.pod("p", &["c"]);
     for label in [None, Some("other".to_owned())] {
-        world.claim(&ClaimInput { queue_label: label, ..claim("c", &[exactly("gpus", 1)]) });
-        assert_eq!(check(&mut world, pod), Err(PodMiss::ClaimQueueLabel("c".into())));
+        world.claim(&ClaimInput { queue_label: label.clone(), ..claim("c", &[exactly("gpus", 1)]) });
+        assert_eq!(check(&mut world, pod), Err(PodMiss::ClaimQueueLabel("c".into(), label)));
     }
     let from_template = PodClaim { from_template: true, ..reference("c") };
     let ns = world.sym("ns");
