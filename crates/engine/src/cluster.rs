@@ -25,6 +25,7 @@ use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
 use crate::input::{BudgetInput, Key, SpecInput};
 use crate::intern::Interner;
+use crate::place::ranked::Lists;
 use crate::resource::{Amounts, Dims};
 use crate::share::{Ledger, QueueTree, QueueTreeMut};
 use crate::storage::Storage;
@@ -79,7 +80,11 @@ pub struct Cluster {
     /// The last version given to a ledger.
     pub(crate) last_version: u64,
     /// Nodes whose ledger changed, in order; readers keep a cursor.
-    pub(crate) touched: Vec<NodeIdx>,
+    touched: Vec<NodeIdx>,
+    /// How many entries of `touched` have been dropped from its front.
+    touched_dropped: usize,
+    /// Ranked lists of nodes, kept between searches and cycles.
+    pub(crate) lists: Lists,
     node_by_name: FxHashMap<Sym, NodeIdx>,
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
@@ -104,6 +109,8 @@ pub struct Cluster {
 pub struct Figures {
     /// Smallest GPU memory, of nodes that tell one above 100 MiB.
     pub gpu_memory_min: Option<i64>,
+    /// Smallest GPU memory of any node, told or not.
+    pub gpu_memory_least: i64,
     /// Largest GPU memory, likewise.
     pub gpu_memory_max: Option<i64>,
     /// Largest allocatable amount per dimension over the nodes.
@@ -168,6 +175,8 @@ impl Cluster {
             figures: Figures::default(),
             last_version: 0,
             touched: Vec::new(),
+            touched_dropped: 0,
+            lists: Lists::default(),
             node_by_name: FxHashMap::default(),
             pod_by_key: FxHashMap::default(),
             group_by_key: FxHashMap::default(),
@@ -271,6 +280,21 @@ impl Cluster {
     /// Whether a resource that nodes do not have is served by a device class.
     pub fn is_device_backed(&self, resource: Sym) -> bool {
         self.devices.backs(resource)
+    }
+
+    /// Logs that a node's ledger changed.
+    pub(crate) fn touch(&mut self, node: NodeIdx) {
+        self.touched.push(node);
+    }
+
+    /// The end of the log of touched nodes.
+    pub(crate) fn touched_end(&self) -> usize {
+        self.touched_dropped + self.touched.len()
+    }
+
+    /// Nodes touched since a point of the log; none when the log does not reach back that far.
+    pub(crate) fn touched_since(&self, cursor: usize) -> Option<&[NodeIdx]> {
+        self.touched.get(cursor.checked_sub(self.touched_dropped)?..)
     }
 
     /// A fresh version number.

@@ -163,7 +163,11 @@ impl<'p> Step<'p> {
         scores: Option<&Rc<NodeScores>>,
     ) -> Result<(), Option<Verdict>> {
         if let Err(reason) = checks::check(plan, self.policy, pod) {
-            return Err(self.real().then(|| Verdict::PodImpossible { pod: plan.pod_key(pod), reason, gang: None }));
+            return Err(self.real().then(|| Verdict::PodImpossible {
+                pod: plan.pod_key(pod),
+                reason,
+                gang: None,
+            }));
         }
         let trial = Trial::new(plan, self.policy, pod, self.selection, scores.map(Rc::as_ref));
         let mut candidates = choice::Candidates::new(plan, &trial, nodes);

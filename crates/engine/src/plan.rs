@@ -91,7 +91,7 @@ impl<'c> Plan<'c> {
         self.journal.push(Edit::Ledger { node, old: Box::new(n.ledger.clone()), version: n.version });
         let version = self.cluster.fresh_version();
         self.cluster.nodes[node].version = version;
-        self.cluster.touched.push(node);
+        self.cluster.touch(node);
     }
 
     fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
@@ -233,7 +233,7 @@ impl<'c> Plan<'c> {
                 let n = &mut self.cluster.nodes[node];
                 n.ledger = *old;
                 n.version = version;
-                self.cluster.touched.push(node);
+                self.cluster.touch(node);
             }
             Edit::Joined { node } => {
                 self.cluster.nodes[node].pods.pop();

@@ -238,6 +238,7 @@ fn absent_node(name: Sym) -> Node {
         pods: Vec::new(),
         ledger: NodeLedger::default(),
         version: 0,
+        described_version: 0,
         offers: [0; 3],
         described: Amounts::zero(),
         described_numa: None,

@@ -53,6 +53,8 @@ pub struct Node {
     pub ledger: NodeLedger,
     /// Equal versions mean equal ledgers.
     pub version: u64,
+    /// Equal versions mean equal descriptions.
+    pub described_version: u64,
     /// What it adds to the cluster's total when it is ready: its allocatable amounts less other schedulers' pods.
     pub offers: [i64; 3],
     /// The described allocatable amounts, without DRA devices.

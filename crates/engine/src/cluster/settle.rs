@@ -18,9 +18,13 @@ use crate::terms::{Placed, Presence};
 use kai_units::{Span, Timestamp};
 use std::ops::Bound::{Excluded, Included};
 
+/// More MiB than any GPU has.
+const GPU_MEMORY_MOST: i64 = 1 << 30;
+
 impl Cluster {
     /// Makes the cluster ready for a cycle at a moment.
     pub(crate) fn settle(&mut self, policy: &Policy, now: Timestamp) {
+        self.trim_touched();
         self.note_stuck(now + Span(-policy.params.stuck_threshold.0));
         self.note_pod_order(policy);
         self.settle_devices();
@@ -44,6 +48,14 @@ impl Cluster {
         self.settle_storage(policy.params.csi_storage);
         self.dirty.all_groups = false;
         self.dirty.queues = false;
+    }
+
+    /// Keeps the log of touched nodes from growing for ever.
+    fn trim_touched(&mut self) {
+        if self.touched.len() > 4 * self.nodes.len() + 1024 {
+            self.touched_dropped += self.touched.len();
+            self.touched.clear();
+        }
     }
 
     /// Pods that became stuck, or are no longer, since the last cycle.
@@ -87,6 +99,7 @@ impl Cluster {
         }
         for node in std::mem::take(&mut self.dirty.described) {
             self.attach_devices(node);
+            self.nodes[node].described_version = self.fresh_version();
         }
         if std::mem::take(&mut self.dirty.node_set) {
             self.nodes_by_rank = self.nodes.enumerated().filter(|(_, n)| n.present).map(|(i, _)| i).collect();
@@ -96,6 +109,7 @@ impl Cluster {
                 self.nodes[node].rank = rank as u32;
             }
             self.nodes_by_rank = order;
+            self.lists.clear();
             // Pods that were told to be on a node that came or went count differently in their groups.
             self.dirty.all_groups = true;
         }
@@ -108,7 +122,7 @@ impl Cluster {
     }
 
     fn figure(&self) -> Figures {
-        let mut figures = Figures::default();
+        let mut figures = Figures { gpu_memory_least: GPU_MEMORY_MOST, ..Figures::default() };
         for &node in &self.nodes_by_rank {
             let n = &self.nodes[node];
             figures.largest.max_with(&n.allocatable);
@@ -116,6 +130,7 @@ impl Cluster {
             figures.numa_zones =
                 figures.numa_zones.max(n.described_numa.as_ref().map_or(0, |z| z.zones.len()));
             let mib = n.gpu_memory.mib;
+            figures.gpu_memory_least = figures.gpu_memory_least.min(mib);
             if mib > 100 {
                 figures.gpu_memory_min = Some(figures.gpu_memory_min.map_or(mib, |m| m.min(mib)));
                 figures.gpu_memory_max = Some(figures.gpu_memory_max.map_or(mib, |m| m.max(mib)));
@@ -339,7 +354,7 @@ impl Cluster {
         ];
         node.offers = difference(&offers, &foreign);
         node.version = version;
-        self.touched.push(index);
+        self.touch(index);
         for pod in pods {
             self.place_terms(pod);
         }

@@ -1,24 +1,64 @@
 //! The nodes for a pod, best first.
+//!
+//! Where only steps and packing decide, a ranked list answers without walking the cluster: the steps are taken from
+//! the highest down, and within one step the list's order is the order of the scores. Everything else scores every
+//! node of the set.
 
+use super::ranked::{ListKey, Position, RankedList, Summary};
 use super::score::{self, FreeRange};
 use super::trial::Trial;
 use super::{empty_fit, filter};
+use crate::cluster::Cluster;
 use crate::cluster::node::When;
 use crate::ids::NodeIdx;
 use crate::node_set::NodeSet;
 use crate::plan::Plan;
+use crate::plugin::Strategy;
+use crate::resource;
 use crate::verdict::{NodeFit, NodeMiss};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Nodes that a pod's request fits, by score, then by name.
-pub(crate) struct Candidates {
-    /// Worst first, so that the best is taken from the end.
-    nodes: Vec<(f64, u32, NodeIdx)>,
-    sorted: bool,
+pub(crate) enum Candidates {
+    /// Scored one by one; worst first, so that the best is taken from the end.
+    Scored { nodes: Vec<(f64, u32, NodeIdx)>, sorted: bool },
+    /// Read from a list, step by step.
+    Listed(Box<Listed>),
+}
+
+/// A search through a ranked list.
+pub(crate) struct Listed {
+    list: RankedList,
+    /// Step scores that are left, the next one last.
+    steps: SmallVec<[Steps; 4]>,
+    start: Position,
+    at: Position,
+    wanted: Wanted,
+}
+
+/// Which step scores a node must have and must not have; none where a score plays no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Steps {
+    sharing: Option<bool>,
+    now: Option<bool>,
+    cpu_node: Option<bool>,
+}
+
+/// What a search needs at least, for skipping blocks.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// CPU, memory, GPUs, pod slots; GPUs of shared requests are not in here.
+    amounts: [i64; 4],
+    /// Least MiB on a shared GPU, for shared requests.
+    shared: Option<i64>,
 }
 
 impl Candidates {
     pub(crate) fn new(plan: &mut Plan<'_>, trial: &Trial<'_>, set: &NodeSet) -> Self {
+        if *set == NodeSet::All && score::is_indexable(plan, trial) {
+            return Self::Listed(Box::new(Listed::new(plan, trial)));
+        }
         let list = set.nodes(plan);
         let range = score::placement_key(plan, trial)
             .map_or(FreeRange { min: 0, max: 0 }, |(dim, _)| score::free_range(plan, dim, list));
@@ -26,16 +66,136 @@ impl Candidates {
         let nodes = fitting
             .filter_map(|&node| Some((score::score(plan, trial, node, range)?, plan.nodes[node].rank, node)))
             .collect();
-        Self { nodes, sorted: false }
+        Self::Scored { nodes, sorted: false }
     }
 
     /// The next best node.
-    pub(crate) fn next(&mut self, _plan: &Plan<'_>, _trial: &Trial<'_>) -> Option<NodeIdx> {
-        if !self.sorted {
-            self.nodes.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-            self.sorted = true;
+    pub(crate) fn next(&mut self, plan: &Plan<'_>, trial: &Trial<'_>) -> Option<NodeIdx> {
+        match self {
+            Self::Scored { nodes, sorted } => {
+                if !std::mem::replace(sorted, true) {
+                    nodes.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+                }
+                nodes.pop().map(|(_, _, node)| node)
+            }
+            Self::Listed(listed) => listed.next(plan, trial),
         }
-        self.nodes.pop().map(|(_, _, node)| node)
+    }
+
+    /// Gives a list back to the cluster, for the next search.
+    pub(crate) fn finish(self, plan: &mut Plan<'_>) {
+        if let Self::Listed(listed) = self {
+            plan.cluster_mut().lists.put_back(listed.list);
+        }
+    }
+}
+
+impl Listed {
+    fn new(plan: &mut Plan<'_>, trial: &Trial<'_>) -> Self {
+        let builtin = &trial.policy.registry.builtin;
+        let shape = plan.shape(trial.pod);
+        let placement = score::placement_key(plan, trial);
+        let key = ListKey::new(builtin.predicates.then_some(shape.class), placement);
+        let wanted = Wanted::of(plan, trial);
+        let cpu_only = shape.is_cpu_only() && plan.pods[trial.pod].claim_gpus == 0;
+        let mut steps: SmallVec<[Steps; 4]> = SmallVec::new();
+        for &cpu_node in options(builtin.resource_type && cpu_only) {
+            for &now in options(builtin.availability) {
+                for &sharing in options(builtin.gpu_sharing && shape.is_shared()) {
+                    steps.push(Steps { sharing, now, cpu_node });
+                }
+            }
+        }
+        steps.sort_by_key(|s| (s.sharing, s.now, s.cpu_node));
+        let list = plan.cluster_mut().lists.take(key);
+        let list = match list {
+            Some(mut list) => {
+                list.refresh(plan);
+                list
+            }
+            None => RankedList::new(key, plan),
+        };
+        let start = match placement {
+            // Nodes with less free than the pod wants come first and are skipped in one stride.
+            Some((dim, Strategy::Binpack)) if wanted.shared.is_none() => {
+                list.start(wanted.amounts[dim.0 as usize])
+            }
+            _ => list.start(i64::MIN),
+        };
+        Self { list, steps, start, at: start, wanted }
+    }
+
+    fn next(&mut self, cluster: &Cluster, trial: &Trial<'_>) -> Option<NodeIdx> {
+        while let Some(&step) = self.steps.last() {
+            let wanted = self.wanted;
+            let found = self.list.next(
+                &mut self.at,
+                |summary| wanted.may(summary, step),
+                |node| step.holds(cluster, trial, node) && trial.fits(cluster, node, When::Eventually),
+            );
+            if found.is_some() {
+                return found;
+            }
+            self.steps.pop();
+            self.at = self.start;
+        }
+        None
+    }
+}
+
+/// Without and with a score, where it plays a part.
+fn options(plays: bool) -> &'static [Option<bool>] {
+    if plays { &[Some(false), Some(true)] } else { &[None] }
+}
+
+impl Steps {
+    /// Exactly these scores apply to a node.
+    fn holds(self, cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> bool {
+        let n = &cluster.nodes[node];
+        let shape = cluster.shape(trial.pod);
+        let has_shared = || {
+            let mib = shape.memory_on(n.gpu_memory.mib);
+            n.ledger.gpus.iter().any(|g| g.fits(mib, n.gpu_memory.mib))
+        };
+        self.cpu_node.is_none_or(|cpu_node| n.is_cpu_only() == cpu_node)
+            && self.sharing.is_none_or(|sharing| has_shared() == sharing)
+            && self.now.is_none_or(|now| trial.fits(cluster, node, When::Now) == now)
+    }
+}
+
+impl Wanted {
+    fn of(cluster: &Cluster, trial: &Trial<'_>) -> Self {
+        let shape = cluster.shape(trial.pod);
+        let request = &shape.request;
+        let gpus = if shape.is_shared() {
+            0
+        } else {
+            request.get(resource::GPU) + cluster.pods[trial.pod].claim_gpus
+        };
+        // A pod that shares a device with one that is there needs fewer GPUs; which nodes that concerns is not known.
+        let gpus = if trial.has_claims { 0 } else { gpus };
+        let amounts =
+            [request.get(resource::CPU), request.get(resource::MEMORY), gpus, request.get(resource::PODS)];
+        let least = cluster.figures.gpu_memory_least;
+        Self { amounts, shared: shape.is_shared().then(|| shape.memory_on(least)) }
+    }
+
+    /// Whether a block can hold a node that fits with these steps.
+    fn may(&self, summary: &Summary, step: Steps) -> bool {
+        let most = if step.now == Some(true) { &summary.idle } else { &summary.free };
+        if self.amounts.iter().zip(most).any(|(wanted, most)| wanted > most) {
+            return false;
+        }
+        // Where nothing is on the move, what fits at all fits now.
+        if (step.cpu_node == Some(true) && !summary.cpu_only) || (step.now == Some(false) && !summary.moving)
+        {
+            return false;
+        }
+        match self.shared {
+            Some(mib) if step.sharing == Some(true) => summary.shared >= mib,
+            Some(mib) => most[2] >= resource::WHOLE_GPU || summary.shared >= mib,
+            None => true,
+        }
     }
 }
 

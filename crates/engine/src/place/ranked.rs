@@ -1,0 +1,308 @@
+//! Nodes of one class in the order that packing or spreading prefers, kept current as ledgers change.
+//!
+//! A sorted list in blocks; each block knows the most its nodes have of what requests commonly lack, so a search skips
+//! blocks that cannot serve it. Keeping it current costs what changed: the cluster logs every node whose ledger
+//! changed, and a list re-reads those whose version differs from the one it saw.
+//! Invariant: after `refresh`, the entries are exactly the class's nodes with their current keys.
+
+use crate::class::ClassIdx;
+use crate::cluster::Cluster;
+use crate::ids::{Idx, NodeIdx};
+use crate::plugin::Strategy;
+use crate::resource::{self, Dim};
+use rustc_hash::FxHashMap;
+
+/// Entries of a block before it is split in two.
+const BLOCK_MAX: usize = 96;
+
+/// What a list is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ListKey {
+    /// Nodes that this class accepts and that take pods; all nodes without one.
+    pub class: Option<ClassIdx>,
+    /// The resource whose free amount orders the nodes.
+    pub dim: Dim,
+    /// The preferred direction; none leaves the order to names.
+    pub spread: Option<bool>,
+}
+
+impl ListKey {
+    pub(crate) fn new(class: Option<ClassIdx>, placement: Option<(Dim, Strategy)>) -> Self {
+        let (dim, strategy) = placement.unzip();
+        Self { class, dim: dim.unwrap_or(resource::GPU), spread: strategy.map(|s| s == Strategy::Spread) }
+    }
+}
+
+/// Lists in use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lists(FxHashMap<ListKey, RankedList>);
+
+/// Lists kept at the most; beyond that all are dropped and made again as needed.
+const LISTS_MAX: usize = 512;
+
+impl Lists {
+    /// Takes a list out for a search.
+    pub(crate) fn take(&mut self, key: ListKey) -> Option<RankedList> {
+        self.0.remove(&key)
+    }
+    /// Keeps a list for the next search.
+    pub(crate) fn put_back(&mut self, list: RankedList) {
+        if self.0.len() >= LISTS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(list.key, list);
+    }
+    /// Drops all lists: nodes came or went.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The list of one class.
+#[derive(Clone, Debug)]
+pub(crate) struct RankedList {
+    key: ListKey,
+    /// Position in the cluster's log of touched nodes up to which this list is current.
+    cursor: usize,
+    nodes: Vec<Seen>,
+    blocks: Vec<Block>,
+}
+
+/// What the list saw of a node.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    version: u64,
+    described: u64,
+    member: bool,
+    at: i64,
+}
+
+const UNSEEN: Seen = Seen { version: 0, described: 0, member: false, at: 0 };
+
+/// An entry of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub at: i64,
+    pub rank: u32,
+    pub node: NodeIdx,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    entries: Vec<Entry>,
+    summary: Summary,
+}
+
+/// The most that the nodes of a block have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Summary {
+    /// Free now: CPU, memory, GPUs, pod slots.
+    pub idle: [i64; 4],
+    /// Free now or being released.
+    pub free: [i64; 4],
+    /// MiB on a shared GPU.
+    pub shared: i64,
+    /// Something is being released, or waited for, on some node.
+    pub moving: bool,
+    /// Some node has neither GPUs nor MIG instances.
+    pub cpu_only: bool,
+}
+
+impl Summary {
+    const NOTHING: Self =
+        Self { idle: [i64::MIN; 4], free: [i64::MIN; 4], shared: 0, moving: false, cpu_only: false };
+
+    fn include(&mut self, cluster: &Cluster, node: NodeIdx) {
+        let n = &cluster.nodes[node];
+        for i in 0..4 {
+            let dim = Dim(i as u16);
+            let (idle, releasing) = (n.ledger.idle.get(dim), n.ledger.releasing.get(dim));
+            self.idle[i] = self.idle[i].max(idle);
+            self.free[i] = self.free[i].max(idle + releasing);
+        }
+        self.moving |= !n.ledger.releasing.is_empty();
+        if !n.ledger.gpus.is_empty() {
+            self.shared = self.shared.max(n.ledger.gpus.most_free(n.gpu_memory.mib));
+            self.moving |= n.ledger.gpus.iter().any(|g| g.releasing != 0);
+        }
+        self.cpu_only |= n.is_cpu_only();
+    }
+}
+
+impl Block {
+    fn of(entries: Vec<Entry>, cluster: &Cluster) -> Self {
+        let mut block = Self { entries, summary: Summary::NOTHING };
+        block.sum(cluster);
+        block
+    }
+    fn sum(&mut self, cluster: &Cluster) {
+        self.summary = Summary::NOTHING;
+        for entry in &self.entries {
+            self.summary.include(cluster, entry.node);
+        }
+    }
+}
+
+impl RankedList {
+    pub(crate) fn new(key: ListKey, cluster: &Cluster) -> Self {
+        let mut list = Self { key, cursor: 0, nodes: vec![UNSEEN; cluster.nodes.len()], blocks: Vec::new() };
+        list.rebuild(cluster);
+        list
+    }
+
+    fn rebuild(&mut self, cluster: &Cluster) {
+        self.nodes = vec![UNSEEN; cluster.nodes.len()];
+        let mut entries = Vec::with_capacity(cluster.nodes_by_rank.len());
+        for &node in &cluster.nodes_by_rank {
+            let seen = self.see(cluster, node);
+            self.nodes[node.index()] = seen;
+            if seen.member {
+                entries.push(Entry { at: seen.at, rank: cluster.nodes[node].rank, node });
+            }
+        }
+        entries.sort_unstable();
+        self.blocks = entries.chunks(BLOCK_MAX / 2).map(|c| Block::of(c.to_vec(), cluster)).collect();
+        self.cursor = cluster.touched_end();
+    }
+
+    /// Reads what changed since the last time.
+    pub(crate) fn refresh(&mut self, cluster: &Cluster) {
+        let changed = cluster.touched_since(self.cursor);
+        match changed {
+            Some(nodes)
+                if self.nodes.len() == cluster.nodes.len() && nodes.len() <= cluster.nodes_by_rank.len() =>
+            {
+                for &node in nodes {
+                    self.reread(cluster, node);
+                }
+                self.cursor = cluster.touched_end();
+            }
+            _ => self.rebuild(cluster),
+        }
+    }
+
+    fn reread(&mut self, cluster: &Cluster, node: NodeIdx) {
+        let old = self.nodes[node.index()];
+        if old.version == cluster.nodes[node].version {
+            return;
+        }
+        let new = self.see(cluster, node);
+        self.nodes[node.index()] = new;
+        let rank = cluster.nodes[node].rank;
+        if old.member && new.member && old.at == new.at {
+            let block = self.block_of(Entry { at: old.at, rank, node });
+            self.blocks[block].sum(cluster);
+            return;
+        }
+        if old.member {
+            self.remove(cluster, Entry { at: old.at, rank, node });
+        }
+        if new.member {
+            self.insert(cluster, Entry { at: new.at, rank, node });
+        }
+    }
+
+    fn see(&self, cluster: &Cluster, node: NodeIdx) -> Seen {
+        let n = &cluster.nodes[node];
+        let old = self.nodes[node.index()];
+        let member = if old.described == n.described_version && old.version != 0 {
+            old.member
+        } else {
+            n.present
+                && self.key.class.is_none_or(|class| {
+                    n.is_ready()
+                        && cluster
+                            .classes
+                            .accepts(class, n.name, &n.labels, &n.taints, &cluster.names)
+                            .is_ok()
+                })
+        };
+        let at = match self.key.spread {
+            None => 0,
+            Some(false) => n.free(self.key.dim),
+            // Larger ratios first; the order of the bits of non-negative floats is the order of the numbers.
+            Some(true) => {
+                let ratio = super::score::placement(
+                    cluster,
+                    node,
+                    self.key.dim,
+                    Strategy::Spread,
+                    super::score::FreeRange { min: 0, max: 0 },
+                );
+                -(ratio.max(0.0).to_bits() as i64)
+            }
+        };
+        Seen { version: n.version, described: n.described_version, member, at }
+    }
+
+    fn block_of(&self, entry: Entry) -> usize {
+        self.blocks
+            .partition_point(|b| b.entries.last().is_some_and(|last| *last < entry))
+            .min(self.blocks.len() - 1)
+    }
+
+    fn remove(&mut self, cluster: &Cluster, entry: Entry) {
+        let at = self.block_of(entry);
+        let block = &mut self.blocks[at];
+        let position = block.entries.binary_search(&entry).expect("members are in the list");
+        block.entries.remove(position);
+        if block.entries.is_empty() {
+            self.blocks.remove(at);
+        } else {
+            block.sum(cluster);
+        }
+    }
+
+    fn insert(&mut self, cluster: &Cluster, entry: Entry) {
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::of(vec![entry], cluster));
+            return;
+        }
+        let at = self.block_of(entry);
+        let block = &mut self.blocks[at];
+        let position = block.entries.binary_search(&entry).expect_err("a node is in the list once");
+        block.entries.insert(position, entry);
+        if block.entries.len() <= BLOCK_MAX {
+            block.sum(cluster);
+            return;
+        }
+        let upper = block.entries.split_off(BLOCK_MAX / 2);
+        block.sum(cluster);
+        self.blocks.insert(at + 1, Block::of(upper, cluster));
+    }
+
+    /// Where entries with at least this key begin.
+    pub(crate) fn start(&self, at: i64) -> Position {
+        let block = self.blocks.partition_point(|b| b.entries.last().is_some_and(|last| last.at < at));
+        let entry = self.blocks.get(block).map_or(0, |b| b.entries.partition_point(|e| e.at < at));
+        Position { block, entry }
+    }
+
+    /// The next entry that passes, from a position on; the position moves behind it.
+    pub(crate) fn next(
+        &self,
+        from: &mut Position,
+        may: impl Fn(&Summary) -> bool,
+        passes: impl Fn(NodeIdx) -> bool,
+    ) -> Option<NodeIdx> {
+        while let Some(block) = self.blocks.get(from.block) {
+            if from.entry > 0 || may(&block.summary) {
+                while let Some(entry) = block.entries.get(from.entry) {
+                    from.entry += 1;
+                    if passes(entry.node) {
+                        return Some(entry.node);
+                    }
+                }
+            }
+            *from = Position { block: from.block + 1, entry: 0 };
+        }
+        None
+    }
+}
+
+/// A place in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    block: usize,
+    entry: usize,
+}
