@@ -25,6 +25,7 @@ use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
 use crate::input::{BudgetInput, Key, SpecInput};
 use crate::intern::Interner;
+use crate::place::memory::Failures;
 use crate::place::ranked::Lists;
 use crate::resource::{Amounts, Dims};
 use crate::share::{Ledger, QueueTree, QueueTreeMut};
@@ -81,6 +82,10 @@ pub struct Cluster {
     pub(crate) last_version: u64,
     /// Nodes whose ledger changed, in order; readers keep a cursor.
     touched: Vec<NodeIdx>,
+    /// Names the state of all ledgers: equal epochs mean that every node's ledger is equal.
+    pub(crate) epoch: u64,
+    /// Searches that failed in some epoch.
+    pub(crate) failures: Failures,
     /// How many entries of `touched` have been dropped from its front.
     touched_dropped: usize,
     /// Ranked lists of nodes, kept between searches and cycles.
@@ -175,6 +180,8 @@ impl Cluster {
             figures: Figures::default(),
             last_version: 0,
             touched: Vec::new(),
+            epoch: 0,
+            failures: Failures::default(),
             touched_dropped: 0,
             lists: Lists::default(),
             node_by_name: FxHashMap::default(),

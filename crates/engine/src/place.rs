@@ -7,6 +7,7 @@ pub mod checks;
 mod choice;
 pub mod filter;
 pub mod gpus;
+pub(crate) mod memory;
 pub(crate) mod ranked;
 pub mod score;
 mod trial;
@@ -169,7 +170,18 @@ impl<'p> Step<'p> {
                 gang: None,
             }));
         }
-        let trial = Trial::new(plan, self.policy, pod, self.selection, scores.map(Rc::as_ref));
+        let trial = Trial::new(plan, self.policy, pod, scores.map(Rc::as_ref));
+        let memo = memory::key(plan, &trial, nodes);
+        if let Some(known) = memo.and_then(|key| plan.failures.find(key, plan.epoch))
+            && (known.is_some() || !self.real())
+        {
+            let fit = |reasons: &memory::Reasons| NodeFit {
+                pod: plan.pod_key(pod),
+                nodes: plan.nodes_by_rank.len() as u32,
+                reasons: reasons.to_vec(),
+            };
+            return Err(known.map(fit).map(Verdict::NoNode));
+        }
         let mut candidates = choice::Candidates::new(plan, &trial, nodes);
         let mut placed = false;
         while let (false, Some(node)) = (placed, candidates.next(plan, &trial)) {
@@ -179,7 +191,13 @@ impl<'p> Step<'p> {
         if placed {
             return Ok(());
         }
-        Err(self.real().then(|| Verdict::NoNode(choice::explain(plan, &trial, nodes))))
+        let fit = self.real().then(|| choice::explain(plan, &trial, nodes));
+        if let Some(key) = memo {
+            let reasons = fit.as_ref().map(|f| Rc::new(f.reasons.clone()));
+            let epoch = plan.epoch;
+            plan.cluster_mut().failures.note(key, epoch, reasons);
+        }
+        Err(fit.map(Verdict::NoNode))
     }
 
     fn real(&self) -> bool {

@@ -28,7 +28,7 @@ pub struct Mark(usize);
 enum Edit {
     Pod { pod: PodIdx, old: PodState },
     Count { pod: PodIdx, group: GroupIdx, member: MemberIdx, from: Status, to: Status, stamp: u64 },
-    Ledger { node: NodeIdx, old: Box<NodeLedger>, version: u64 },
+    Ledger { node: NodeIdx, old: Box<NodeLedger>, version: u64, epoch: u64 },
     Joined { node: NodeIdx },
     Left { node: NodeIdx, pod: PodIdx, at: usize },
     TermsPlaced { pod: PodIdx, node: NodeIdx, presence: Presence },
@@ -87,10 +87,12 @@ impl<'c> Plan<'c> {
     }
 
     fn remember_ledger(&mut self, node: NodeIdx) {
-        let n = &self.cluster.nodes[node];
-        self.journal.push(Edit::Ledger { node, old: Box::new(n.ledger.clone()), version: n.version });
         let version = self.cluster.fresh_version();
-        self.cluster.nodes[node].version = version;
+        let epoch = std::mem::replace(&mut self.cluster.epoch, version);
+        let n = &mut self.cluster.nodes[node];
+        let old = Box::new(n.ledger.clone());
+        self.journal.push(Edit::Ledger { node, old, version: n.version, epoch });
+        n.version = version;
         self.cluster.touch(node);
     }
 
@@ -229,7 +231,8 @@ impl<'c> Plan<'c> {
             Edit::Count { pod, group, member, from, to, stamp } => {
                 self.recount(pod, group, member, to, from, stamp);
             }
-            Edit::Ledger { node, old, version } => {
+            Edit::Ledger { node, old, version, epoch } => {
+                self.cluster.epoch = epoch;
                 let n = &mut self.cluster.nodes[node];
                 n.ledger = *old;
                 n.version = version;

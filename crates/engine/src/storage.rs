@@ -2,7 +2,7 @@
 //!
 //! [`prefilter`](Storage::prefilter) asks once per pod whether its claims can be met at all, `filter` asks per node
 //! (after the volume binding, volume zone and attach limit rules of Kubernetes). With CSI storage simulated, books
-//! of what is left of each capacity are kept as pods come and go ([`csi`](Storage::open_books)).
+//! of what is left of each capacity are kept as pods come and go ([`open_books`](Storage::open_books)).
 //! Not here: making or binding volumes.
 
 mod capacities;
@@ -165,8 +165,8 @@ impl Storage {
     }
 
     /// Removes a capacity.
-    pub fn remove_capacity(&mut self, key: &Key, _names: &mut Interner) {
-        self.capacities.remove(key);
+    pub fn remove_capacity(&mut self, key: &Key, names: &mut Interner) {
+        self.capacities.remove(intern_key(key, names));
         self.csi.unlink();
     }
 

@@ -25,6 +25,8 @@ impl Cluster {
     /// Makes the cluster ready for a cycle at a moment.
     pub(crate) fn settle(&mut self, policy: &Policy, now: Timestamp) {
         self.trim_touched();
+        self.failures.clear();
+        self.epoch = self.fresh_version();
         self.note_stuck(now + Span(-policy.params.stuck_threshold.0));
         self.note_pod_order(policy);
         self.settle_devices();

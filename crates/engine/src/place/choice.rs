@@ -56,7 +56,7 @@ struct Wanted {
 
 impl Candidates {
     pub(crate) fn new(plan: &mut Plan<'_>, trial: &Trial<'_>, set: &NodeSet) -> Self {
-        if *set == NodeSet::All && score::is_indexable(plan, trial) {
+        if *set == NodeSet::All && !trial.policy.literal && score::is_indexable(plan, trial) {
             return Self::Listed(Box::new(Listed::new(plan, trial)));
         }
         let list = set.nodes(plan);

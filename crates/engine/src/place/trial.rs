@@ -6,7 +6,6 @@ use crate::cluster::pod::GpuGroups;
 use crate::ids::{NodeIdx, PodIdx, QueueIdx};
 use crate::input::GpuRequest;
 use crate::numa::{Ignored, NumaRequests};
-use crate::order::member::Selection;
 use crate::policy::Policy;
 use crate::share::Preemptibility;
 use crate::terms::{SpreadNode, SpreadState};
@@ -16,8 +15,6 @@ use crate::topology::NodeScores;
 pub(crate) struct Trial<'p> {
     pub policy: &'p Policy,
     pub pod: PodIdx,
-    /// Pending pods only, or evicted ones too; a simulation never allocates at once.
-    pub selection: Selection,
     pub queue: Option<QueueIdx>,
     pub preemptibility: Preemptibility,
     /// Affinity between pods can rule nodes out.
@@ -41,7 +38,6 @@ impl<'p> Trial<'p> {
         cluster: &Cluster,
         policy: &'p Policy,
         pod: PodIdx,
-        selection: Selection,
         topology: Option<&'p NodeScores>,
     ) -> Self {
         let p = &cluster.pods[pod];
@@ -56,7 +52,6 @@ impl<'p> Trial<'p> {
         Self {
             policy,
             pod,
-            selection,
             queue: group.and_then(|g| g.queue),
             preemptibility: match group {
                 Some(g) if !g.preemptible => Preemptibility::NonPreemptible,

@@ -15,6 +15,8 @@ pub struct Policy {
     pub queue_depth: BTreeMap<String, usize>,
     /// Process parameters.
     pub params: Params,
+    /// Score every node for every pod and remember nothing: the reading that indices and memories are held to.
+    pub literal: bool,
     /// What was odd about the configuration, in words.
     pub warnings: Vec<String>,
 }
@@ -49,6 +51,13 @@ impl Policy {
                 unknown => warnings.push(format!("action `{unknown}` is not known and is skipped")),
             }
         }
-        Self { actions, registry, queue_depth: config.queue_depth.clone(), params: params.clone(), warnings }
+        Self {
+            actions,
+            registry,
+            queue_depth: config.queue_depth.clone(),
+            params: params.clone(),
+            literal: false,
+            warnings,
+        }
     }
 }

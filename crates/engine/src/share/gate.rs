@@ -38,7 +38,12 @@ impl Excess {
 }
 
 /// Everything about a queue that an explanation shows beside the bound itself.
-pub fn numbers(name: &str, ledger: &Ledger, requested: &Triple, preemptibility: Preemptibility) -> QueueNumbers {
+pub fn numbers(
+    name: &str,
+    ledger: &Ledger,
+    requested: &Triple,
+    preemptibility: Preemptibility,
+) -> QueueNumbers {
     QueueNumbers {
         name: name.to_owned(),
         requested: ledger.request,

@@ -1,16 +1,16 @@
 //! Reported free capacity, and which nodes it reaches.
 
+use super::{SymKey, intern_key};
 use crate::ids::Sym;
-use crate::input::{CapacityInput, Key};
+use crate::input::CapacityInput;
 use crate::intern::Interner;
 use crate::terms::selector::{Anchor, Query};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 
 /// All capacities. A node finds those that reach it through its labels, not by asking each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacities {
-    by_key: BTreeMap<Key, u32>,
+    by_key: FxHashMap<SymKey, u32>,
     slots: Vec<Option<Capacity>>,
     free: Vec<u32>,
     by_anchor: FxHashMap<Anchor, Vec<u32>>,
@@ -35,7 +35,8 @@ impl Capacity {
 
 impl Capacities {
     pub(super) fn set(&mut self, input: &CapacityInput, names: &mut Interner) {
-        self.remove(&input.key);
+        let key = intern_key(&input.key, names);
+        self.remove(key);
         let capacity = Capacity {
             class: names.intern(&input.class),
             bytes: input.bytes,
@@ -49,11 +50,11 @@ impl Capacities {
             self.by_anchor.entry(anchor).or_default().push(slot);
         }
         self.slots[slot as usize] = Some(capacity);
-        self.by_key.insert(input.key.clone(), slot);
+        self.by_key.insert(key, slot);
     }
 
-    pub(super) fn remove(&mut self, key: &Key) {
-        let Some(slot) = self.by_key.remove(key) else { return };
+    pub(super) fn remove(&mut self, key: SymKey) {
+        let Some(slot) = self.by_key.remove(&key) else { return };
         let old = self.slots[slot as usize].take().expect("a key leads to a capacity");
         for anchor in old.anchors() {
             if let Some(filed) = self.by_anchor.get_mut(&anchor) {

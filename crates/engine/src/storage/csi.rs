@@ -149,11 +149,12 @@ impl Storage {
     }
 
     /// Whether a node has room for a pod's unbound claims. A claim whose owner is gone is about to be deleted and
-    /// keeps the pod waiting.
+    /// keeps the pod from fitting.
     pub fn fits_now(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
         let is_orphan =
             |(key, claim): (SymKey, &Claim)| claim.owner_pod.is_some() && !self.csi.owned.contains(&key);
-        !self.csi.open || !self.simulated_claims(pod).any(is_orphan) && self.has_room(pod, node, owned, |_| 0)
+        !self.csi.open
+            || (!self.simulated_claims(pod).any(is_orphan) && self.has_room(pod, node, owned, |_| 0))
     }
 
     /// Whether a node has room for a pod's unbound claims, what leaving pods give back included.

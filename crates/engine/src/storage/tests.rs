@@ -1,1 +1,470 @@
-//! x
+//! Storage on small made-up clusters, rule by rule.
+
+use super::*;
+use crate::ids::{Idx, NodeIdx};
+use crate::input::{LabelSelector, NodeTerm, Requirement, RequirementOp, SelectorOp};
+use crate::terms::Presence;
+use crate::verdict::{NodeMiss, VolumeMiss};
+use proptest::prelude::*;
+
+const GIB: i64 = 1 << 30;
+
+#[derive(Default)]
+struct World {
+    names: Interner,
+    storage: Storage,
+    nodes: Vec<(Sym, Vec<(Sym, Sym)>)>,
+    limits: Vec<(Sym, u32)>,
+    /// Claims of pods on the node asked about.
+    others: Vec<Vec<Sym>>,
+}
+
+impl World {
+    fn new(nodes: &[(&str, &[(&str, &str)])]) -> Self {
+        let mut world = Self::default();
+        for (name, labels) in nodes {
+            let names = &mut world.names;
+            let mut labels: Vec<_> = labels.iter().map(|(k, v)| (names.intern(k), names.intern(v))).collect();
+            labels.sort_unstable();
+            world.nodes.push((names.intern(name), labels));
+        }
+        world
+    }
+    fn syms(&mut self, texts: &[&str]) -> Vec<Sym> {
+        texts.iter().map(|text| self.names.intern(text)).collect()
+    }
+    fn class(&mut self, name: &str, edit: impl FnOnce(&mut StorageClassInput)) {
+        let mut class = StorageClassInput {
+            name: name.into(),
+            provisioner: "csi.example".into(),
+            wait_for_consumer: true,
+            ..StorageClassInput::default()
+        };
+        edit(&mut class);
+        self.storage.set_class(&class, &mut self.names);
+    }
+    fn claim(&mut self, name: &str, edit: impl FnOnce(&mut VolumeClaimInput)) {
+        let mut claim = VolumeClaimInput {
+            key: Key::new("ns", name),
+            class: "fast".into(),
+            bytes: GIB,
+            ..VolumeClaimInput::default()
+        };
+        edit(&mut claim);
+        self.storage.set_claim(&claim, &mut self.names);
+    }
+    fn bound(&mut self, name: &str, volume: &str) {
+        self.claim(name, |c| {
+            c.phase = ClaimPhase::Bound;
+            c.volume = Some(volume.into());
+        });
+    }
+    fn volume(&mut self, name: &str, edit: impl FnOnce(&mut VolumeInput)) {
+        let mut volume =
+            VolumeInput { name: name.into(), class: "fast".into(), bytes: GIB, ..VolumeInput::default() };
+        edit(&mut volume);
+        self.storage.set_volume(&volume, &mut self.names);
+    }
+    fn capacity(&mut self, name: &str, bytes: i64, host: Option<&str>) {
+        let nodes = host.map(|host| LabelSelector {
+            requirements: vec![("host".into(), SelectorOp::In(vec![host.into()]))],
+        });
+        let input = CapacityInput { key: Key::new("sys", name), class: "fast".into(), bytes, nodes };
+        self.storage.set_capacity(&input, &mut self.names);
+    }
+    fn prefilter(&mut self, claims: &[&str]) -> Result<(), PodMiss> {
+        let claims = self.syms(claims);
+        let namespace = self.names.intern("ns");
+        self.storage.prefilter(namespace, &claims, &self.names)
+    }
+    fn filter_with(&mut self, claims: &[&str], node: usize, capacity: CapacityCheck) -> Result<(), NodeMiss> {
+        let claims = self.syms(claims);
+        let namespace = self.names.intern("ns");
+        let (name, labels) = &self.nodes[node];
+        let node = VolumeNode { name: *name, labels, attach_limits: &self.limits };
+        let others = self.others.iter().map(|claims| (namespace, claims.as_slice()));
+        self.storage.filter(namespace, &claims, &node, others, capacity, &self.names)
+    }
+    fn filter(&mut self, claims: &[&str], node: usize) -> Result<(), NodeMiss> {
+        self.filter_with(claims, node, CapacityCheck::Reported)
+    }
+    /// What each node says.
+    fn misses(&mut self, claims: &[&str]) -> Vec<Option<VolumeMiss>> {
+        (0..self.nodes.len())
+            .map(|node| match self.filter(claims, node) {
+                Ok(()) => None,
+                Err(NodeMiss::Volume(miss)) => Some(miss),
+                Err(other) => panic!("not about volumes: {other:?}"),
+            })
+            .collect()
+    }
+}
+
+fn on(key: &str, value: &str) -> NodeTerm {
+    let op = RequirementOp::In(vec![value.into()]);
+    NodeTerm { labels: vec![Requirement { key: key.into(), op }], names: Vec::new() }
+}
+
+const HOSTS: [(&str, &[(&str, &str)]); 2] = [("n0", &[("host", "h0")]), ("n1", &[("host", "h1")])];
+
+#[test]
+fn claims_must_exist_and_be_neither_lost_nor_going() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |_| {});
+    world.claim("fine", |_| {});
+    world.claim("lost", |c| c.phase = ClaimPhase::Lost);
+    world.claim("going", |c| c.deleting = true);
+    assert_eq!(world.prefilter(&["fine"]), Ok(()));
+    for bad in ["missing", "lost", "going"] {
+        assert_eq!(world.prefilter(&["fine", bad]), Err(PodMiss::VolumeClaim(bad.into())));
+    }
+}
+
+#[test]
+fn claims_that_do_not_wait_for_their_pod_must_be_bound() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |_| {});
+    world.class("eager", |c| c.wait_for_consumer = false);
+    world.claim("eager", |c| c.class = "eager".into());
+    world.claim("classless", |c| c.class = String::new());
+    world.claim("chosen", |c| c.volume = Some("v".into()));
+    world.bound("bound", "v");
+    assert_eq!(world.prefilter(&["bound"]), Ok(()));
+    for early in ["eager", "classless", "chosen"] {
+        assert_eq!(world.prefilter(&[early]), Err(PodMiss::UnboundImmediate(early.into())));
+    }
+}
+
+#[test]
+fn a_bound_volume_is_used_from_its_nodes_only() {
+    let mut world = World::new(&HOSTS);
+    world.bound("data", "v");
+    world.volume("v", |v| v.node_terms = vec![on("host", "h1")]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::NodeConflict), None]);
+    world.storage.remove_volume("v", &mut world.names);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::NodeConflict); 2]);
+}
+
+#[test]
+fn a_bound_volume_stays_in_its_zones() {
+    let mut world = World::new(&[
+        ("n0", &[("topology.kubernetes.io/zone", "a")]),
+        ("n1", &[("topology.kubernetes.io/zone", "b")]),
+        ("n2", &[]),
+    ]);
+    world.bound("data", "v");
+    for key in ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"] {
+        world.volume("v", |v| v.zones = vec![(key.into(), vec!["b".into(), "c".into()])]);
+        assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Zone), None, None], "{key}");
+    }
+}
+
+#[test]
+fn a_waiting_claim_takes_a_free_volume_that_the_node_can_use() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |c| c.no_provisioner = true);
+    world.claim("data", |_| {});
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound); 2]);
+    let local = |v: &mut VolumeInput| {
+        v.available = true;
+        v.node_terms = vec![on("host", "h1")];
+    };
+    world.volume("v", local);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound), None]);
+    world.volume("v", |v| {
+        local(v);
+        v.bytes = GIB - 1;
+    });
+    assert_eq!(world.filter(&["data"], 1), Err(NodeMiss::Volume(VolumeMiss::Unbound)), "too small");
+    world.volume("v", |v| {
+        local(v);
+        v.claim = Some(Key::new("ns", "other"));
+    });
+    assert_eq!(world.filter(&["data"], 1), Err(NodeMiss::Volume(VolumeMiss::Unbound)), "reserved");
+    world.volume("v", |v| {
+        local(v);
+        v.class = "slow".into();
+    });
+    assert_eq!(world.filter(&["data"], 1), Err(NodeMiss::Volume(VolumeMiss::Unbound)), "of another class");
+}
+
+#[test]
+fn each_claim_takes_a_volume_of_its_own_and_small_ones_choose_first() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |c| c.no_provisioner = true);
+    world.claim("large", |c| c.bytes = 2 * GIB);
+    world.claim("small", |_| {});
+    world.volume("v2", |v| {
+        v.available = true;
+        v.bytes = 2 * GIB;
+    });
+    assert!(world.filter(&["large"], 0).is_ok());
+    assert!(world.filter(&["large", "small"], 0).is_err());
+    world.volume("v1", |v| v.available = true);
+    assert!(world.filter(&["large", "small"], 0).is_ok());
+}
+
+#[test]
+fn a_volume_reserved_for_a_claim_is_the_one_it_gets() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |c| c.no_provisioner = true);
+    world.claim("data", |_| {});
+    world.volume("free", |v| v.available = true);
+    world.volume("mine", |v| {
+        v.available = true;
+        v.bytes = 4 * GIB;
+        v.claim = Some(Key::new("ns", "data"));
+        v.node_terms = vec![on("host", "h1")];
+    });
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound), None]);
+}
+
+#[test]
+fn volumes_are_made_where_the_class_allows_it() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |c| c.allowed = vec![on("host", "h1")]);
+    world.claim("data", |_| {});
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound), None]);
+}
+
+#[test]
+fn a_claim_with_a_chosen_node_goes_there() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |_| {});
+    world.claim("data", |c| c.selected_node = Some("n1".into()));
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::NodeConflict), None]);
+}
+
+#[test]
+fn reported_capacity_must_hold_each_claim_unless_it_is_simulated() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |c| c.tracks_capacity = true);
+    world.claim("data", |_| {});
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Capacity); 2]);
+    world.capacity("c0", GIB - 1, Some("h0"));
+    world.capacity("c1", GIB, Some("h1"));
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Capacity), None]);
+    assert!(world.filter_with(&["data"], 0, CapacityCheck::Simulated).is_ok());
+    world.storage.remove_capacity(&Key::new("sys", "c1"), &mut world.names);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Capacity); 2]);
+}
+
+#[test]
+fn a_driver_attaches_so_many_distinct_volumes() {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |_| {});
+    for name in ["a", "b", "c"] {
+        world.bound(name, &format!("v-{name}"));
+        world.volume(&format!("v-{name}"), |v| v.driver = Some("csi.example".into()));
+    }
+    world.claim("new", |_| {});
+    let driver = world.names.intern("csi.example");
+    world.limits = vec![(driver, 2)];
+    world.others = vec![world.syms(&["a"]), world.syms(&["a"])];
+    assert!(world.filter(&["b"], 0).is_ok());
+    assert_eq!(world.filter(&["b", "c"], 0), Err(NodeMiss::Volume(VolumeMiss::AttachLimit)));
+    assert_eq!(world.filter(&["b", "new"], 0), Err(NodeMiss::Volume(VolumeMiss::AttachLimit)));
+    world.others = vec![world.syms(&["a", "b", "c"])];
+    assert!(world.filter(&["a"], 0).is_ok(), "it is attached already");
+    world.limits.clear();
+    assert!(world.filter(&["new"], 0).is_ok());
+}
+
+/// A world with simulated storage: 10 GiB on each host.
+fn simulated() -> World {
+    let mut world = World::new(&HOSTS);
+    world.class("fast", |c| c.tracks_capacity = true);
+    world.capacity("c0", 10 * GIB, Some("h0"));
+    world.capacity("c1", 10 * GIB, Some("h1"));
+    world
+}
+
+impl World {
+    fn open(&mut self, pods: &[(&str, &[&str], Option<usize>, Presence)]) {
+        if self.storage.needs_link() {
+            let nodes =
+                self.nodes.iter().enumerate().map(|(n, (_, labels))| (NodeIdx::new(n), labels.as_slice()));
+            self.storage.link(nodes);
+        }
+        let namespace = self.names.intern("ns");
+        let resolved: Vec<_> = pods
+            .iter()
+            .map(|(uid, claims, node, presence)| {
+                (self.names.intern(uid), self.syms(claims), *node, *presence)
+            })
+            .collect();
+        self.storage.open_books(resolved.iter().map(|(uid, claims, node, presence)| {
+            (VolumePod { namespace, uid: *uid, claims }, node.map(NodeIdx::new), *presence)
+        }));
+    }
+    fn with<T>(
+        &mut self,
+        uid: &str,
+        claims: &[&str],
+        f: impl FnOnce(&mut Storage, &VolumePod<'_>) -> T,
+    ) -> T {
+        let (namespace, uid, claims) = (self.names.intern("ns"), self.names.intern(uid), self.syms(claims));
+        f(&mut self.storage, &VolumePod { namespace, uid, claims: &claims })
+    }
+    /// Whether a pod fits a node now and eventually.
+    fn fits(&mut self, uid: &str, claims: &[&str], node: usize, owned: OwnedClaims) -> (bool, bool) {
+        self.with(uid, claims, |storage, pod| {
+            let node = NodeIdx::new(node);
+            (storage.fits_now(pod, node, owned), storage.fits_eventually(pod, node, owned))
+        })
+    }
+    fn sized(&mut self, name: &str, gib: i64) {
+        self.claim(name, |c| c.bytes = gib * GIB);
+    }
+}
+
+#[test]
+fn without_books_everything_fits() {
+    let mut world = simulated();
+    world.sized("huge", 100);
+    assert_eq!(world.fits("p", &["huge"], 0, OwnedClaims::AsTold), (true, true));
+}
+
+#[test]
+fn unbound_claims_together_must_fit_what_is_left() {
+    let mut world = simulated();
+    world.sized("six", 6);
+    world.sized("five", 5);
+    world.sized("four", 4);
+    world.open(&[]);
+    assert_eq!(world.fits("p", &["six", "four"], 0, OwnedClaims::AsTold), (true, true));
+    assert_eq!(world.fits("p", &["six", "five"], 0, OwnedClaims::AsTold), (false, false));
+    world.with("q", &["six"], |storage, pod| storage.place(pod, NodeIdx::new(0), Presence::Staying));
+    assert_eq!(world.fits("p", &["five"], 0, OwnedClaims::AsTold), (false, false));
+    assert_eq!(world.fits("p", &["five"], 1, OwnedClaims::AsTold), (true, true));
+    world.with("q", &["six"], |storage, pod| storage.unplace(pod, NodeIdx::new(0), Presence::Staying));
+    assert_eq!(world.fits("p", &["five"], 0, OwnedClaims::AsTold), (true, true));
+}
+
+#[test]
+fn bound_claims_are_in_the_reported_figure_already() {
+    let mut world = simulated();
+    world.bound("old", "v");
+    world.sized("ten", 10);
+    world.open(&[("q", &["old"], Some(0), Presence::Staying)]);
+    assert_eq!(world.fits("p", &["ten"], 0, OwnedClaims::AsTold), (true, true));
+}
+
+#[test]
+fn a_claim_used_by_two_pods_is_taken_once() {
+    let mut world = simulated();
+    world.sized("six", 6);
+    world.sized("four", 4);
+    world.open(&[("q", &["six"], Some(0), Presence::Staying), ("r", &["six"], Some(0), Presence::Staying)]);
+    assert_eq!(world.fits("p", &["four"], 0, OwnedClaims::AsTold), (true, true));
+    world.with("q", &["six"], |storage, pod| storage.unplace(pod, NodeIdx::new(0), Presence::Staying));
+    assert_eq!(world.fits("p", &["six"], 0, OwnedClaims::AsTold), (false, false));
+}
+
+#[test]
+fn a_class_without_capacity_on_the_node_does_not_fit() {
+    let mut world = simulated();
+    world.storage.remove_capacity(&Key::new("sys", "c0"), &mut world.names);
+    world.sized("one", 1);
+    world.open(&[]);
+    assert_eq!(world.fits("p", &["one"], 0, OwnedClaims::AsTold), (false, false));
+    assert_eq!(world.fits("p", &["one"], 1, OwnedClaims::AsTold), (true, true));
+}
+
+#[test]
+fn a_node_that_sees_two_capacities_of_a_class_has_none() {
+    let mut world = simulated();
+    world.capacity("everywhere", 50 * GIB, None);
+    world.sized("one", 1);
+    world.open(&[]);
+    assert_eq!(world.fits("p", &["one"], 0, OwnedClaims::AsTold), (false, false));
+}
+
+#[test]
+fn claims_of_other_classes_take_no_part() {
+    let mut world = simulated();
+    world.class("plain", |_| {});
+    world.claim("plain", |c| {
+        c.class = "plain".into();
+        c.bytes = 99 * GIB;
+    });
+    world.open(&[]);
+    assert_eq!(world.fits("p", &["plain"], 0, OwnedClaims::AsTold), (true, true));
+}
+
+#[test]
+fn the_own_claims_of_a_leaving_pod_come_back_eventually() {
+    let mut world = simulated();
+    world.claim("mine", |c| {
+        c.phase = ClaimPhase::Bound;
+        c.volume = Some("v".into());
+        c.owner_pod = Some("q".into());
+        c.bytes = 5 * GIB;
+    });
+    world.sized("twelve", 12);
+    world.open(&[("q", &["mine"], Some(0), Presence::Leaving)]);
+    assert_eq!(world.fits("p", &["twelve"], 0, OwnedClaims::AsTold), (false, true));
+    assert_eq!(world.fits("p", &["twelve"], 1, OwnedClaims::AsTold), (false, false));
+}
+
+#[test]
+fn an_evicted_pod_needs_room_for_the_claims_it_owns() {
+    let mut world = simulated();
+    world.claim("mine", |c| {
+        c.phase = ClaimPhase::Bound;
+        c.volume = Some("v".into());
+        c.owner_pod = Some("q".into());
+        c.bytes = 12 * GIB;
+    });
+    world.open(&[("q", &["mine"], Some(0), Presence::Staying)]);
+    assert_eq!(world.fits("q", &["mine"], 1, OwnedClaims::AsTold), (true, true));
+    assert_eq!(world.fits("q", &["mine"], 1, OwnedClaims::Remade), (false, false));
+}
+
+#[test]
+fn a_claim_whose_owner_is_gone_keeps_a_pod_from_fitting_now() {
+    let mut world = simulated();
+    world.claim("orphan", |c| c.owner_pod = Some("gone".into()));
+    world.open(&[("p", &["orphan"], None, Presence::Staying)]);
+    assert_eq!(world.fits("p", &["orphan"], 0, OwnedClaims::AsTold), (false, true));
+    world.open(&[("gone", &["orphan"], None, Presence::Staying)]);
+    assert_eq!(world.fits("gone", &["orphan"], 0, OwnedClaims::AsTold), (true, true));
+}
+
+proptest! {
+    #[test]
+    fn books_after_any_moves_equal_books_opened_on_the_result(
+        moves in prop::collection::vec((0..5usize, 0..2usize, any::<bool>(), any::<bool>()), 0..30),
+    ) {
+        let mut world = simulated();
+        let pods: [(&str, &[&str]); 5] =
+            [("p0", &["a"]), ("p1", &["a", "b"]), ("p2", &["c", "c"]), ("p3", &["b", "d"]), ("p4", &[])];
+        for (at, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            world.claim(name, |c| {
+                c.bytes = (at as i64 + 1) * GIB;
+                c.owner_pod = Some(format!("p{at}"));
+                c.phase = if at == 2 { ClaimPhase::Bound } else { ClaimPhase::Pending };
+            });
+        }
+        let waiting: Vec<_> = pods.iter().map(|(uid, claims)| (*uid, *claims, None, Presence::Staying)).collect();
+        world.open(&waiting);
+        let mut placed: Vec<(usize, usize, Presence)> = Vec::new();
+        for (pod, node, leaves, out) in moves {
+            let (uid, claims) = pods[pod];
+            if out && !placed.is_empty() {
+                let (pod, node, presence) = placed.swap_remove(pod % placed.len());
+                let (uid, claims) = pods[pod];
+                world.with(uid, claims, |storage, pod| storage.unplace(pod, NodeIdx::new(node), presence));
+            } else {
+                let presence = if leaves { Presence::Leaving } else { Presence::Staying };
+                world.with(uid, claims, |storage, pod| storage.place(pod, NodeIdx::new(node), presence));
+                placed.push((pod, node, presence));
+            }
+        }
+        let kept = world.storage.csi.clone();
+        let result: Vec<_> =
+            placed.iter().map(|&(pod, node, presence)| (pods[pod].0, pods[pod].1, Some(node), presence)).collect();
+        world.open(&[waiting, result].concat());
+        prop_assert_eq!(kept, world.storage.csi);
+    }
+}

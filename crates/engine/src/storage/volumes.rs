@@ -165,9 +165,8 @@ impl Storage {
             let usable = volume.nodes.is_empty() || volume.nodes.matches(node.name, node.labels, names);
             match volume.claim {
                 Some(reserved) if reserved == key => return usable.then_some(name),
-                Some(_) => {}
                 None if usable && best.is_none() && !chosen.contains(&name) => best = Some(name),
-                None => {}
+                Some(_) | None => {}
             }
         }
         best

@@ -1,0 +1,61 @@
+//! Searches that failed, remembered for as long as no ledger is different.
+//!
+//! Thousands of equal pods wait for the same room: the first that finds none answers for the others.
+
+use super::trial::Trial;
+use crate::cluster::Cluster;
+use crate::ids::{LabelSetIdx, ShapeIdx};
+use crate::node_set::NodeSet;
+use crate::verdict::NodeMiss;
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// What makes two searches the same, besides the state of the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SearchKey {
+    shape: ShapeIdx,
+    /// Where labels matter.
+    labels: Option<LabelSetIdx>,
+    predicates: bool,
+}
+
+/// Counts of nodes per reason.
+pub(crate) type Reasons = Rc<Vec<(NodeMiss, u32)>>;
+
+/// Failed searches.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Failures(FxHashMap<SearchKey, (u64, Option<Reasons>)>);
+
+impl Failures {
+    /// Whether a search failed in exactly this state, and why, if that was counted.
+    pub(crate) fn find(&self, key: SearchKey, epoch: u64) -> Option<Option<&Reasons>> {
+        self.0.get(&key).filter(|(seen, _)| *seen == epoch).map(|(_, reasons)| reasons.as_ref())
+    }
+    /// Remembers a failed search.
+    pub(crate) fn note(&mut self, key: SearchKey, epoch: u64, reasons: Option<Reasons>) {
+        self.0.insert(key, (epoch, reasons));
+    }
+    /// Forgets everything: what failed may depend on more than the ledgers from one cycle to the next.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The key of a search whose answer depends on nothing but the specification and the nodes.
+pub(crate) fn key(cluster: &Cluster, trial: &Trial<'_>, set: &NodeSet) -> Option<SearchKey> {
+    let registry = &trial.policy.registry;
+    let plain = *set == NodeSet::All
+        && trial.topology.is_none()
+        && !trial.has_claims
+        && !trial.has_volumes
+        && !trial.cost_varies
+        && trial.spread.is_none()
+        && registry.filters.is_empty()
+        && registry.scores.is_empty()
+        && !trial.policy.literal;
+    plain.then(|| SearchKey {
+        shape: cluster.pods[trial.pod].shape,
+        labels: trial.uses_terms.then(|| cluster.pods[trial.pod].label_set),
+        predicates: registry.builtin.predicates,
+    })
+}
