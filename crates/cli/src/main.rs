@@ -1,3 +1,5 @@
-//! The binary `kai`.
+//! The binary `kai`: the command line with the plugins that come with it.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    kai_cli::run(std::env::args_os(), &kai_engine::plugin::PluginSet::builtin())
+}

@@ -1,0 +1,53 @@
+//! The command line as typed: nothing is checked here beyond its form.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Everything after the program's name.
+#[derive(Debug, Parser)]
+#[command(name = "kai", version, about = "A scheduler for AI clusters on Kubernetes")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plan one cycle on a cluster from files, and show placements, queue shares and reasons.
+    Plan(Plan),
+    /// Print the custom resource definitions as YAML.
+    Crds(Crds),
+}
+
+/// Options of `kai plan`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plan {
+    /// Snapshot files: a zip archive, JSON or YAML. Each is planned by itself.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print times and counts as JSON instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write one sorted line per decision to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) decisions: Option<PathBuf>,
+    /// The time of the cycle where the file has none, such as 2026-01-31T08:00:00Z; else the clock's.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) now: Option<String>,
+    /// A scheduler configuration in place of the file's own.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Check the outcome against the laws of scheduling, by other means than those that made it.
+    #[arg(long)]
+    pub(crate) audit: bool,
+    /// List every object that was odd, and what was made of it.
+    #[arg(long)]
+    pub(crate) findings: bool,
+}
+
+/// Options of `kai crds`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Crds {
+    /// Only this one: its kind, its plural, or its full name.
+    pub(crate) name: Option<String>,
+}

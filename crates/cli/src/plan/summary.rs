@@ -1,0 +1,144 @@
+//! A cycle in numbers: how long it took, what it decided, why groups wait. What `--json` prints.
+
+use super::timing::Times;
+use kai_engine::outcome::{Decision, Outcome};
+use kai_engine::verdict::Verdict;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The numbers of a cycle.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    now: String,
+    load_ms: f64,
+    open_ms: f64,
+    actions_ms: BTreeMap<String, f64>,
+    total_actions_ms: f64,
+    bind_requests: usize,
+    /// Pods deleted, moved ones included.
+    evicted: usize,
+    /// Pods deleted that got another place.
+    moved: usize,
+    /// Pods that end pipelined, moved ones included.
+    pipelined: usize,
+    /// Pending pods that got a place, bound or pipelined.
+    placed_pending: usize,
+    max_rss_mb: f64,
+    outcome_hash: String,
+    verdicts: BTreeMap<&'static str, usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<Vec<String>>,
+}
+
+impl Summary {
+    /// Counts an outcome.
+    pub(super) fn new(outcome: &Outcome, times: &Times, now: String, findings: Option<Vec<String>>) -> Self {
+        let (mut bound, mut evicted, mut moved, mut pipelined) = (0, 0, 0, 0);
+        for decision in &outcome.decisions {
+            match decision {
+                Decision::Bind(_) => bound += 1,
+                Decision::Evict { .. } => evicted += 1,
+                Decision::Pipeline { moved: was_running, .. } => {
+                    pipelined += 1;
+                    moved += usize::from(*was_running);
+                }
+            }
+        }
+        let mut verdicts = BTreeMap::new();
+        for verdict in &outcome.verdicts {
+            *verdicts.entry(name(&verdict.leading)).or_default() += 1;
+        }
+        Self {
+            now,
+            load_ms: round(times.load_ms),
+            open_ms: round(times.open_ms),
+            actions_ms: times.actions_ms.iter().map(|(action, ms)| (action.clone(), round(*ms))).collect(),
+            total_actions_ms: round(times.total_actions_ms),
+            bind_requests: bound,
+            evicted,
+            moved,
+            pipelined,
+            placed_pending: bound + pipelined - moved,
+            max_rss_mb: peak_memory_mb(),
+            outcome_hash: format!("{:016x}", outcome.hash),
+            verdicts,
+            findings,
+        }
+    }
+}
+
+/// Microseconds are as fine as a clock can be trusted.
+fn round(ms: f64) -> f64 {
+    (ms * 1_000.0).round() / 1_000.0
+}
+
+/// Peak resident memory of this process; 0 where the system does not tell.
+fn peak_memory_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse::<f64>().ok());
+    kib.map_or(0.0, |kib| (kib / 1_024.0 * 10.0).round() / 10.0)
+}
+
+/// A verdict's name in counts.
+fn name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Placed => "placed",
+        Verdict::NotTried => "not_tried",
+        Verdict::QueueMissing => "queue_missing",
+        Verdict::QueueNotLeaf => "queue_not_leaf",
+        Verdict::Broken(_) => "broken",
+        Verdict::NotReady { .. } => "not_ready",
+        Verdict::OverLimit(_) => "over_limit",
+        Verdict::NonPreemptibleOverQuota(_) => "non_preemptible_over_quota",
+        Verdict::BeyondQueueDepth { .. } => "beyond_queue_depth",
+        Verdict::GangShort { .. } => "gang_short",
+        Verdict::NoNode(_) => "no_node",
+        Verdict::Topology(_) => "topology",
+        Verdict::PodImpossible { .. } => "pod_impossible",
+        Verdict::PreemptionDelay { .. } => "preemption_delay",
+        Verdict::WaitingForVictims { .. } => "waiting_for_victims",
+        Verdict::Quarantined(_) => "quarantined",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_engine::input::Key;
+    use kai_engine::verdict::GroupVerdict;
+
+    #[test]
+    fn moved_pods_count_as_pipelined_but_not_as_placed() {
+        let pipeline = |moved| Decision::Pipeline {
+            pod: Key::new("ns", "p"),
+            node: "n".to_owned(),
+            gpu_groups: vec![],
+            action: "reclaim",
+            moved,
+        };
+        let waiting = GroupVerdict {
+            group: Key::new("ns", "g"),
+            queue: "q".to_owned(),
+            pending: 1,
+            leading: Verdict::QueueMissing,
+            further: vec![],
+        };
+        let outcome = Outcome {
+            decisions: vec![Decision::Bind(Box::default()), pipeline(false), pipeline(true)],
+            verdicts: vec![waiting.clone(), waiting],
+            hash: 0xab,
+            ..Outcome::default()
+        };
+        let summary = Summary::new(&outcome, &Times::default(), "now".to_owned(), None);
+        assert_eq!(
+            (summary.bind_requests, summary.pipelined, summary.moved, summary.placed_pending),
+            (1, 2, 1, 2)
+        );
+        assert_eq!(summary.outcome_hash, "00000000000000ab");
+        assert_eq!(summary.verdicts, BTreeMap::from([("queue_missing", 2)]));
+    }
+}

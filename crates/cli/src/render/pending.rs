@@ -1,0 +1,28 @@
+//! Why each pending group is pending, with its numbers and what would help.
+
+use super::reason;
+use kai_engine::Outcome;
+use kai_engine::verdict::{GroupVerdict, Verdict};
+
+/// One row a group that is not wholly placed; `None` when there is none.
+pub(super) fn table(outcome: &Outcome) -> Option<String> {
+    let rows = outcome
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.leading != Verdict::Placed)
+        .map(|verdict| {
+            [verdict.group.to_string(), verdict.queue.clone(), verdict.pending.to_string(), why(verdict)]
+        })
+        .collect();
+    super::table(["GROUP", "QUEUE", "PODS", "WHY"], rows)
+}
+
+/// The leading reason, its hint, and what else was found.
+fn why(verdict: &GroupVerdict) -> String {
+    let mut lines = vec![reason::text(&verdict.leading, &verdict.queue)];
+    lines.extend(reason::hint(&verdict.leading).map(|hint| format!("hint: {hint}")));
+    lines.extend(
+        verdict.further.iter().map(|further| format!("also: {}", reason::text(further, &verdict.queue))),
+    );
+    lines.join("\n")
+}

@@ -1,0 +1,269 @@
+//! What people see, whole: one outcome rendered, and every verdict in words.
+
+use super::{outcome, reason};
+use insta::assert_snapshot;
+use kai_engine::input::{Key, NodeCondition};
+use kai_engine::outcome::{Bind, Decision, Outcome, QueueReport};
+use kai_engine::verdict::{
+    CapacityRule, GroupVerdict, Measured, NodeFit, NodeMiss, PodMiss, PoolGap, QueueExcess, QueueResource,
+    TopologyMiss, TopologyReason, Verdict,
+};
+
+fn key(name: &str) -> Key {
+    Key::new("lab", name)
+}
+
+fn bind(pod: &str, node: &str, gpus: u32, hundredths: u32, groups: &[&str]) -> Decision {
+    Decision::Bind(Box::new(Bind {
+        pod: key(pod),
+        node: node.to_owned(),
+        action: "allocate",
+        gpu_count: gpus,
+        gpu_hundredths: hundredths,
+        gpu_groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..Bind::default()
+    }))
+}
+
+fn queue(
+    name: &str,
+    parent: Option<&str>,
+    quota: Option<i64>,
+    limit: Option<i64>,
+    rest: [i64; 3],
+) -> QueueReport {
+    let gpus = |amount: i64| amount * 1_000_000;
+    QueueReport {
+        name: name.to_owned(),
+        parent: parent.map(str::to_owned),
+        quota: [Some(16_000), None, quota.map(gpus)],
+        limit: [None, None, limit.map(gpus)],
+        allocated: [4_000, 1 << 30, gpus(rest[0])],
+        requested: [8_000, 3 << 30, gpus(rest[1])],
+        fair_share: [16_000, 64 << 30, gpus(rest[2])],
+        ..QueueReport::default()
+    }
+}
+
+fn excess() -> QueueExcess {
+    QueueExcess {
+        queue: "research".to_owned(),
+        resource: QueueResource::Gpu,
+        bound: 8_000_000,
+        used: 6_000_000,
+        requested: 4_000_000,
+        numbers: None,
+    }
+}
+
+fn fit() -> NodeFit {
+    NodeFit {
+        pod: key("train-3"),
+        nodes: 3,
+        reasons: vec![(NodeMiss::Gpus, 2), (NodeMiss::Taint("maintenance".to_owned(), String::new()), 1)],
+    }
+}
+
+fn example() -> Outcome {
+    Outcome {
+        decisions: vec![
+            bind("train-1", "node-b", 2, 100, &[]),
+            bind("notes-0", "node-a", 1, 50, &["f3a"]),
+            bind("web-0", "node-a", 0, 0, &[]),
+            Decision::Pipeline {
+                pod: key("next-0"),
+                node: "node-c".to_owned(),
+                gpu_groups: vec![],
+                action: "reclaim",
+                moved: false,
+            },
+            Decision::Evict {
+                pod: key("old-0"),
+                uid: "7".to_owned(),
+                group: Some(key("old")),
+                gang_size: 1,
+                preemptor: Some(key("next")),
+                action: "reclaim",
+            },
+        ],
+        verdicts: vec![
+            GroupVerdict {
+                group: key("big"),
+                queue: "research".to_owned(),
+                pending: 4,
+                leading: Verdict::GangShort { sub_group: String::new(), found: 3, needed: 4, fit: fit() },
+                further: vec![Verdict::OverLimit(excess())],
+            },
+            GroupVerdict {
+                group: key("lost"),
+                queue: "nowhere".to_owned(),
+                pending: 1,
+                leading: Verdict::QueueMissing,
+                further: vec![],
+            },
+            GroupVerdict {
+                group: key("train"),
+                queue: "research".to_owned(),
+                pending: 0,
+                leading: Verdict::Placed,
+                further: vec![],
+            },
+        ],
+        queues: vec![
+            queue("alice", Some("research"), Some(4), None, [1, 6, 5]),
+            queue("bob", Some("research"), Some(4), Some(6), [2, 2, 2]),
+            queue("research", None, Some(8), None, [3, 8, 7]),
+        ],
+        ..Outcome::default()
+    }
+}
+
+#[test]
+fn an_outcome_reads_from_placements_to_reasons() {
+    let text = anstream::adapter::strip_str(&outcome(&example())).to_string();
+    assert_snapshot!(text, @"
+    Placements
+      POD           NODE     GPUS       HOW
+    ────────────────────────────────────────────────────────────────
+      lab/next-0    node-c   –          waits for room, by reclaim
+      lab/notes-0   node-a   0.5 of 1   bound by allocate
+      lab/train-1   node-b   2          bound by allocate
+      lab/web-0     node-a   –          bound by allocate
+
+    Evictions
+      POD         GROUP     FOR        BY
+    ────────────────────────────────────────────
+      lab/old-0   lab/old   lab/next   reclaim
+
+    Queue shares
+      QUEUE      RESOURCE   QUOTA   LIMIT   ALLOCATED   REQUESTED   FAIR SHARE
+    ────────────────────────────────────────────────────────────────────────────
+      research   GPU        8       ∞       3           8           7
+                 CPU        16      ∞       4           8           16
+        alice    GPU        4       ∞       1           6           5
+                 CPU        16      ∞       4           8           16
+        bob      GPU        4       6       2           2           2
+                 CPU        16      ∞       4           8           16
+
+    Pending
+      GROUP      QUEUE      PODS   WHY
+    ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+      lab/big    research   4      3 of 4 needed pods found a node; no node of 3 takes pod `lab/train-3`: 2 × not enough
+                                   GPUs, 1 × taint `maintenance`
+                                   also: queue `research` would pass its GPU limit: 6 used + 4 requested > 8
+      lab/lost   nowhere    1      queue `nowhere` does not exist
+                                   hint: create the queue, or correct the label `kai.scheduler/queue`
+    ");
+}
+
+#[test]
+fn an_empty_outcome_says_so() {
+    let text = anstream::adapter::strip_str(&outcome(&Outcome::default())).to_string();
+    assert_snapshot!(text, @"
+    Placements
+    nothing was placed
+
+    Queue shares
+    there are no queues
+
+    Pending
+    every group has its place
+    ");
+}
+
+#[test]
+fn long_tables_end_in_a_count() {
+    let decisions = (0..50).map(|pod| bind(&format!("p-{pod:02}"), "node-a", 1, 100, &[])).collect();
+    let text = outcome(&Outcome { decisions, ..Outcome::default() });
+    assert!(text.contains("… and 10 more"), "{text}");
+}
+
+#[test]
+fn a_cycle_of_queues_ends() {
+    let queues = vec![queue("a", Some("b"), None, None, [0; 3]), queue("b", Some("a"), None, None, [0; 3])];
+    outcome(&Outcome { queues, ..Outcome::default() });
+}
+
+fn one_of_each() -> Vec<Verdict> {
+    vec![
+        Verdict::NotTried,
+        Verdict::QueueMissing,
+        Verdict::QueueNotLeaf,
+        Verdict::Broken("sub-groups form a cycle".to_owned()),
+        Verdict::NotReady { sub_group: "workers".to_owned(), ready: 2, needed: 4 },
+        Verdict::OverLimit(excess()),
+        Verdict::NonPreemptibleOverQuota(excess()),
+        Verdict::BeyondQueueDepth { depth: 10 },
+        Verdict::GangShort { sub_group: "workers".to_owned(), found: 1, needed: 4, fit: fit() },
+        Verdict::NoNode(NodeFit { reasons: vec![(NodeMiss::NodeAffinity, 3)], ..fit() }),
+        Verdict::NoNode(NodeFit {
+            reasons: vec![
+                (NodeMiss::Overhead(Box::new(NodeMiss::Memory), Vec::new()), 1),
+                (NodeMiss::Condition(NodeCondition::NotReady), 1),
+                (NodeMiss::OverCapacity(Box::new(excess()), CapacityRule::Limit), 1),
+            ],
+            ..fit()
+        }),
+        Verdict::NoNode(NodeFit { nodes: 0, reasons: vec![], ..fit() }),
+        Verdict::Topology(TopologyMiss {
+            topology: "datacenter".to_owned(),
+            sub_group: String::new(),
+            level: "rack".to_owned(),
+            reason: TopologyReason::TooSmall {
+                domain: "r7".to_owned(),
+                pods: Some(6),
+                wanted: 8,
+                measured: Measured::default(),
+            },
+        }),
+        Verdict::PodImpossible {
+            pod: key("train-0"),
+            reason: PodMiss::PoolTooSmall(Box::new(PoolGap {
+                resource: "memory".to_owned(),
+                wanted: 512 << 30,
+                largest: 256 << 30,
+                ..PoolGap::default()
+            })),
+            gang: None,
+        },
+        Verdict::PreemptionDelay { delay: 600_000_000, until: 1_767_225_600_000_000 },
+        Verdict::WaitingForVictims { waiting: 4 },
+        Verdict::Quarantined("a plugin failed".to_owned()),
+    ]
+}
+
+#[test]
+fn every_verdict_has_words() {
+    let lines: Vec<String> = one_of_each()
+        .iter()
+        .map(|verdict| match reason::hint(verdict) {
+            Some(hint) => format!("{}\n    hint: {hint}", reason::text(verdict, "research")),
+            None => reason::text(verdict, "research"),
+        })
+        .collect();
+    assert_snapshot!(lines.join("\n"), @"
+    no action of this cycle looked at it
+    queue `research` does not exist
+        hint: create the queue, or correct the label `kai.scheduler/queue`
+    queue `research` has child queues, and only leaf queues run groups
+        hint: name one of its child queues
+    the group is malformed: sub-groups form a cycle
+    2 of 4 needed pods are ready in sub-group `workers`
+    queue `research` would pass its GPU limit: 6 used + 4 requested > 8
+        hint: wait for 2 GPU to be given back, or raise the limit of `research`
+    queue `research` would pass its GPU quota with non-preemptible pods: 6 used + 4 requested > 8
+        hint: use a preemptible priority class, or raise the quota of `research`
+    10 groups of queue `research` come first, and a cycle looks at no more
+    1 of 4 needed pods found a node in sub-group `workers`; no node of 3 takes pod `lab/train-3`: 2 × not enough GPUs, 1 × taint `maintenance`
+    no node of 3 takes pod `lab/train-3`: 3 × node selector or affinity does not match
+        hint: no node has the labels that the pod asks for
+    no node of 3 takes pod `lab/train-3`: 1 × not enough memory (it would fit without its overhead), 1 × not ready, 1 × GPU limit of queue `research` (6 used + 4 requested > 8)
+    no node could be asked to take pod `lab/train-3`
+    no `rack` of topology `datacenter` holds 8 pods; the best is `r7`, which holds 6
+        hint: ask for a wider level, or for fewer pods
+    pod `lab/train-0` can never be placed: it asks for 512 GiB of `memory`, the largest node has 256 GiB
+    it may not cause evictions before 2026-01-01T00:00:00Z
+    4 pods wait for room that is being freed
+    planning it failed, so it is set aside: a plugin failed
+    ");
+}
