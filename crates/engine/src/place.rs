@@ -24,6 +24,7 @@ use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
 use crate::verdict::{CapacityRule, GangGap, NodeFit, TopologyMiss, TopologyReason, Verdict};
 use std::rc::Rc;
+use std::sync::Arc;
 use trial::Trial;
 
 /// A placing step of one group.
@@ -193,7 +194,7 @@ impl<'p> Step<'p> {
         }
         let fit = self.real().then(|| choice::explain(plan, &trial, nodes));
         if let Some(key) = memo {
-            let reasons = fit.as_ref().map(|f| Rc::new(f.reasons.clone()));
+            let reasons = fit.as_ref().map(|f| Arc::new(f.reasons.clone()));
             let epoch = plan.epoch;
             plan.cluster_mut().failures.note(key, epoch, reasons);
         }

@@ -31,6 +31,10 @@ impl Cluster {
         self.note_pod_order(policy);
         self.settle_devices();
         self.settle_nodes();
+        // After the nodes, whose ranks and labels the domains follow; a topology may change while no node does.
+        if std::mem::take(&mut self.dirty.topologies) {
+            self.topologies.rebuild(&self.nodes, &self.nodes_by_rank, &self.names);
+        }
         if self.dirty.queues {
             self.settle_queues();
         }
@@ -118,9 +122,6 @@ impl Cluster {
         let figures = self.figure();
         self.dirty.all_groups |= figures.gpu_memory_min != self.figures.gpu_memory_min;
         self.figures = figures;
-        if std::mem::take(&mut self.dirty.topologies) {
-            self.topologies.rebuild(&self.nodes, &self.nodes_by_rank, &self.names);
-        }
     }
 
     fn figure(&self) -> Figures {

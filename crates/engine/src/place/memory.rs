@@ -8,7 +8,7 @@ use crate::ids::{LabelSetIdx, ShapeIdx};
 use crate::node_set::NodeSet;
 use crate::verdict::NodeMiss;
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What makes two searches the same, besides the state of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub(crate) struct SearchKey {
 }
 
 /// Counts of nodes per reason.
-pub(crate) type Reasons = Rc<Vec<(NodeMiss, u32)>>;
+pub(crate) type Reasons = Arc<Vec<(NodeMiss, u32)>>;
 
 /// Failed searches.
 #[derive(Clone, Debug, Default)]
