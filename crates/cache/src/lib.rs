@@ -5,13 +5,16 @@
 //! Not here: talking to an API server, and deciding anything.
 
 pub mod cel;
+pub mod config_file;
 pub mod finding;
 pub mod object;
 pub mod settings;
+pub mod snapshot;
 pub mod store;
 pub mod translate;
 
 pub use finding::{Finding, Report};
 pub use object::{Kind, Object, Objects, Stored};
 pub use settings::Settings;
+pub use snapshot::{Snapshot, SnapshotError};
 pub use store::{Eviction, Store};

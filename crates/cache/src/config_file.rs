@@ -1,0 +1,324 @@
+//! The scheduler's configuration, as its YAML file and as part of a snapshot.
+//!
+//! The file is read forgivingly as KAI reads it (unknown keys are ignored, keys match in any case); what a snapshot
+//! holds is taken as it stands, since it records what a scheduler really ran with.
+
+use kai_engine::policy::{Config, DEFAULT_ACTIONS, PluginConfig, PluginPart, SearchBudgets};
+use kai_units::{Span, duration};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// A configuration, with the part that only the shell reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SchedulerConfig {
+    /// What the engine reads.
+    pub engine: Config,
+    /// Where past usage comes from, as written.
+    pub usage_db: Option<Value>,
+    /// What was odd, for a log line.
+    pub warnings: Vec<String>,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self { engine: Config::default(), usage_db: None, warnings: Vec::new() }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The text is not YAML.
+    #[error("the scheduler configuration is not YAML: {problem}")]
+    Yaml {
+        /// Where and why.
+        problem: String,
+    },
+    /// A value has the wrong form.
+    #[error("the scheduler configuration has a bad value in `{field}`: {problem}; hint: {hint}")]
+    Value {
+        /// Where.
+        field: String,
+        /// What is wrong.
+        problem: String,
+        /// What to write.
+        hint: &'static str,
+    },
+    /// An action that does not exist.
+    #[error("the scheduler configuration names the unknown action `{name}`; hint: the actions are {}", DEFAULT_ACTIONS.join(", "))]
+    UnknownAction {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Reads a configuration file. Empty text is the built-in configuration; empty parts are replaced by the built-in ones.
+pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
+    if text.trim().is_empty() {
+        return Ok(SchedulerConfig::default());
+    }
+    let value: Value =
+        serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml { problem: error.to_string() })?;
+    let mut config = from_value(&value)?;
+    if let Some(name) = unknown_action(&config.engine.actions) {
+        return Err(ConfigError::UnknownAction { name: name.to_owned() });
+    }
+    let built_in = Config::default();
+    if config.engine.actions.is_empty() {
+        config.warnings.push("no actions are configured, so the built-in list is used".to_owned());
+        config.engine.actions = built_in.actions;
+    }
+    if config.engine.plugins.is_empty() {
+        config.engine.plugins = built_in.plugins;
+    }
+    Ok(config)
+}
+
+/// Reads the configuration inside a snapshot: an empty or unknown action list runs nothing.
+pub fn from_snapshot(value: &Value) -> Result<SchedulerConfig, ConfigError> {
+    let mut config = from_value(value)?;
+    if let Some(name) = unknown_action(&config.engine.actions) {
+        config.warnings.push(format!("the action `{name}` is unknown, so no action runs"));
+        config.engine.actions.clear();
+    } else if config.engine.actions.is_empty() {
+        config.warnings.push("no actions are configured, so no action runs".to_owned());
+    }
+    Ok(config)
+}
+
+/// Writes a configuration in the form of a snapshot; [`from_snapshot`] reads it back.
+pub fn to_value(config: &SchedulerConfig) -> Value {
+    let engine = &config.engine;
+    let spans = |spans: &BTreeMap<String, Span>| -> Map<String, Value> {
+        spans.iter().map(|(name, span)| (name.clone(), duration::format_go(*span).into())).collect()
+    };
+    let plugins: Vec<Value> = engine.plugins.iter().map(plugin_value).collect();
+    let mut value = json!({
+        "actions": engine.actions.join(", "),
+        "tiers": [{ "plugins": plugins }],
+        "scenarioSearchBudgets": {
+            "maxActionSearchDuration": spans(&engine.budgets.action),
+            "maxJobSearchDuration": duration::format_go(engine.budgets.group_max),
+            "minJobSearchDuration": duration::format_go(engine.budgets.group_min),
+            "maxGeneratorSearchDuration": spans(&engine.budgets.generator),
+        },
+    });
+    if !engine.queue_depth.is_empty() {
+        value["queueDepthPerAction"] = json!(engine.queue_depth);
+    }
+    if let Some(usage_db) = &config.usage_db {
+        value["usageDBConfig"] = usage_db.clone();
+    }
+    value
+}
+
+const SWITCHES: [(&str, PluginPart); 7] = [
+    ("disableJobOrder", PluginPart::GroupOrder),
+    ("disableTaskOrder", PluginPart::PodOrder),
+    ("disablePreemptable", PluginPart::Preempt),
+    ("disableReclaimable", PluginPart::Reclaim),
+    ("disableQueueOrder", PluginPart::QueueOrder),
+    ("disablePredicate", PluginPart::Filter),
+    ("disableNodeOrder", PluginPart::NodeOrder),
+];
+
+fn plugin_value(plugin: &PluginConfig) -> Value {
+    let mut value = json!({ "name": plugin.name });
+    if !plugin.arguments.is_empty() {
+        value["arguments"] = json!(plugin.arguments);
+    }
+    for (name, part) in SWITCHES {
+        if plugin.disabled.contains(&part) {
+            value[name] = Value::Bool(true);
+        }
+    }
+    value
+}
+
+fn unknown_action(actions: &[String]) -> Option<&str> {
+    actions.iter().map(String::as_str).find(|name| !DEFAULT_ACTIONS.contains(name))
+}
+
+fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
+    let fields = Fields::of(value, "config")?;
+    let actions = fields.text("actions")?.unwrap_or_default();
+    let actions = actions.split(',').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect();
+    let mut plugins = Vec::new();
+    for tier in fields.list("tiers")? {
+        for plugin in Fields::of(tier, "config.tiers")?.list("plugins")? {
+            plugins.push(read_plugin(plugin)?);
+        }
+    }
+    let mut queue_depth = BTreeMap::new();
+    for (action, depth) in fields.map("queueDepthPerAction")? {
+        let depth = depth.as_i64().ok_or_else(|| {
+            bad(&format!("queueDepthPerAction.{action}"), depth, "write a whole number")
+        })?;
+        if let Some(depth) = usize::try_from(depth).ok().filter(|d| *d > 0) {
+            queue_depth.insert(action.clone(), depth);
+        }
+    }
+    let budgets = match fields.get("scenarioSearchBudgets") {
+        Some(budgets) => read_budgets(budgets)?,
+        None => SearchBudgets::default(),
+    };
+    let usage_db = fields.get("usageDBConfig").cloned();
+    let engine = Config { actions, plugins, queue_depth, budgets };
+    Ok(SchedulerConfig { engine, usage_db, warnings: Vec::new() })
+}
+
+fn read_plugin(value: &Value) -> Result<PluginConfig, ConfigError> {
+    let fields = Fields::of(value, "config.tiers.plugins")?;
+    let name = fields.text("name")?.unwrap_or_default().to_owned();
+    let mut arguments = BTreeMap::new();
+    for (key, value) in fields.map("arguments")? {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Null => String::new(),
+            Value::Array(_) | Value::Object(_) => {
+                return Err(bad(&format!("{name}.arguments.{key}"), value, "write one piece of text"));
+            }
+        };
+        arguments.insert(key.clone(), text);
+    }
+    let mut disabled = Vec::new();
+    for (switch, part) in SWITCHES {
+        match fields.get(switch) {
+            Some(Value::Bool(true)) => disabled.push(part),
+            Some(Value::Bool(false)) | None => {}
+            Some(other) => return Err(bad(&format!("{name}.{switch}"), other, "write true or false")),
+        }
+    }
+    Ok(PluginConfig { name, arguments, disabled })
+}
+
+/// Budgets are always completed with the defaults.
+fn read_budgets(value: &Value) -> Result<SearchBudgets, ConfigError> {
+    let fields = Fields::of(value, "config.scenarioSearchBudgets")?;
+    let mut budgets = SearchBudgets::default();
+    for (name, value) in fields.map("maxActionSearchDuration")? {
+        budgets.action.insert(name.clone(), span(value, "maxActionSearchDuration")?);
+    }
+    for (name, value) in fields.map("maxGeneratorSearchDuration")? {
+        budgets.generator.insert(name.clone(), span(value, "maxGeneratorSearchDuration")?);
+    }
+    if let Some(value) = fields.get("maxJobSearchDuration") {
+        budgets.group_max = span(value, "maxJobSearchDuration")?;
+    }
+    if let Some(value) = fields.get("minJobSearchDuration") {
+        budgets.group_min = span(value, "minJobSearchDuration")?;
+    }
+    Ok(budgets)
+}
+
+fn span(value: &Value, field: &str) -> Result<Span, ConfigError> {
+    let text = value.as_str().ok_or_else(|| bad(field, value, "write a duration such as `5m`"))?;
+    duration::parse_extended(text).map_err(|_| bad(field, value, "write a duration such as `5m`"))
+}
+
+fn bad(field: &str, value: &Value, hint: &'static str) -> ConfigError {
+    let mut shown = value.to_string();
+    if shown.len() > 60 {
+        shown = format!("{}…", shown.chars().take(40).collect::<String>());
+    }
+    ConfigError::Value { field: field.to_owned(), problem: format!("`{shown}` does not fit"), hint }
+}
+
+/// The members of an object, found in any case, `null` as absent.
+pub(crate) struct Fields<'a>(BTreeMap<String, &'a Value>, String);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(value: &'a Value, field: &str) -> Result<Self, ConfigError> {
+        match value {
+            Value::Object(map) => {
+                let named = map.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.to_lowercase(), v));
+                Ok(Self(named.collect(), field.to_owned()))
+            }
+            Value::Null => Ok(Self(BTreeMap::new(), field.to_owned())),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Err(bad(field, value, "write a map"))
+            }
+        }
+    }
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.0.get(&name.to_lowercase()).copied()
+    }
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, ConfigError> {
+        self.typed(name, Value::as_str, "write text")
+    }
+    pub(crate) fn truth(&self, name: &str) -> Result<bool, ConfigError> {
+        Ok(self.typed(name, Value::as_bool, "write true or false")?.unwrap_or(false))
+    }
+    pub(crate) fn integer(&self, name: &str, hint: &'static str) -> Result<i64, ConfigError> {
+        Ok(self.typed(name, Value::as_i64, hint)?.unwrap_or(0))
+    }
+    fn list(&self, name: &str) -> Result<&'a [Value], ConfigError> {
+        let list = self.typed(name, |v| v.as_array(), "write a list")?;
+        Ok(list.map(Vec::as_slice).unwrap_or_default())
+    }
+    fn map(&self, name: &str) -> Result<impl Iterator<Item = (&'a String, &'a Value)> + use<'a>, ConfigError> {
+        Ok(self.typed(name, |v| v.as_object(), "write a map")?.into_iter().flatten())
+    }
+    fn typed<T>(
+        &self,
+        name: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+        hint: &'static str,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| bad(&format!("{}.{name}", self.1), value, hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_parts_take_the_built_in_ones() {
+        assert_eq!(read("").unwrap(), SchedulerConfig::default());
+        let config = read("tiers: []\nnovelty: 1\n").unwrap();
+        assert_eq!(config.engine, Config::default());
+        assert_eq!(config.warnings.len(), 1);
+    }
+
+    #[test]
+    fn a_full_file_is_read_in_order() {
+        let config = read(
+            "actions: \"allocate, reclaim\"\ntiers:\n- plugins:\n  - name: predicates\n    disablePredicate: true\n  \
+             - name: nodeplacement\n    arguments: {gpu: spread, cpu: binpack}\n- plugins: [{name: proportion, \
+             arguments: {kValue: 0.5}}]\nqueueDepthPerAction: {reclaim: 10}\nscenarioSearchBudgets:\n  \
+             maxJobSearchDuration: 1m\n  maxActionSearchDuration: {reclaim: 2d}\nusageDBConfig: {clientType: prometheus}\n",
+        )
+        .unwrap();
+        assert_eq!(config.engine.actions, ["allocate", "reclaim"]);
+        let names: Vec<&str> = config.engine.plugins.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["predicates", "nodeplacement", "proportion"]);
+        assert_eq!(config.engine.plugins[0].disabled, [PluginPart::Filter]);
+        assert_eq!(config.engine.plugins[2].arguments["kValue"], "0.5");
+        assert_eq!(config.engine.queue_depth["reclaim"], 10);
+        assert_eq!(config.engine.budgets.group_max, Span::from_secs(60));
+        assert_eq!(config.engine.budgets.action["reclaim"], Span::from_secs(172_800));
+        assert_eq!(config.engine.budgets.action["default"], Span::from_secs(300));
+        assert!(config.usage_db.is_some());
+        assert_eq!(from_snapshot(&to_value(&config)).unwrap(), config);
+    }
+
+    #[test]
+    fn an_unknown_action_is_an_error_in_a_file_and_nothing_in_a_snapshot() {
+        let error = read("actions: allocate, dance").unwrap_err();
+        assert_eq!(error, ConfigError::UnknownAction { name: "dance".to_owned() });
+        assert!(error.to_string().contains("hint: the actions are allocate"));
+        let config = from_snapshot(&json!({"Actions": "allocate, dance"})).unwrap();
+        assert!(config.engine.actions.is_empty() && config.engine.plugins.is_empty());
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        for text in ["actions: 7", "tiers: {a: 1}", "queueDepthPerAction: {reclaim: much}", "- 1", "a: [", "tiers: [[1]]"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

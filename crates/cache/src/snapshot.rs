@@ -1,0 +1,158 @@
+//! Snapshot files: a whole cluster in one file, as KAI's scheduler serves it, read and written.
+//!
+//! The usual form is a zip archive with one entry, `snapshot.json`; the same content as plain JSON or YAML is read
+//! too. Lists are streamed object by object into the reduced form, so the text is never held as a whole.
+//! Beyond KAI's content there may be a member `replay`: what else a cycle depended on.
+
+mod params;
+mod read;
+mod scan;
+mod write;
+
+pub use params::{Assumed, AssumedEviction, Discovery, GroupVersion, Names, Replay, SchedulerParams, ServerVersion};
+pub use read::{read, read_file, read_objects};
+pub use scan::{Limits, ScanError};
+pub use write::{write_json, write_zip};
+
+use crate::config_file::{ConfigError, SchedulerConfig};
+use crate::object::Objects;
+use crate::settings::Settings;
+use crate::store::{Eviction, Store};
+use kai_engine::policy::Params;
+
+/// A cluster at one moment, with what its scheduler ran with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The configuration.
+    pub config: SchedulerConfig,
+    /// The process parameters, as the file gives them.
+    pub params: SchedulerParams,
+    /// The objects.
+    pub objects: Objects,
+    /// What else a cycle depended on.
+    pub replay: Replay,
+    /// What the API server offered; absent when the file does not say.
+    pub discovery: Option<Discovery>,
+}
+
+impl Snapshot {
+    /// Settings for reading the objects.
+    pub fn settings(&self) -> Settings {
+        let discovery = self.discovery.clone().unwrap_or_else(|| Discovery::of(&self.objects));
+        let names = &self.replay.params;
+        Settings {
+            scheduler_name: self.params.scheduler_name.clone(),
+            node_pool_key: self.params.node_pool_key.clone(),
+            node_pool_value: self.params.node_pool_value.clone(),
+            queue_label_key: self.params.queue_label_key.clone(),
+            reservation_app: names.reservation_app.clone(),
+            cpu_worker_label: names.cpu_worker_label.clone(),
+            gpu_worker_label: names.gpu_worker_label.clone(),
+            mig_label: names.mig_label.clone(),
+            restrict_nodes: self.params.restrict_nodes,
+            full_hierarchy_fairness: self.params.full_hierarchy_fairness,
+            device_claims: discovery.serves_device_claims(),
+            numa_zones: discovery.serves_numa_zones(),
+        }
+    }
+
+    /// Parameters of the engine.
+    pub fn engine_params(&self) -> Params {
+        let params = &self.params;
+        Params {
+            restrict_nodes: params.restrict_nodes,
+            max_consolidation_victims: u32::try_from(params.max_consolidation_victims).ok(),
+            use_signatures: params.use_signatures,
+            allow_consolidating_reclaim: params.allow_consolidating_reclaim,
+            staleness_grace: params.staleness_grace,
+            stuck_threshold: params.stuck_threshold,
+            csi_storage: params.csi_storage,
+            device_claims: self.settings().device_claims,
+            node_pool: Some(params.node_pool_value.clone())
+                .filter(|pool| !pool.is_empty())
+                .unwrap_or_else(|| kai_api::well_known::label_value::DEFAULT_NODE_POOL.to_owned()),
+        }
+    }
+
+    /// A store of the objects, with what was assumed and measured.
+    pub fn into_store(self) -> Store {
+        let settings = self.settings();
+        let mut store = Store::of(settings, self.objects);
+        store.set_usage(self.replay.usage);
+        for eviction in self.replay.assumed.evictions {
+            let key = kai_engine::input::Key::new(eviction.namespace, eviction.name);
+            store.assume_eviction(key, Eviction { uid: eviction.uid, since: eviction.since.0 });
+        }
+        store
+    }
+}
+
+/// Why a snapshot cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The file could not be read or written.
+    #[error("`{file}`: {source}")]
+    Io {
+        /// Which file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The archive is damaged or has no entry `snapshot.json`.
+    #[error("`{file}` is not a snapshot archive: {problem}; hint: it must be a zip file with the entry `snapshot.json`")]
+    Archive {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The text is damaged or too large.
+    #[error("`{file}` {source}; hint: {hint}")]
+    Text {
+        /// Which file.
+        file: String,
+        /// What to do.
+        hint: &'static str,
+        /// What is wrong.
+        source: ScanError,
+    },
+    /// The text is not YAML.
+    #[error("`{file}` is neither JSON nor YAML: {problem}")]
+    Yaml {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Something that must be there is missing.
+    #[error("`{file}` has no `{member}`; hint: a snapshot needs config, schedulerParams and rawObjects")]
+    Missing {
+        /// Which file.
+        file: String,
+        /// What is missing.
+        member: &'static str,
+    },
+    /// A value has the wrong form.
+    #[error("`{file}`, {place}: {problem}; hint: {hint}")]
+    Value {
+        /// Which file.
+        file: String,
+        /// Which object and field.
+        place: String,
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The configuration inside cannot be used.
+    #[error("`{file}`: {source}")]
+    Config {
+        /// Which file.
+        file: String,
+        /// Why.
+        source: ConfigError,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! The small members of a snapshot: process parameters, discovery, and what a replay needs.
+
+use crate::config_file::{ConfigError, Fields};
+use crate::object::Objects;
+use crate::object::value::{List, Stamp, Text, null_is_empty};
+use kai_api::well_known::{label, label_value, name};
+use kai_units::Span;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Process parameters of the scheduler that wrote the snapshot. What is absent in a file is empty, 0 or false.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerParams {
+    /// The scheduler name that own pods carry.
+    pub scheduler_name: String,
+    /// Only nodes with a worker role take part.
+    pub restrict_nodes: bool,
+    /// Label that assigns objects to a node pool.
+    pub node_pool_key: String,
+    /// The node pool served.
+    pub node_pool_value: String,
+    /// Most victim groups of a consolidation; negative is unlimited.
+    pub max_consolidation_victims: i64,
+    /// Simulate storage.
+    pub csi_storage: bool,
+    /// Skip groups that look like one that failed.
+    pub use_signatures: bool,
+    /// Queues form a tree.
+    pub full_hierarchy_fairness: bool,
+    /// Victims that get another place do not count as reclaimed.
+    pub allow_consolidating_reclaim: bool,
+    /// Explain per node.
+    pub detailed_fit_errors: bool,
+    /// Mark pods before they are evicted.
+    pub update_pod_eviction_condition: bool,
+    /// Parallel status writers.
+    pub status_workers: i64,
+    /// Grace for gangs below their minimum.
+    pub staleness_grace: Span,
+    /// Pause between cycles.
+    pub schedule_period: Span,
+    /// When a leaving pod counts as stuck.
+    pub stuck_threshold: Span,
+    /// Label that names the queue.
+    pub queue_label_key: String,
+}
+
+impl Default for SchedulerParams {
+    /// The defaults of the scheduler's command line.
+    fn default() -> Self {
+        Self {
+            scheduler_name: name::SCHEDULER.to_owned(),
+            restrict_nodes: false,
+            node_pool_key: label::NODE_POOL.to_owned(),
+            node_pool_value: String::new(),
+            max_consolidation_victims: 16,
+            csi_storage: false,
+            use_signatures: true,
+            full_hierarchy_fairness: true,
+            allow_consolidating_reclaim: true,
+            detailed_fit_errors: false,
+            update_pod_eviction_condition: false,
+            status_workers: 5,
+            staleness_grace: Span::from_secs(60),
+            schedule_period: Span::from_secs(1),
+            stuck_threshold: Span::from_secs(120),
+            queue_label_key: label::QUEUE.to_owned(),
+        }
+    }
+}
+
+impl SchedulerParams {
+    pub(super) fn read(value: &Value) -> Result<Self, ConfigError> {
+        const NANOS: &str = "write whole nanoseconds as a number";
+        let fields = Fields::of(value, "schedulerParams")?;
+        let text = |name: &str| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
+        let span = |name: &str| fields.integer(name, NANOS).map(|nanos| Span(nanos / 1000));
+        let Some(partition) = fields.get("partitionParams") else {
+            return Err(ConfigError::Value {
+                field: "schedulerParams.partitionParams".to_owned(),
+                problem: "it is missing".to_owned(),
+                hint: "write {\"NodePoolLabelKey\": \"kai.scheduler/node-pool\", \"NodePoolLabelValue\": \"\"}",
+            });
+        };
+        let partition = Fields::of(partition, "schedulerParams.partitionParams")?;
+        let pool = |name: &str| partition.text(name).map(|text| text.unwrap_or_default().to_owned());
+        Ok(Self {
+            scheduler_name: text("schedulerName")?,
+            restrict_nodes: fields.truth("restrictSchedulingNodes")?,
+            node_pool_key: pool("NodePoolLabelKey")?,
+            node_pool_value: pool("NodePoolLabelValue")?,
+            max_consolidation_victims: fields.integer("maxNumberConsolidationPreemptees", "write a number")?,
+            csi_storage: fields.truth("scheduleCSIStorage")?,
+            use_signatures: fields.truth("useSchedulingSignatures")?,
+            full_hierarchy_fairness: fields.truth("fullHierarchyFairness")?,
+            allow_consolidating_reclaim: fields.truth("allowConsolidatingReclaim")?,
+            detailed_fit_errors: fields.truth("detailedFitErrors")?,
+            update_pod_eviction_condition: fields.truth("updatePodEvictionCondition")?,
+            status_workers: fields.integer("numOfStatusRecordingWorkers", "write a number")?,
+            staleness_grace: span("globalDefaultStalenessGracePeriod")?,
+            schedule_period: span("schedulePeriod")?,
+            stuck_threshold: span("stuckInReleasingThreshold")?,
+            queue_label_key: text("queueLabelKey")?,
+        })
+    }
+
+    pub(super) fn value(&self) -> Value {
+        let nanos = |span: Span| span.0.saturating_mul(1000);
+        let mut all = json!({
+            "schedulerName": self.scheduler_name,
+            "restrictSchedulingNodes": self.restrict_nodes,
+            "maxNumberConsolidationPreemptees": self.max_consolidation_victims,
+            "scheduleCSIStorage": self.csi_storage,
+            "useSchedulingSignatures": self.use_signatures,
+            "fullHierarchyFairness": self.full_hierarchy_fairness,
+            "allowConsolidatingReclaim": self.allow_consolidating_reclaim,
+            "detailedFitErrors": self.detailed_fit_errors,
+            "updatePodEvictionCondition": self.update_pod_eviction_condition,
+            "numOfStatusRecordingWorkers": self.status_workers,
+            "globalDefaultStalenessGracePeriod": nanos(self.staleness_grace),
+            "schedulePeriod": nanos(self.schedule_period),
+            "stuckInReleasingThreshold": nanos(self.stuck_threshold),
+            "queueLabelKey": self.queue_label_key,
+        });
+        if let Value::Object(map) = &mut all {
+            let kept: Map<String, Value> = std::mem::take(map)
+                .into_iter()
+                .filter(|(_, v)| *v != json!(false) && *v != json!(0) && *v != json!(""))
+                .collect();
+            *map = kept;
+        }
+        all["partitionParams"] =
+            json!({ "NodePoolLabelKey": self.node_pool_key, "NodePoolLabelValue": self.node_pool_value });
+        all
+    }
+}
+
+/// What the API server offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Discovery {
+    /// Its version.
+    pub server_version: Option<ServerVersion>,
+    /// API groups with their kinds.
+    pub resources: List<GroupVersion>,
+}
+
+/// Version of an API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServerVersion {
+    /// Major version.
+    pub major: Text,
+    /// Minor version, possibly with a suffix.
+    pub minor: Text,
+    /// Full version.
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub git_version: Text,
+}
+
+/// An API group in one version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupVersion {
+    /// Such as `resource.k8s.io/v1`.
+    pub group_version: Text,
+    /// Its kinds.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub resources: List<ApiResource>,
+}
+
+/// A kind of an API group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApiResource {
+    /// Plural name.
+    pub name: Text,
+    /// Singular name.
+    pub singular_name: Text,
+    /// Objects live in namespaces.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub namespaced: bool,
+    /// Kind.
+    pub kind: Text,
+    /// What can be done.
+    pub verbs: List<Text>,
+}
+
+impl Discovery {
+    /// What a server must have offered for these objects to exist.
+    pub fn of(objects: &Objects) -> Self {
+        let device = !objects.resource_claims.is_empty()
+            || !objects.resource_slices.is_empty()
+            || !objects.device_classes.is_empty();
+        let numa = !objects.node_resource_topologies.is_empty();
+        let group = |group_version: &str, kinds: &[(&str, &str, bool)]| GroupVersion {
+            group_version: group_version.into(),
+            resources: kinds
+                .iter()
+                .map(|(name, kind, namespaced)| ApiResource {
+                    name: (*name).into(),
+                    kind: (*kind).into(),
+                    namespaced: *namespaced,
+                    verbs: ["list", "watch"].map(Text::from).into_iter().collect(),
+                    ..ApiResource::default()
+                })
+                .collect(),
+        };
+        let mut resources = Vec::new();
+        if device {
+            let kinds = [
+                ("resourceclaims", "ResourceClaim", true),
+                ("resourceslices", "ResourceSlice", false),
+                ("deviceclasses", "DeviceClass", false),
+            ];
+            resources.push(group("resource.k8s.io/v1", &kinds));
+        }
+        if numa {
+            let kinds = [("noderesourcetopologies", "NodeResourceTopology", false)];
+            resources.push(group("topology.node.k8s.io/v1alpha2", &kinds));
+        }
+        let version = ServerVersion { major: "1".into(), minor: "32".into(), git_version: "v1.32.0".into() };
+        Self { server_version: (device || numa).then_some(version), resources: resources.into() }
+    }
+
+    /// Device claims count from server 1.26 and `resource.k8s.io/v1beta1` on.
+    pub fn serves_device_claims(&self) -> bool {
+        let number = |text: &str| -> u32 {
+            let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+            text[..digits].parse().unwrap_or(0)
+        };
+        let version = self.server_version.as_ref().map(|v| (number(&v.major), number(&v.minor)));
+        let versions = self.resources.iter().filter_map(|r| r.group_version.strip_prefix("resource.k8s.io/"));
+        version.is_some_and(|v| v >= (1, 26)) && versions.into_iter().any(|v| !v.contains("alpha"))
+    }
+
+    /// NUMA zones count when their group is served.
+    pub fn serves_numa_zones(&self) -> bool {
+        self.resources.iter().any(|r| r.group_version.starts_with("topology.node.k8s.io/"))
+    }
+}
+
+/// What a cycle depended on besides KAI's content. The lists of disruption budgets, storage nodes and namespaces that
+/// stand next to these members in a file are kept with the other objects.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Replay {
+    /// The time of the cycle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<Stamp>,
+    /// The seed of the cycle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Names that KAI keeps outside of snapshots.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub params: Names,
+    /// Past use by queue: cpu, memory and gpu as shares of the cluster.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_empty")]
+    pub usage: BTreeMap<String, [f64; 3]>,
+    /// Decisions under way that the objects do not show yet.
+    #[serde(skip_serializing_if = "Assumed::is_empty", deserialize_with = "null_is_empty")]
+    pub assumed: Assumed,
+}
+
+/// Names that KAI keeps outside of snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Names {
+    /// Value of the label `app` on reservation pods.
+    pub reservation_app: String,
+    /// Node label of CPU workers.
+    pub cpu_worker_label: String,
+    /// Node label of GPU workers.
+    pub gpu_worker_label: String,
+    /// Node label that says whether MIG is on.
+    pub mig_label: String,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            reservation_app: label_value::RESOURCE_RESERVATION.to_owned(),
+            cpu_worker_label: label::CPU_WORKER.to_owned(),
+            gpu_worker_label: label::GPU_WORKER.to_owned(),
+            mig_label: label::MIG_ENABLED.to_owned(),
+        }
+    }
+}
+
+/// Decisions under way that the objects do not show yet. Bindings show as bind requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Assumed {
+    /// Evictions.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub evictions: Vec<AssumedEviction>,
+}
+
+impl Assumed {
+    fn is_empty(&self) -> bool {
+        self.evictions.is_empty()
+    }
+}
+
+/// An eviction under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssumedEviction {
+    /// Namespace of the pod.
+    #[serde(default)]
+    pub namespace: String,
+    /// Name of the pod.
+    pub name: String,
+    /// Unique id of the pod.
+    pub uid: String,
+    /// Since when.
+    pub since: Stamp,
+}

@@ -1,0 +1,295 @@
+//! Reads snapshots from zip, JSON or YAML.
+
+use super::params::{Discovery, Replay, SchedulerParams};
+use super::scan::{Limits, ScanError, Scanner, path_at};
+use super::{Snapshot, SnapshotError};
+use crate::config_file;
+use crate::object::{Kind, Object, Objects, Stored};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+const TOO_LARGE: &str = "check that this is a snapshot, or split the cluster by node pool";
+const DAMAGED: &str = "check that the file is complete";
+/// Most bytes of YAML, which is held as a whole.
+const YAML_BYTES: u64 = 64 << 20;
+
+/// Reads a snapshot file.
+pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
+    let name = path.display().to_string();
+    let file = std::fs::File::open(path).map_err(|source| SnapshotError::Io { file: name.clone(), source })?;
+    read(&name, file, Limits::default())
+}
+
+/// Reads a snapshot: a zip archive, JSON or YAML. The name is used in errors.
+pub fn read(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Snapshot, SnapshotError> {
+    let parts = read_parts(file, input, limits)?;
+    let missing = |member| SnapshotError::Missing { file: file.to_owned(), member };
+    if !parts.has_objects {
+        return Err(missing("rawObjects"));
+    }
+    let of_config = |source| SnapshotError::Config { file: file.to_owned(), source };
+    let config = parts.config.ok_or_else(|| missing("config"))?;
+    let params = parts.params.ok_or_else(|| missing("schedulerParams"))?;
+    Ok(Snapshot {
+        config: config_file::from_snapshot(&config).map_err(of_config)?,
+        params: SchedulerParams::read(&params).map_err(of_config)?,
+        objects: parts.objects,
+        replay: parts.replay,
+        discovery: parts.discovery,
+    })
+}
+
+/// Reads only the objects of a snapshot; configuration and parameters may be missing.
+pub fn read_objects(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Objects, SnapshotError> {
+    Ok(read_parts(file, input, limits)?.objects)
+}
+
+#[derive(Default)]
+struct Parts {
+    config: Option<Value>,
+    params: Option<Value>,
+    has_objects: bool,
+    objects: Objects,
+    replay: Replay,
+    discovery: Option<Discovery>,
+}
+
+fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result<Parts, SnapshotError> {
+    let io = |source| SnapshotError::Io { file: file.to_owned(), source };
+    input.seek(SeekFrom::Start(0)).map_err(io)?;
+    let mut head = [0u8; 64];
+    let mut filled = 0;
+    while filled < head.len() {
+        match input.read(&mut head[filled..]).map_err(io)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    input.seek(SeekFrom::Start(0)).map_err(io)?;
+    let head = &head[..filled];
+    if head.starts_with(b"PK") {
+        let damaged = |error: zip::result::ZipError| SnapshotError::Archive {
+            file: file.to_owned(),
+            problem: error.to_string(),
+        };
+        let mut archive = zip::ZipArchive::new(BufReader::new(input)).map_err(damaged)?;
+        let entry = archive.by_name("snapshot.json").map_err(damaged)?;
+        return Reader { file, text: Vec::new() }.parts(Scanner::new(entry, limits));
+    }
+    if head.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
+        return Reader { file, text: Vec::new() }.parts(Scanner::new(input, limits));
+    }
+    let json = yaml_as_json(file, input)?;
+    Reader { file, text: Vec::new() }.parts(Scanner::new(json.as_slice(), limits))
+}
+
+fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> {
+    let bad = |problem: String| SnapshotError::Yaml { file: file.to_owned(), problem };
+    let mut text = String::new();
+    let read = input.take(YAML_BYTES + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
+    if read as u64 > YAML_BYTES {
+        return Err(bad(format!("it has more than {YAML_BYTES} bytes; hint: use JSON or a zip archive")));
+    }
+    let value: Value = serde_saphyr::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    drop(text);
+    serde_json::to_vec(&value).map_err(|error| bad(error.to_string()))
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    /// Text of the value being read, reused.
+    text: Vec<u8>,
+}
+
+impl Reader<'_> {
+    fn parts<R: Read>(mut self, mut scanner: Scanner<R>) -> Result<Parts, SnapshotError> {
+        let mut parts = Parts::default();
+        let mut first = true;
+        let file = self.file;
+        scanner.take(b'{', "an object").map_err(|e| text_error(file, e))?;
+        while let Some(key) = scanner.next_key(&mut first).map_err(|e| text_error(file, e))? {
+            match key.to_lowercase().as_str() {
+                "config" => parts.config = self.small(&mut scanner, "config")?,
+                "schedulerparams" => parts.params = self.small(&mut scanner, "schedulerParams")?,
+                "discovery" => parts.discovery = self.small(&mut scanner, "discovery")?,
+                "rawobjects" => {
+                    parts.objects = Objects::default();
+                    parts.has_objects = self.members(&mut scanner, &mut parts.objects)?.is_some();
+                }
+                "replay" => {
+                    let others = self.members(&mut scanner, &mut parts.objects)?.unwrap_or_default();
+                    let replay = serde_json::from_value(Value::Object(others));
+                    parts.replay = replay.map_err(|e| self.value_error("`replay`".to_owned(), &e))?;
+                }
+                _ => scanner.value(&mut self.text).map_err(|e| text_error(file, e))?,
+            }
+        }
+        if scanner.peek().map_err(|e| text_error(file, e))?.is_some() {
+            let source = ScanError::Syntax { offset: scanner.offset(), expected: "the end of the file" };
+            return Err(text_error(file, source));
+        }
+        Ok(parts)
+    }
+
+    /// Reads a small member; `null` is absent.
+    fn small<T: DeserializeOwned>(
+        &mut self,
+        scanner: &mut Scanner<impl Read>,
+        member: &str,
+    ) -> Result<Option<T>, SnapshotError> {
+        scanner.value(&mut self.text).map_err(|e| text_error(self.file, e))?;
+        serde_json::from_slice(&self.text).map_err(|error| self.element_error(member.to_owned(), &error))
+    }
+
+    /// Reads the lists of objects inside a member, and hands back its other members; `None` for `null`.
+    fn members(
+        &mut self,
+        scanner: &mut Scanner<impl Read>,
+        objects: &mut Objects,
+    ) -> Result<Option<Map<String, Value>>, SnapshotError> {
+        let file = self.file;
+        if scanner.take_null().map_err(|e| text_error(file, e))? {
+            return Ok(None);
+        }
+        let mut others = Map::new();
+        let mut first = true;
+        scanner.take(b'{', "an object").map_err(|e| text_error(file, e))?;
+        while let Some(key) = scanner.next_key(&mut first).map_err(|e| text_error(file, e))? {
+            match Kind::ALL.iter().find(|kind| kind.list_key().eq_ignore_ascii_case(&key)) {
+                Some(kind) => self.list_of(*kind, scanner, objects)?,
+                None => {
+                    if let Some(value) = self.small(scanner, &key)? {
+                        others.insert(key, value);
+                    }
+                }
+            }
+        }
+        Ok(Some(others))
+    }
+
+    fn list_of(
+        &mut self,
+        kind: Kind,
+        scanner: &mut Scanner<impl Read>,
+        objects: &mut Objects,
+    ) -> Result<(), SnapshotError> {
+        use crate::object as o;
+        match kind {
+            Kind::Pod => self.list::<o::Pod>(scanner, objects),
+            Kind::Node => self.list::<o::Node>(scanner, objects),
+            Kind::Queue => self.list::<o::Queue>(scanner, objects),
+            Kind::PodGroup => self.list::<o::PodGroup>(scanner, objects),
+            Kind::BindRequest => self.list::<o::BindRequest>(scanner, objects),
+            Kind::PriorityClass => self.list::<o::PriorityClass>(scanner, objects),
+            Kind::ConfigMap => self.list::<o::ConfigMap>(scanner, objects),
+            Kind::PersistentVolume => self.list::<o::PersistentVolume>(scanner, objects),
+            Kind::PersistentVolumeClaim => self.list::<o::PersistentVolumeClaim>(scanner, objects),
+            Kind::CsiStorageCapacity => self.list::<o::CsiStorageCapacity>(scanner, objects),
+            Kind::StorageClass => self.list::<o::StorageClass>(scanner, objects),
+            Kind::CsiDriver => self.list::<o::CsiDriver>(scanner, objects),
+            Kind::ResourceClaim => self.list::<o::ResourceClaim>(scanner, objects),
+            Kind::ResourceSlice => self.list::<o::ResourceSlice>(scanner, objects),
+            Kind::DeviceClass => self.list::<o::DeviceClass>(scanner, objects),
+            Kind::Topology => self.list::<o::Topology>(scanner, objects),
+            Kind::NodeResourceTopology => self.list::<o::NodeResourceTopology>(scanner, objects),
+            Kind::PodDisruptionBudget => self.list::<o::PodDisruptionBudget>(scanner, objects),
+            Kind::CsiNode => self.list::<o::CsiNode>(scanner, objects),
+            Kind::Namespace => self.list::<o::Namespace>(scanner, objects),
+        }
+    }
+
+    /// Reads a list of objects one by one. Of two with the same name the first one stays, as in KAI's own reader.
+    fn list<T>(&mut self, scanner: &mut Scanner<impl Read>, objects: &mut Objects) -> Result<(), SnapshotError>
+    where
+        T: Stored + DeserializeOwned + Into<Object>,
+    {
+        let file = self.file;
+        if scanner.take_null().map_err(|e| text_error(file, e))? {
+            return Ok(());
+        }
+        let list = T::KIND.list_key();
+        let mut first = true;
+        let mut index = 0;
+        scanner.take(b'[', "a list").map_err(|e| text_error(file, e))?;
+        while scanner.next_element(&mut first).map_err(|e| text_error(file, e))? {
+            scanner.value(&mut self.text).map_err(|e| text_error(file, e))?;
+            let object: T = serde_json::from_slice(&self.text)
+                .map_err(|error| self.element_error(format!("{list}[{index}]"), &error))?;
+            let key = object.key();
+            if key.name.is_empty() {
+                return Err(SnapshotError::Value {
+                    file: file.to_owned(),
+                    place: format!("`{list}[{index}]`, field `metadata.name`"),
+                    problem: "the object has no name".to_owned(),
+                    hint: "give every object a name",
+                });
+            }
+            if !objects.contains(T::KIND, &key) {
+                objects.insert(object.into());
+            }
+            index += 1;
+            if index > scanner.limits().objects {
+                let source = ScanError::TooLarge { what: "objects in one list", limit: scanner.limits().objects as u64 };
+                return Err(text_error(file, source));
+            }
+        }
+        Ok(())
+    }
+
+    /// An error inside the value being read: names the object and the field.
+    fn element_error(&self, place: String, error: &serde_json::Error) -> SnapshotError {
+        let offset = byte_offset(&self.text, error.line(), error.column());
+        let mut described = format!("`{place}`");
+        if let Ok(named) = serde_json::from_slice::<OnlyName>(&self.text) {
+            let (namespace, name) = (&*named.metadata.namespace, &*named.metadata.name);
+            if !name.is_empty() {
+                let slash = if namespace.is_empty() { "" } else { "/" };
+                described = format!("{described} (`{namespace}{slash}{name}`)");
+            }
+        }
+        let path = path_at(&self.text, offset);
+        if !path.is_empty() {
+            described = format!("{described}, field `{path}`");
+        }
+        self.value_error(described, error)
+    }
+
+    fn value_error(&self, place: String, error: &serde_json::Error) -> SnapshotError {
+        let text = error.to_string();
+        let problem = text.split(" at line ").next().unwrap_or_default().to_owned();
+        SnapshotError::Value {
+            file: self.file.to_owned(),
+            place,
+            problem,
+            hint: "compare with the object's form in the Kubernetes API",
+        }
+    }
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct OnlyName {
+    metadata: NameOnly,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct NameOnly {
+    namespace: crate::object::value::Text,
+    name: crate::object::value::Text,
+}
+
+fn byte_offset(text: &[u8], line: usize, column: usize) -> usize {
+    let start: usize = text.split_inclusive(|b| *b == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
+    (start + column).min(text.len())
+}
+
+fn text_error(file: &str, source: ScanError) -> SnapshotError {
+    let hint = match &source {
+        ScanError::TooLarge { .. } => TOO_LARGE,
+        ScanError::Read { .. } | ScanError::Syntax { .. } => DAMAGED,
+    };
+    SnapshotError::Text { file: file.to_owned(), hint, source }
+}

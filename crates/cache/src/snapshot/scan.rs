@@ -1,0 +1,363 @@
+//! Walks JSON text as a stream and cuts out one value at a time.
+//!
+//! A snapshot is one object with long lists inside. Only the value being read is held as text; nesting costs no stack
+//! here, and bytes and structural characters are counted against limits while they stream by.
+
+use std::io::Read;
+
+/// How much of a snapshot is read before it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of text, uncompressed.
+    pub bytes: u64,
+    /// Bytes of one object.
+    pub value_bytes: usize,
+    /// Structural characters (`{`, `[`, `,`) of the whole text: they bound the memory that tiny values blow up to.
+    pub tokens: u64,
+    /// Objects of one list.
+    pub objects: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { bytes: 2 << 30, value_bytes: 8 << 20, tokens: 64_000_000, objects: 1_000_000 }
+    }
+}
+
+/// Why scanning stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The bytes could not be read.
+    #[error("cannot be read after {offset} bytes: {source}")]
+    Read {
+        /// Where.
+        offset: u64,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The text is not JSON.
+    #[error("is not JSON at byte {offset}: expected {expected}")]
+    Syntax {
+        /// Where.
+        offset: u64,
+        /// What should have been there.
+        expected: &'static str,
+    },
+    /// A limit was passed.
+    #[error("has more than {limit} {what}")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// A position in a stream of JSON text.
+pub(super) struct Scanner<R> {
+    reader: R,
+    buffer: Box<[u8]>,
+    at: usize,
+    filled: usize,
+    /// Bytes before the buffer.
+    passed: u64,
+    tokens: u64,
+    limits: Limits,
+}
+
+impl<R: Read> Scanner<R> {
+    pub(super) fn new(reader: R, limits: Limits) -> Self {
+        let buffer = vec![0; 64 * 1024].into_boxed_slice();
+        Self { reader, buffer, at: 0, filled: 0, passed: 0, tokens: 0, limits }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.passed + self.at as u64
+    }
+
+    /// The next byte that is no white space, left where it is; `None` at the end.
+    pub(super) fn peek(&mut self) -> Result<Option<u8>, ScanError> {
+        while let Some(byte) = self.byte()? {
+            if !byte.is_ascii_whitespace() {
+                return Ok(Some(byte));
+            }
+            self.at += 1;
+        }
+        Ok(None)
+    }
+
+    /// Takes one byte that must be this.
+    pub(super) fn take(&mut self, wanted: u8, expected: &'static str) -> Result<(), ScanError> {
+        if self.peek()? == Some(wanted) {
+            self.at += 1;
+            Ok(())
+        } else {
+            Err(self.syntax(expected))
+        }
+    }
+
+    /// Takes a `null` if that comes next.
+    pub(super) fn take_null(&mut self) -> Result<bool, ScanError> {
+        if self.peek()? != Some(b'n') {
+            return Ok(false);
+        }
+        let mut word = Vec::new();
+        self.value(&mut word)?;
+        if word == b"null" { Ok(true) } else { Err(self.syntax("null")) }
+    }
+
+    /// Steps to the next member of an object, past its key; `None` behind the last one. `first` is its state.
+    pub(super) fn next_key(&mut self, first: &mut bool) -> Result<Option<String>, ScanError> {
+        if !self.next_item(b'}', "`,` or `}`", first)? {
+            return Ok(None);
+        }
+        if self.peek()? != Some(b'"') {
+            return Err(self.syntax("a key in quotes"));
+        }
+        let mut text = Vec::new();
+        self.value(&mut text)?;
+        let key = serde_json::from_slice(&text).map_err(|_| self.syntax("a key in quotes"))?;
+        self.take(b':', "`:`")?;
+        Ok(Some(key))
+    }
+
+    /// Steps to the next element of a list; false behind the last one. `first` is its state.
+    pub(super) fn next_element(&mut self, first: &mut bool) -> Result<bool, ScanError> {
+        self.next_item(b']', "`,` or `]`", first)
+    }
+
+    fn next_item(&mut self, end: u8, expected: &'static str, first: &mut bool) -> Result<bool, ScanError> {
+        let next = self.peek()?;
+        if next == Some(end) {
+            self.at += 1;
+            return Ok(false);
+        }
+        if !std::mem::replace(first, false) {
+            self.take(b',', expected)?;
+            self.count_token()?;
+        } else if next.is_none() {
+            return Err(self.syntax(expected));
+        }
+        Ok(true)
+    }
+
+    /// Cuts out the next value, as text.
+    pub(super) fn value(&mut self, out: &mut Vec<u8>) -> Result<(), ScanError> {
+        out.clear();
+        let Some(first) = self.peek()? else {
+            return Err(self.syntax("a value"));
+        };
+        match first {
+            b'"' => self.string(out),
+            b'{' | b'[' => self.nested(out),
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
+                while let Some(byte) = self.byte()? {
+                    if !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')) {
+                        break;
+                    }
+                    self.push(byte, out)?;
+                }
+                Ok(())
+            }
+            _ => Err(self.syntax("a value")),
+        }
+    }
+
+    fn string(&mut self, out: &mut Vec<u8>) -> Result<(), ScanError> {
+        let mut escaped = false;
+        let mut opened = false;
+        while let Some(byte) = self.byte()? {
+            self.push(byte, out)?;
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' if opened => return Ok(()),
+                b'"' => opened = true,
+                _ => {}
+            }
+        }
+        Err(self.syntax("the end of a string"))
+    }
+
+    fn nested(&mut self, out: &mut Vec<u8>) -> Result<(), ScanError> {
+        let mut depth = 0u32;
+        while let Some(byte) = self.byte()? {
+            match byte {
+                b'"' => {
+                    self.string(out)?;
+                    continue;
+                }
+                b'{' | b'[' => {
+                    depth = depth.saturating_add(1);
+                    self.count_token()?;
+                }
+                b',' => self.count_token()?,
+                b'}' | b']' => depth -= 1,
+                _ => {}
+            }
+            self.push(byte, out)?;
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+        Err(self.syntax("the end of a value"))
+    }
+
+    fn push(&mut self, byte: u8, out: &mut Vec<u8>) -> Result<(), ScanError> {
+        if out.len() >= self.limits.value_bytes {
+            return Err(ScanError::TooLarge { what: "bytes in one value", limit: self.limits.value_bytes as u64 });
+        }
+        out.push(byte);
+        self.at += 1;
+        Ok(())
+    }
+
+    fn count_token(&mut self) -> Result<(), ScanError> {
+        self.tokens += 1;
+        if self.tokens > self.limits.tokens {
+            return Err(ScanError::TooLarge { what: "values", limit: self.limits.tokens });
+        }
+        Ok(())
+    }
+
+    /// The next byte, left where it is.
+    fn byte(&mut self) -> Result<Option<u8>, ScanError> {
+        if self.at == self.filled {
+            self.passed += self.filled as u64;
+            if self.passed > self.limits.bytes {
+                return Err(ScanError::TooLarge { what: "bytes", limit: self.limits.bytes });
+            }
+            let offset = self.passed;
+            self.filled = loop {
+                match self.reader.read(&mut self.buffer) {
+                    Ok(read) => break read,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(source) => return Err(ScanError::Read { offset, source }),
+                }
+            };
+            self.at = 0;
+            if self.filled == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.buffer[self.at]))
+    }
+
+    fn syntax(&self, expected: &'static str) -> ScanError {
+        ScanError::Syntax { offset: self.offset(), expected }
+    }
+}
+
+/// The path of the value at a byte of JSON text, such as `spec.containers[0].name`.
+pub(super) fn path_at(text: &[u8], offset: usize) -> String {
+    enum Level {
+        Member(String),
+        Element(usize),
+    }
+    let mut levels: Vec<Level> = Vec::new();
+    let mut at = 0;
+    let mut key: Option<String> = None;
+    while at < text.len().min(offset) {
+        match text[at] {
+            b'"' => {
+                let end = string_end(text, at);
+                if let (Some(Level::Member(name)), None) = (levels.last_mut(), &key) {
+                    *name = serde_json::from_slice(&text[at..end]).unwrap_or_default();
+                    key = Some(String::new());
+                }
+                at = end;
+                continue;
+            }
+            b'{' => {
+                levels.push(Level::Member(String::new()));
+                key = None;
+            }
+            b'[' => levels.push(Level::Element(0)),
+            b'}' | b']' => {
+                levels.pop();
+                key = Some(String::new());
+            }
+            b',' => match levels.last_mut() {
+                Some(Level::Element(index)) => *index += 1,
+                Some(Level::Member(_)) | None => key = None,
+            },
+            _ => {}
+        }
+        at += 1;
+    }
+    let mut path = String::new();
+    for level in levels {
+        match level {
+            Level::Member(name) if path.is_empty() => path = name,
+            Level::Member(name) => path = format!("{path}.{name}"),
+            Level::Element(index) => path = format!("{path}[{index}]"),
+        }
+    }
+    path.trim_end_matches('.').to_owned()
+}
+
+fn string_end(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < text.len() {
+        match text[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_cut_out_whole() {
+        let text = br#" { "a" : [1, {"b":"}\"]"} , null ] , "c":"x" } "#;
+        let mut scanner = Scanner::new(&text[..], Limits::default());
+        let mut out = Vec::new();
+        let (mut members, mut elements) = (true, true);
+        scanner.take(b'{', "`{`").unwrap();
+        assert_eq!(scanner.next_key(&mut members).unwrap().as_deref(), Some("a"));
+        scanner.take(b'[', "`[`").unwrap();
+        let mut seen = Vec::new();
+        while scanner.next_element(&mut elements).unwrap() {
+            scanner.value(&mut out).unwrap();
+            seen.push(String::from_utf8(out.clone()).unwrap());
+        }
+        assert_eq!(seen, ["1", r#"{"b":"}\"]"}"#, "null"]);
+        assert_eq!(scanner.next_key(&mut members).unwrap().as_deref(), Some("c"));
+        scanner.value(&mut out).unwrap();
+        assert_eq!(scanner.next_key(&mut members).unwrap(), None);
+        assert_eq!(scanner.peek().unwrap(), None);
+    }
+
+    #[test]
+    fn limits_stop_the_scan() {
+        let deep = "[".repeat(1000);
+        let limits = Limits { tokens: 100, ..Limits::default() };
+        let error = Scanner::new(deep.as_bytes(), limits).value(&mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("more than 100 values"), "{error}");
+        let limits = Limits { value_bytes: 10, ..Limits::default() };
+        let error = Scanner::new(&br#""0123456789abcdef""#[..], limits).value(&mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("more than 10 bytes in one value"), "{error}");
+        let long = vec![b' '; 300_000];
+        let limits = Limits { bytes: 100_000, ..Limits::default() };
+        let error = Scanner::new(&long[..], limits).peek().unwrap_err();
+        assert!(error.to_string().contains("more than 100000 bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_byte_has_a_path() {
+        let text = br#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"a"},{"name":7}]}}"#;
+        let offset = text.iter().position(|b| *b == b'7').unwrap();
+        assert_eq!(path_at(text, offset), "spec.containers[1].name");
+        assert_eq!(path_at(text, 0), "");
+        assert_eq!(path_at(b"{\"a\":[", 100), "a[0]");
+    }
+}

@@ -1,0 +1,137 @@
+//! Writes snapshots in the form that KAI's own tool loads.
+
+use super::Snapshot;
+use super::params::Discovery;
+use crate::config_file;
+use crate::object::{Kind, Objects, Queue};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kai_api::queue::QueueResource;
+use kai_engine::input::Key;
+use kai_units::Timestamp;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Error, Seek, Write};
+
+/// Kinds that KAI does not know; they are written under `replay`.
+const BEYOND_KAI: [Kind; 3] = [Kind::PodDisruptionBudget, Kind::CsiNode, Kind::Namespace];
+
+/// Writes a zip archive with the entry `snapshot.json`.
+pub fn write_zip(snapshot: &Snapshot, output: impl Write + Seek) -> Result<(), Error> {
+    let mut archive = zip::ZipWriter::new(output);
+    let options = zip::write::SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Deflated)
+        .large_file(true);
+    archive.start_file("snapshot.json", options)?;
+    let mut buffered = BufWriter::with_capacity(64 * 1024, &mut archive);
+    write_json(snapshot, &mut buffered)?;
+    buffered.flush()?;
+    drop(buffered);
+    archive.finish()?;
+    Ok(())
+}
+
+/// Writes the JSON text alone.
+pub fn write_json(snapshot: &Snapshot, mut output: impl Write) -> Result<(), Error> {
+    let out = &mut output;
+    out.write_all(b"{\"config\":")?;
+    serde_json::to_writer(&mut *out, &config_file::to_value(&snapshot.config))?;
+    out.write_all(b",\n\"schedulerParams\":")?;
+    serde_json::to_writer(&mut *out, &snapshot.params.value())?;
+    out.write_all(b",\n\"rawObjects\":{")?;
+    let mut separator = "\n";
+    for kind in Kind::ALL.iter().filter(|kind| !BEYOND_KAI.contains(kind)) {
+        out.write_all(separator.as_bytes())?;
+        write_list(*kind, &snapshot.objects, out)?;
+        separator = ",\n";
+    }
+    out.write_all(b"},\n\"discovery\":")?;
+    let discovery = snapshot.discovery.clone().unwrap_or_else(|| Discovery::of(&snapshot.objects));
+    serde_json::to_writer(&mut *out, &discovery)?;
+    out.write_all(b",\n\"replay\":")?;
+    let mut replay = serde_json::to_vec(&snapshot.replay)?;
+    // The lists go inside the object, before its closing brace.
+    replay.pop();
+    out.write_all(&replay)?;
+    for kind in BEYOND_KAI.into_iter().filter(|kind| snapshot.objects.count(*kind) > 0) {
+        out.write_all(b",\n")?;
+        write_list(kind, &snapshot.objects, out)?;
+    }
+    out.write_all(b"}}\n")
+}
+
+fn write_list(kind: Kind, objects: &Objects, out: &mut impl Write) -> Result<(), Error> {
+    write!(out, "\"{}\":", kind.list_key())?;
+    match kind {
+        Kind::Pod => write_all(&objects.pods, out),
+        Kind::Node => write_all(&objects.nodes, out),
+        Kind::Queue => {
+            let queues = objects.queues.values().map(|queue| with_explicit_limits(queue));
+            write_items(queues.map(|queue| Exact { created: queue.metadata.creation_timestamp.clone(), object: queue }), out)
+        }
+        Kind::PodGroup => {
+            let groups = objects.pod_groups.values();
+            write_items(groups.map(|group| Exact { created: group.metadata.creation_timestamp.clone(), object: group }), out)
+        }
+        Kind::BindRequest => write_all(&objects.bind_requests, out),
+        Kind::PriorityClass => write_all(&objects.priority_classes, out),
+        Kind::ConfigMap => write_all(&objects.config_maps, out),
+        Kind::PersistentVolume => write_all(&objects.persistent_volumes, out),
+        Kind::PersistentVolumeClaim => write_all(&objects.persistent_volume_claims, out),
+        Kind::CsiStorageCapacity => write_all(&objects.csi_storage_capacities, out),
+        Kind::StorageClass => write_all(&objects.storage_classes, out),
+        Kind::CsiDriver => write_all(&objects.csi_drivers, out),
+        Kind::ResourceClaim => write_all(&objects.resource_claims, out),
+        Kind::ResourceSlice => write_all(&objects.resource_slices, out),
+        Kind::DeviceClass => write_all(&objects.device_classes, out),
+        Kind::Topology => write_all(&objects.topologies, out),
+        Kind::NodeResourceTopology => write_all(&objects.node_resource_topologies, out),
+        Kind::PodDisruptionBudget => write_all(&objects.pod_disruption_budgets, out),
+        Kind::CsiNode => write_all(&objects.csi_nodes, out),
+        Kind::Namespace => write_all(&objects.namespaces, out),
+    }
+}
+
+fn write_all<T: Serialize>(objects: &BTreeMap<Key, T>, out: &mut impl Write) -> Result<(), Error> {
+    write_items(objects.values(), out)
+}
+
+fn write_items<T: Serialize>(items: impl Iterator<Item = T>, out: &mut impl Write) -> Result<(), Error> {
+    let mut separator = "[";
+    for item in items {
+        out.write_all(separator.as_bytes())?;
+        serde_json::to_writer(&mut *out, &item)?;
+        separator = ",\n";
+    }
+    out.write_all(if separator == "[" { b"[]" } else { b"]" })
+}
+
+/// A custom resource whose creation time keeps its microseconds; queues and groups are ordered by it.
+struct Exact<T> {
+    created: Option<Time>,
+    object: T,
+}
+
+impl<T: Serialize> Serialize for Exact<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let micros = self.created.as_ref().map_or(0, |time| time.0.as_microsecond());
+        if micros % 1_000_000 == 0 {
+            return self.object.serialize(serializer);
+        }
+        let mut value = serde_json::to_value(&self.object).map_err(S::Error::custom)?;
+        value["metadata"]["creationTimestamp"] = Timestamp(micros).to_string().into();
+        value.serialize(serializer)
+    }
+}
+
+/// KAI reads an absent limit as 0, which allows nothing; here it means no limit, so it is written as -1.
+fn with_explicit_limits(queue: &Queue) -> Queue {
+    let mut queue = queue.clone();
+    let mut resources = queue.spec.resources.unwrap_or_default();
+    for share in [&mut resources.gpu, &mut resources.cpu, &mut resources.memory] {
+        let share: &mut QueueResource = share.get_or_insert_default();
+        share.limit.get_or_insert(-1.0);
+    }
+    queue.spec.resources = Some(resources);
+    queue
+}
