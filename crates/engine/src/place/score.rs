@@ -148,7 +148,7 @@ fn packed(free: i64, range: FreeRange) -> f64 {
 fn soft(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> f64 {
     let n = &cluster.nodes[node];
     let shape = cluster.shape(trial.pod);
-    let spread = trial.spread.as_ref().map_or(0.0, |s| 0.3 * s.soft_score(&n.labels));
+    let spread = trial.spread.as_ref().map_or(0.0, |s| s.soft_score(&n.labels));
     spread + cluster.classes.soft_score(shape.class, n.name, &n.labels, &n.taints, &cluster.names)
 }
 
