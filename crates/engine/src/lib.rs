@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod cycle;
 pub mod delta;
 pub mod dra;
+pub mod explain;
 pub mod ids;
 pub mod input;
 pub mod intern;

@@ -1,0 +1,247 @@
+//! Verdicts in words: the texts and reason codes that conditions and events carry, and a plain sentence for people.
+//!
+//! [`reasons`], [`condition_message`], [`detailed`] and [`pod_message`] keep to the forms that tools already read from
+//! pod groups and pods. [`plain`] is free of them.
+
+mod amount;
+pub mod capacity;
+mod fit;
+mod plain;
+#[cfg(test)]
+mod tests;
+mod topology;
+
+pub use capacity::QueueDetails;
+pub use plain::{Sentence, plain};
+
+use crate::input::Key;
+use crate::verdict::{
+    CapacityRule, GangGap, GroupVerdict, NodeFit, PodMiss, QueueExcess, QueueNumbers, Verdict,
+};
+use kai_units::{Span, Timestamp, duration};
+use std::collections::BTreeMap;
+
+/// The text when nothing more is known about a pod.
+pub const UNABLE_TO_SCHEDULE_POD: &str = "Unable to schedule pod";
+
+/// The kind of an obstacle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReasonCode {
+    /// A non-preemptible group would go beyond a queue's quota.
+    NonPreemptibleOverQuota,
+    /// A group would go beyond a queue's limit.
+    OverLimit,
+    /// It may not cause evictions yet.
+    PreemptionDelayNotElapsed,
+    /// The queue is missing.
+    QueueDoesNotExist,
+    /// Pods found no nodes.
+    PodSchedulingErrors,
+    /// A topology domain is too small.
+    NotEnoughResources,
+    /// Anything else.
+    Unschedulable,
+}
+
+impl ReasonCode {
+    /// The code as status fields carry it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NonPreemptibleOverQuota => "NonPreemptibleOverQuota",
+            Self::OverLimit => "OverLimit",
+            Self::PreemptionDelayNotElapsed => "PreemptionDelayNotElapsed",
+            Self::QueueDoesNotExist => "QueueDoesNotExist",
+            Self::PodSchedulingErrors => "PodSchedulingErrors",
+            Self::NotEnoughResources => "Not enough resources for the workload",
+            Self::Unschedulable => "Unable to schedule podgroup",
+        }
+    }
+}
+
+/// One obstacle of a group, as an entry of its condition.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// Its kind.
+    pub reason: ReasonCode,
+    /// The obstacle in words.
+    pub message: String,
+    /// The queue's numbers, where a queue said no.
+    pub detail: Option<QueueDetails>,
+}
+
+/// One obstacle with everything that the different texts take from it.
+struct FitError<'a> {
+    reason: ReasonCode,
+    messages: Vec<String>,
+    detailed: String,
+    numbers: Option<&'a QueueNumbers>,
+}
+
+impl FitError<'_> {
+    fn new(reason: ReasonCode, message: String) -> Self {
+        Self { reason, detailed: message.clone(), messages: vec![message], numbers: None }
+    }
+}
+
+/// The obstacles of a group, in the order of its verdicts.
+pub fn reasons(group: &GroupVerdict) -> Vec<Explanation> {
+    let explanation = |error: FitError<'_>| Explanation {
+        reason: error.reason,
+        message: error.messages.join(", "),
+        detail: error.numbers.map(QueueDetails::of),
+    };
+    fit_errors(group).into_iter().map(explanation).collect()
+}
+
+/// The text of a group's condition: the reason, then each message once, with how often it was found.
+pub fn condition_message(group: &GroupVerdict) -> String {
+    let errors = fit_errors(group);
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for message in errors.iter().flat_map(|error| &error.messages) {
+        *counts.entry(message).or_default() += 1;
+    }
+    let line = |(message, count): (&str, u32)| {
+        if count > 1 { format!("{count} {message}") } else { message.to_owned() }
+    };
+    let mut lines: Vec<String> = counts.into_iter().map(line).collect();
+    lines.sort_unstable();
+    let reason = headline(&errors).text();
+    if lines.is_empty() { reason.to_owned() } else { format!("{reason}: {}.", lines.join(". \n")) }
+}
+
+/// The long text of a group: the reason, then every obstacle on a line of its own.
+pub fn detailed(group: &GroupVerdict) -> String {
+    let errors = fit_errors(group);
+    let mut lines: Vec<String> = errors.iter().map(|error| format!("\n{}.", error.detailed)).collect();
+    lines.sort_unstable();
+    format!("\n{}.{}", headline(&errors).text(), lines.concat())
+}
+
+/// The reason of the only obstacle; several have none in common.
+fn headline(errors: &[FitError<'_>]) -> ReasonCode {
+    match errors {
+        [only] => only.reason,
+        _ => ReasonCode::Unschedulable,
+    }
+}
+
+/// The text of a pending pod's condition: its own obstacle, else its group's.
+pub fn pod_message(group: &GroupVerdict, pod: &Key) -> String {
+    let verdicts = || std::iter::once(&group.leading).chain(&group.further);
+    for verdict in verdicts() {
+        if let Verdict::PodImpossible { pod: of, reason, .. } = verdict
+            && of == pod
+        {
+            return fit::impossible(pod, reason, &group.group, &group.queue);
+        }
+    }
+    let fits: Vec<&NodeFit> = verdicts().filter_map(node_fit).filter(|fit| fit.pod == *pod).collect();
+    if !fits.is_empty() {
+        return fit::no_node(fits.into_iter());
+    }
+    if fit_errors(group).is_empty() { UNABLE_TO_SCHEDULE_POD.to_owned() } else { condition_message(group) }
+}
+
+/// A text with the node pool in front, for groups that are tried in one pool after the other.
+pub fn in_node_pool(pool: &str, message: &str) -> String {
+    format!("Node-Pool '{pool}': {message}")
+}
+
+fn node_fit(verdict: &Verdict) -> Option<&NodeFit> {
+    match verdict {
+        Verdict::GangShort { fit, .. } | Verdict::NoNode(fit) => Some(fit),
+        Verdict::Placed
+        | Verdict::NotTried
+        | Verdict::QueueMissing
+        | Verdict::QueueNotLeaf
+        | Verdict::Broken(_)
+        | Verdict::NotReady { .. }
+        | Verdict::OverLimit(_)
+        | Verdict::NonPreemptibleOverQuota(_)
+        | Verdict::BeyondQueueDepth { .. }
+        | Verdict::Topology(_)
+        | Verdict::PodImpossible { .. }
+        | Verdict::PreemptionDelay { .. }
+        | Verdict::WaitingForVictims { .. }
+        | Verdict::Quarantined(_) => None,
+    }
+}
+
+fn fit_errors(group: &GroupVerdict) -> Vec<FitError<'_>> {
+    std::iter::once(&group.leading)
+        .chain(&group.further)
+        .flat_map(|verdict| explain(group, verdict))
+        .collect()
+}
+
+/// The obstacles in one verdict. Waiting for pods, for room or for a turn is none.
+fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a>> {
+    let pods = |message| vec![FitError::new(ReasonCode::PodSchedulingErrors, message)];
+    match verdict {
+        Verdict::Placed
+        | Verdict::NotTried
+        | Verdict::NotReady { .. }
+        | Verdict::WaitingForVictims { .. }
+        | Verdict::PodImpossible { reason: PodMiss::UnknownSubGroup(_), .. } => Vec::new(),
+        Verdict::QueueMissing => {
+            let message = format!("Queue '{}' does not exist", group.queue);
+            vec![FitError::new(ReasonCode::QueueDoesNotExist, message)]
+        }
+        Verdict::QueueNotLeaf
+        | Verdict::Broken(_)
+        | Verdict::BeyondQueueDepth { .. }
+        | Verdict::Quarantined(_) => {
+            vec![FitError::new(ReasonCode::Unschedulable, plain(verdict, &group.queue).text)]
+        }
+        Verdict::OverLimit(excess) => vec![over_capacity(excess, CapacityRule::Limit)],
+        Verdict::NonPreemptibleOverQuota(excess) => {
+            vec![over_capacity(excess, CapacityRule::NonPreemptibleQuota)]
+        }
+        Verdict::GangShort { sub_group, found, needed, fit } => {
+            let gang = GangGap { sub_group: sub_group.clone(), found: *found, needed: *needed };
+            pods(gang_short(&gang, &fit::no_node(std::iter::once(fit))))
+        }
+        Verdict::NoNode(fit) => pods(not_found(&fit.pod, &fit::no_node(std::iter::once(fit)))),
+        Verdict::Topology(miss) => topology::explain(miss, &group.group),
+        Verdict::PodImpossible { pod, reason, gang } => {
+            let why = fit::impossible(pod, reason, &group.group, &group.queue);
+            pods(gang.as_ref().map_or_else(|| not_found(pod, &why), |gang| gang_short(gang, &why)))
+        }
+        Verdict::PreemptionDelay { delay, until } => {
+            vec![FitError::new(ReasonCode::PreemptionDelayNotElapsed, delayed(*delay, *until))]
+        }
+    }
+}
+
+fn over_capacity(excess: &QueueExcess, rule: CapacityRule) -> FitError<'_> {
+    let numbers = excess.numbers.as_deref();
+    FitError { numbers, ..FitError::new(fit::over_capacity_code(rule), capacity::message(excess, rule)) }
+}
+
+fn not_found(pod: &Key, why: &str) -> String {
+    format!("Resources were not found for pod {pod} due to: {why}")
+}
+
+fn gang_short(gang: &GangGap, why: &str) -> String {
+    let GangGap { sub_group, found, needed } = gang;
+    if sub_group.is_empty() {
+        format!(
+            "Resources were found for {found} pods while {needed} are required for gang scheduling. Additional pods \
+             cannot be scheduled due to: {why}"
+        )
+    } else {
+        format!(
+            "Resources were found for {found} pods from all sub-groups while sub-group {sub_group} requires {needed} \
+             pods for gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {why}"
+        )
+    }
+}
+
+fn delayed(delay: i64, until: i64) -> String {
+    let second = Span::from_secs(1).0;
+    format!(
+        "Workload is within its preemption delay window ({}) and may not trigger evictions before {}",
+        duration::format_go(Span(delay)),
+        Timestamp(until.div_euclid(second) * second)
+    )
+}

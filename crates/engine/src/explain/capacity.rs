@@ -1,0 +1,117 @@
+//! A queue's bound that stands in the way: the texts, and the numbers beside them.
+
+use super::amount::{exact, number, unit};
+use crate::input::WHOLE_GPU;
+use crate::verdict::{CapacityRule, QueueExcess, QueueNumbers, QueueResource};
+use kai_units::Quantity;
+use std::collections::BTreeMap;
+
+/// Resource name to quantity, as status fields carry them.
+pub type Quantities = BTreeMap<&'static str, Quantity>;
+
+/// The numbers of the queue that said no, as `details.queueDetails` carries them.
+#[derive(Clone, Debug)]
+pub struct QueueDetails {
+    /// Object name of the queue.
+    pub name: String,
+    /// `queueRequestedResources`.
+    pub requested: Quantities,
+    /// `queueDeservedResources`.
+    pub deserved: Quantities,
+    /// `queueAllocatedResources`.
+    pub allocated: Quantities,
+    /// `queueAllocatedNonPreemptibleResources`.
+    pub allocated_non_preemptible: Quantities,
+    /// `queueResourceLimits`.
+    pub limits: Quantities,
+    /// `podGroupRequestedResources`.
+    pub group_requested: Quantities,
+    /// `podGroupRequestedNonPreemptibleResources`.
+    pub group_requested_non_preemptible: Quantities,
+}
+
+impl QueueDetails {
+    /// The numbers in the form of status fields.
+    pub fn of(numbers: &QueueNumbers) -> Self {
+        Self {
+            name: numbers.name.clone(),
+            requested: amounts(&numbers.requested),
+            deserved: bounds(&numbers.quota),
+            allocated: amounts(&numbers.allocated),
+            allocated_non_preemptible: amounts(&numbers.allocated_non_preemptible),
+            limits: bounds(&numbers.limit),
+            group_requested: amounts(&numbers.group_requested),
+            group_requested_non_preemptible: amounts(&numbers.group_requested_non_preemptible),
+        }
+    }
+}
+
+fn amounts(triple: &[i64; 3]) -> Quantities {
+    bounds(&triple.map(Some))
+}
+
+/// Unlimited CPU and memory show as -1 base unit, unlimited GPUs as 0: readers of these fields know no other form.
+fn bounds(triple: &[Option<i64>; 3]) -> Quantities {
+    BTreeMap::from([
+        ("cpu", Quantity::from_milli(triple[0].unwrap_or(-1))),
+        ("memory", Quantity::from_units(triple[1].unwrap_or(-1))),
+        ("nvidia.com/gpu", gpus(triple[2].unwrap_or(0))),
+    ])
+}
+
+/// Less than one GPU in thousandths, to a hundredth; otherwise the whole devices.
+fn gpus(millionths: i64) -> Quantity {
+    let hundredth = WHOLE_GPU / 100;
+    let hundredths = (millionths + hundredth / 2) / hundredth;
+    if (0..100).contains(&hundredths) {
+        Quantity::from_milli(hundredths * 10)
+    } else {
+        Quantity::from_units(millionths.max(WHOLE_GPU) / WHOLE_GPU)
+    }
+}
+
+/// What stands in the way, in the words of conditions.
+pub fn message(excess: &QueueExcess, rule: CapacityRule) -> String {
+    match rule {
+        CapacityRule::Limit => over_limit(excess),
+        CapacityRule::NonPreemptibleQuota => over_quota(excess),
+    }
+}
+
+fn over_limit(excess: &QueueExcess) -> String {
+    let (what, measure) = match excess.resource {
+        QueueResource::Cpu => ("CPU cores", "cores"),
+        QueueResource::Memory => ("memory", "GB"),
+        QueueResource::Gpu => ("GPUs", "GPUs"),
+    };
+    let amount = |value| number(value, unit(excess.resource));
+    format!(
+        "{} quota has reached the allowable limit of {what}. Limit is {} {measure}, currently {} {measure} \
+         allocated and workload requested {} {measure}",
+        excess.queue,
+        amount(excess.bound),
+        amount(excess.used),
+        amount(excess.requested)
+    )
+}
+
+fn over_quota(excess: &QueueExcess) -> String {
+    let (what, measure) = match excess.resource {
+        QueueResource::Cpu => ("CPU cores", "cores"),
+        QueueResource::Memory => ("GB memory", "GB"),
+        QueueResource::Gpu => ("GPUs", "GPUs"),
+    };
+    let unit = unit(excess.resource);
+    let requested = match excess.resource {
+        QueueResource::Gpu => exact(excess.requested, unit),
+        QueueResource::Cpu | QueueResource::Memory => number(excess.requested, unit),
+    };
+    format!(
+        "Non-preemptible workload is over quota. Workload requested {requested} {what}, but {} quota is {} \
+         {measure}, while {} {measure} are already allocated for non-preemptible pods. Use a preemptible workload \
+         to go over quota.",
+        excess.queue,
+        number(excess.bound, unit),
+        number(excess.used, unit)
+    )
+}

@@ -1,0 +1,210 @@
+//! Why a pod found no node, and why one can never find any: the texts of pod conditions.
+
+use super::ReasonCode;
+use super::amount::{is_storage, number, unit_of};
+use super::capacity;
+use crate::input::{self, AmountList, Key, NodeCondition};
+use crate::resource::is_mig;
+use crate::verdict::{CapacityRule, ClaimMiss, GpuKindMiss, NodeFit, NodeMiss, PodMiss, PoolGap, VolumeMiss};
+use kai_units::Quantity;
+use std::collections::BTreeMap;
+
+/// The text when no node takes a pod.
+const NO_NODES: &str = "no nodes with enough resources were found";
+
+/// Why no node takes a pod; several searches add up.
+pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for (miss, nodes) in fits.flat_map(|fit| &fit.reasons) {
+        if let Some(words) = node_miss(miss) {
+            *counts.entry(words).or_default() += u64::from(*nodes);
+        }
+    }
+    let mut lines: Vec<String> =
+        counts.into_iter().map(|(words, nodes)| format!("{nodes} {words}")).collect();
+    lines.sort_unstable();
+    if lines.is_empty() { NO_NODES.to_owned() } else { format!("{NO_NODES}: {}.", lines.join(". \n")) }
+}
+
+/// Why one node does not take a pod; nodes outside a domain are left out without a word.
+fn node_miss(miss: &NodeMiss) -> Option<String> {
+    let lacking = |what: &str| format!("node(s) didn't have enough resources: {what}");
+    Some(match miss {
+        NodeMiss::Gpus => lacking("GPUs"),
+        NodeMiss::GpuMemory => lacking("GPU memory"),
+        NodeMiss::Cpu => lacking("CPU cores"),
+        NodeMiss::Memory => lacking("memory"),
+        NodeMiss::Resource(name) => lacking(name),
+        NodeMiss::Mig(name) => format!("node(s) didn't have enough of mig profile: {name}"),
+        NodeMiss::Overhead(inner, overhead) => format!(
+            "{}. Not enough resources due to pod overhead resources. The overhead resources are {}",
+            node_miss(inner)?,
+            overhead_list(overhead)
+        ),
+        NodeMiss::PodSlots => "node(s) pod number exceeded".to_owned(),
+        NodeMiss::Cordoned => "node is unschedulable".to_owned(),
+        NodeMiss::Condition(condition) => format!("node has {} condition", condition_name(*condition)),
+        NodeMiss::Taint(key, value) => format!("node(s) had untolerated taint {{{key}: {value}}}"),
+        NodeMiss::NodeAffinity => "node(s) didn't match Pod's node affinity/selector".to_owned(),
+        NodeMiss::Ports => "node(s) didn't have free ports for the requested pod ports".to_owned(),
+        NodeMiss::PodAffinity => "node(s) didn't match pod affinity rules".to_owned(),
+        NodeMiss::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules".to_owned(),
+        NodeMiss::ExistingAntiAffinity => {
+            "node(s) didn't satisfy existing pods anti-affinity rules".to_owned()
+        }
+        NodeMiss::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
+        NodeMiss::Volume(miss) => volume_miss(*miss).to_owned(),
+        NodeMiss::GpuKind(miss) => gpu_kind(*miss).to_owned(),
+        NodeMiss::Role => "node(s) didn't have the worker role that the pod needs".to_owned(),
+        NodeMiss::OverCapacity(excess, rule) => {
+            let (code, details) = (over_capacity_code(*rule).text(), capacity::message(excess, *rule));
+            format!("node does not have enough capacity. Reason: {code}, Details: {details}")
+        }
+        NodeMiss::Claims(ClaimMiss::ElsewhereAllocated) => {
+            "claim node selector does not match node(s)".to_owned()
+        }
+        NodeMiss::Claims(ClaimMiss::NoDevices) => "cannot allocate all DRA claims on node(s)".to_owned(),
+        NodeMiss::Numa => {
+            "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned()
+        }
+        NodeMiss::OutsideDomain => return None,
+        NodeMiss::Plugin(words) => words.clone(),
+    })
+}
+
+pub(super) fn over_capacity_code(rule: CapacityRule) -> ReasonCode {
+    match rule {
+        CapacityRule::Limit => ReasonCode::OverLimit,
+        CapacityRule::NonPreemptibleQuota => ReasonCode::NonPreemptibleOverQuota,
+    }
+}
+
+fn overhead_list(overhead: &AmountList) -> String {
+    let quantity = |name: &str, amount: i64| match name {
+        input::MEMORY | input::PODS => Quantity::from_units(amount),
+        _ if is_storage(name) => Quantity::from_units(amount),
+        _ => Quantity::from_milli(amount),
+    };
+    overhead.iter().map(|(name, amount)| format!(" {name}: {}", quantity(name, *amount))).collect()
+}
+
+fn condition_name(condition: NodeCondition) -> &'static str {
+    match condition {
+        NodeCondition::NotReady => "NotReady",
+        NodeCondition::MemoryPressure => "MemoryPressure",
+        NodeCondition::DiskPressure => "DiskPressure",
+        NodeCondition::PidPressure => "PIDPressure",
+        NodeCondition::NetworkUnavailable => "NetworkUnavailable",
+    }
+}
+
+fn volume_miss(miss: VolumeMiss) -> &'static str {
+    match miss {
+        VolumeMiss::NodeConflict => "node(s) didn't match PersistentVolume's node affinity",
+        VolumeMiss::Zone => "node(s) had no available volume zone",
+        VolumeMiss::Unbound => "node(s) didn't find available persistent volumes to bind",
+        VolumeMiss::Capacity => "node(s) did not have enough free storage",
+        VolumeMiss::AttachLimit => "node(s) exceed max volume count",
+    }
+}
+
+fn gpu_kind(miss: GpuKindMiss) -> &'static str {
+    match miss {
+        GpuKindMiss::LegacyMig => "Legacy MIG jobs cannot be scheduled on node(s)",
+        GpuKindMiss::NodeHasLegacyMig => "MIG job cannot be scheduled on node with legacy MIG jobs",
+        GpuKindMiss::NoMig => "MIG job cannot be scheduled on non-MIG node",
+        GpuKindMiss::MigSingle => "only whole gpu jobs can run on a node with MigStrategy='single'",
+        GpuKindMiss::MigMixed => "non MIG jobs cant run on a node with MigStrategy='mixed'",
+        GpuKindMiss::SharedOnDra => "fractional/shared GPU pods are not yet supported on DRA-only nodes",
+        GpuKindMiss::MemoryUnknown => {
+            "node is not a gpu node or the gpu memory count on the node was not synced yet"
+        }
+    }
+}
+
+/// Why a pod can never be placed as it is.
+pub(super) fn impossible(pod: &Key, reason: &PodMiss, group: &Key, queue: &str) -> String {
+    let unmet = |check: &str, words: &str| {
+        format!("Scheduling conditions were not met for pod {pod}:\n{check}: {words}.\n")
+    };
+    let namespace = &pod.namespace;
+    match reason {
+        PodMiss::UnknownSubGroup(name) => {
+            format!("Pod references subgroup \"{name}\", which does not exist in PodGroup {group}")
+        }
+        PodMiss::ConfigMap(name) => unmet("ConfigMap", &format!("Missing required configmaps: [{name}]")),
+        PodMiss::VolumeClaim(name) => unmet(
+            "VolumeBinding",
+            &format!("persistentvolumeclaim \"{name}\" is missing, lost or being deleted"),
+        ),
+        PodMiss::UnboundImmediate(_) => {
+            unmet("VolumeBinding", "pod has unbound immediate PersistentVolumeClaims")
+        }
+        PodMiss::PoolTooSmall(gap) => unmet("MaxNodePoolResources", &pool_too_small(pod, gap)),
+        PodMiss::ClaimsUnavailable => format!(
+            "pod {pod} cannot be scheduled, it references resource claims while dynamic resource allocation is \
+             not available in the cluster"
+        ),
+        PodMiss::ClaimMissing(name) => {
+            format!("failed to get resource claim {namespace}/{name}: resourceclaim \"{name}\" not found")
+        }
+        PodMiss::ClaimFull(name) => format!(
+            "resource claim {namespace}/{name} has reached its maximum number of consumers ({})",
+            crate::dra::CONSUMERS_MAX
+        ),
+        PodMiss::ClaimQueueLabel(name, None) => format!(
+            "pod {pod} cannot be scheduled: DRA claim {name} is a shared GPU claim but does not have a queue label \
+             (kai.scheduler/queue)"
+        ),
+        PodMiss::ClaimQueueLabel(name, Some(label)) => format!(
+            "pod {pod} cannot be scheduled: DRA claim {name} is a shared GPU claim with wrong queue label (expected \
+             queue: {queue}, claim queue label: {label})"
+        ),
+        PodMiss::DeviceClassMissing(name) => format!("device class {name} does not exist"),
+        PodMiss::Plugin(words) => words.clone(),
+    }
+}
+
+/// What a pod wants, and what no node of its pool has.
+fn pool_too_small(pod: &Key, gap: &PoolGap) -> String {
+    let (name, measure) = match gap.resource.as_str() {
+        input::GPU => ("GPU", ""),
+        input::CPU => ("CPU", " cores"),
+        input::MEMORY => ("memory", " GB"),
+        other if is_storage(other) => (other, " GB"),
+        other => (other, ""),
+    };
+    // Of resources without a name of their own no amount is told, however much there is.
+    let told = matches!(gap.resource.as_str(), input::GPU | input::CPU | input::MEMORY) || is_storage(name);
+    let wants = request(gap);
+    if told && gap.largest > 0 {
+        let most = number(gap.largest, unit_of(&gap.resource));
+        format!(
+            "The pod {pod} requires {wants}. Max {name} resources available in a single node in the {} node-pool is \
+             topped at {most}{measure}",
+            gap.pool
+        )
+    } else {
+        format!("The pod {pod} requires {wants}. No node in the {} node-pool has {name} resources", gap.pool)
+    }
+}
+
+fn request(gap: &PoolGap) -> String {
+    let amount = |name: &str| gap.request.iter().find(|(n, _)| n == name).map_or(0, |(_, amount)| *amount);
+    let mut text = format!(
+        "GPU: {}, CPU: {} (cores), memory: {} (GB)",
+        number(gap.gpus, unit_of(input::GPU)),
+        number(amount(input::CPU), unit_of(input::CPU)),
+        number(amount(input::MEMORY), unit_of(input::MEMORY))
+    );
+    let named = |name: &str| matches!(name, input::CPU | input::MEMORY | input::GPU);
+    let (mig, others): (Vec<_>, Vec<_>) =
+        gap.request.iter().filter(|(name, _)| !named(name)).partition(|(name, _)| is_mig(name));
+    for (prefix, list) in [("", others), ("mig ", mig)] {
+        for (name, amount) in list {
+            let measure = if is_storage(name) { " (GB)" } else { "" };
+            text += &format!(", {prefix}{name}: {}{measure}", number(*amount, unit_of(name)));
+        }
+    }
+    text
+}

@@ -1,0 +1,304 @@
+//! A verdict as a plain sentence with its numbers, and the next step where there is a simple one.
+
+use super::amount::{number, unit, unit_of};
+use crate::input::{self, NodeCondition};
+use crate::verdict::{
+    CapacityRule, ClaimMiss, GpuKindMiss, Measured, NodeFit, NodeMiss, PodMiss, QueueExcess, QueueResource,
+    TopologyMiss, TopologyReason, Verdict, VolumeMiss,
+};
+use kai_units::Timestamp;
+use std::fmt;
+
+/// A sentence, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentence {
+    /// What stands in the way.
+    pub text: String,
+    /// What would help, where something simple would.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Sentence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; hint: {hint}"))
+    }
+}
+
+/// A verdict for people; `queue` is the queue of the group.
+pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
+    let (text, hint) = match verdict {
+        Verdict::Placed => ("every pod has a place".to_owned(), None),
+        Verdict::NotTried => (
+            "no action of this cycle looked at it".to_owned(),
+            Some("wait for the next cycle, or check which actions are configured".to_owned()),
+        ),
+        Verdict::QueueMissing => (
+            format!("queue `{queue}` does not exist"),
+            Some("create the queue, or correct the label `kai.scheduler/queue`".to_owned()),
+        ),
+        Verdict::QueueNotLeaf => (
+            format!("queue `{queue}` has child queues, and only leaf queues run groups"),
+            Some("name one of its child queues".to_owned()),
+        ),
+        Verdict::Broken(why) => (format!("the group is malformed: {why}"), None),
+        Verdict::NotReady { sub_group, ready, needed } => (
+            format!("{ready} of {needed} needed pods are there{}", in_sub_group(sub_group)),
+            Some(format!("create the missing {}, or lower the minimum", needed.saturating_sub(*ready))),
+        ),
+        Verdict::OverLimit(excess) => (beyond(excess, "limit"), Some(limit_hint(excess))),
+        Verdict::NonPreemptibleOverQuota(excess) => (
+            format!("{} for pods that cannot be preempted", beyond(excess, "quota")),
+            Some(format!("use a preemptible priority class, or raise the quota of `{}`", excess.queue)),
+        ),
+        Verdict::BeyondQueueDepth { depth } => (
+            format!("{depth} groups of queue `{queue}` come first, and a cycle looks at no more"),
+            Some("wait for them, or raise the queue depth".to_owned()),
+        ),
+        Verdict::GangShort { sub_group, found, needed, fit } => (
+            format!(
+                "{found} of {needed} needed pods found a node{}; {}",
+                in_sub_group(sub_group),
+                no_node(fit)
+            ),
+            fit_hint(fit),
+        ),
+        Verdict::NoNode(fit) => (no_node(fit), fit_hint(fit)),
+        Verdict::Topology(miss) => (topology(miss), Some(topology_hint(&miss.reason).to_owned())),
+        Verdict::PodImpossible { pod, reason, .. } => (
+            format!("pod `{pod}` cannot be placed as it is: {}", pod_miss(reason)),
+            pod_hint(reason).map(str::to_owned),
+        ),
+        Verdict::PreemptionDelay { until, .. } => {
+            (format!("it may not cause evictions before {}", Timestamp(*until)), None)
+        }
+        Verdict::WaitingForVictims { waiting } => {
+            (format!("{} for room that is being freed", pods_wait(*waiting)), None)
+        }
+        Verdict::Quarantined(why) => (
+            format!("planning it failed inside the scheduler, so it is set aside: {why}"),
+            Some("please report this".to_owned()),
+        ),
+    };
+    Sentence { text, hint }
+}
+
+fn pods_wait(count: u32) -> String {
+    if count == 1 { "1 pod waits".to_owned() } else { format!("{count} pods wait") }
+}
+
+fn in_sub_group(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" in sub-group `{name}`") }
+}
+
+/// An amount with its measure: `4 GPUs`, `1 GPU`, `0.5 GPUs`, `16 GB of memory`.
+fn amount(resource: QueueResource, value: i64) -> String {
+    let text = number(value, unit(resource));
+    match resource {
+        QueueResource::Cpu if text == "1" => "1 CPU core".to_owned(),
+        QueueResource::Cpu => format!("{text} CPU cores"),
+        QueueResource::Memory => format!("{text} GB of memory"),
+        QueueResource::Gpu if text == "1" => "1 GPU".to_owned(),
+        QueueResource::Gpu => format!("{text} GPUs"),
+    }
+}
+
+fn beyond(excess: &QueueExcess, bound: &str) -> String {
+    let after = number(excess.used + excess.requested, unit(excess.resource));
+    format!(
+        "queue `{}` would go to {after} of its {bound} of {}",
+        excess.queue,
+        amount(excess.resource, excess.bound)
+    )
+}
+
+fn limit_hint(excess: &QueueExcess) -> String {
+    if excess.requested > excess.bound {
+        return format!("it can never fit: ask for less, or raise the limit of `{}`", excess.queue);
+    }
+    let over = amount(excess.resource, excess.used + excess.requested - excess.bound);
+    format!("raise the limit of `{}`, or wait for {over} to be freed", excess.queue)
+}
+
+fn no_node(fit: &NodeFit) -> String {
+    if fit.nodes == 0 {
+        return format!("there is no node that pod `{}` could be tried on", fit.pod);
+    }
+    let counted = |(miss, nodes): &(NodeMiss, u32)| format!("{nodes} × {}", node_miss(miss));
+    let reasons: Vec<String> = fit.reasons.iter().map(counted).collect();
+    format!("none of {} nodes takes pod `{}`: {}", fit.nodes, fit.pod, reasons.join(", "))
+}
+
+/// A hint when one reason holds for all nodes.
+fn fit_hint(fit: &NodeFit) -> Option<String> {
+    let [(miss, _)] = fit.reasons.as_slice() else { return None };
+    if let NodeMiss::Taint(key, _) = miss {
+        return Some(format!("tolerate the taint `{key}`, or remove it from a node"));
+    }
+    if let NodeMiss::OverCapacity(excess, _) = miss {
+        return Some(format!("raise the bound of queue `{}`", excess.queue));
+    }
+    let help = [
+        (NodeMiss::Gpus, "wait for pods to finish, or add a node"),
+        (NodeMiss::GpuMemory, "ask for less memory of each GPU, or add a node with larger GPUs"),
+        (NodeMiss::Cpu, "wait for pods to finish, or add a node"),
+        (NodeMiss::Memory, "wait for pods to finish, or add a node"),
+        (NodeMiss::NodeAffinity, "label a node as the pod asks for, or correct its node selector"),
+        (NodeMiss::Cordoned, "uncordon a node"),
+    ];
+    help.into_iter().find(|(of, _)| of == miss).map(|(_, hint)| hint.to_owned())
+}
+
+/// Why one node does not take a pod.
+fn node_miss(miss: &NodeMiss) -> String {
+    let words = match miss {
+        NodeMiss::Gpus => "not enough GPUs",
+        NodeMiss::GpuMemory => "not enough GPU memory",
+        NodeMiss::Cpu => "not enough CPU",
+        NodeMiss::Memory => "not enough memory",
+        NodeMiss::Resource(name) | NodeMiss::Mig(name) => return format!("not enough `{name}`"),
+        NodeMiss::Overhead(miss, _) => {
+            return format!("{} (it would fit without its overhead)", node_miss(miss));
+        }
+        NodeMiss::PodSlots => "no pod slot",
+        NodeMiss::Cordoned => "cordoned",
+        NodeMiss::Condition(condition) => node_condition(*condition),
+        NodeMiss::Taint(key, value) if value.is_empty() => return format!("taint `{key}`"),
+        NodeMiss::Taint(key, value) => return format!("taint `{key}={value}`"),
+        NodeMiss::NodeAffinity => "node selector or affinity does not match",
+        NodeMiss::Ports => "host port taken",
+        NodeMiss::PodAffinity => "pod affinity does not match",
+        NodeMiss::PodAntiAffinity => "anti-affinity to a pod that is there",
+        NodeMiss::ExistingAntiAffinity => "anti-affinity of a pod that is there",
+        NodeMiss::Spread => "topology spread",
+        NodeMiss::Volume(volume) => volume_miss(*volume),
+        NodeMiss::GpuKind(kind) => gpu_kind(*kind),
+        NodeMiss::Role => "no worker role for such pods",
+        NodeMiss::OverCapacity(excess, CapacityRule::Limit) => return beyond(excess, "limit"),
+        NodeMiss::OverCapacity(excess, CapacityRule::NonPreemptibleQuota) => {
+            return format!("{} for pods that cannot be preempted", beyond(excess, "quota"));
+        }
+        NodeMiss::Claims(ClaimMiss::ElsewhereAllocated) => "its device claim is allocated elsewhere",
+        NodeMiss::Claims(ClaimMiss::NoDevices) => "no free devices for its claims",
+        NodeMiss::Numa => "NUMA zones cannot be aligned",
+        NodeMiss::OutsideDomain => "outside the topology domain",
+        NodeMiss::Plugin(why) => return why.clone(),
+    };
+    words.to_owned()
+}
+
+fn node_condition(condition: NodeCondition) -> &'static str {
+    match condition {
+        NodeCondition::NotReady => "not ready",
+        NodeCondition::MemoryPressure => "memory pressure",
+        NodeCondition::DiskPressure => "disk pressure",
+        NodeCondition::PidPressure => "process id pressure",
+        NodeCondition::NetworkUnavailable => "network unavailable",
+    }
+}
+
+fn volume_miss(miss: VolumeMiss) -> &'static str {
+    match miss {
+        VolumeMiss::NodeConflict => "a volume cannot be used from there",
+        VolumeMiss::Zone => "a volume is in another zone",
+        VolumeMiss::Unbound => "no volume can be found or made",
+        VolumeMiss::Capacity => "not enough free storage",
+        VolumeMiss::AttachLimit => "too many volumes attached",
+    }
+}
+
+fn gpu_kind(miss: GpuKindMiss) -> &'static str {
+    match miss {
+        GpuKindMiss::LegacyMig => "MIG requests by annotation are not placed",
+        GpuKindMiss::NodeHasLegacyMig => "runs pods with MIG requests by annotation",
+        GpuKindMiss::NoMig => "no MIG",
+        GpuKindMiss::MigSingle => "MIG strategy `single` takes whole devices only",
+        GpuKindMiss::MigMixed => "MIG strategy `mixed` takes MIG requests only",
+        GpuKindMiss::SharedOnDra => "GPUs of a DRA driver cannot be shared",
+        GpuKindMiss::MemoryUnknown => "its GPU memory is not known",
+    }
+}
+
+fn pod_miss(miss: &PodMiss) -> String {
+    match miss {
+        PodMiss::UnknownSubGroup(name) => format!("its sub-group `{name}` does not exist"),
+        PodMiss::ConfigMap(name) => format!("config map `{name}` is missing"),
+        PodMiss::VolumeClaim(name) => format!("volume claim `{name}` is missing, lost or being deleted"),
+        PodMiss::UnboundImmediate(name) => format!("volume claim `{name}` must be bound first"),
+        PodMiss::PoolTooSmall(gap) => {
+            let amount = |value| match gap.resource.as_str() {
+                input::CPU => amount(QueueResource::Cpu, value),
+                input::MEMORY => amount(QueueResource::Memory, value),
+                input::GPU => amount(QueueResource::Gpu, value),
+                other => format!("{} of `{other}`", number(value, unit_of(other))),
+            };
+            format!(
+                "it asks for {}, and the largest node of pool `{}` has {}",
+                amount(gap.wanted),
+                gap.pool,
+                amount(gap.largest)
+            )
+        }
+        PodMiss::ClaimsUnavailable => "the cluster does not serve device claims".to_owned(),
+        PodMiss::ClaimMissing(name) => format!("device claim `{name}` is missing"),
+        PodMiss::ClaimFull(name) => format!("device claim `{name}` has as many users as it may have"),
+        PodMiss::ClaimQueueLabel(name, None) => {
+            format!("shared device claim `{name}` lacks the label of its queue")
+        }
+        PodMiss::ClaimQueueLabel(name, Some(label)) => {
+            format!("shared device claim `{name}` has the label of another queue, `{label}`")
+        }
+        PodMiss::DeviceClassMissing(name) => format!("device class `{name}` is missing"),
+        PodMiss::Plugin(why) => why.clone(),
+    }
+}
+
+fn pod_hint(miss: &PodMiss) -> Option<&'static str> {
+    match miss {
+        PodMiss::UnknownSubGroup(_) => Some("correct the pod's label, or add the sub-group"),
+        PodMiss::ConfigMap(_) => Some("create the config map"),
+        PodMiss::VolumeClaim(_) => Some("create the volume claim"),
+        PodMiss::PoolTooSmall(_) => Some("ask for less, or add a larger node"),
+        PodMiss::ClaimMissing(_) => Some("create the device claim"),
+        PodMiss::ClaimQueueLabel(..) => Some("label the claim with the group's queue"),
+        PodMiss::DeviceClassMissing(_) => Some("create the device class, or correct its name"),
+        PodMiss::UnboundImmediate(_)
+        | PodMiss::ClaimsUnavailable
+        | PodMiss::ClaimFull(_)
+        | PodMiss::Plugin(_) => None,
+    }
+}
+
+fn topology(miss: &TopologyMiss) -> String {
+    let of = in_sub_group(&miss.sub_group);
+    let TopologyMiss { topology, level, .. } = miss;
+    match &miss.reason {
+        TopologyReason::Unknown => format!("topology `{topology}` does not exist{of}"),
+        TopologyReason::BadLevel => format!("topology `{topology}` has no level `{level}`{of}"),
+        TopologyReason::TooSmall { measured: Measured::Whole(domain), wanted, .. } if domain.is_empty() => {
+            format!("all nodes of topology `{topology}` together do not hold {wanted} pods{of}")
+        }
+        TopologyReason::TooSmall { measured: Measured::Whole(domain), wanted, .. } => {
+            format!("`{domain}` of topology `{topology}` does not hold {wanted} pods{of}")
+        }
+        TopologyReason::TooSmall { domain, pods, wanted, measured: Measured::Each(_) } => {
+            let held = pods.map_or_else(String::new, |pods| format!(", which holds {pods}"));
+            format!(
+                "no `{level}` of topology `{topology}` holds {wanted} pods{of}; the best is `{domain}`{held}"
+            )
+        }
+    }
+}
+
+fn topology_hint(reason: &TopologyReason) -> &'static str {
+    match reason {
+        TopologyReason::Unknown => "create the topology, or correct its name",
+        TopologyReason::BadLevel => "name a level of the topology",
+        TopologyReason::TooSmall { measured: Measured::Whole(_), .. } => {
+            "wait for pods to finish, or ask for fewer pods"
+        }
+        TopologyReason::TooSmall { measured: Measured::Each(_), .. } => {
+            "ask for a wider level, or for fewer pods"
+        }
+    }
+}
