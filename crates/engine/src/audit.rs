@@ -15,10 +15,13 @@ mod rules;
 mod topology;
 
 use crate::cluster::Cluster;
+use crate::cluster::pod::Status;
+use crate::ids::PodIdx;
 use crate::input::Key;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
-use after::After;
+use after::{After, How};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A law that an outcome breaks.
@@ -89,19 +92,21 @@ pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violat
     if policy.registry.builtin.topology {
         topology::check(before, &after, &mut findings);
     }
-    verdicts(before, outcome, &mut findings);
+    verdicts(before, &after, outcome, &mut findings);
     findings.0.sort();
     findings.0
 }
 
-/// Every group with pods that wait for a node has exactly one verdict.
-fn verdicts(before: &Cluster, outcome: &Outcome, findings: &mut Findings) {
+/// Every group with pods that are left without a place has exactly one verdict.
+fn verdicts(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut Findings) {
     let mut named: Vec<&Key> = outcome.verdicts.iter().map(|v| &v.group).collect();
     named.sort();
     for pair in named.windows(2).filter(|pair| pair[0] == pair[1]) {
         findings.say(Law::Verdicts, format!("group `{}` has two verdicts", pair[0]));
     }
-    for (index, _) in before.present_groups().filter(|(_, group)| group.pending() > 0) {
+    let bound: BTreeSet<PodIdx> = after.held.iter().filter(|h| h.how == How::Bound).map(|h| h.pod).collect();
+    let left = |pod: &PodIdx| before.pods[*pod].state.status == Status::Pending && !bound.contains(pod);
+    for (index, _) in before.present_groups().filter(|(_, group)| group.pods.iter().any(left)) {
         let key = before.group_key(index);
         if named.binary_search(&&key).is_err() {
             findings.say(Law::Verdicts, format!("group `{key}` has pending pods and no verdict"));

@@ -1,0 +1,3 @@
+//! The engine from outside: scenario files, and laws that hold on random clusters.
+
+mod scenarios;

@@ -1,0 +1,278 @@
+//! The scenario language: a small cluster as text, and where its pods end up.
+//!
+//! ```text
+//! nodes    n1..n2  gpu=4
+//! queues   team quota=8 | team/alice weight=2 | team/bob weight=1
+//! groups   train  queue=team/alice min=2 pods=2x{gpu=2}
+//!          notes  queue=team/bob   pods=1x{gpu=0.5} running@n1#0
+//! expect   train  running@n2*2
+//!          notes  running@n1#0
+//! ```
+//!
+//! A scenario runs until its expectation holds, and then five cycles more that must change nothing. In every cycle a
+//! cluster built from nothing must decide the same as the one kept up to date, and the audit must find nothing.
+//! With `UPDATE=1` in the environment the expectations are rewritten instead. `docs/scenarios.md` lists the words.
+
+mod groups;
+mod nodes;
+mod pods;
+mod reading;
+mod settings;
+mod supply;
+mod syntax;
+
+use crate::world::World;
+use anyhow::{Context, Result, bail, ensure};
+use kai_engine::audit::audit;
+use kai_engine::input::{Key, QueueInput, QueueShare};
+use kai_engine::policy::Policy;
+use kai_engine::{Cluster, Cycle, Delta, Observer, plan_observed};
+use kai_units::Timestamp;
+use reading::Listed;
+use std::collections::BTreeMap;
+use std::path::Path;
+use syntax::{Entry, Section};
+
+/// Most cycles until the expectation holds.
+const CYCLES_MAX: usize = 10;
+/// Cycles that must change nothing.
+const CYCLES_STILL: usize = 5;
+/// The clock of every cycle.
+const NOW: Timestamp = Timestamp(1_000_000_000_000_000);
+
+/// A scenario, read.
+pub struct Scenario {
+    /// Its cluster.
+    pub world: World,
+    /// Its policy.
+    pub policy: Policy,
+    groups: Vec<Listed>,
+    expected: BTreeMap<Key, String>,
+    shares: Option<Vec<String>>,
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    pub fn parse(text: &str) -> Result<Self> {
+        let sections = syntax::sections(text)?;
+        let mut world = World::default();
+        let mut groups = Vec::new();
+        let mut queues: Vec<Delta> = Vec::new();
+        for section in &sections {
+            for entry in &section.entries {
+                let at = || format!("line {}", entry.line);
+                match section.name.as_str() {
+                    "queues" => queues.push(nodes::queue(entry, queues.len()).with_context(at)?),
+                    "groups" => {
+                        let drawn = groups::group(entry, groups.len(), NOW).with_context(at)?;
+                        world.deltas.extend(drawn.deltas);
+                        let title = entry.words[0].clone();
+                        groups.push(Listed { key: groups::key(&title), title, pods: drawn.pods });
+                    }
+                    name => world.deltas.extend(object(name, entry).with_context(at)?),
+                }
+            }
+        }
+        add_parents(&mut queues);
+        world.deltas.extend(queues);
+        let named = |name: &'static str| sections.iter().filter(move |s: &&Section| s.name == name);
+        let policy: Vec<Entry> = named("policy").flat_map(|s| s.entries.clone()).collect();
+        let shares = named("shares").next().map(|s| s.entries.iter().map(|e| e.words.join(" ")).collect());
+        Ok(Self {
+            world,
+            policy: settings::policy(&policy)?,
+            groups,
+            expected: named("expect").flat_map(|s| &s.entries).map(expectation).collect(),
+            shares,
+        })
+    }
+
+    /// Runs the scenario. An error says what differs.
+    pub fn check(&self) -> Result<()> {
+        let missing = self.groups.iter().find(|g| !self.expected.contains_key(&g.key));
+        if let Some(group) = missing {
+            bail!("group `{}` has no expectation; hint: run with `UPDATE=1`", group.title);
+        }
+        let mut run = Run::new(self);
+        let mut found = run.cycle()?;
+        if let Some(shares) = &self.shares {
+            ensure!(*shares == run.shares, "shares are {:?}, not {shares:?}", run.shares);
+        }
+        for _ in 1..CYCLES_MAX {
+            if found == self.expected {
+                break;
+            }
+            found = run.cycle()?;
+        }
+        self.compare(&found, "after some cycles")?;
+        for _ in 0..CYCLES_STILL {
+            self.compare(&run.cycle()?, "and does not stay so")?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, found: &BTreeMap<Key, String>, when: &str) -> Result<()> {
+        let mut lines = String::new();
+        for group in &self.groups {
+            let (wanted, got) = (&self.expected[&group.key], &found[&group.key]);
+            if wanted != got {
+                lines += &format!("\n  {}: expected `{wanted}`\n  {}      got `{got}`", group.title, " ".repeat(group.title.len()));
+            }
+        }
+        ensure!(lines.is_empty(), "the cluster is another one {when}:{lines}");
+        Ok(())
+    }
+
+    /// The file with its expectations rewritten.
+    fn updated(&self, text: &str) -> Result<String> {
+        let mut run = Run::new(self);
+        let mut found = run.cycle()?;
+        let shares = run.shares.clone();
+        for _ in 1..CYCLES_MAX {
+            found = run.cycle()?;
+        }
+        let mut kept: Vec<&str> = Vec::new();
+        let mut dropping = false;
+        for line in text.lines() {
+            if !line.starts_with(char::is_whitespace) && !line.is_empty() {
+                dropping = line.starts_with("expect") || (self.shares.is_some() && line.starts_with("shares"));
+            }
+            if !dropping {
+                kept.push(line);
+            }
+        }
+        let width = self.groups.iter().map(|g| g.title.len()).max().unwrap_or(0);
+        let mut text = kept.join("\n").trim_end().to_owned() + "\n";
+        for (i, line) in shares.iter().enumerate().filter(|_| self.shares.is_some()) {
+            text += &format!("{:<9}{line}\n", if i == 0 { "shares" } else { "" });
+        }
+        for (i, group) in self.groups.iter().enumerate() {
+            let head = if i == 0 { "expect" } else { "" };
+            text += &format!("{head:<9}{:<width$}  {}\n", group.title, found[&group.key]);
+        }
+        Ok(text)
+    }
+}
+
+/// Runs the scenario in a file; with `UPDATE=1` rewrites its expectations first.
+pub fn run_file(path: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let mut scenario = Scenario::parse(&text)?;
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        let text = scenario.updated(&text)?;
+        std::fs::write(path, &text).with_context(|| format!("cannot write `{}`", path.display()))?;
+        scenario = Scenario::parse(&text)?;
+    }
+    scenario.check()
+}
+
+fn object(section: &str, entry: &Entry) -> Result<Vec<Delta>> {
+    Ok(match section {
+        "nodes" => nodes::nodes(entry)?,
+        "topologies" => vec![nodes::topology(entry)],
+        "pods" => vec![groups::lone_pod(entry, NOW)?],
+        "slices" => vec![supply::slice(entry)?],
+        "classes" => vec![supply::device_class(entry)],
+        "claims" => vec![supply::claim(entry)?],
+        "storageclasses" => vec![supply::storage_class(entry)?],
+        "volumes" => vec![supply::volume(entry)?],
+        "volumeclaims" => vec![supply::volume_claim(entry)?],
+        "capacities" => vec![supply::capacity(entry)?],
+        "configmaps" => entry.words.iter().map(|name| supply::config_map(name)).collect(),
+        "policy" | "expect" | "shares" => Vec::new(),
+        other => bail!("there is no section `{other}`"),
+    })
+}
+
+/// Parents that no entry describes are unlimited.
+fn add_parents(queues: &mut Vec<Delta>) {
+    let free = QueueShare { quota: None, limit: None, weight: 1.0 };
+    let mut at = 0;
+    while at < queues.len() {
+        if let Delta::Queue(queue) = &queues[at] {
+            let parent = queue.parent.clone();
+            let known = |name: &str| queues.iter().any(|d| matches!(d, Delta::Queue(q) if q.name == name));
+            if let Some(name) = parent.filter(|name| !known(name)) {
+                queues.push(Delta::Queue(Box::new(QueueInput {
+                    parent: name.rsplit_once('/').map(|(parent, _)| parent.to_owned()),
+                    name,
+                    priority: 100,
+                    cpu: free,
+                    memory: free,
+                    gpu: free,
+                    ..QueueInput::default()
+                })));
+            }
+        }
+        at += 1;
+    }
+}
+
+fn expectation(entry: &Entry) -> (Key, String) {
+    (groups::key(&entry.words[0]), entry.words[1..].join(" "))
+}
+
+/// A scenario in progress: the same cluster twice, kept up to date and built from nothing each time.
+struct Run<'s> {
+    scenario: &'s Scenario,
+    world: World,
+    cluster: Cluster,
+    shares: Vec<String>,
+}
+
+impl<'s> Run<'s> {
+    fn new(scenario: &'s Scenario) -> Self {
+        let world = scenario.world.clone();
+        Self { scenario, cluster: world.cluster(), world, shares: Vec::new() }
+    }
+
+    /// Runs one cycle, carries it out, and tells where every group is.
+    fn cycle(&mut self) -> Result<BTreeMap<Key, String>> {
+        let policy = &self.scenario.policy;
+        let mut eye = Eye { groups: &self.scenario.groups, states: BTreeMap::new() };
+        let cycle = Cycle { now: NOW, seed: 1 };
+        let outcome = plan_observed(&mut self.cluster, policy, cycle, &mut eye);
+        let violations = audit(&self.cluster, policy, &outcome);
+        ensure!(violations.is_empty(), "the audit objects: {}", joined(&violations));
+        let rebuilt = kai_engine::plan(&mut self.world.cluster(), policy, cycle);
+        ensure!(rebuilt == outcome, "a cluster built from nothing decides otherwise");
+        let again = kai_engine::plan(&mut self.cluster, policy, cycle);
+        ensure!(again == outcome, "planning the same cluster twice decides otherwise");
+        for name in self.world.carry_out(&outcome.decisions) {
+            if let Some(pod) = self.world.pod_mut(&name) {
+                self.cluster.apply(Delta::Pod(Box::new(pod.clone())));
+            }
+        }
+        self.apply_claims();
+        let mut states = eye.states;
+        for (key, state) in &mut states {
+            if let Some(verdict) = reading::verdict(&outcome, key) {
+                *state += &format!(" -- {verdict}");
+            }
+        }
+        self.shares = reading::shares(&outcome);
+        Ok(states)
+    }
+
+    fn apply_claims(&mut self) {
+        for delta in self.world.deltas.iter().filter(|d| matches!(d, Delta::Claim(_))) {
+            self.cluster.apply(delta.clone());
+        }
+    }
+}
+
+fn joined(violations: &[kai_engine::audit::Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Looks at the groups when a cycle ends.
+struct Eye<'s> {
+    groups: &'s [Listed],
+    states: BTreeMap<Key, String>,
+}
+
+impl Observer for Eye<'_> {
+    fn cycle_ended(&mut self, cluster: &Cluster) {
+        self.states = reading::states(cluster, self.groups);
+    }
+}

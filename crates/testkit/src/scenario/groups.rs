@@ -1,0 +1,181 @@
+//! Groups of a scenario with their pods: `train queue=a min=2 pods=2x{gpu=1} running@n1`.
+
+use super::pods::sketch;
+use super::syntax::{Entry, listed, pair};
+use anyhow::{Context, Result, bail, ensure};
+use kai_engine::Delta;
+use kai_engine::input::{
+    GroupInput, Key, PodInput, PodPhase, Received, SubGroupInput, TopologyConstraint, Utility,
+};
+use kai_units::{Span, Timestamp};
+
+/// Where scenarios put what names no namespace.
+pub(super) const NAMESPACE: &str = "default";
+/// Groups below this priority may be evicted.
+const PREEMPTIBLE_BELOW: i32 = 100;
+
+/// A group with its pods.
+pub(super) struct GroupSketch {
+    /// The group and its pods.
+    pub(super) deltas: Vec<Delta>,
+    /// Pod names with the word shown before their state.
+    pub(super) pods: Vec<(String, Option<String>)>,
+}
+
+/// Reads an entry. `position` makes earlier entries older.
+pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<GroupSketch> {
+    let key = key(&entry.words[0]);
+    let mut group = GroupInput {
+        uid: format!("group-{}", key.name),
+        priority: 50,
+        created: Timestamp(0) + Span::from_secs(position as i64),
+        mark_unschedulable: true,
+        key: key.clone(),
+        ..GroupInput::default()
+    };
+    let mut preemptible = None;
+    let mut blocks: Vec<Block> = Vec::new();
+    for word in &entry.words[1..] {
+        let (name, value) = pair(word);
+        match name {
+            "queue" => group.queue = value.to_owned(),
+            "priority" => group.priority = value.parse()?,
+            "preemptible" => preemptible = Some(value != "no"),
+            "min" => group.min_member = Some(value.parse()?),
+            "minsub" => group.min_sub_group = Some(value.parse()?),
+            "topology" => group.topology = Some(constraint(value)?),
+            "sub" => group.sub_groups.push(sub_group(value)?),
+            "broken" => group.broken = Some(value.to_owned()),
+            "pods" => blocks.push(Block::read(value)?),
+            _ => match blocks.last_mut() {
+                Some(block) if block.state.is_none() => block.state = Some(word.clone()),
+                _ => bail!("line {}: a group has no `{word}`", entry.line),
+            },
+        }
+    }
+    group.preemptible = preemptible.unwrap_or(group.priority < PREEMPTIBLE_BELOW);
+    if let Some(block) = blocks.first().filter(|_| blocks.len() == 1 && group.sub_groups.is_empty()) {
+        group.min_member.get_or_insert(block.count);
+    }
+    let mut done = GroupSketch { deltas: vec![Delta::Group(Box::new(group))], pods: Vec::new() };
+    for block in blocks {
+        block.build(&key, now, &mut done)?;
+    }
+    Ok(done)
+}
+
+/// `NAME`, or `NAMESPACE/NAME`.
+pub(super) fn key(text: &str) -> Key {
+    let (namespace, name) = text.split_once('/').unwrap_or((NAMESPACE, text));
+    Key::new(namespace, name)
+}
+
+/// `TOPOLOGY[:required=LEVEL][:preferred=LEVEL]`
+fn constraint(text: &str) -> Result<TopologyConstraint> {
+    let mut parts = text.split(':');
+    let topology = parts.next().unwrap_or_default().to_owned();
+    let mut constraint = TopologyConstraint { topology, required: None, preferred: None };
+    for part in parts {
+        match pair(part) {
+            ("required", level) => constraint.required = Some(level.to_owned()),
+            ("preferred", level) => constraint.preferred = Some(level.to_owned()),
+            _ => bail!("a topology constraint has no `{part}`"),
+        }
+    }
+    Ok(constraint)
+}
+
+/// `{NAME,min=2,minsub=1,in=PARENT,topology=T:required=L}`
+fn sub_group(text: &str) -> Result<SubGroupInput> {
+    let words = listed(text);
+    let mut sub = SubGroupInput {
+        name: (*words.first().context("a sub-group needs a name")?).to_owned(),
+        ..SubGroupInput::default()
+    };
+    for word in &words[1..] {
+        match pair(word) {
+            ("min", value) => sub.min_member = Some(value.parse()?),
+            ("minsub", value) => sub.min_sub_group = Some(value.parse()?),
+            ("in", value) => sub.parent = Some(value.to_owned()),
+            ("topology", value) => sub.topology = Some(constraint(value)?),
+            _ => bail!("a sub-group has no `{word}`"),
+        }
+    }
+    Ok(sub)
+}
+
+/// Pods that are alike: `4x{gpu=2}`, and where they are.
+struct Block {
+    count: u32,
+    words: Vec<String>,
+    state: Option<String>,
+}
+
+impl Block {
+    fn read(text: &str) -> Result<Self> {
+        let (count, words) = text.split_once('x').with_context(|| format!("`{text}` is no block of pods"))?;
+        ensure!(words.starts_with('{'), "`{text}` is no block of pods");
+        Ok(Self {
+            count: count.parse()?,
+            words: listed(words).into_iter().map(str::to_owned).collect(),
+            state: None,
+        })
+    }
+
+    fn build(&self, group: &Key, now: Timestamp, done: &mut GroupSketch) -> Result<()> {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        for i in 0..self.count {
+            let mut drawn = sketch(&words, &group.namespace)?;
+            let name = format!("{}-{}", group.name, done.pods.len());
+            drawn.pod.key = Key::new(&group.namespace, &name);
+            drawn.pod.uid.clone_from(&name);
+            drawn.pod.group = Some(group.name.clone());
+            drawn.pod.created = Timestamp(0) + Span::from_secs(done.pods.len() as i64);
+            place(&mut drawn.pod, self.state.as_deref().unwrap_or("pending"), i as usize, now)?;
+            done.deltas.push(Delta::Pod(Box::new(drawn.pod)));
+            done.pods.push((name, drawn.label));
+        }
+        Ok(())
+    }
+}
+
+/// `pending`, `gated`, `running@n1`, `running@{n1,n2}` in turn, `running@n1#0` on the shared GPU 0.
+fn place(pod: &mut PodInput, state: &str, position: usize, now: Timestamp) -> Result<()> {
+    let (phase, place) = state.split_once('@').unwrap_or((state, ""));
+    pod.phase = match phase {
+        "pending" => PodPhase::Pending,
+        "gated" => PodPhase::Gated,
+        "binding" => PodPhase::Binding,
+        "bound" => PodPhase::Bound,
+        "running" => PodPhase::Running,
+        "leaving" => PodPhase::Releasing(now),
+        "stuck" => PodPhase::Releasing(now + Span::from_secs(-3600)),
+        "succeeded" => PodPhase::Succeeded,
+        "unknown" => PodPhase::Unknown,
+        _ => bail!("`{state}` is no state of a pod"),
+    };
+    let places = listed(place);
+    let place = places[position % places.len()];
+    if place.is_empty() {
+        return Ok(());
+    }
+    let (node, groups) = place.split_once('#').unwrap_or((place, ""));
+    pod.node = Some(node.to_owned());
+    pod.gpu_groups = groups.split('+').filter(|g| !g.is_empty()).map(str::to_owned).collect();
+    pod.received = Some(if pod.gpu_groups.is_empty() { Received::Regular } else { Received::Fraction });
+    Ok(())
+}
+
+/// Pods without a group, such as another scheduler's: `NAME {cpu=2} running@n1`.
+pub(super) fn lone_pod(entry: &Entry, now: Timestamp) -> Result<Delta> {
+    let key = key(&entry.words[0]);
+    let words: Vec<&str> = entry.words.get(1).map(|w| listed(w)).unwrap_or_default();
+    let reservation = words.contains(&"reservation");
+    let words: Vec<&str> = words.into_iter().filter(|w| *w != "reservation").collect();
+    let mut pod = sketch(&words, &key.namespace)?.pod;
+    pod.utility = reservation.then_some(Utility::Reservation);
+    pod.uid.clone_from(&key.name);
+    pod.key = key;
+    place(&mut pod, entry.words.get(2).map_or("pending", String::as_str), 0, now)?;
+    Ok(Delta::Pod(Box::new(pod)))
+}

@@ -1,0 +1,159 @@
+//! What came out of a scenario, in the words of its `expect` and `shares` sections.
+
+use kai_engine::Outcome;
+use kai_engine::cluster::Cluster;
+use kai_engine::cluster::pod::Status;
+use kai_engine::input::{Key, WHOLE_GPU};
+use kai_engine::verdict::{NodeFit, NodeMiss, PodMiss, QueueExcess, TopologyReason, Verdict};
+use std::collections::BTreeMap;
+
+/// A group's pods as the scenario lists them.
+pub(super) struct Listed {
+    /// As written in the file.
+    pub(super) title: String,
+    /// The group.
+    pub(super) key: Key,
+    /// Pod names with the word shown before their state.
+    pub(super) pods: Vec<(String, Option<String>)>,
+}
+
+/// Where every pod of every group is: `train running@n1*2 pending -- VERDICT`.
+pub(super) fn states(cluster: &Cluster, groups: &[Listed]) -> BTreeMap<Key, String> {
+    let mut fresh: Vec<String> = Vec::new();
+    let mut states = BTreeMap::new();
+    for group in groups {
+        let mut counts: Vec<(String, usize)> = Vec::new();
+        for (name, label) in &group.pods {
+            let state = state(cluster, &Key::new(&group.key.namespace, name), &mut fresh);
+            let state = label.as_ref().map_or(state.clone(), |label| format!("{label}:{state}"));
+            match counts.iter_mut().find(|(known, _)| *known == state) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((state, 1)),
+            }
+        }
+        counts.sort();
+        let words: Vec<String> = counts
+            .into_iter()
+            .map(|(state, count)| if count == 1 { state } else { format!("{state}*{count}") })
+            .collect();
+        states.insert(group.key.clone(), words.join(" "));
+    }
+    states
+}
+
+fn state(cluster: &Cluster, key: &Key, fresh: &mut Vec<String>) -> String {
+    let Some(pod) = cluster.pod(key) else { return "gone".to_owned() };
+    let state = &cluster.pods[pod].state;
+    let word = match state.status {
+        Status::Pending => "pending",
+        Status::Gated => "gated",
+        Status::Pipelined => "waiting",
+        Status::Allocated | Status::Binding | Status::Bound | Status::Running => "running",
+        Status::Releasing => "leaving",
+        Status::Stuck => "stuck",
+        Status::Succeeded => "succeeded",
+        Status::Failed => "failed",
+        Status::Unknown => "unknown",
+    };
+    let Some(place) = &state.place else { return word.to_owned() };
+    let node = cluster.text(cluster.nodes[place.node].name);
+    let groups: Vec<String> =
+        place.gpu_groups.iter().map(|group| short(cluster.text(*group), fresh)).collect();
+    let groups = if groups.is_empty() { String::new() } else { format!("#{}", groups.join("+")) };
+    format!("{word}@{node}{groups}")
+}
+
+/// GPU groups that the engine named are called `a`, `b` … in the order they are met.
+fn short(group: &str, fresh: &mut Vec<String>) -> String {
+    if group.len() < 30 {
+        return group.to_owned();
+    }
+    let at = fresh.iter().position(|known| known == group).unwrap_or_else(|| {
+        fresh.push(group.to_owned());
+        fresh.len() - 1
+    });
+    char::from(b'a' + (at % 26) as u8).to_string()
+}
+
+/// A leading verdict in short; nothing for groups that have what they want.
+pub(super) fn verdict(outcome: &Outcome, group: &Key) -> Option<String> {
+    let found = outcome.verdicts.iter().find(|v| v.group == *group)?;
+    match &found.leading {
+        Verdict::Placed => None,
+        other => Some(words(other)),
+    }
+}
+
+fn words(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::OverLimit(excess) => format!("over limit: {}", excess_words(excess)),
+        Verdict::NonPreemptibleOverQuota(excess) => {
+            format!("non-preemptible over quota: {}", excess_words(excess))
+        }
+        Verdict::NotReady { sub_group, ready, needed } => {
+            format!("not ready: {ready} of {needed}{}", in_sub_group(sub_group))
+        }
+        Verdict::GangShort { sub_group, found, needed, fit } => {
+            format!("gang short: {found} of {needed}{}; {}", in_sub_group(sub_group), fit_words(fit))
+        }
+        Verdict::NoNode(fit) => format!("no node: {}", fit_words(fit)),
+        Verdict::Topology(miss) => {
+            let (topology, level) = (&miss.topology, &miss.level);
+            format!("topology {topology} {level}{}: {}", in_sub_group(&miss.sub_group), too_small(&miss.reason))
+        }
+        Verdict::PodImpossible { pod, reason, .. } => format!("impossible: {} {}", pod.name, impossible(reason)),
+        Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
+        Verdict::WaitingForVictims { waiting } => format!("{waiting} wait for room"),
+        Verdict::Broken(why) => format!("broken: {why}"),
+        Verdict::Placed
+        | Verdict::QueueMissing
+        | Verdict::QueueNotLeaf
+        | Verdict::NotTried
+        | Verdict::PreemptionDelay { .. }
+        | Verdict::Quarantined(_) => format!("{verdict:?}"),
+    }
+}
+
+fn in_sub_group(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" in {name}") }
+}
+
+fn excess_words(excess: &QueueExcess) -> String {
+    let QueueExcess { queue, resource, bound, used, requested, .. } = excess;
+    format!("{queue} {resource:?} {used}+{requested} of {bound}")
+}
+
+fn fit_words(fit: &NodeFit) -> String {
+    let reasons: String = fit.reasons.iter().map(|(miss, count)| format!(" {}*{count}", miss_words(miss))).collect();
+    format!("{} nodes:{reasons}", fit.nodes)
+}
+
+fn miss_words(miss: &NodeMiss) -> String {
+    match miss {
+        NodeMiss::OverCapacity(excess, rule) => format!("{rule:?}({})", excess_words(excess)),
+        other => format!("{other:?}"),
+    }
+}
+
+fn impossible(reason: &PodMiss) -> String {
+    match reason {
+        PodMiss::PoolTooSmall(gap) => format!("pool too small: {} {} of {}", gap.resource, gap.wanted, gap.largest),
+        other => format!("{other:?}"),
+    }
+}
+
+fn too_small(reason: &TopologyReason) -> String {
+    match reason {
+        TopologyReason::TooSmall { domain, pods, wanted, .. } => {
+            let pods = pods.map_or("?".to_owned(), |pods| pods.to_string());
+            format!("{domain} holds {pods} of {wanted}")
+        }
+        TopologyReason::Unknown | TopologyReason::BadLevel => format!("{reason:?}"),
+    }
+}
+
+/// Fair shares of GPUs: `team/alice 4`.
+pub(super) fn shares(outcome: &Outcome) -> Vec<String> {
+    let share = |micro: i64| micro as f64 / WHOLE_GPU as f64;
+    outcome.queues.iter().map(|q| format!("{} {}", q.name, share(q.fair_share[2]))).collect()
+}

@@ -1,0 +1,158 @@
+//! Recorded scheduling sessions, replayed: a cluster, a list of actions, and where every pod ended up.
+//!
+//! A case's cluster comes from the Kubernetes objects that lie beside it, through the same code as in production.
+//! Nothing here looks at a case's name or number: what cannot be run yet follows from the actions it runs, and what
+//! differs on purpose from rules over its input ([`difference`]).
+
+pub mod case;
+mod compare;
+mod cycle;
+pub mod difference;
+mod load;
+mod pre_filter;
+mod rounds;
+
+use anyhow::{Context, Result};
+use case::{Case, Mode};
+use compare::{Diff, Groups};
+use kai_engine::policy::Policy;
+use load::Session;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What became of one case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaseResult {
+    /// The area it belongs to.
+    pub area: String,
+    /// Its id.
+    pub id: String,
+    /// How it went.
+    pub outcome: CaseOutcome,
+}
+
+/// How a case went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaseOutcome {
+    /// Everything is as recorded.
+    Passed,
+    /// Something is not; the text shows what.
+    Failed(String),
+    /// Something is not, on purpose; the id of the difference.
+    ByDesign(&'static str),
+    /// It runs an action that the engine does not have.
+    NotYet(String),
+}
+
+/// Runs every session case below `dir` whose id contains `filter`, in order of id.
+pub fn run(dir: &Path, filter: Option<&str>) -> Result<Vec<CaseResult>> {
+    let mut results = Vec::new();
+    for area in entries(&dir.join("cases"))? {
+        // Recorded calls have folders of their own.
+        if !area.is_dir() || file_name(&area).starts_with("unit-") {
+            continue;
+        }
+        for path in entries(&area)?.iter().filter(|path| file_name(path).ends_with(".json")) {
+            let text = read(path)?;
+            let case: Case =
+                serde_json::from_str(&text).with_context(|| format!("`{}` is no case", path.display()))?;
+            if filter.is_none_or(|filter| case.id.contains(filter)) {
+                let objects = dir.join("objects").join(file_name(&area)).join(file_name(path));
+                let outcome = run_case(&case, &objects)
+                    .unwrap_or_else(|error| CaseOutcome::Failed(format!("    {error:#}\n")));
+                results.push(CaseResult { area: case.area, id: case.id, outcome });
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// Runs one case with the objects in a file.
+fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
+    let policy = cycle::policy(&case.run);
+    if let Some(action) = cycle::missing_action(case, &policy) {
+        return Ok(CaseOutcome::NotYet(format!("it runs the action `{action}`")));
+    }
+    let session = Session::load(case, objects)?;
+    let mut diff = Diff::default();
+    let mut audit = Diff::default();
+    match case.run.mode {
+        Mode::Single => single(case, &policy, &session, &mut diff, &mut audit),
+        Mode::Rounds => settle(case, &policy, session, &mut diff, &mut audit),
+        Mode::PrePredicate => pre_filter::check(case, &policy, &session, &mut diff),
+    }
+    if !audit.is_empty() {
+        return Ok(CaseOutcome::Failed(format!("    the audit objects:\n{}{}", audit.text(), diff.text())));
+    }
+    if diff.is_empty() {
+        return Ok(CaseOutcome::Passed);
+    }
+    Ok(match difference::explain(case) {
+        Some(id) => CaseOutcome::ByDesign(id),
+        None => CaseOutcome::Failed(diff.text()),
+    })
+}
+
+fn single(case: &Case, policy: &Policy, session: &Session, diff: &mut Diff, audit: &mut Diff) {
+    let done = cycle::run(&mut session.world.cluster(), policy, session.now);
+    note_audit(&done, audit);
+    let started: Vec<String> = done.outcome.started.iter().map(|key| key.name.clone()).collect();
+    if let Some(wanted) = &case.expected {
+        compare::expected(case, wanted, &done.end, &Groups { started: &started }, diff);
+        compare::counts(wanted, &done.outcome.decisions, diff);
+        compare::messages(case, wanted, &done, diff);
+    }
+    compare::observed(case, 0, &done, diff);
+}
+
+/// Runs the rounds before the comparison, the comparison, and the rounds that must change nothing.
+fn settle(case: &Case, policy: &Policy, mut session: Session, diff: &mut Diff, audit: &mut Diff) {
+    let mut started: Vec<String> = Vec::new();
+    let rounds = case.run.rounds_until_match + case.run.rounds_after_match;
+    for round in 0..rounds {
+        if round == case.run.rounds_until_match {
+            let mut looking = policy.clone();
+            looking.actions.clear();
+            let state = cycle::run(&mut session.world.cluster(), &looking, session.now);
+            if let Some(wanted) = &case.expected {
+                compare::expected(case, wanted, &state.end, &Groups { started: &started }, diff);
+            }
+        }
+        let done = cycle::run(&mut session.world.cluster(), policy, session.now);
+        note_audit(&done, audit);
+        started.extend(done.outcome.started.iter().map(|key| key.name.clone()));
+        if let Some(wanted) = &case.expected {
+            compare::counts(wanted, &done.outcome.decisions, diff);
+            if round >= case.run.rounds_until_match {
+                compare::expected(case, wanted, &done.end, &Groups { started: &started }, diff);
+            }
+        }
+        compare::observed(case, round, &done, diff);
+        if !diff.is_empty() {
+            diff.say(format!("(in round {} of {rounds})", round + 1));
+            return;
+        }
+        rounds::write_back(case, &mut session, &done);
+    }
+}
+
+fn note_audit(done: &cycle::Done, audit: &mut Diff) {
+    for violation in &done.violations {
+        audit.say(violation.to_string());
+    }
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(dir).with_context(|| format!("cannot list `{}`", dir.display()))?;
+    let mut paths = read.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}

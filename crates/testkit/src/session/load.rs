@@ -1,0 +1,92 @@
+//! A case's cluster: its objects through the same code as in production, and what no object can say.
+//!
+//! Three states of the recorded harness have no object: a pod that begins pipelined, a bare old-style MIG flag, and
+//! GPUs of 100 MiB or less that count in fair shares. They are put onto the translated inputs, by rule.
+
+use super::case::{Case, ObjectsFile};
+use crate::world::World;
+use anyhow::{Context, Result};
+use kai_cache::snapshot::{self, Limits};
+use kai_cache::{Settings, Store};
+use kai_engine::Delta;
+use kai_engine::input::{GpuRequest, PodPhase};
+use kai_units::Timestamp;
+use std::io::Cursor;
+use std::path::Path;
+
+/// The smallest GPU memory that fair shares count, in MiB.
+const COUNTED_ABOVE_MIB: i64 = 100;
+/// How much larger small GPUs, and what is asked of them, are made. Nothing but ratios matters.
+const SCALE: i64 = 10;
+
+/// A case's cluster and clock.
+pub(super) struct Session {
+    /// The cluster.
+    pub(super) world: World,
+    /// The clock.
+    pub(super) now: Timestamp,
+}
+
+impl Session {
+    /// Translates a case's objects.
+    pub(super) fn load(case: &Case, objects: &Path) -> Result<Self> {
+        let name = objects.display().to_string();
+        let bytes = std::fs::read(objects).with_context(|| format!("cannot read `{name}`"))?;
+        let header: ObjectsFile =
+            serde_json::from_slice(&bytes).with_context(|| format!("`{name}` holds no objects"))?;
+        let now = header
+            .session_time
+            .parse()
+            .with_context(|| format!("`{}` is no session time", header.session_time))?;
+        let objects = snapshot::read_objects(&name, Cursor::new(bytes), Limits::default())?;
+        let settings = Settings {
+            restrict_nodes: case.run.scheduler_params.restrict_node_scheduling,
+            device_claims: case.run.dynamic_resources_enabled,
+            ..Settings::default()
+        };
+        let mut world = World::default();
+        Store::of(settings, objects).drain(|delta| world.deltas.push(delta));
+        put_statuses(&mut world, case);
+        if counts_small_gpus(case) {
+            enlarge_gpus(&mut world);
+        }
+        Ok(Self { world, now })
+    }
+}
+
+fn put_statuses(world: &mut World, case: &Case) {
+    for (_, task) in case.tasks() {
+        let waits = task.status == "Pipelined";
+        if !waits && !task.legacy_mig {
+            continue;
+        }
+        if let Some(pod) = world.pod_mut(&task.name) {
+            pod.spec.legacy_mig |= task.legacy_mig;
+            if waits {
+                pod.phase = PodPhase::Waiting;
+                pod.node.clone_from(&task.node);
+                pod.gpu_groups.clone_from(&task.gpu_groups);
+            }
+        }
+    }
+}
+
+/// Whether GPUs that production does not count decide how much a request by memory counts.
+fn counts_small_gpus(case: &Case) -> bool {
+    let small = case.input.nodes.iter().all(|node| node.gpu_memory_mib <= COUNTED_ABOVE_MIB);
+    small && case.tasks().any(|(_, task)| task.gpu.kind == "GpuMemory")
+}
+
+fn enlarge_gpus(world: &mut World) {
+    for delta in &mut world.deltas {
+        match delta {
+            Delta::Node(node) if node.gpu_memory.known => node.gpu_memory.mib *= SCALE,
+            Delta::Pod(pod) => {
+                if let GpuRequest::Memory { mib, .. } = &mut pod.spec.gpu {
+                    *mib *= SCALE;
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A cluster as a list of inputs that decisions can be carried out on.
+//!
+//! Tests build a world once, plan on it, and let [`World::carry_out`] do what a binder and a kubelet would: bound
+//! pods run, evicted pods are pending again, waiting pods stay pending.
+
+use kai_engine::input::{
+    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, PodInput, PodPhase, RequestAlternative, RequestMode,
+};
+use kai_engine::outcome::{Bind, Decision, ExtendedClaim};
+use kai_engine::{Cluster, Delta};
+
+/// Everything in a cluster, one delta per object.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// The objects; each appears once.
+    pub deltas: Vec<Delta>,
+}
+
+impl World {
+    /// A cluster made of it.
+    pub fn cluster(&self) -> Cluster {
+        let mut cluster = Cluster::new();
+        for delta in &self.deltas {
+            cluster.apply(delta.clone());
+        }
+        cluster
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> impl Iterator<Item = &PodInput> {
+        self.deltas.iter().filter_map(|delta| match delta {
+            Delta::Pod(pod) => Some(&**pod),
+            _ => None,
+        })
+    }
+
+    /// A pod by name.
+    pub fn pod_mut(&mut self, name: &str) -> Option<&mut PodInput> {
+        self.deltas.iter_mut().find_map(|delta| match delta {
+            Delta::Pod(pod) if pod.key.name == name => Some(&mut **pod),
+            _ => None,
+        })
+    }
+
+    /// All claims.
+    fn claims_mut(&mut self) -> impl Iterator<Item = &mut ClaimInput> {
+        self.deltas.iter_mut().filter_map(|delta| match delta {
+            Delta::Claim(claim) => Some(&mut **claim),
+            _ => None,
+        })
+    }
+
+    /// Carries decisions out. Returns the names of the pods that changed.
+    pub fn carry_out(&mut self, decisions: &[Decision]) -> Vec<String> {
+        let mut changed = Vec::new();
+        for decision in decisions {
+            match decision {
+                Decision::Bind(bind) => {
+                    self.bind(bind);
+                    changed.push(bind.pod.name.clone());
+                }
+                // A waiting pod is pending, as its object says already.
+                Decision::Pipeline { .. } => {}
+                Decision::Evict { pod, uid, .. } => {
+                    self.release_claims(uid);
+                    self.unplace(&pod.name);
+                    changed.push(pod.name.clone());
+                }
+            }
+        }
+        changed
+    }
+
+    /// Lets a pod run where it was bound.
+    fn bind(&mut self, bind: &Bind) {
+        for (claim, devices) in &bind.claims {
+            self.take_claim(bind, claim, devices);
+        }
+        if let Some(extended) = &bind.extended {
+            self.make_claim(bind, extended);
+        }
+        if let Some(pod) = self.pod_mut(&bind.pod.name) {
+            pod.phase = PodPhase::Running;
+            pod.node = Some(bind.node.clone());
+            pod.gpu_groups.clone_from(&bind.gpu_groups);
+            pod.received = bind.received;
+            pod.numa_placement.clone_from(&bind.numa);
+        }
+    }
+
+    /// Makes a pod pending.
+    pub fn unplace(&mut self, name: &str) {
+        if let Some(pod) = self.pod_mut(name) {
+            pod.phase = PodPhase::Pending;
+            pod.node = None;
+            pod.gpu_groups.clear();
+            pod.received = None;
+            pod.numa_placement.clear();
+        }
+    }
+
+    fn take_claim(&mut self, bind: &Bind, name: &str, devices: &[ClaimDevice]) {
+        let object = self
+            .pod_mut(&bind.pod.name)
+            .and_then(|pod| pod.claims.iter().find(|c| c.name == name).and_then(|c| c.claim.clone()));
+        let same = |claim: &&mut ClaimInput| {
+            Some(&claim.key.name) == object.as_ref() && claim.key.namespace == bind.pod.namespace
+        };
+        for claim in self.claims_mut().filter(same) {
+            claim.allocation.get_or_insert_with(|| ClaimAllocation {
+                devices: devices.to_vec(),
+                node_terms: Vec::new(),
+            });
+            if !claim.reserved_for.contains(&bind.uid) {
+                claim.reserved_for.push(bind.uid.clone());
+            }
+        }
+    }
+
+    /// What a binder makes for extended resources that devices stand for.
+    fn make_claim(&mut self, bind: &Bind, extended: &ExtendedClaim) {
+        let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
+            name: name.clone(),
+            alternatives: vec![RequestAlternative {
+                class: class.clone(),
+                mode: RequestMode::Exactly(u64::from(*count)),
+                ..RequestAlternative::default()
+            }],
+        };
+        self.deltas.push(Delta::Claim(Box::new(ClaimInput {
+            key: Key::new(&bind.pod.namespace, format!("{}-extended", bind.pod.name)),
+            uid: format!("claim-{}-extended", bind.uid),
+            owner_pod: Some(bind.uid.clone()),
+            synthetic: true,
+            requests: extended.requests.iter().map(ask).collect(),
+            allocation: Some(ClaimAllocation { devices: extended.devices.clone(), node_terms: Vec::new() }),
+            reserved_for: vec![bind.uid.clone()],
+            ..ClaimInput::default()
+        })));
+    }
+
+    fn release_claims(&mut self, uid: &str) {
+        for claim in self.claims_mut().filter(|c| c.reserved_for.iter().any(|pod| pod == uid)) {
+            claim.reserved_for.retain(|pod| pod != uid);
+            if claim.reserved_for.is_empty() {
+                claim.allocation = None;
+            }
+        }
+    }
+}
