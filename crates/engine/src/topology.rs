@@ -13,7 +13,7 @@ mod room;
 mod tests;
 mod tree;
 
-pub use candidates::{Candidates, NodeScores, Request, candidates, measure};
+pub use candidates::{Candidates, Levels, NodeScores, Request, candidates, measure};
 pub use demand::Demand;
 pub use room::{Room, Tightness};
 pub use tree::{Domain, Topology};

@@ -60,17 +60,17 @@ impl NodeScores {
 
 /// Depths of the levels that a constraint names.
 #[derive(Clone, Copy, Debug)]
-struct Levels {
+pub struct Levels {
     required: Option<usize>,
     preferred: Option<usize>,
 }
 
 impl Levels {
     /// None when no level is named, an unknown one is, or the preferred level is around the required one.
-    fn of(topology: &Topology, constraint: &Constraint) -> Option<Self> {
-        let depth = |label| Some(topology.depth_of(label)).map(|depth| depth.ok_or(()));
-        let required = constraint.required.and_then(depth).transpose().ok()?;
-        let preferred = constraint.preferred.and_then(depth).transpose().ok()?;
+    pub fn of(topology: &Topology, constraint: &Constraint) -> Option<Self> {
+        let depth = |label| topology.depth_of(label).ok_or(());
+        let required = constraint.required.map(depth).transpose().ok()?;
+        let preferred = constraint.preferred.map(depth).transpose().ok()?;
         let in_order = match (required, preferred) {
             (None, None) => false,
             (Some(required), Some(preferred)) => preferred >= required,
@@ -80,8 +80,13 @@ impl Levels {
     }
 
     /// The deepest level that is looked at.
-    fn deepest(self) -> usize {
+    pub fn deepest(self) -> usize {
         self.preferred.or(self.required).unwrap_or(0)
+    }
+
+    /// The widest level that is looked at; 0 means all nodes together.
+    pub fn widest(self) -> usize {
+        self.required.unwrap_or(0)
     }
 }
 
@@ -103,7 +108,7 @@ pub fn candidates(cluster: &Cluster, request: &Request<'_>) -> Result<Candidates
     let room = Room::measure(&cluster.nodes, topology, &demand, usable.start, levels.deepest());
     let order = room.order();
     let start_depth = topology.domain(usable.start).depth;
-    let widest = levels.required.unwrap_or(0).max(start_depth);
+    let widest = levels.widest().max(start_depth);
     let held = Held::of(topology, levels, request.held);
     let mut sets = Vec::new();
     if room.fits(usable.start) {
@@ -230,7 +235,7 @@ pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyR
         *measured = Measured::Whole(id);
         return;
     }
-    let depth = levels.required.unwrap_or(0).max(start.depth);
+    let depth = levels.widest().max(start.depth);
     let held = Held::of(topology, levels, request.held);
     let mut domains = room.order().swap_remove(depth - start.depth);
     domains.retain(|domain| held.allows(topology, *domain));

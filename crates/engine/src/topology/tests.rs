@@ -5,11 +5,14 @@ mod laws;
 use super::*;
 use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
-use crate::cluster::pod::Status;
 use crate::delta::Delta;
 use crate::ids::PodIdx;
-use crate::input::{GpuMemory, GpuRequest, Key, NodeInput, PodInput, PodPhase, SpecInput, WHOLE_GPU};
+use crate::input::{
+    DeviceClassInput, GpuMemory, GpuRequest, Key, NodeInput, PodInput, PodPhase, SpecInput, WHOLE_GPU,
+};
 use crate::node_set::NodeSet;
+use crate::plugin::PluginSet;
+use crate::policy::{Config, Params, Policy};
 use crate::verdict::TopologyReason;
 use kai_units::Timestamp;
 
@@ -93,23 +96,9 @@ impl World {
         self.cluster.topologies.get(name).expect("it was set")
     }
 
-    /// Derives ranks, ledgers and domains.
     fn settle(&mut self) {
-        let cluster = &mut self.cluster;
-        let mut order: Vec<_> = cluster.nodes.indices().filter(|node| cluster.nodes[*node].present).collect();
-        order.sort_by_key(|node| cluster.text(cluster.nodes[*node].name).to_owned());
-        for (rank, &index) in order.iter().enumerate() {
-            let mut node = cluster.nodes[index].clone();
-            node.rank = rank as u32;
-            node.reset_ledger();
-            for &pod in &node.pods.clone() {
-                let status = Status::of_phase(cluster.pods[pod].phase, Timestamp(i64::MIN));
-                node.add(&cluster.load(pod, &cluster.pods[pod].told_groups), status);
-            }
-            cluster.nodes[index] = node;
-        }
-        cluster.nodes_by_rank = order;
-        cluster.topologies.rebuild(&cluster.nodes, &cluster.nodes_by_rank, &cluster.names);
+        let policy = Policy::resolve(&Config::default(), &Params::default(), &PluginSet::builtin());
+        self.cluster.settle(&policy, Timestamp(0));
     }
 
     fn ask(&mut self, ask: &Ask<'_>) -> Result<Answer, TopologyReason> {
@@ -446,6 +435,23 @@ fn requests_for_gpu_memory_are_left_to_the_placing_step() {
     assert_eq!(world.sets(&require("rack", &pods)), "n1");
     let pods = world.pending(3, &memory);
     assert_eq!(world.too_small(&require("rack", &pods)).1, Some(2));
+}
+
+#[test]
+fn what_device_classes_serve_is_left_to_the_placing_step() {
+    let mut world = World::new(&["rack"]);
+    world.node("n1", "rack=r1", 1);
+    let class =
+        DeviceClassInput { extended_resource: Some("example.com/nic".into()), ..DeviceClassInput::default() };
+    world.cluster.apply(Delta::DeviceClass(DeviceClassInput { name: "nics".into(), ..class }));
+    let mut spec = cores(1);
+    spec.request.push(("example.com/nic".into(), 1000));
+    let pods = world.pending(64, &spec);
+    assert_eq!(world.sets(&require("rack", &pods)), "n1");
+    let mixed = [&pods[..1], &world.pending(1, &cores(1))].concat();
+    assert_eq!(world.sets(&require("rack", &mixed)), "n1");
+    world.cluster.apply(Delta::DeviceClassGone("nics".into()));
+    assert_eq!(world.too_small(&require("rack", &pods)).1, Some(0));
 }
 
 #[test]
