@@ -1,0 +1,154 @@
+//! Recorded trees of domains as clusters.
+//!
+//! Nothing but labelled nodes makes a tree in the engine, so each innermost domain gets a node unless it names some.
+
+use super::super::record::{list, text};
+use super::super::world::World;
+use kai_engine::Delta;
+use kai_engine::cluster::group::Constraint;
+use kai_engine::ids::{DomainIdx, NodeIdx, PodIdx};
+use kai_engine::input::TopologyInput;
+use kai_engine::topology::{Demand, Room, Topology};
+use serde_json::{Map, Value, json};
+
+/// The name of every topology here.
+pub(super) const NAME: &str = "recorded-topology";
+
+/// A cluster with one topology.
+pub(super) struct Site {
+    pub(super) world: World,
+}
+
+impl Site {
+    pub(super) fn new<'a>(levels: impl Iterator<Item = &'a str>) -> Self {
+        let mut world = World::new(&[]);
+        let levels = levels.map(str::to_owned).collect();
+        world.cluster.apply(Delta::Topology(TopologyInput { name: NAME.to_owned(), levels }));
+        Self { world }
+    }
+
+    pub(super) fn topology(&self) -> &Topology {
+        let name = self.world.cluster.names.find(NAME).expect("the topology was added first");
+        self.world.cluster.topologies.get(name).expect("the topology was added first")
+    }
+
+    /// Adds recorded tasks as pods, and makes the cluster ready.
+    pub(super) fn settle(&mut self, tasks: &Value) -> Vec<PodIdx> {
+        let keys: Vec<_> =
+            list(tasks).map(|task| self.world.add_task(task, text(&task["status"]), None, "")).collect();
+        self.world.settle();
+        keys.iter().map(|key| self.world.pod(key)).collect()
+    }
+
+    pub(super) fn constraint(&mut self, recorded: &Value) -> Constraint {
+        let mut level = |key: &str| {
+            let name = text(&recorded[key]);
+            (!name.is_empty()).then(|| self.world.cluster.names.intern(name))
+        };
+        let (required, preferred) = (level("required_level"), level("preferred_level"));
+        Constraint { topology: self.world.cluster.names.intern(NAME), required, preferred }
+    }
+
+    pub(super) fn name(&self, node: NodeIdx) -> &str {
+        self.world.cluster.text(self.world.cluster.nodes[node].name)
+    }
+}
+
+/// A tree made from a recorded one: each domain by the recorded id of its innermost label.
+pub(super) struct Tree {
+    pub(super) site: Site,
+    /// Names of the levels, outermost first.
+    pub(super) levels: Vec<String>,
+}
+
+/// Which of two equally tight siblings comes first: label values begin with a number that says so.
+#[derive(Clone, Copy)]
+pub(super) enum Ties {
+    /// The one recorded first.
+    Recorded,
+    /// The one with the smaller id.
+    ById,
+}
+
+/// How a recorded tree is read.
+struct Reading<'a> {
+    node_infos: &'a Value,
+    ties: Ties,
+    node: &'a dyn Fn(&Value) -> Value,
+}
+
+impl Tree {
+    /// Reads a domain with its children; `node` describes the node of an innermost domain that names none.
+    ///
+    /// None when some branch ends above the innermost level.
+    pub(super) fn new(root: &Value, ties: Ties, node: &dyn Fn(&Value) -> Value) -> Option<Self> {
+        let mut levels = Vec::new();
+        let mut at = vec![root];
+        while let Some(domain) = at.first() {
+            levels.push(text(&domain["level"]).to_owned());
+            let below: Vec<_> = at.iter().map(|domain| list(&domain["children"]).count()).collect();
+            if below.contains(&0) && below.iter().any(|count| *count > 0) {
+                return None;
+            }
+            at = at.into_iter().flat_map(|domain| list(&domain["children"])).collect();
+        }
+        let mut tree = Self { site: Site::new(levels.iter().map(String::as_str)), levels };
+        let reading = Reading { node_infos: &root["node_infos"], ties, node };
+        tree.add(&reading, root, 0, &Map::new());
+        Some(tree)
+    }
+
+    fn add(&mut self, reading: &Reading<'_>, domain: &Value, position: usize, around: &Map<String, Value>) {
+        let position = match reading.ties {
+            Ties::Recorded => position,
+            Ties::ById => 0,
+        };
+        let mut labels = around.clone();
+        labels.insert(
+            text(&domain["level"]).to_owned(),
+            json!(format!("{position:03} {}", text(&domain["id"]))),
+        );
+        for (position, child) in list(&domain["children"]).enumerate() {
+            self.add(reading, child, position, &labels);
+        }
+        if list(&domain["children"]).next().is_some() {
+            return;
+        }
+        let named: Vec<&str> = list(&domain["nodes"]).map(text).collect();
+        for name in &named {
+            self.add_node(&reading.node_infos[name], name, &labels);
+        }
+        if named.is_empty() {
+            self.add_node(&(reading.node)(domain), text(&domain["id"]), &labels);
+        }
+    }
+
+    fn add_node(&mut self, recorded: &Value, name: &str, labels: &Map<String, Value>) {
+        let mut node = if recorded.is_object() { recorded.clone() } else { json!({}) };
+        let mut all = node["labels"].as_object().cloned().unwrap_or_default();
+        all.extend(labels.clone());
+        node["labels"] = Value::Object(all);
+        node["name"] = json!(name);
+        self.site.world.add_node(&node);
+    }
+
+    /// The recorded id of a domain.
+    pub(super) fn id(&self, domain: DomainIdx) -> String {
+        let id = &self.site.topology().domain(domain).id;
+        id.rsplit_once(' ').map_or(id.to_string(), |(_, id)| id.to_owned())
+    }
+
+    /// The depth of a recorded level.
+    pub(super) fn depth(&self, level: &str) -> Option<usize> {
+        self.levels.iter().position(|name| name == level).map(|position| position + 1)
+    }
+
+    /// Ids of the domains of each level down to a depth, the tree's root first.
+    pub(super) fn ordered(&self, pods: &[PodIdx], depth: usize) -> Vec<Vec<String>> {
+        let cluster = &self.site.world.cluster;
+        let demand = Demand::of(cluster, pods);
+        let room = Room::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);
+        let levels = room.order().into_iter().skip(1);
+        levels.map(|level| level.into_iter().map(|domain| self.id(domain)).collect()).collect()
+    }
+}
