@@ -12,7 +12,7 @@ pub(crate) mod ranked;
 pub mod score;
 mod trial;
 
-use crate::cluster::group::{Group, MemberKind};
+use crate::cluster::group::{DEFAULT_POD_SET, Group, MemberKind};
 use crate::cluster::node::When;
 use crate::cluster::pod::{Place, PodState, Status};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx};
@@ -143,8 +143,9 @@ impl<'p> Step<'p> {
         let needed = set.min;
         let is_short = group.is_gang() && set.active_used() < set.min + found;
         let name = || {
-            let only = group.pod_sets().count() == 1;
-            if only { String::new() } else { plan.text(group.members[member].name).to_owned() }
+            let name = plan.text(group.members[member].name);
+            let only = name == DEFAULT_POD_SET && group.pod_sets().count() == 1;
+            if only { String::new() } else { name.to_owned() }
         };
         match why {
             Verdict::NoNode(fit) if is_short => Verdict::GangShort { sub_group: name(), found, needed, fit },

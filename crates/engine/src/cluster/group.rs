@@ -7,6 +7,9 @@ use super::pod::Status;
 use crate::ids::{Idx, IndexVec, MemberIdx, PodIdx, QueueIdx, Sym};
 use kai_units::{Span, Timestamp};
 
+/// Name of the only pod set of a group without sub-groups.
+pub const DEFAULT_POD_SET: &str = "default";
+
 /// One pod group.
 #[derive(Clone, Debug)]
 pub struct Group {

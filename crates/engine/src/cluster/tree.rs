@@ -6,8 +6,7 @@ use crate::input::{GroupInput, TopologyConstraint};
 use crate::intern::Interner;
 use rustc_hash::FxHashMap;
 
-/// Name of the only pod set of a group without sub-groups.
-pub(super) const DEFAULT_POD_SET: &str = "default";
+pub(super) use super::group::DEFAULT_POD_SET;
 
 /// The members of a group, root first. A description that is no tree gives a root without members and a reason.
 pub(super) fn build(

@@ -85,7 +85,8 @@ fn overhead_list(overhead: &AmountList) -> String {
         _ if is_storage(name) => Quantity::from_units(amount),
         _ => Quantity::from_milli(amount),
     };
-    overhead.iter().map(|(name, amount)| format!(" {name}: {}", quantity(name, *amount))).collect()
+    let entry = |(name, amount): &(String, i64)| format!(" {name}: {}", quantity(name, *amount));
+    overhead.iter().map(entry).collect::<Vec<_>>().concat()
 }
 
 fn condition_name(condition: NodeCondition) -> &'static str {
@@ -191,20 +192,20 @@ fn pool_too_small(pod: &Key, gap: &PoolGap) -> String {
 
 fn request(gap: &PoolGap) -> String {
     let amount = |name: &str| gap.request.iter().find(|(n, _)| n == name).map_or(0, |(_, amount)| *amount);
-    let mut text = format!(
+    let mut parts = vec![format!(
         "GPU: {}, CPU: {} (cores), memory: {} (GB)",
         number(gap.gpus, unit_of(input::GPU)),
         number(amount(input::CPU), unit_of(input::CPU)),
         number(amount(input::MEMORY), unit_of(input::MEMORY))
-    );
+    )];
     let named = |name: &str| matches!(name, input::CPU | input::MEMORY | input::GPU);
     let (mig, others): (Vec<_>, Vec<_>) =
         gap.request.iter().filter(|(name, _)| !named(name)).partition(|(name, _)| is_mig(name));
     for (prefix, list) in [("", others), ("mig ", mig)] {
         for (name, amount) in list {
             let measure = if is_storage(name) { " (GB)" } else { "" };
-            text += &format!(", {prefix}{name}: {}{measure}", number(*amount, unit_of(name)));
+            parts.push(format!("{prefix}{name}: {}{measure}", number(*amount, unit_of(name))));
         }
     }
-    text
+    parts.join(", ")
 }

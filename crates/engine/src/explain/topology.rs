@@ -2,6 +2,7 @@
 
 use super::amount::{is_storage, number, significant, unit_of};
 use super::{FitError, ReasonCode};
+use crate::cluster::group::DEFAULT_POD_SET;
 use crate::input::{self, Key};
 use crate::resource::is_mig;
 use crate::verdict::{DomainRoom, Measured, TopologyMiss, TopologyReason};
@@ -40,7 +41,7 @@ fn summary(miss: &TopologyMiss, group: &Key, words: &str) -> String {
 /// The sub-group's name; the group itself and the default sub-group go without.
 fn sub_group(miss: &TopologyMiss) -> Option<&str> {
     let name = miss.sub_group.as_str();
-    (!name.is_empty() && name != "default").then_some(name)
+    (!name.is_empty() && name != DEFAULT_POD_SET).then_some(name)
 }
 
 fn too_small(room: &DomainRoom, wanted: u32, sub_group: Option<&str>) -> FitError<'static> {
