@@ -238,8 +238,9 @@ fn described(device: &Device, driver: &str, domains: &[String], root: &Context<'
         };
         capacity.entry(domain).or_default().insert(name, call("quantity(text)", text, root));
     }
-    let by_domain =
-        |all: BTreeMap<String, BTreeMap<String, Value>>| map(all.into_iter().map(|(d, names)| (d, map(names))));
+    let by_domain = |all: BTreeMap<String, BTreeMap<String, Value>>| {
+        map(all.into_iter().map(|(d, names)| (d, map(names))))
+    };
     map([
         ("driver".to_owned(), Value::from(driver)),
         ("attributes".to_owned(), by_domain(attributes)),

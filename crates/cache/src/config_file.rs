@@ -151,9 +151,9 @@ fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
     }
     let mut queue_depth = BTreeMap::new();
     for (action, depth) in fields.map("queueDepthPerAction")? {
-        let depth = depth.as_i64().ok_or_else(|| {
-            bad(&format!("queueDepthPerAction.{action}"), depth, "write a whole number")
-        })?;
+        let depth = depth
+            .as_i64()
+            .ok_or_else(|| bad(&format!("queueDepthPerAction.{action}"), depth, "write a whole number"))?;
         if let Some(depth) = usize::try_from(depth).ok().filter(|d| *d > 0) {
             queue_depth.insert(action.clone(), depth);
         }
@@ -258,7 +258,10 @@ impl<'a> Fields<'a> {
         let list = self.typed(name, |v| v.as_array(), "write a list")?;
         Ok(list.map(Vec::as_slice).unwrap_or_default())
     }
-    fn map(&self, name: &str) -> Result<impl Iterator<Item = (&'a String, &'a Value)> + use<'a>, ConfigError> {
+    fn map(
+        &self,
+        name: &str,
+    ) -> Result<impl Iterator<Item = (&'a String, &'a Value)> + use<'a>, ConfigError> {
         Ok(self.typed(name, |v| v.as_object(), "write a map")?.into_iter().flatten())
     }
     fn typed<T>(
@@ -317,7 +320,14 @@ mod tests {
 
     #[test]
     fn bad_values_are_named() {
-        for text in ["actions: 7", "tiers: {a: 1}", "queueDepthPerAction: {reclaim: much}", "- 1", "a: [", "tiers: [[1]]"] {
+        for text in [
+            "actions: 7",
+            "tiers: {a: 1}",
+            "queueDepthPerAction: {reclaim: much}",
+            "- 1",
+            "a: [",
+            "tiers: [[1]]",
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }

@@ -4,6 +4,7 @@
 //! re-translates exactly what a change touches, and [`snapshot`] reads and writes whole clusters as files.
 //! Not here: talking to an API server, and deciding anything.
 
+pub mod cache;
 pub mod cel;
 pub mod config_file;
 pub mod finding;
@@ -13,6 +14,7 @@ pub mod snapshot;
 pub mod store;
 pub mod translate;
 
+pub use cache::Cache;
 pub use finding::{Finding, Report};
 pub use object::{Kind, Object, Objects, Stored};
 pub use settings::Settings;

@@ -70,9 +70,15 @@ mod tests {
     #[test]
     fn the_shard_selector_has_three_forms() {
         let mut settings = Settings::default();
-        assert!(settings.serves_pool(None) && !settings.serves_pool(Some("a")) && !settings.serves_pool(Some("")));
+        assert!(
+            settings.serves_pool(None) && !settings.serves_pool(Some("a")) && !settings.serves_pool(Some(""))
+        );
         settings.node_pool_value = "a".to_owned();
-        assert!(!settings.serves_pool(None) && settings.serves_pool(Some("a")) && !settings.serves_pool(Some("b")));
+        assert!(
+            !settings.serves_pool(None)
+                && settings.serves_pool(Some("a"))
+                && !settings.serves_pool(Some("b"))
+        );
         settings.node_pool_key.clear();
         assert!(settings.serves_pool(None) && settings.serves_pool(Some("b")));
     }

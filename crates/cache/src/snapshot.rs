@@ -9,11 +9,14 @@ mod read;
 mod scan;
 mod write;
 
-pub use params::{Assumed, AssumedEviction, Discovery, GroupVersion, Names, Replay, SchedulerParams, ServerVersion};
+pub use params::{
+    Assumed, AssumedEviction, Discovery, GroupVersion, Names, Replay, SchedulerParams, ServerVersion,
+};
 pub use read::{read, read_file, read_objects};
 pub use scan::{Limits, ScanError};
 pub use write::{write_json, write_zip};
 
+use crate::cache::Cache;
 use crate::config_file::{ConfigError, SchedulerConfig};
 use crate::object::Objects;
 use crate::settings::Settings;
@@ -74,6 +77,11 @@ impl Snapshot {
         }
     }
 
+    /// A cache of the objects, with what was assumed and measured.
+    pub fn into_cache(self) -> Cache {
+        Cache::of(self.into_store())
+    }
+
     /// A store of the objects, with what was assumed and measured.
     pub fn into_store(self) -> Store {
         let settings = self.settings();
@@ -99,7 +107,9 @@ pub enum SnapshotError {
         source: std::io::Error,
     },
     /// The archive is damaged or has no entry `snapshot.json`.
-    #[error("`{file}` is not a snapshot archive: {problem}; hint: it must be a zip file with the entry `snapshot.json`")]
+    #[error(
+        "`{file}` is not a snapshot archive: {problem}; hint: it must be a zip file with the entry `snapshot.json`"
+    )]
     Archive {
         /// Which file.
         file: String,

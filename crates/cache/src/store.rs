@@ -322,7 +322,8 @@ impl Store {
         let is_default = |class: Option<&PriorityClass>| class.is_some_and(|c| c.global_default);
         let default = is_default(old) || is_default(new);
         let classes = &self.objects.priority_classes;
-        let known = |group: &PodGroup| classes.contains_key(&Key::new("", group.spec.priority_class_name.as_str()));
+        let known =
+            |group: &PodGroup| classes.contains_key(&Key::new("", group.spec.priority_class_name.as_str()));
         for (group_key, group) in &self.objects.pod_groups {
             if group.spec.priority_class_name == key.name || (default && !known(group)) {
                 self.stale.mark(Kind::PodGroup, group_key.clone());

@@ -90,7 +90,8 @@ impl SchedulerParams {
             restrict_nodes: fields.truth("restrictSchedulingNodes")?,
             node_pool_key: pool("NodePoolLabelKey")?,
             node_pool_value: pool("NodePoolLabelValue")?,
-            max_consolidation_victims: fields.integer("maxNumberConsolidationPreemptees", "write a number")?,
+            max_consolidation_victims: fields
+                .integer("maxNumberConsolidationPreemptees", "write a number")?,
             csi_storage: fields.truth("scheduleCSIStorage")?,
             use_signatures: fields.truth("useSchedulingSignatures")?,
             full_hierarchy_fairness: fields.truth("fullHierarchyFairness")?,

@@ -18,7 +18,8 @@ const YAML_BYTES: u64 = 64 << 20;
 /// Reads a snapshot file.
 pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
     let name = path.display().to_string();
-    let file = std::fs::File::open(path).map_err(|source| SnapshotError::Io { file: name.clone(), source })?;
+    let file =
+        std::fs::File::open(path).map_err(|source| SnapshotError::Io { file: name.clone(), source })?;
     read(&name, file, Limits::default())
 }
 
@@ -88,7 +89,8 @@ fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result
 fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> {
     let bad = |problem: String| SnapshotError::Yaml { file: file.to_owned(), problem };
     let mut text = String::new();
-    let read = input.take(YAML_BYTES + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
+    let read =
+        input.take(YAML_BYTES + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
     if read as u64 > YAML_BYTES {
         return Err(bad(format!("it has more than {YAML_BYTES} bytes; hint: use JSON or a zip archive")));
     }
@@ -201,7 +203,11 @@ impl Reader<'_> {
     }
 
     /// Reads a list of objects one by one. Of two with the same name the first one stays, as in KAI's own reader.
-    fn list<T>(&mut self, scanner: &mut Scanner<impl Read>, objects: &mut Objects) -> Result<(), SnapshotError>
+    fn list<T>(
+        &mut self,
+        scanner: &mut Scanner<impl Read>,
+        objects: &mut Objects,
+    ) -> Result<(), SnapshotError>
     where
         T: Stored + DeserializeOwned + Into<Object>,
     {
@@ -231,7 +237,10 @@ impl Reader<'_> {
             }
             index += 1;
             if index > scanner.limits().objects {
-                let source = ScanError::TooLarge { what: "objects in one list", limit: scanner.limits().objects as u64 };
+                let source = ScanError::TooLarge {
+                    what: "objects in one list",
+                    limit: scanner.limits().objects as u64,
+                };
                 return Err(text_error(file, source));
             }
         }
@@ -282,7 +291,8 @@ struct NameOnly {
 }
 
 fn byte_offset(text: &[u8], line: usize, column: usize) -> usize {
-    let start: usize = text.split_inclusive(|b| *b == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
+    let start: usize =
+        text.split_inclusive(|b| *b == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
     (start + column).min(text.len())
 }
 

@@ -209,7 +209,10 @@ impl<R: Read> Scanner<R> {
 
     fn push(&mut self, byte: u8, out: &mut Vec<u8>) -> Result<(), ScanError> {
         if out.len() >= self.limits.value_bytes {
-            return Err(ScanError::TooLarge { what: "bytes in one value", limit: self.limits.value_bytes as u64 });
+            return Err(ScanError::TooLarge {
+                what: "bytes in one value",
+                limit: self.limits.value_bytes as u64,
+            });
         }
         out.push(byte);
         self.at += 1;

@@ -1,1 +1,222 @@
-//! Tests follow.
+//! Snapshots of every form, odd ones, and hostile ones.
+
+use super::*;
+use crate::object::Kind;
+use kai_engine::Delta;
+use kai_engine::input::Key;
+use kai_units::{Span, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::io::{Cursor, Write};
+
+fn small() -> Value {
+    json!({
+        "config": {"actions": "allocate", "tiers": [{"plugins": [{"name": "predicates"}]}]},
+        "schedulerParams": {"schedulerName": "kai-scheduler", "fullHierarchyFairness": true, "queueLabelKey": "kai.scheduler/queue",
+            "partitionParams": {"NodePoolLabelKey": "kai.scheduler/node-pool", "NodePoolLabelValue": ""},
+            "stuckInReleasingThreshold": 120_000_000_000_i64, "maxNumberConsolidationPreemptees": -1},
+        "rawObjects": {
+            "pods": [{"metadata": {"name": "p", "namespace": "ns", "uid": "1", "creationTimestamp": "2025-01-01T00:00:00Z",
+                        "annotations": {"pod-group-name": "g", "gpu-fraction": "0.5", "noise": "x"}, "labels": {"a": "b"}},
+                      "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "c", "image": "i",
+                        "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}}]}, "status": {"phase": "Pending"}}],
+            "nodes": [{"metadata": {"name": "n", "labels": {"nvidia.com/gpu.memory": "16384"}},
+                       "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+                       "status": {"allocatable": {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": "2", "pods": "110"},
+                                  "conditions": [{"type": "Ready", "status": "True"}]}}],
+            "queues": [{"metadata": {"name": "q"}, "spec": {"resources": {"gpu": {"quota": 1}}}}],
+            "podGroups": [{"metadata": {"name": "g", "namespace": "ns", "creationTimestamp": "2025-01-01T00:00:00.000007Z"},
+                           "spec": {"queue": "q", "minMember": 1}}],
+            "bindRequests": null,
+            "configMaps": [{"metadata": {"name": "m", "namespace": "ns"}, "data": {"secret": "value"}}],
+            "resourceSlices": [{"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+                "nodeName": "n", "devices": [{"name": "x", "attributes": {"model": {"string": "m"}}}]}}],
+            "unheardOf": [1, 2],
+        },
+        "replay": {"now": "2025-01-02T00:00:00Z", "seed": 7, "usage": {"q": [0.1, 0.2, 0.3]},
+            "assumed": {"evictions": [{"namespace": "ns", "name": "p", "uid": "1", "since": "2025-01-01T00:00:01Z"}]},
+            "namespaces": [{"metadata": {"name": "ns", "labels": {"team": "t"}}}],
+            "podDisruptionBudgets": [{"metadata": {"name": "b", "namespace": "ns"}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 1}}],
+            "csiNodes": [{"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "nodeID": "i", "allocatable": {"count": 3}}]}}]},
+    })
+}
+
+fn read_text(text: &str) -> Result<Snapshot, SnapshotError> {
+    read("file", Cursor::new(text.as_bytes()), Limits::default())
+}
+
+fn deltas(snapshot: Snapshot) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    snapshot.into_store().drain(|delta| deltas.push(delta));
+    deltas
+}
+
+#[test]
+fn json_yaml_and_zip_give_the_same_cluster() {
+    let json = read_text(&small().to_string()).unwrap();
+    assert_eq!(json.replay.now.map(|t| t.0), Some(Timestamp(1_735_776_000_000_000)));
+    assert_eq!((json.replay.seed, json.objects.count(Kind::Namespace)), (Some(7), 1));
+    assert_eq!(json.engine_params().max_consolidation_victims, None);
+    assert_eq!(json.engine_params().stuck_threshold, Span::from_secs(120));
+    assert!(json.settings().device_claims && !json.settings().numa_zones);
+    assert_eq!(json.objects.pods[&Key::new("ns", "p")].metadata.annotation("noise"), None);
+    let yaml = serde_saphyr::to_string(&small()).unwrap();
+    assert_eq!(read_text(&yaml).unwrap(), json);
+    let mut archive = Cursor::new(Vec::new());
+    write_zip(&json, &mut archive).unwrap();
+    let back = read("archive", archive, Limits::default()).unwrap();
+    assert_eq!(back.params, json.params);
+    assert_eq!((&back.replay, &back.config.engine), (&json.replay, &json.config.engine));
+    assert_eq!(deltas(back), deltas(json));
+}
+
+#[test]
+fn an_absent_limit_is_written_as_unlimited() {
+    let mut text = Vec::new();
+    write_json(&read_text(&small().to_string()).unwrap(), &mut text).unwrap();
+    let value: Value = serde_json::from_slice(&text).unwrap();
+    let resources = &value["rawObjects"]["queues"][0]["spec"]["resources"];
+    for resource in ["gpu", "cpu", "memory"] {
+        assert_eq!(resources[resource]["limit"], json!(-1.0), "{resource}");
+    }
+    assert_eq!(resources["gpu"]["quota"], json!(1.0));
+    assert_eq!(
+        value["rawObjects"]["podGroups"][0]["metadata"]["creationTimestamp"],
+        json!("2025-01-01T00:00:00.000007Z")
+    );
+    assert_eq!(value["rawObjects"]["configMaps"][0]["data"], Value::Null);
+    assert_eq!(value["discovery"]["resources"][0]["groupVersion"], json!("resource.k8s.io/v1"));
+}
+
+#[test]
+fn keys_match_in_any_case_and_order() {
+    let mut value = small();
+    let map = value.as_object_mut().unwrap();
+    for (key, other) in
+        [("config", "CONFIG"), ("schedulerParams", "schedulerparams"), ("rawObjects", "RawObjects")]
+    {
+        let member = map.remove(key).unwrap();
+        map.insert(other.to_owned(), member);
+    }
+    let objects = map["RawObjects"].as_object_mut().unwrap();
+    let pods = objects.remove("pods").unwrap();
+    objects.insert("PODS".to_owned(), pods);
+    let snapshot = read_text(&value.to_string()).unwrap();
+    assert_eq!((snapshot.objects.count(Kind::Pod), snapshot.config.engine.actions.len()), (1, 1));
+}
+
+#[test]
+fn errors_name_file_object_and_field() {
+    let message = |edit: &dyn Fn(&mut Value)| {
+        let mut value = small();
+        edit(&mut value);
+        read_text(&value.to_string()).unwrap_err().to_string()
+    };
+    let text = message(&|v| v["rawObjects"]["pods"][0]["spec"]["containers"][0]["name"] = json!(7));
+    assert!(
+        text.starts_with(
+            "`file`, `pods[0]` (`ns/p`), field `spec.containers[0].name`: invalid type: integer"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("; hint: "));
+    let text = message(&|v| v["rawObjects"]["podGroups"][0]["spec"]["minMember"] = json!("three"));
+    assert!(text.contains("`podGroups[0]` (`ns/g`), field `spec.minMember`"), "{text}");
+    let text = message(&|v| v["rawObjects"]["pods"][0]["metadata"]["creationTimestamp"] = json!("noon"));
+    assert!(text.contains("field `metadata.creationTimestamp`: `noon` is not a time"), "{text}");
+    let text = message(&|v| v["rawObjects"]["nodes"][0]["metadata"]["name"] = json!(null));
+    assert!(text.contains("`nodes[0]`, field `metadata.name`"), "{text}");
+    let text = message(&|v| v["schedulerParams"]["schedulePeriod"] = json!("1s"));
+    assert!(text.contains("schedulerParams.schedulePeriod") && text.contains("nanoseconds"), "{text}");
+    for member in ["config", "schedulerParams", "rawObjects"] {
+        let text = message(&|v| v[member] = Value::Null);
+        assert!(text.contains(&format!("has no `{member}`")), "{text}");
+    }
+    let text = message(&|v| v["schedulerParams"]["partitionParams"] = Value::Null);
+    assert!(text.contains("partitionParams"), "{text}");
+}
+
+#[test]
+fn of_two_objects_with_one_name_the_first_stays() {
+    let mut value = small();
+    let mut second = value["rawObjects"]["nodes"][0].clone();
+    second["spec"]["unschedulable"] = json!(true);
+    value["rawObjects"]["nodes"].as_array_mut().unwrap().push(second);
+    let snapshot = read_text(&value.to_string()).unwrap();
+    assert!(!snapshot.objects.nodes[&Key::new("", "n")].spec.unschedulable);
+}
+
+#[test]
+fn damaged_and_oversized_input_is_refused_in_words() {
+    for text in [
+        "",
+        "{",
+        "{}",
+        "[]",
+        "{\"rawObjects\":",
+        "PK",
+        "PK\u{3}\u{4}garbage",
+        "\u{0}",
+        "- - - {",
+        "{\"a\":1}}",
+        "{\"pods\" 1}",
+    ] {
+        let error = read_text(text).unwrap_err().to_string();
+        assert!(error.contains("`file`"), "{text}: {error}");
+    }
+    let deep = format!(r#"{{"config":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    assert!(read_text(&deep).unwrap_err().to_string().contains("recursion limit"));
+    let limits = Limits { objects: 2, ..Limits::default() };
+    let many = r#"{"rawObjects":{"nodes":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}},{"metadata":{"name":"c"}}]}}"#;
+    let error = read_objects("file", Cursor::new(many), limits).unwrap_err().to_string();
+    assert!(error.contains("more than 2 objects in one list"), "{error}");
+}
+
+#[test]
+fn a_zip_bomb_is_stopped_at_the_limit() {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    archive.start_file("snapshot.json", zip::write::SimpleFileOptions::default()).unwrap();
+    let blank = vec![b' '; 1 << 20];
+    for _ in 0..16 {
+        archive.write_all(&blank).unwrap();
+    }
+    let bomb = archive.finish().unwrap();
+    assert!(bomb.get_ref().len() < 1 << 20);
+    let limits = Limits { bytes: 4 << 20, ..Limits::default() };
+    let error = read("bomb", bomb, limits).unwrap_err().to_string();
+    assert!(error.contains("more than 4194304 bytes") && error.contains("hint: "), "{error}");
+    let mut other = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    other.start_file("other.json", zip::write::SimpleFileOptions::default()).unwrap();
+    let error = read("other", other.finish().unwrap(), Limits::default()).unwrap_err().to_string();
+    assert!(error.contains("the entry `snapshot.json`"), "{error}");
+}
+
+#[test]
+fn yaml_with_runaway_aliases_is_refused() {
+    let mut text = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 0..12 {
+        let (one, next) = ((b'a' + level) as char, (b'b' + level) as char);
+        text.push_str(&format!("{next}: &{next} [{}]\n", vec![format!("*{one}"); 10].join(", ")));
+    }
+    assert!(read_text(&text).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn cut_or_damaged_text_never_panics(at in 0usize..4000, byte in any::<u8>(), cut in any::<bool>()) {
+        let mut text = small().to_string().into_bytes();
+        let at = at % text.len();
+        if cut {
+            text.truncate(at);
+        } else {
+            text[at] = byte;
+        }
+        if let Ok(snapshot) = read("file", Cursor::new(text), Limits::default()) {
+            let mut store = snapshot.into_store();
+            store.drain(|_| {});
+            let _ = store.findings();
+        }
+    }
+}

@@ -67,11 +67,19 @@ fn write_list(kind: Kind, objects: &Objects, out: &mut impl Write) -> Result<(),
         Kind::Node => write_all(&objects.nodes, out),
         Kind::Queue => {
             let queues = objects.queues.values().map(|queue| with_explicit_limits(queue));
-            write_items(queues.map(|queue| Exact { created: queue.metadata.creation_timestamp.clone(), object: queue }), out)
+            write_items(
+                queues
+                    .map(|queue| Exact { created: queue.metadata.creation_timestamp.clone(), object: queue }),
+                out,
+            )
         }
         Kind::PodGroup => {
             let groups = objects.pod_groups.values();
-            write_items(groups.map(|group| Exact { created: group.metadata.creation_timestamp.clone(), object: group }), out)
+            write_items(
+                groups
+                    .map(|group| Exact { created: group.metadata.creation_timestamp.clone(), object: group }),
+                out,
+            )
         }
         Kind::BindRequest => write_all(&objects.bind_requests, out),
         Kind::PriorityClass => write_all(&objects.priority_classes, out),

@@ -54,7 +54,9 @@ impl Store {
         let delta = match kind {
             Kind::Pod => self.derive_pod(key, &mut report),
             Kind::Node => self.derive_node(key, &mut report),
-            Kind::Queue | Kind::PodGroup | Kind::Topology | Kind::ConfigMap => self.derive_own(kind, key, &mut report),
+            Kind::Queue | Kind::PodGroup | Kind::Topology | Kind::ConfigMap => {
+                self.derive_own(kind, key, &mut report)
+            }
             Kind::PersistentVolume
             | Kind::PersistentVolumeClaim
             | Kind::CsiStorageCapacity
@@ -115,7 +117,8 @@ impl Store {
             return Some(Delta::Queue(Box::new(queue::translate(object, &self.settings, usage, report))));
         }
         if kind == Kind::PodGroup {
-            let object = objects.pod_groups.get(key).filter(|object| group::is_seen(object, &self.settings))?;
+            let object =
+                objects.pod_groups.get(key).filter(|object| group::is_seen(object, &self.settings))?;
             let around = group::Surroundings {
                 classes: &objects.priority_classes,
                 topologies: &objects.topologies,
@@ -139,7 +142,10 @@ impl Store {
             return object.map(|o| Delta::VolumeClaim(storage::claim(o, report)));
         }
         if kind == Kind::CsiStorageCapacity {
-            return objects.csi_storage_capacities.get(key).map(|o| Delta::Capacity(storage::capacity(o, report)));
+            return objects
+                .csi_storage_capacities
+                .get(key)
+                .map(|o| Delta::Capacity(storage::capacity(o, report)));
         }
         if kind == Kind::StorageClass {
             let object = objects.storage_classes.get(key)?;

@@ -32,7 +32,9 @@ fn queues(store: &Store, findings: &mut Vec<Finding>) {
         if store.settings.full_hierarchy_fairness && !above.is_empty() && !seen(above) {
             report.add(
                 "spec.parentQueue",
-                format!("the parent queue `{above}` is not there, so this queue and all below it take no part"),
+                format!(
+                    "the parent queue `{above}` is not there, so this queue and all below it take no part"
+                ),
                 "create the parent in the same node pool, or name another one",
             );
         }
@@ -139,7 +141,9 @@ fn claims(objects: &Objects, findings: &mut Vec<Finding>) {
                 if !objects.device_classes.contains_key(&Key::new("", class)) {
                     report.add(
                         format!("spec.devices.requests[{}].deviceClassName", request.name),
-                        format!("the device class `{class}` does not exist, so the claim cannot be satisfied"),
+                        format!(
+                            "the device class `{class}` does not exist, so the claim cannot be satisfied"
+                        ),
                         "create the class, or name an existing one",
                     );
                 }

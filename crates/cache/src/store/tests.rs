@@ -1,1 +1,334 @@
-//! Tests follow.
+//! What a change touches, and that any sequence of changes ends where building from scratch begins.
+
+use super::*;
+use kai_engine::input::{PodInput, PodPhase};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn object(kind: Kind, value: serde_json::Value) -> Object {
+    macro_rules! read {
+        ($($kind:ident)*) => {
+            match kind {
+                $(Kind::$kind => serde_json::from_value::<crate::object::$kind>(value).unwrap().into(),)*
+            }
+        };
+    }
+    read! {
+        Pod Node Queue PodGroup BindRequest PriorityClass ConfigMap PersistentVolume PersistentVolumeClaim
+        CsiStorageCapacity StorageClass CsiDriver ResourceClaim ResourceSlice DeviceClass Topology
+        NodeResourceTopology PodDisruptionBudget CsiNode Namespace
+    }
+}
+
+fn drained(store: &mut Store) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    store.drain(|delta| deltas.push(delta));
+    deltas
+}
+
+fn cluster(objects: &[(Kind, serde_json::Value)]) -> Store {
+    let mut store = Store::new(Settings::default());
+    for (kind, value) in objects {
+        store.apply(object(*kind, value.clone()));
+    }
+    store
+}
+
+fn pod_of(store: &mut Store) -> PodInput {
+    let pods =
+        drained(store).into_iter().filter_map(|d| if let Delta::Pod(pod) = d { Some(*pod) } else { None });
+    pods.last().expect("the pod was read again")
+}
+
+#[test]
+fn a_priority_class_touches_its_groups() {
+    let group = |name: &str, class: &str| json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"queue": "q", "priorityClassName": class}});
+    let mut store = cluster(&[(Kind::PodGroup, group("a", "high")), (Kind::PodGroup, group("b", "low"))]);
+    assert_eq!(drained(&mut store).len(), 2);
+    store.apply(object(Kind::PriorityClass, json!({"metadata": {"name": "high"}, "value": 100})));
+    let deltas = drained(&mut store);
+    assert!(matches!(&deltas[..], [Delta::Group(group)] if group.key.name == "a" && group.priority == 100));
+    store.apply(object(
+        Kind::PriorityClass,
+        json!({"metadata": {"name": "d"}, "value": 7, "globalDefault": true}),
+    ));
+    let deltas = drained(&mut store);
+    assert!(matches!(&deltas[..], [Delta::Group(group)] if group.key.name == "b" && group.priority == 7));
+}
+
+#[test]
+fn a_bind_request_counts_while_its_node_is_seen() {
+    let mut store = cluster(&[
+        (
+            Kind::Pod,
+            json!({"metadata": {"name": "p", "namespace": "ns", "uid": "1"}, "status": {"phase": "Pending"}}),
+        ),
+        (
+            Kind::BindRequest,
+            json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"podName": "p", "selectedNode": "n"}}),
+        ),
+    ]);
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Pending);
+    assert_eq!(store.obsolete_bind_requests(), [Key::new("ns", "p")]);
+    store.apply(object(Kind::Node, json!({"metadata": {"name": "n"}})));
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Binding);
+    assert_eq!(store.obsolete_bind_requests(), []);
+    let other_pool = json!({"metadata": {"name": "n", "labels": {"kai.scheduler/node-pool": "x"}}});
+    store.apply(object(Kind::Node, other_pool));
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Pending);
+}
+
+#[test]
+fn a_bind_request_of_an_earlier_pod_does_not_count() {
+    let bind = json!({"metadata": {"name": "p", "namespace": "ns", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "old"}]}, "spec": {"podName": "p", "selectedNode": "n"}});
+    let mut store = cluster(&[
+        (Kind::Node, json!({"metadata": {"name": "n"}})),
+        (Kind::Pod, json!({"metadata": {"name": "p", "namespace": "ns", "uid": "new"}})),
+        (Kind::BindRequest, bind),
+    ]);
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Pending);
+    assert_eq!(store.obsolete_bind_requests(), [Key::new("ns", "p")]);
+}
+
+#[test]
+fn an_assumed_eviction_ends_when_the_pod_shows_it() {
+    let pod = |deleted: bool| {
+        let mut pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "1"}, "spec": {"nodeName": "n"},
+                             "status": {"phase": "Running"}});
+        if deleted {
+            pod["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:30Z".into();
+        }
+        pod
+    };
+    let mut store = cluster(&[(Kind::Pod, pod(false))]);
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Running);
+    let key = Key::new("ns", "p");
+    store.assume_eviction(key.clone(), Eviction { uid: "another".to_owned(), since: Timestamp(5) });
+    assert!(store.evictions().is_empty());
+    store.assume_eviction(key, Eviction { uid: "1".to_owned(), since: Timestamp(5) });
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Releasing(Timestamp(5)));
+    store.apply(object(Kind::Pod, pod(true)));
+    assert_eq!(pod_of(&mut store).phase, PodPhase::Releasing(Timestamp(1_735_689_630_000_000)));
+    assert!(store.evictions().is_empty());
+}
+
+#[test]
+fn unchanged_objects_and_hidden_ones_cause_nothing() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "status": {"phase": "Running"}});
+    let failed = json!({"metadata": {"name": "p", "namespace": "ns"}, "status": {"phase": "Failed"}});
+    let mut store = cluster(&[(Kind::Pod, pod.clone())]);
+    assert_eq!(drained(&mut store).len(), 1);
+    let mut again = pod.clone();
+    again["status"]["podIP"] = "10.0.0.1".into();
+    store.apply(object(Kind::Pod, again));
+    assert_eq!(drained(&mut store), []);
+    store.apply(object(Kind::Pod, failed));
+    assert_eq!(drained(&mut store), [Delta::PodGone(Key::new("ns", "p"))]);
+    store.delete(Kind::Pod, &Key::new("ns", "p"));
+    assert_eq!(drained(&mut store), []);
+}
+
+#[test]
+fn a_relist_takes_out_what_is_missing() {
+    let node = |name: &str| (Kind::Node, json!({"metadata": {"name": name}}));
+    let mut store = cluster(&[node("a"), node("b")]);
+    drained(&mut store);
+    store.reset(Kind::Node, vec![object(Kind::Node, node("b").1), object(Kind::Node, node("c").1)]);
+    let deltas = drained(&mut store);
+    assert!(matches!(&deltas[..], [Delta::NodeGone(a), Delta::Node(c)] if a == "a" && c.name == "c"));
+}
+
+#[test]
+fn selectors_follow_the_slices() {
+    let class = json!({"metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'd'"}}]}});
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"}, "allNodes": true, "devices": [{"name": "x"}]}});
+    let mut store = cluster(&[(Kind::DeviceClass, class)]);
+    drained(&mut store);
+    store.apply(object(Kind::ResourceSlice, slice));
+    let deltas = drained(&mut store);
+    assert!(matches!(&deltas[..], [Delta::Slice(_), Delta::DeviceClass(class)] if class.accepts.len() == 1));
+}
+
+#[test]
+fn a_flat_hierarchy_has_one_parent() {
+    let settings = Settings { full_hierarchy_fairness: false, ..Settings::default() };
+    let mut store = Store::new(settings);
+    for (name, parent) in [("top", ""), ("leaf", "top"), ("default", "top")] {
+        store
+            .apply(object(Kind::Queue, json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}})));
+    }
+    let queues: Vec<(String, Option<String>)> = drained(&mut store)
+        .into_iter()
+        .filter_map(|d| if let Delta::Queue(queue) = d { Some((queue.name, queue.parent)) } else { None })
+        .collect();
+    assert_eq!(queues, [("default".to_owned(), None), ("leaf".to_owned(), Some("default".to_owned()))]);
+}
+
+#[test]
+fn oddities_between_objects_are_found() {
+    let mut store = cluster(&[
+        (Kind::Queue, json!({"metadata": {"name": "a"}, "spec": {"parentQueue": "b"}})),
+        (Kind::Queue, json!({"metadata": {"name": "b"}, "spec": {"parentQueue": "a"}})),
+        (Kind::Queue, json!({"metadata": {"name": "c"}, "spec": {"parentQueue": "gone"}})),
+        (
+            Kind::PodGroup,
+            json!({"metadata": {"name": "g", "namespace": "ns"}, "spec": {"queue": "missing", "priorityClassName": "x",
+            "topologyConstraint": {"topology": "t"}, "subGroups": [{"name": "s", "parent": "u"}]}}),
+        ),
+        (
+            Kind::Pod,
+            json!({"metadata": {"name": "p", "namespace": "other", "annotations": {"pod-group-name": "g"}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1e400"}}}]}}),
+        ),
+        (
+            Kind::ResourceClaim,
+            json!({"metadata": {"name": "k", "namespace": "ns"}, "spec": {"devices": {"requests": [
+            {"name": "r", "exactly": {"deviceClassName": "none"}}]}}}),
+        ),
+    ]);
+    drained(&mut store);
+    let found: Vec<String> = store.findings().iter().map(ToString::to_string).collect();
+    let expected = [
+        "Pod `other/p`, `metadata.annotations[pod-group-name]`",
+        "Pod `other/p`, `spec.containers.resources.requests.cpu`: `1e400`",
+        "Queue `a`, `spec.parentQueue`: the queue is above itself",
+        "Queue `b`, `spec.parentQueue`: the queue is above itself",
+        "Queue `c`, `spec.parentQueue`: the parent queue `gone`",
+        "PodGroup `ns/g`, `spec.priorityClassName`",
+        "PodGroup `ns/g`, `spec.queue`: the queue `missing`",
+        "PodGroup `ns/g`, `spec.subGroups`: the parent `u` of sub-group `s` does not exist",
+        "PodGroup `ns/g`, `spec.topologyConstraint.topology`",
+        "ResourceClaim `ns/k`, `spec.devices.requests[r].deviceClassName`",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected) && found.contains("; hint: "), "{found}\n{expected}");
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+/// One step in the life of a small cluster: which kind, which of two names, which of three forms; form 3 deletes.
+type Step = (usize, usize, usize);
+
+const KINDS: [Kind; 12] = [
+    Kind::Pod,
+    Kind::Node,
+    Kind::Queue,
+    Kind::PodGroup,
+    Kind::BindRequest,
+    Kind::PriorityClass,
+    Kind::Topology,
+    Kind::ResourceSlice,
+    Kind::DeviceClass,
+    Kind::ResourceClaim,
+    Kind::Namespace,
+    Kind::NodeResourceTopology,
+];
+
+fn key_of(kind: Kind, name: usize) -> Key {
+    let namespaced = matches!(kind, Kind::Pod | Kind::PodGroup | Kind::BindRequest | Kind::ResourceClaim);
+    Key::new(if namespaced { "ns" } else { "" }, ["a", "b"][name])
+}
+
+fn form(kind: Kind, name: usize, form: usize) -> Object {
+    let key = key_of(kind, name);
+    let other = ["b", "a"][name];
+    let pick = |words: [&str; 3]| words[form].to_owned();
+    let labels = [json!({}), json!({"team": "x"}), json!({"kai.scheduler/node-pool": "far"})][form].clone();
+    let meta = json!({"name": key.name, "namespace": key.namespace, "uid": "u", "labels": labels});
+    let cel = [
+        json!([]),
+        json!([{"cel": {"expression": "device.driver == 'd'"}}]),
+        json!([{"cel": {"expression": "bad("}}]),
+    ];
+    let value = match kind {
+        Kind::Pod => json!({"metadata": meta, "status": {"phase": pick(["Pending", "Running", "Failed"])},
+            "spec": {"nodeName": pick(["", "a", "b"]), "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                [{"topologyKey": "z", "namespaceSelector": {"matchLabels": {"team": "x"}}}]}}}}),
+        Kind::PodGroup => {
+            json!({"metadata": meta, "spec": {"queue": "a", "priorityClassName": pick(["a", "b", "c"]),
+            "topologyConstraint": {"topology": other, "requiredTopologyLevel": "rack"}}})
+        }
+        Kind::BindRequest => {
+            json!({"metadata": meta, "spec": {"podName": pick(["a", "b", "a"]), "selectedNode": other},
+            "status": {"phase": pick(["", "Failed", "Pending"])}})
+        }
+        Kind::PriorityClass => json!({"metadata": meta, "value": form, "globalDefault": form == 1}),
+        Kind::Topology => {
+            json!({"metadata": meta, "spec": {"levels": [{"nodeLabel": pick(["x", "y", "rack"]), "alias": "rack"}]}})
+        }
+        Kind::ResourceSlice => {
+            json!({"metadata": meta, "spec": {"driver": pick(["d", "e", "d"]), "pool": {"name": key.name},
+            "allNodes": true, "devices": [{"name": "one"}]}})
+        }
+        Kind::DeviceClass => json!({"metadata": meta, "spec": {"selectors": cel[form]}}),
+        Kind::ResourceClaim => json!({"metadata": meta, "spec": {"devices": {"requests": [
+            {"name": "r", "exactly": {"deviceClassName": "a", "selectors": cel[form]}}]}}}),
+        Kind::NodeResourceTopology => {
+            json!({"metadata": meta, "zones": [{"name": format!("node-{form}"), "type": "Node"}]})
+        }
+        Kind::Queue => json!({"metadata": meta, "spec": {"parentQueue": pick(["", other, "c"])}}),
+        _ => json!({"metadata": meta}),
+    };
+    object(kind, value)
+}
+
+/// The live inputs that a sequence of deltas leaves.
+fn live(deltas: Vec<Delta>, into: &mut BTreeMap<String, Delta>) {
+    for delta in deltas {
+        let (name, gone) = match &delta {
+            Delta::Node(node) => (format!("node {}", node.name), false),
+            Delta::NodeGone(name) => (format!("node {name}"), true),
+            Delta::Pod(pod) => (format!("pod {}", pod.key), false),
+            Delta::PodGone(key) => (format!("pod {key}"), true),
+            Delta::Group(group) => (format!("group {}", group.key), false),
+            Delta::GroupGone(key) => (format!("group {key}"), true),
+            Delta::Queue(queue) => (format!("queue {}", queue.name), false),
+            Delta::QueueGone(name) => (format!("queue {name}"), true),
+            Delta::Topology(topology) => (format!("topology {}", topology.name), false),
+            Delta::TopologyGone(name) => (format!("topology {name}"), true),
+            Delta::Slice(slice) => (format!("slice {}", slice.name), false),
+            Delta::SliceGone(name) => (format!("slice {name}"), true),
+            Delta::DeviceClass(class) => (format!("class {}", class.name), false),
+            Delta::DeviceClassGone(name) => (format!("class {name}"), true),
+            Delta::Claim(claim) => (format!("claim {}", claim.key), false),
+            Delta::ClaimGone(key) => (format!("claim {key}"), true),
+            other => panic!("no such kind in this test: {other:?}"),
+        };
+        if gone {
+            into.remove(&name);
+        } else {
+            into.insert(name, delta);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_life_ends_where_a_fresh_start_begins(
+        steps in proptest::collection::vec((0..KINDS.len(), 0..2usize, 0..4usize), 1..40),
+        drains in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let steps: Vec<Step> = steps;
+        let mut store = Store::new(Settings::default());
+        let mut incremental = BTreeMap::new();
+        for ((kind, name, form_of), drain) in steps.iter().zip(drains) {
+            let kind = KINDS[*kind];
+            if *form_of == 3 {
+                store.delete(kind, &key_of(kind, *name));
+            } else {
+                store.apply(form(kind, *name, *form_of));
+            }
+            if drain {
+                live(drained(&mut store), &mut incremental);
+            }
+        }
+        live(drained(&mut store), &mut incremental);
+        let mut fresh = Store::of(Settings::default(), store.objects().clone());
+        let mut at_once = BTreeMap::new();
+        live(drained(&mut fresh), &mut at_once);
+        prop_assert_eq!(&incremental, &at_once);
+        prop_assert_eq!(store.findings(), fresh.findings());
+        prop_assert_eq!(store.obsolete_bind_requests(), fresh.obsolete_bind_requests());
+    }
+}

@@ -2,9 +2,9 @@
 
 use super::selector;
 use crate::finding::Report;
+use crate::object::Namespace;
 use crate::object::pod::{Affinity, Pod, PodAffinity, PodAffinityTerm, SpreadConstraint as RawSpread};
 use crate::object::value::Text;
-use crate::object::Namespace;
 use kai_engine::input::{
     AffinityTerm, Key, LabelSelector, NodePreference, NodeTerm, SelectorOp, SpreadConstraint, WeightedTerm,
 };
@@ -71,7 +71,10 @@ pub fn reads_namespaces(pod: &Pod) -> bool {
             required.chain(preferred.map(|w| &w.pod_affinity_term)).any(|t| t.namespace_selector.is_some())
         })
     };
-    pod.spec.affinity.as_ref().is_some_and(|a: &Box<Affinity>| side(&a.pod_affinity) || side(&a.pod_anti_affinity))
+    pod.spec
+        .affinity
+        .as_ref()
+        .is_some_and(|a: &Box<Affinity>| side(&a.pod_affinity) || side(&a.pod_anti_affinity))
 }
 
 fn affinity_term(
@@ -168,4 +171,3 @@ pub fn spread(constraint: &RawSpread, pod: &Pod, report: &mut Report<'_>) -> Spr
         honor_taints: constraint.node_taints_policy == "Honor",
     }
 }
-

@@ -11,8 +11,9 @@ use crate::object::{DeviceClass, ResourceClaim, ResourceSlice};
 use crate::settings::Settings;
 use kai_api::well_known::{annotation, label_value};
 use kai_engine::input::{
-    ClaimAllocation, ClaimConstraint, ClaimDevice, ClaimInput, ClaimRequest, CounterSet, Device, DeviceClassInput,
-    DeviceId, DeviceTaint, Key, Labels, RequestAlternative, RequestMode, SliceInput, SliceNodes,
+    ClaimAllocation, ClaimConstraint, ClaimDevice, ClaimInput, ClaimRequest, CounterSet, Device,
+    DeviceClassInput, DeviceId, DeviceTaint, Key, Labels, RequestAlternative, RequestMode, SliceInput,
+    SliceNodes,
 };
 use std::collections::BTreeMap;
 
@@ -75,7 +76,11 @@ fn device(device: &raw::Device, driver: &str, report: &mut Report<'_>) -> Device
         name: device.name.to_string(),
         attributes,
         nodes: place(&device.node_name, device.node_selector.as_ref(), device.all_nodes, report),
-        consumes: device.consumes_counters.iter().map(|set| counter_set(&set.counter_set, set, report)).collect(),
+        consumes: device
+            .consumes_counters
+            .iter()
+            .map(|set| counter_set(&set.counter_set, set, report))
+            .collect(),
         taints: device
             .taints
             .iter()
@@ -145,13 +150,7 @@ pub fn claim(
         queue_label: meta.label(&settings.queue_label_key).map(str::to_owned),
         owner_pod: meta.owner_references.iter().find(|o| o.kind == "Pod").map(|o| o.uid.to_string()),
         synthetic: meta.annotation(annotation::EXTENDED_RESOURCE_CLAIM) == Some(label_value::TRUE),
-        requests: claim
-            .spec
-            .devices
-            .requests
-            .iter()
-            .map(|r| request(r, slices, selectors, report))
-            .collect(),
+        requests: claim.spec.devices.requests.iter().map(|r| request(r, slices, selectors, report)).collect(),
         constraints: claim.spec.devices.constraints.iter().filter_map(|c| constraint(c, report)).collect(),
         allocation: claim.status.allocation.as_ref().map(|given| allocation(given, report)),
         reserved_for: consumers.iter().filter(is_pod).map(|c| c.uid.to_string()).collect(),
@@ -197,7 +196,9 @@ fn request(
 
 fn mode(way: &raw::DeviceSubRequest, field: &str, report: &mut Report<'_>) -> RequestMode {
     match &*way.allocation_mode {
-        "" | "ExactCount" => RequestMode::Exactly(way.count.and_then(|n| u64::try_from(n).ok()).unwrap_or(1).max(1)),
+        "" | "ExactCount" => {
+            RequestMode::Exactly(way.count.and_then(|n| u64::try_from(n).ok()).unwrap_or(1).max(1))
+        }
         "All" => RequestMode::All,
         other => {
             report.add(

@@ -28,7 +28,9 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
         total.remove(kai_engine::input::GPU);
     }
     let mut legacy_mig = false;
-    for (name, value) in pod.metadata.annotations.iter().filter(|(name, _)| name.starts_with(annotation::MIG_PREFIX)) {
+    for (name, value) in
+        pod.metadata.annotations.iter().filter(|(name, _)| name.starts_with(annotation::MIG_PREFIX))
+    {
         legacy_mig = true;
         total.remove(kai_engine::input::GPU);
         total.add(name, value.parse::<i64>().unwrap_or(0).clamp(0, 1 << 20) * 1000);
@@ -47,9 +49,10 @@ fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
     let memory = read(pod, annotation::GPU_MEMORY, "a positive number of MiB", report, |text| {
         text.parse().ok().filter(|mib: &i64| *mib > 0)
     });
-    let devices = read(pod, annotation::GPU_FRACTION_NUM_DEVICES, "a positive number of devices", report, |text| {
-        text.parse().ok().filter(|devices: &u32| *devices > 0)
-    });
+    let devices =
+        read(pod, annotation::GPU_FRACTION_NUM_DEVICES, "a positive number of devices", report, |text| {
+            text.parse().ok().filter(|devices: &u32| *devices > 0)
+        });
     let devices = devices.unwrap_or(1);
     if let Some(portion) = fraction {
         // A share below half of a hundredth would count as nothing and yet hold memory.
@@ -80,7 +83,8 @@ fn read<T>(
 
 /// The shared GPUs that labels of a bound pod name: the plain label, then one label per device.
 pub fn groups_from_labels(pod: &Pod) -> Vec<String> {
-    let mut groups: Vec<String> = pod.metadata.label(label::GPU_GROUP).map(str::to_owned).into_iter().collect();
+    let mut groups: Vec<String> =
+        pod.metadata.label(label::GPU_GROUP).map(str::to_owned).into_iter().collect();
     for (key, value) in pod.metadata.labels.iter() {
         if key.starts_with(label::GPU_GROUP_PREFIX) && !groups.iter().any(|g| *value == g.as_str()) {
             groups.push(value.to_string());

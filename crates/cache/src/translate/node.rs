@@ -56,7 +56,9 @@ pub fn bad_conditions(node: &Node) -> Vec<NodeCondition> {
             "MemoryPressure" => (condition.status != "False").then_some(NodeCondition::MemoryPressure),
             "DiskPressure" => (condition.status != "False").then_some(NodeCondition::DiskPressure),
             "PIDPressure" => (condition.status != "False").then_some(NodeCondition::PidPressure),
-            "NetworkUnavailable" => (condition.status != "False").then_some(NodeCondition::NetworkUnavailable),
+            "NetworkUnavailable" => {
+                (condition.status != "False").then_some(NodeCondition::NetworkUnavailable)
+            }
             _ => None,
         })
         .collect();
@@ -70,13 +72,16 @@ pub fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
     let Some(text) = node.metadata.label(label::GPU_MEMORY) else {
         return GpuMemory::default();
     };
-    let mib = text.parse().ok().map(|value: i64| if value >= BYTES_FROM { value / BYTES_FROM } else { value });
+    let mib =
+        text.parse().ok().map(|value: i64| if value >= BYTES_FROM { value / BYTES_FROM } else { value });
     match mib.map(|mib| mib - mib % 100) {
         Some(mib) if mib > 0 => GpuMemory { mib, known: true },
         Some(_) | None => {
             report.add(
                 label_field(label::GPU_MEMORY),
-                format!("`{text}` is not a GPU memory of at least 100 MiB, so requests by memory are refused here"),
+                format!(
+                    "`{text}` is not a GPU memory of at least 100 MiB, so requests by memory are refused here"
+                ),
                 "set the label to the MiB of one GPU",
             );
             GpuMemory::default()
@@ -131,7 +136,10 @@ fn taints(node: &Node, report: &mut Report<'_>) -> Vec<Taint> {
             }
             None => report.add(
                 "spec.taints",
-                format!("the effect `{}` of taint `{}` is unknown and has no effect", taint.effect, taint.key),
+                format!(
+                    "the effect `{}` of taint `{}` is unknown and has no effect",
+                    taint.effect, taint.key
+                ),
                 "use NoSchedule, PreferNoSchedule or NoExecute",
             ),
         }

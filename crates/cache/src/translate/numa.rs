@@ -88,7 +88,9 @@ fn amounts(
     let mut amounts: AmountList = Vec::new();
     for resource in &zone.resources {
         let Some(dimension) = dimension(&resource.name) else { continue };
-        if let Some(amount) = read_amount(&resource.name, which(resource), &format!("zones[{}]", zone.name), report) {
+        if let Some(amount) =
+            read_amount(&resource.name, which(resource), &format!("zones[{}]", zone.name), report)
+        {
             amounts.push((dimension.to_owned(), amount));
         }
     }

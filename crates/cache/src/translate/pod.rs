@@ -7,7 +7,8 @@ use crate::settings::Settings;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use kai_api::well_known::{annotation, label, label_value};
 use kai_engine::input::{
-    DeviceId, HostPort, Key, NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, SpecInput, TaskPriority, Utility,
+    DeviceId, HostPort, Key, NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, SpecInput, TaskPriority,
+    Utility,
 };
 use kai_units::Timestamp;
 
@@ -129,8 +130,11 @@ pub fn required_config_maps(pod: &Pod) -> Vec<String> {
         sources.filter_map(|s| s.config_map.as_ref()).for_each(&mut need);
     }
     for container in containers() {
-        let variables = container.env.iter().filter_map(|e| e.value_from.as_ref()?.config_map_key_ref.as_ref());
-        variables.chain(container.env_from.iter().filter_map(|e| e.config_map_ref.as_ref())).for_each(&mut need);
+        let variables =
+            container.env.iter().filter_map(|e| e.value_from.as_ref()?.config_map_key_ref.as_ref());
+        variables
+            .chain(container.env_from.iter().filter_map(|e| e.config_map_ref.as_ref()))
+            .for_each(&mut need);
     }
     names
 }
@@ -147,7 +151,12 @@ fn gpu_groups(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) ->
     let mut groups = chosen.cloned().unwrap_or_else(|| gpu::groups_from_labels(pod));
     let named = groups.len();
     let mut seen: Vec<String> = Vec::new();
-    groups.retain(|group| !seen.contains(group) && { seen.push(group.clone()); true });
+    groups.retain(|group| {
+        !seen.contains(group) && {
+            seen.push(group.clone());
+            true
+        }
+    });
     if groups.len() < named {
         report.add(
             "spec.selectedGPUGroups of its bind request",
@@ -290,7 +299,9 @@ pub fn pod_of(bind: &BindRequest) -> Key {
 pub fn is_for_another(bind: &BindRequest, pod: &Pod) -> bool {
     let owners = bind.metadata.owner_references.as_deref().unwrap_or_default();
     let mut pods = owners.iter().filter(|owner| owner.kind == "Pod").peekable();
-    pods.peek().is_some() && !pod.metadata.uid.is_empty() && pods.all(|owner| pod.metadata.uid != owner.uid.as_str())
+    pods.peek().is_some()
+        && !pod.metadata.uid.is_empty()
+        && pods.all(|owner| pod.metadata.uid != owner.uid.as_str())
 }
 
 #[cfg(test)]

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn absent_limits_are_unlimited_and_zero_is_zero() {
-        let (queue, findings) = read(r#"{"metadata":{"name":"q"},"spec":{"resources":{"gpu":{"quota":1.5,"limit":0}}}}"#);
+        let (queue, findings) =
+            read(r#"{"metadata":{"name":"q"},"spec":{"resources":{"gpu":{"quota":1.5,"limit":0}}}}"#);
         assert_eq!(queue.gpu, QueueShare { quota: Some(1_500_000), limit: Some(0), weight: 0.0 });
         assert_eq!(queue.cpu, QueueShare { quota: Some(0), limit: None, weight: 0.0 });
         assert_eq!((queue.priority, findings), (100, 0));
@@ -140,7 +141,10 @@ mod tests {
         assert_eq!(queue.memory, QueueShare { quota: Some(2_000_000), limit: None, weight: 3.0 });
         assert_eq!(queue.cpu, QueueShare { quota: None, limit: Some(AMOUNT_MAX), weight: 0.0 });
         assert_eq!(queue.gpu.quota, Some(0));
-        assert_eq!((queue.priority, queue.parent.as_deref(), queue.display_name.as_deref()), (7, Some("p"), Some("Q")));
+        assert_eq!(
+            (queue.priority, queue.parent.as_deref(), queue.display_name.as_deref()),
+            (7, Some("p"), Some("Q"))
+        );
         assert_eq!(queue.preempt_min_runtime, Some(Span::from_secs(600)));
         assert_eq!(findings, 2, "one for the cut limit, one for the negative quota");
     }

@@ -60,7 +60,8 @@ enum Stage {
 }
 
 fn container_request<'a>(container: &'a Container, report: &mut Report<'_>) -> Totals<'a> {
-    let mut request = Totals::read(&container.resources.requests, "spec.containers.resources.requests", report);
+    let mut request =
+        Totals::read(&container.resources.requests, "spec.containers.resources.requests", report);
     request.remove(input::PODS);
     request
 }

@@ -88,7 +88,10 @@ pub fn node_term(term: &raw::NodeSelectorTerm, field: &str, report: &mut Report<
                 _ => {
                     report.add(
                         format!("{field}.matchFields"),
-                        format!("`{} {}` is not supported, so the term selects nothing", test.key, test.operator),
+                        format!(
+                            "`{} {}` is not supported, so the term selects nothing",
+                            test.key, test.operator
+                        ),
                         "use `metadata.name` with In or NotIn",
                     );
                     RequirementOp::Never
@@ -122,7 +125,12 @@ fn requirement(test: &raw::Expression, field: &str, report: &mut Report<'_>) -> 
     let op = op.unwrap_or_else(|| {
         report.add(
             format!("{field}.matchExpressions"),
-            format!("the test `{} {}` with {} value(s) is malformed, so the term selects nothing", test.key, test.operator, test.values.len()),
+            format!(
+                "the test `{} {}` with {} value(s) is malformed, so the term selects nothing",
+                test.key,
+                test.operator,
+                test.values.len()
+            ),
             "In and NotIn need values, Gt and Lt need one integer",
         );
         RequirementOp::Never

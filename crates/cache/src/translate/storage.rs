@@ -58,7 +58,9 @@ pub fn volume(volume: &PersistentVolume, report: &mut Report<'_>) -> VolumeInput
         bytes: bytes(&volume.spec.capacity, "spec.capacity", report),
         claim: volume.spec.claim_ref.as_ref().map(|c| Key::new(&*c.namespace, &*c.name)),
         available: volume.status.phase == "Available",
-        node_terms: required.map(|r| selector::node_terms(r, "spec.nodeAffinity", report)).unwrap_or_default(),
+        node_terms: required
+            .map(|r| selector::node_terms(r, "spec.nodeAffinity", report))
+            .unwrap_or_default(),
         zones: ZONE_LABELS
             .iter()
             .filter_map(|label| {
