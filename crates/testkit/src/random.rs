@@ -2,14 +2,16 @@
 //!
 //! Only clusters on which KAI evicts nothing can be run while the engine has no evicting action.
 
-use crate::session::{CaseOutcome, CaseResult, difference};
+use crate::session::difference::{self, Facts};
+use crate::session::{CaseOutcome, CaseResult};
+use crate::world::World;
 use anyhow::{Context, Result};
 use kai_cache::snapshot;
 use kai_engine::audit::audit;
 use kai_engine::outcome::Decision;
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::Policy;
-use kai_engine::{Cluster, Cycle, plan};
+use kai_engine::{Cycle, plan};
 use kai_units::Timestamp;
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,9 +51,10 @@ fn run_one(file: &Path, recorded: &str) -> Result<CaseOutcome> {
     if evicts && policy.actions.len() < snapshot.config.engine.actions.len() {
         return Ok(CaseOutcome::NotYet("KAI evicts on it".to_owned()));
     }
-    let traits = difference::Traits::of(&snapshot.objects);
-    let mut cluster = Cluster::new();
-    snapshot.into_store().drain(|delta| cluster.apply(delta));
+    let (objects, config) = (snapshot.objects.clone(), snapshot.config.engine.clone());
+    let mut world = World::default();
+    snapshot.into_store().drain(|delta| world.deltas.push(delta));
+    let mut cluster = world.cluster();
     let outcome = plan(&mut cluster, &policy, Cycle { now: NOW, seed: 1 });
     let violations = audit(&cluster, &policy, &outcome);
     if !violations.is_empty() {
@@ -63,7 +66,7 @@ fn run_one(file: &Path, recorded: &str) -> Result<CaseOutcome> {
     if ours == theirs {
         return Ok(CaseOutcome::Passed);
     }
-    Ok(match difference::explain_objects(&traits) {
+    Ok(match difference::explain(&Facts { world: &world, objects: &objects, config: &config }) {
         Some(id) => CaseOutcome::ByDesign(id),
         None => {
             let missing = theirs.difference(&ours).map(|line| format!("    missing: {line}\n"));

@@ -15,6 +15,7 @@ mod rounds;
 use anyhow::{Context, Result};
 use case::{Case, Mode};
 use compare::{Diff, Groups};
+use difference::Facts;
 use kai_engine::policy::Policy;
 use load::Session;
 use std::fs;
@@ -69,11 +70,17 @@ pub fn run(dir: &Path, filter: Option<&str>) -> Result<Vec<CaseResult>> {
 
 /// Runs one case with the objects in a file.
 fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
-    let policy = cycle::policy(&case.run);
+    let config = cycle::config(&case.run);
+    let policy = cycle::policy(&case.run, &config);
     if let Some(action) = cycle::missing_action(case, &policy) {
         return Ok(CaseOutcome::NotYet(format!("it runs the action `{action}`")));
     }
     let session = Session::load(case, objects)?;
+    let by_design = difference::explain(&Facts {
+        world: &session.world,
+        objects: &session.objects,
+        config: &config,
+    });
     let mut diff = Diff::default();
     let mut audit = Diff::default();
     match case.run.mode {
@@ -87,7 +94,7 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
     if diff.is_empty() {
         return Ok(CaseOutcome::Passed);
     }
-    Ok(match difference::explain(case) {
+    Ok(match by_design {
         Some(id) => CaseOutcome::ByDesign(id),
         None => CaseOutcome::Failed(diff.text()),
     })

@@ -3,7 +3,7 @@
 //! Everything in `expected` must hold. Beyond it, the observed statuses and nodes, the multiset of decisions and the
 //! queues' figures must be ours too. A node name that a record leaves on a pending pod means nothing.
 
-use super::case::{Case, Event, Expected, Job, Open, OpenShare, Round, Wanted, WantedNode};
+use super::case::{Case, Event, Expected, Job, ObservedNode, Open, OpenShare, Round, Wanted, WantedNode};
 use super::cycle::{Done, End, NodeEnd, PodEnd};
 use kai_engine::explain;
 use kai_engine::input::WHOLE_GPU;
@@ -182,6 +182,7 @@ pub(super) fn messages(case: &Case, wanted: &Expected, done: &Done, diff: &mut D
 pub(super) fn observed(case: &Case, upto: usize, done: &Done, diff: &mut Diff) {
     let rounds = &case.observed.rounds;
     let Some(round) = rounds.get(upto) else { return };
+    let mut renaming = Renaming::default();
     let newest = |f: fn(&Round) -> bool| rounds[..=upto].iter().rev().find(|r| f(r));
     if let Some(tasks) = newest(|r| r.tasks.is_some()).and_then(|r| r.tasks.as_ref()) {
         for (_, task) in case.tasks() {
@@ -191,12 +192,62 @@ pub(super) fn observed(case: &Case, upto: usize, done: &Done, diff: &mut Diff) {
             diff.same_text(&format!("{name}: observed status"), Some(&seen.status), Some(pod.status));
             if seen.status != "Pending" {
                 diff.same_text(&format!("{name}: observed node"), seen.node.as_deref(), pod.node.as_deref());
+                renaming.note(name, &seen.gpu_groups, &pod.gpu_groups, diff);
+            }
+        }
+    }
+    if let Some(nodes) = newest(|r| r.nodes.is_some()).and_then(|r| r.nodes.as_ref()) {
+        for (name, seen) in nodes {
+            if let Some(node) = done.end.nodes.get(name) {
+                accounts(name, seen, node, diff);
             }
         }
     }
     events(&round.events, &done.outcome.decisions, diff);
     if let Some(open) = newest(|r| r.open.is_some()).and_then(|r| r.open.as_ref()) {
         shares(open, done, diff);
+    }
+}
+
+/// GPU groups invented in a run have other names here; the same group must have the same name everywhere.
+#[derive(Default)]
+struct Renaming(BTreeMap<String, String>, BTreeMap<String, String>);
+
+impl Renaming {
+    fn note(&mut self, pod: &str, theirs: &[String], ours: &[String], diff: &mut Diff) {
+        if theirs.len() != ours.len() {
+            diff.say(format!("{pod}: observed GPU groups {theirs:?}, got {ours:?}"));
+            return;
+        }
+        // Which of its several GPUs a pod lists first means nothing.
+        let known = |group: &&String| self.0.contains_key(*group);
+        let (mut theirs, mut ours): (Vec<_>, Vec<_>) = (theirs.iter().collect(), ours.iter().collect());
+        theirs.sort_by_key(|group| (!known(group), (*group).clone()));
+        ours.sort_by_key(|group| (!self.1.contains_key(*group), self.1.get(*group).unwrap_or(group).clone()));
+        for (a, b) in theirs.into_iter().zip(ours) {
+            let there = self.0.entry(a.clone()).or_insert_with(|| b.clone()) == b;
+            let back = self.1.entry(b.clone()).or_insert_with(|| a.clone()) == a;
+            if !there || !back {
+                diff.say(format!("{pod}: observed GPU group `{a}`, got `{b}`, which is another one elsewhere"));
+            }
+        }
+    }
+}
+
+/// What is free and being released on a node.
+fn accounts(name: &str, seen: &ObservedNode, node: &NodeEnd, diff: &mut Diff) {
+    for (what, theirs, ours) in [("idle", &seen.idle, &node.idle), ("releasing", &seen.releasing, &node.releasing)] {
+        for (resource, amount) in theirs {
+            let (key, unit) = match resource.as_str() {
+                "cpu_milli" => ("cpu", 1.0),
+                "memory_bytes" => ("memory", 1.0),
+                "gpu" => ("gpu", WHOLE_GPU as f64),
+                "pods" => ("pods", 1.0),
+                other => (other, 1000.0),
+            };
+            let actual = ours.get(key).copied().unwrap_or(0) as f64 / unit;
+            diff.same_number(&format!("{name}: {what} {resource}"), *amount, actual);
+        }
     }
 }
 

@@ -62,20 +62,24 @@ pub(super) struct NodeEnd {
     pub(super) zones: Vec<BTreeMap<String, i64>>,
 }
 
-/// The policy that a case was run with.
-pub(super) fn policy(run: &Run) -> Policy {
+/// The configuration that a case was run with.
+pub(super) fn config(run: &Run) -> Config {
     let arguments = run.plugin_arguments.clone().unwrap_or_default();
     let plugin = |name: &String| PluginConfig {
         name: name.clone(),
         arguments: arguments.get(name).cloned().unwrap_or_default(),
         disabled: Vec::new(),
     };
-    let config = Config {
+    Config {
         actions: run.actions.clone(),
         plugins: run.plugins.iter().map(plugin).collect(),
         queue_depth: run.queue_depth_per_action.clone(),
         ..Config::default()
-    };
+    }
+}
+
+/// The policy that a case was run with.
+pub(super) fn policy(run: &Run, config: &Config) -> Policy {
     let given = &run.scheduler_params;
     let params = Params {
         restrict_nodes: given.restrict_node_scheduling,
@@ -87,7 +91,7 @@ pub(super) fn policy(run: &Run) -> Policy {
         device_claims: run.dynamic_resources_enabled,
         ..Params::default()
     };
-    Policy::resolve(&config, &params, &PluginSet::builtin())
+    Policy::resolve(config, &params, &PluginSet::builtin())
 }
 
 /// The first action of a case that the engine does not have.

@@ -1,210 +1,198 @@
-//! Where the engine decides otherwise than KAI on purpose: rules over a case's input.
+//! Where the engine decides otherwise than KAI on purpose: rules over what a case puts in.
 //!
 //! The same table, in words, is `docs/differences.md`. A failing case counts under an id only when the predicate
-//! holds for its input and the audit accepts what the engine did.
+//! holds for its input and the audit accepts what the engine did. Predicates read the cluster and the configuration;
+//! nothing of the case's name, its expectations or what came out.
 
-use super::case::{Case, Job, Task};
+use crate::world::World;
 use kai_cache::Objects;
+use kai_engine::Delta;
+use kai_engine::input::{GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, TopologyInput, WHOLE_GPU};
+use kai_engine::policy::Config;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a case puts in.
+pub struct Facts<'a> {
+    /// The cluster, translated.
+    pub world: &'a World,
+    /// The cluster's objects.
+    pub objects: &'a Objects,
+    /// The configuration.
+    pub config: &'a Config,
+}
 
 /// One deliberate difference.
 pub struct Difference {
     /// Its id in `docs/differences.md`.
     pub id: &'static str,
-    /// What changes, in short.
-    pub what: &'static str,
     /// Whether a case's input has what it takes.
-    pub holds: fn(&Case) -> bool,
+    pub holds: fn(&Facts<'_>) -> bool,
 }
 
-/// All differences that the input of a recorded session can show.
+/// All differences that the input of a recorded cycle can show.
 pub const DIFFERENCES: &[Difference] = &[
-    Difference {
-        id: "D03",
-        what: "a set with a minimum of members counts the satisfied ones, and takes whole members only",
-        holds: some_members_suffice,
-    },
-    Difference {
-        id: "D04",
-        what: "shared GPUs do not attract pods that want no GPU",
-        holds: cpu_pod_beside_shared_gpus,
-    },
-    Difference {
-        id: "D05",
-        what: "only the two known GPU resource names count as GPUs",
-        holds: odd_gpu_name,
-    },
-    Difference {
-        id: "D06",
-        what: "every extended resource that a device class backs can be had",
-        holds: device_backed_resource,
-    },
-    Difference {
-        id: "D08",
-        what: "the rest of a division stays within request and limit, and with its priority",
-        holds: surplus_with_a_rest,
-    },
-    Difference {
-        id: "D09",
-        what: "a queue depth keeps the first groups in order",
-        holds: |case| case.run.queue_depth_per_action.values().any(|depth| *depth >= 2),
-    },
-    Difference {
-        id: "D10",
-        what: "an absent limit is unlimited",
-        holds: |case| {
-            case.input.queues.iter().any(|q| q.gpu.is_none() || q.cpu_milli.is_none() || q.memory_mb.is_none())
-        },
-    },
-    Difference {
-        id: "D13",
-        what: "groups are told apart by namespace and name",
-        holds: same_name_twice,
-    },
-    Difference {
-        id: "D14",
-        what: "a pod that its kubelet has lost keeps its node's room",
-        holds: |case| case.tasks().any(|(_, task)| task.status == "Unknown" && task.node.is_some()),
-    },
-    Difference {
-        id: "D17",
-        what: "queues of the same age are taken in name order",
-        holds: siblings_of_one_age,
-    },
-    Difference {
-        id: "D19",
-        what: "joining a shared GPU takes one pod slot, whatever the GPU group is called",
-        holds: named_group_on_a_tight_node,
-    },
-    Difference {
-        id: "D21",
-        what: "a required level is met by a node set that has shrunk to one finer domain",
-        holds: required_level_above_a_finer_one,
-    },
+    Difference { id: "D03", holds: some_members_suffice },
+    Difference { id: "D04", holds: cpu_pod_beside_shared_gpus },
+    Difference { id: "D05", holds: odd_gpu_name },
+    Difference { id: "D06", holds: device_backed_resource },
+    Difference { id: "D08", holds: division_with_a_rest },
+    Difference { id: "D09", holds: |facts| facts.config.queue_depth.values().any(|depth| *depth >= 2) },
+    Difference { id: "D10", holds: absent_limit },
+    Difference { id: "D13", holds: same_name_twice },
+    Difference { id: "D14", holds: |facts| facts.pods().any(|p| p.phase == PodPhase::Unknown && p.node.is_some()) },
+    Difference { id: "D17", holds: siblings_of_one_age },
+    Difference { id: "D19", holds: named_group_on_a_tight_node },
+    Difference { id: "D20", holds: |facts| facts.config.plugins.iter().any(|plugin| !plugin.disabled.is_empty()) },
+    Difference { id: "D21", holds: required_level_above_a_finer_one },
+    Difference { id: "D24", holds: |facts| facts.groups().any(|group| group.broken.is_some()) },
+    Difference { id: "D28", holds: parts_of_gpus_against_a_bound },
 ];
 
-/// The first difference whose predicate holds for a case.
-pub fn explain(case: &Case) -> Option<&'static str> {
-    DIFFERENCES.iter().find(|difference| (difference.holds)(case)).map(|difference| difference.id)
+/// The first difference whose predicate holds.
+pub fn explain(facts: &Facts<'_>) -> Option<&'static str> {
+    DIFFERENCES.iter().find(|difference| (difference.holds)(facts)).map(|difference| difference.id)
 }
 
-/// What the rules read of a cluster that is given as objects alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Traits {
-    shared_gpu: bool,
-    cpu_pod: bool,
-    several_nodes: bool,
-    finer_level: bool,
-}
-
-impl Traits {
-    /// Looks at all objects.
-    pub fn of(objects: &Objects) -> Self {
-        let _ = objects;
-        Self::default()
+impl<'a> Facts<'a> {
+    fn pods(&self) -> impl Iterator<Item = &'a PodInput> + use<'a> {
+        self.world.pods()
     }
-}
-
-/// The first difference whose predicate holds for a cluster given as objects.
-pub fn explain_objects(traits: &Traits) -> Option<&'static str> {
-    if traits.finer_level {
-        return Some("D21");
-    }
-    (traits.shared_gpu && traits.cpu_pod && traits.several_nodes).then_some("D04")
-}
-
-/// A set asks for fewer members than it has.
-fn some_members_suffice(case: &Case) -> bool {
-    let loose = |job: &Job| {
-        job.pod_group.sets().iter().any(|set| {
-            let members = set.sub_group_sets.len() + set.pod_sets.len();
-            set.min_sub_groups.is_some_and(|min| min < members)
+    fn nodes(&self) -> impl Iterator<Item = &'a NodeInput> + use<'a> {
+        self.world.deltas.iter().filter_map(|delta| match delta {
+            Delta::Node(node) => Some(&**node),
+            _ => None,
         })
-    };
-    case.input.jobs.iter().any(loose)
+    }
+    fn groups(&self) -> impl Iterator<Item = &'a GroupInput> + use<'a> {
+        self.world.deltas.iter().filter_map(|delta| match delta {
+            Delta::Group(group) => Some(&**group),
+            _ => None,
+        })
+    }
+    fn queues(&self) -> impl Iterator<Item = &'a QueueInput> + use<'a> {
+        self.world.deltas.iter().filter_map(|delta| match delta {
+            Delta::Queue(queue) => Some(&**queue),
+            _ => None,
+        })
+    }
+    fn topologies(&self) -> impl Iterator<Item = &'a TopologyInput> + use<'a> {
+        self.world.deltas.iter().filter_map(|delta| match delta {
+            Delta::Topology(topology) => Some(topology),
+            _ => None,
+        })
+    }
 }
 
-fn wants_no_gpu(task: &Task) -> bool {
-    task.gpu.kind == "Regular" && task.gpu.portion <= 0.0 && task.gpu.dra.is_empty()
+fn shares_gpus(pod: &PodInput) -> bool {
+    matches!(pod.spec.gpu, GpuRequest::Fraction { .. } | GpuRequest::Memory { .. })
+}
+
+/// A group, or a set of sub-groups in one, asks for fewer members than it has.
+fn some_members_suffice(facts: &Facts<'_>) -> bool {
+    facts.groups().any(|group| {
+        let members = |of: Option<&str>| group.sub_groups.iter().filter(|s| s.parent.as_deref() == of).count();
+        let loose = |min: Option<u32>, of: Option<&str>| min.is_some_and(|min| (min as usize) < members(of));
+        loose(group.min_sub_group, None)
+            || group.sub_groups.iter().any(|sub| loose(sub.min_sub_group, Some(&sub.name)))
+    })
 }
 
 /// A pending pod wants no GPU, some pod shares one, and shared GPUs count in the choice among several nodes.
-fn cpu_pod_beside_shared_gpus(case: &Case) -> bool {
-    case.input.nodes.len() > 1
-        && case.run.plugins.iter().any(|plugin| plugin == "gpusharingorder")
-        && case.tasks().any(|(_, task)| task.status == "Pending" && wants_no_gpu(task))
-        && case.tasks().any(|(_, task)| task.gpu.kind == "Fraction" || task.gpu.kind == "GpuMemory")
+fn cpu_pod_beside_shared_gpus(facts: &Facts<'_>) -> bool {
+    let wants_none = |pod: &PodInput| {
+        pod.phase == PodPhase::Pending
+            && pod.claims.is_empty()
+            && matches!(pod.spec.gpu, GpuRequest::None | GpuRequest::Whole(0))
+    };
+    facts.nodes().count() > 1
+        && facts.config.plugins.iter().any(|plugin| plugin.name == "gpusharingorder")
+        && facts.pods().any(wants_none)
+        && facts.pods().any(shares_gpus)
 }
 
 /// A resource other than the two known ones ends in `gpu`.
-fn odd_gpu_name(case: &Case) -> bool {
-    let odd = |name: &String| name.ends_with("gpu") && !["gpu", "nvidia.com/gpu", "amd.com/gpu"].contains(&name.as_str());
-    case.input.nodes.iter().any(|node| node.allocatable.keys().any(odd))
-        || case.tasks().any(|(_, task)| task.request.keys().any(odd))
+fn odd_gpu_name(facts: &Facts<'_>) -> bool {
+    let odd = |(name, _): &(String, i64)| name.ends_with("gpu") && name != "gpu";
+    facts.nodes().any(|node| node.allocatable.iter().any(odd))
+        || facts.pods().any(|pod| pod.spec.request.iter().any(odd))
 }
 
-/// A pod wants an extended resource that no node has while there are device classes.
-fn device_backed_resource(case: &Case) -> bool {
-    let plain = ["cpu_milli", "memory_bytes", "gpu", "pods"];
-    let offered: BTreeSet<&String> = case.input.nodes.iter().flat_map(|node| node.allocatable.keys()).collect();
-    case.input.dra.as_ref().is_some_and(|dra| !dra.device_classes.is_empty())
-        && case.tasks().any(|(_, task)| {
-            task.request.keys().any(|name| !plain.contains(&name.as_str()) && !offered.contains(name))
-        })
+/// A pod wants an extended resource that no node has, and there are device classes.
+fn device_backed_resource(facts: &Facts<'_>) -> bool {
+    let offered: BTreeSet<&str> =
+        facts.nodes().flat_map(|node| node.allocatable.iter().map(|(name, _)| name.as_str())).collect();
+    let missing = |pod: &PodInput| {
+        pod.spec.request.iter().any(|(name, _)| name.contains('/') && !offered.contains(name.as_str()))
+    };
+    facts.world.deltas.iter().any(|delta| matches!(delta, Delta::DeviceClass(_))) && facts.pods().any(missing)
 }
 
-/// Two siblings share a surplus, so that a division may leave a rest.
-fn surplus_with_a_rest(case: &Case) -> bool {
-    let mut weighted: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-    for queue in &case.input.queues {
-        if queue.gpu.is_some_and(|share| share.over_quota_weight > 0.0) {
-            *weighted.entry(queue.parent.as_deref()).or_default() += 1;
-        }
+/// Siblings share a surplus of GPUs, and their priorities differ or somebody asks for a part of a GPU: the rest of
+/// the division may end elsewhere.
+fn division_with_a_rest(facts: &Facts<'_>) -> bool {
+    let mut priorities: BTreeMap<Option<&str>, Vec<i32>> = BTreeMap::new();
+    for queue in facts.queues().filter(|queue| queue.gpu.weight > 0.0) {
+        priorities.entry(queue.parent.as_deref()).or_default().push(queue.priority);
     }
-    let part = |amount: f64| (amount - amount.round()).abs() > 1e-9;
-    weighted.values().any(|count| *count > 1)
-        && case.tasks().any(|(_, task)| part(task.request.get("gpu").copied().unwrap_or(0.0)))
+    let parts = facts.pods().any(shares_gpus);
+    let whole = |amount: Option<i64>| amount.is_none_or(|amount| amount % WHOLE_GPU == 0);
+    let bounds = facts.queues().any(|queue| !whole(queue.gpu.quota) || !whole(queue.gpu.limit));
+    priorities.values().any(|all| {
+        let differ = all.iter().any(|priority| *priority != all[0]);
+        all.len() > 1 && (differ && all.len() > 2 || parts || bounds)
+    })
+}
+
+/// A queue says nothing about a limit.
+fn absent_limit(facts: &Facts<'_>) -> bool {
+    facts.objects.queues.values().any(|queue| {
+        queue.spec.resources.is_none_or(|all| {
+            [all.cpu, all.memory, all.gpu].iter().any(|one| one.is_none_or(|one| one.limit.is_none()))
+        })
+    })
 }
 
 /// Two groups have the same name in different namespaces.
-fn same_name_twice(case: &Case) -> bool {
-    let names: BTreeSet<&str> = case.input.jobs.iter().map(|job| job.name.as_str()).collect();
-    names.len() < case.input.jobs.len()
+fn same_name_twice(facts: &Facts<'_>) -> bool {
+    let names: BTreeSet<&str> = facts.groups().map(|group| group.key.name.as_str()).collect();
+    names.len() < facts.groups().count()
 }
 
 /// Two queues with the same parent were created at the same moment.
-fn siblings_of_one_age(case: &Case) -> bool {
-    let ages: BTreeSet<_> =
-        case.input.queues.iter().map(|queue| (queue.parent.as_deref(), queue.created_offset_s)).collect();
-    ages.len() < case.input.queues.len()
+fn siblings_of_one_age(facts: &Facts<'_>) -> bool {
+    let ages: BTreeSet<_> = facts.queues().map(|queue| (queue.parent.as_deref(), queue.created)).collect();
+    ages.len() < facts.queues().count()
 }
 
 /// A pending pod shares GPUs, some GPU group has no number for a name, and a node is within two slots of full.
-fn named_group_on_a_tight_node(case: &Case) -> bool {
-    let shares = |task: &Task| task.gpu.kind == "Fraction" || task.gpu.kind == "GpuMemory";
-    let tight = |name: &str, slots: f64| {
-        let used = case.tasks().filter(|(_, task)| task.node.as_deref() == Some(name)).count();
-        slots - (used as f64) < 2.0
+fn named_group_on_a_tight_node(facts: &Facts<'_>) -> bool {
+    let tight = |node: &NodeInput| {
+        let slots = node.allocatable.iter().find(|(name, _)| name == "pods").map_or(0, |(_, n)| *n);
+        let used = facts.pods().filter(|pod| pod.node.as_ref() == Some(&node.name)).count() as i64;
+        slots - used < 2
     };
-    case.tasks().any(|(_, task)| shares(task) && task.status == "Pending")
-        && case.tasks().any(|(_, task)| task.gpu_groups.iter().any(|group| group.parse::<i64>().is_err()))
-        && case
-            .input
-            .nodes
-            .iter()
-            .any(|node| tight(&node.name, node.allocatable.get("pods").copied().unwrap_or(0.0)))
+    facts.pods().any(|pod| shares_gpus(pod) && pod.phase == PodPhase::Pending)
+        && facts.pods().any(|pod| pod.gpu_groups.iter().any(|group| group.parse::<i64>().is_err()))
+        && facts.nodes().any(tight)
 }
 
 /// Some constraint requires a level below which its topology has a finer one.
-fn required_level_above_a_finer_one(case: &Case) -> bool {
+fn required_level_above_a_finer_one(facts: &Facts<'_>) -> bool {
     let finer = |topology: &str, level: &str| {
-        case.input.topologies.iter().filter(|t| t.name == topology).any(|t| {
-            t.levels.iter().position(|l| l.node_label == level).is_some_and(|at| at + 1 < t.levels.len())
+        facts.topologies().filter(|t| t.name == topology).any(|t| {
+            t.levels.iter().position(|l| l == level).is_some_and(|at| at + 1 < t.levels.len())
         })
     };
-    case.input.jobs.iter().flat_map(|job| job.pod_group.sets()).any(|set| {
-        let own = set.topology_constraint.iter();
-        let leaves = set.pod_sets.iter().filter_map(|leaf| leaf.topology_constraint.as_ref());
-        own.chain(leaves).any(|c| c.required_level.as_ref().is_some_and(|level| finer(&c.topology, level)))
+    facts.groups().any(|group| {
+        let below = group.sub_groups.iter().filter_map(|sub| sub.topology.as_ref());
+        let mut all = group.topology.iter().chain(below);
+        all.any(|c| c.required.as_ref().is_some_and(|level| finer(&c.topology, level)))
     })
+}
+
+/// Pods share GPUs in queues whose quota or limit is no whole number of GPUs.
+fn parts_of_gpus_against_a_bound(facts: &Facts<'_>) -> bool {
+    let part = |bound: Option<i64>| bound.is_some_and(|bound| bound % WHOLE_GPU != 0);
+    facts.pods().filter(|pod| shares_gpus(pod)).count() > 1
+        && facts.queues().any(|queue| part(queue.gpu.quota) || part(queue.gpu.limit))
 }

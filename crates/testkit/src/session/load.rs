@@ -7,7 +7,7 @@ use super::case::{Case, ObjectsFile};
 use crate::world::World;
 use anyhow::{Context, Result};
 use kai_cache::snapshot::{self, Limits};
-use kai_cache::{Settings, Store};
+use kai_cache::{Objects, Settings, Store};
 use kai_engine::Delta;
 use kai_engine::input::{GpuRequest, PodPhase};
 use kai_units::Timestamp;
@@ -23,6 +23,8 @@ const SCALE: i64 = 10;
 pub(super) struct Session {
     /// The cluster.
     pub(super) world: World,
+    /// Its objects.
+    pub(super) objects: Objects,
     /// The clock.
     pub(super) now: Timestamp,
 }
@@ -45,12 +47,12 @@ impl Session {
             ..Settings::default()
         };
         let mut world = World::default();
-        Store::of(settings, objects).drain(|delta| world.deltas.push(delta));
+        Store::of(settings, objects.clone()).drain(|delta| world.deltas.push(delta));
         put_statuses(&mut world, case);
         if counts_small_gpus(case) {
             enlarge_gpus(&mut world);
         }
-        Ok(Self { world, now })
+        Ok(Self { world, objects, now })
     }
 }
 
