@@ -1,7 +1,7 @@
 //! Every check in one order, stopping at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{fuzz, tidy};
+use crate::{conformance, fuzz, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -33,6 +33,10 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
         done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    match repository.reference() {
+        Ok(_) => step("conformance", || conformance::run(repository, &conformance::Args::default()))?,
+        Err(why) => println!("\n== conformance: skipped, because {why}"),
+    }
     step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;
     println!("\nall checks passed in {:.0} s", whole.elapsed().as_secs_f64());
     Ok(())

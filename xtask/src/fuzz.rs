@@ -83,7 +83,7 @@ fn seed(folder: &Path, target: &str) -> Result<PathBuf> {
     let corpus = folder.join("corpus").join(target);
     std::fs::create_dir_all(&corpus).with_context(|| format!("cannot make `{}`", corpus.display()))?;
     std::fs::create_dir_all(folder.join("artifacts").join(target))?;
-    if target == "snapshot" {
+    if ["snapshot", "objects"].contains(&target) {
         for shape in shapes::SHAPES {
             let mut bytes = Vec::new();
             shapes::write(shape, 1, &mut bytes)?;
@@ -101,6 +101,7 @@ fn fuzz(folder: &Path, binaries: &Path, target: &str, corpus: &Path, seconds: us
     let output = Command::new(binaries.join(target))
         .arg(corpus)
         .args(seeds.is_dir().then_some(&seeds))
+        .arg(format!("-dict={}", folder.join("json.dict").display()))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
         .arg(format!("-timeout={INPUT_SECONDS_MAX}"))

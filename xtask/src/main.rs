@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod conformance;
 mod fuzz;
 mod repository;
 mod tidy;
@@ -25,6 +26,8 @@ enum Task {
     Ci(ci::Args),
     /// Check the rules of the house: crate edges, licences, file sizes, module docs, links, generated files.
     Tidy,
+    /// Replay KAI's recorded sessions, clusters and calls, and compare.
+    Conformance(conformance::Args),
     /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there.
     Bench(bench::Args),
     /// Fuzz everything that reads foreign input, for a short while.
@@ -37,6 +40,7 @@ fn main() -> anyhow::Result<()> {
     match args.task {
         Task::Ci(args) => ci::run(&repository, &args),
         Task::Tidy => tidy::run(&repository),
+        Task::Conformance(args) => conformance::run(&repository, &args),
         Task::Bench(args) => bench::run(&repository, &args),
         Task::Fuzz(args) => fuzz::run(&repository, &args),
     }

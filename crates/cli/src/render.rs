@@ -7,7 +7,6 @@ mod evictions;
 mod pending;
 mod placements;
 mod queues;
-mod reason;
 
 use clap::builder::styling::Style;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};

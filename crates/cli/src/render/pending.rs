@@ -1,7 +1,7 @@
 //! Why each pending group is pending, with its numbers and what would help.
 
-use super::reason;
 use kai_engine::Outcome;
+use kai_engine::explain::plain;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 
 /// One row a group that is not wholly placed; `None` when there is none.
@@ -19,10 +19,10 @@ pub(super) fn table(outcome: &Outcome) -> Option<String> {
 
 /// The leading reason, its hint, and what else was found.
 fn why(verdict: &GroupVerdict) -> String {
-    let mut lines = vec![reason::text(&verdict.leading, &verdict.queue)];
-    lines.extend(reason::hint(&verdict.leading).map(|hint| format!("hint: {hint}")));
-    lines.extend(
-        verdict.further.iter().map(|further| format!("also: {}", reason::text(further, &verdict.queue))),
-    );
+    let leading = plain(&verdict.leading, &verdict.queue);
+    let mut lines = vec![leading.text];
+    lines.extend(leading.hint.map(|hint| format!("hint: {hint}")));
+    let further = verdict.further.iter().map(|further| plain(further, &verdict.queue).text);
+    lines.extend(further.map(|text| format!("also: {text}")));
     lines.join("\n")
 }

@@ -1,13 +1,10 @@
-//! What people see, whole: one outcome rendered, and every verdict in words.
+//! What people see, whole: one outcome rendered.
 
-use super::{outcome, reason};
+use super::outcome;
 use insta::assert_snapshot;
-use kai_engine::input::{Key, NodeCondition};
+use kai_engine::input::Key;
 use kai_engine::outcome::{Bind, Decision, Outcome, QueueReport};
-use kai_engine::verdict::{
-    CapacityRule, GroupVerdict, Measured, NodeFit, NodeMiss, PodMiss, PoolGap, QueueExcess, QueueResource,
-    TopologyMiss, TopologyReason, Verdict,
-};
+use kai_engine::verdict::{GroupVerdict, NodeFit, NodeMiss, QueueExcess, QueueResource, Verdict};
 
 fn key(name: &str) -> Key {
     Key::new("lab", name)
@@ -147,10 +144,10 @@ fn an_outcome_reads_from_placements_to_reasons() {
 
     Pending
       GROUP      QUEUE      PODS   WHY
-    ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-      lab/big    research   4      3 of 4 needed pods found a node; no node of 3 takes pod `lab/train-3`: 2 × not enough
-                                   GPUs, 1 × taint `maintenance`
-                                   also: queue `research` would pass its GPU limit: 6 used + 4 requested > 8
+    ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+      lab/big    research   4      3 of 4 needed pods found a node; none of 3 nodes takes pod `lab/train-3`: 2 × not
+                                   enough GPUs, 1 × taint `maintenance`
+                                   also: queue `research` would go to 10 of its limit of 8 GPUs
       lab/lost   nowhere    1      queue `nowhere` does not exist
                                    hint: create the queue, or correct the label `kai.scheduler/queue`
     ");
@@ -182,88 +179,4 @@ fn long_tables_end_in_a_count() {
 fn a_cycle_of_queues_ends() {
     let queues = vec![queue("a", Some("b"), None, None, [0; 3]), queue("b", Some("a"), None, None, [0; 3])];
     outcome(&Outcome { queues, ..Outcome::default() });
-}
-
-fn one_of_each() -> Vec<Verdict> {
-    vec![
-        Verdict::NotTried,
-        Verdict::QueueMissing,
-        Verdict::QueueNotLeaf,
-        Verdict::Broken("sub-groups form a cycle".to_owned()),
-        Verdict::NotReady { sub_group: "workers".to_owned(), ready: 2, needed: 4 },
-        Verdict::OverLimit(excess()),
-        Verdict::NonPreemptibleOverQuota(excess()),
-        Verdict::BeyondQueueDepth { depth: 10 },
-        Verdict::GangShort { sub_group: "workers".to_owned(), found: 1, needed: 4, fit: fit() },
-        Verdict::NoNode(NodeFit { reasons: vec![(NodeMiss::NodeAffinity, 3)], ..fit() }),
-        Verdict::NoNode(NodeFit {
-            reasons: vec![
-                (NodeMiss::Overhead(Box::new(NodeMiss::Memory), Vec::new()), 1),
-                (NodeMiss::Condition(NodeCondition::NotReady), 1),
-                (NodeMiss::OverCapacity(Box::new(excess()), CapacityRule::Limit), 1),
-            ],
-            ..fit()
-        }),
-        Verdict::NoNode(NodeFit { nodes: 0, reasons: vec![], ..fit() }),
-        Verdict::Topology(TopologyMiss {
-            topology: "datacenter".to_owned(),
-            sub_group: String::new(),
-            level: "rack".to_owned(),
-            reason: TopologyReason::TooSmall {
-                domain: "r7".to_owned(),
-                pods: Some(6),
-                wanted: 8,
-                measured: Measured::default(),
-            },
-        }),
-        Verdict::PodImpossible {
-            pod: key("train-0"),
-            reason: PodMiss::PoolTooSmall(Box::new(PoolGap {
-                resource: "memory".to_owned(),
-                wanted: 512 << 30,
-                largest: 256 << 30,
-                ..PoolGap::default()
-            })),
-            gang: None,
-        },
-        Verdict::PreemptionDelay { delay: 600_000_000, until: 1_767_225_600_000_000 },
-        Verdict::WaitingForVictims { waiting: 4 },
-        Verdict::Quarantined("a plugin failed".to_owned()),
-    ]
-}
-
-#[test]
-fn every_verdict_has_words() {
-    let lines: Vec<String> = one_of_each()
-        .iter()
-        .map(|verdict| match reason::hint(verdict) {
-            Some(hint) => format!("{}\n    hint: {hint}", reason::text(verdict, "research")),
-            None => reason::text(verdict, "research"),
-        })
-        .collect();
-    assert_snapshot!(lines.join("\n"), @"
-    no action of this cycle looked at it
-    queue `research` does not exist
-        hint: create the queue, or correct the label `kai.scheduler/queue`
-    queue `research` has child queues, and only leaf queues run groups
-        hint: name one of its child queues
-    the group is malformed: sub-groups form a cycle
-    2 of 4 needed pods are ready in sub-group `workers`
-    queue `research` would pass its GPU limit: 6 used + 4 requested > 8
-        hint: wait for 2 GPU to be given back, or raise the limit of `research`
-    queue `research` would pass its GPU quota with non-preemptible pods: 6 used + 4 requested > 8
-        hint: use a preemptible priority class, or raise the quota of `research`
-    10 groups of queue `research` come first, and a cycle looks at no more
-    1 of 4 needed pods found a node in sub-group `workers`; no node of 3 takes pod `lab/train-3`: 2 × not enough GPUs, 1 × taint `maintenance`
-    no node of 3 takes pod `lab/train-3`: 3 × node selector or affinity does not match
-        hint: no node has the labels that the pod asks for
-    no node of 3 takes pod `lab/train-3`: 1 × not enough memory (it would fit without its overhead), 1 × not ready, 1 × GPU limit of queue `research` (6 used + 4 requested > 8)
-    no node could be asked to take pod `lab/train-3`
-    no `rack` of topology `datacenter` holds 8 pods; the best is `r7`, which holds 6
-        hint: ask for a wider level, or for fewer pods
-    pod `lab/train-0` can never be placed: it asks for 512 GiB of `memory`, the largest node has 256 GiB
-    it may not cause evictions before 2026-01-01T00:00:00Z
-    4 pods wait for room that is being freed
-    planning it failed, so it is set aside: a plugin failed
-    ");
 }

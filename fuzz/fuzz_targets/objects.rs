@@ -1,0 +1,26 @@
+//! Objects: whatever was read becomes a cluster, and a cycle on it ends in an outcome that keeps the laws.
+#![no_main]
+
+use kai_cache::snapshot::{self, Limits};
+use kai_cache::{Settings, Store};
+use kai_engine::plugin::PluginSet;
+use kai_engine::{Cluster, Config, Cycle, Params, Policy, audit, plan};
+use kai_units::Timestamp;
+use libfuzzer_sys::fuzz_target;
+use std::io::Cursor;
+
+/// The first of July 2026.
+const NOW: Timestamp = Timestamp(1_782_864_000_000_000);
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(objects) = snapshot::read_objects("input", Cursor::new(bytes), Limits::default()) else { return };
+    let mut store = Store::of(Settings::default(), objects);
+    let mut cluster = Cluster::new();
+    store.drain(|delta| cluster.apply(delta));
+    let _ = store.findings();
+    let policy = Policy::resolve(&Config::default(), &Params::default(), &PluginSet::builtin());
+    let cycle = Cycle { now: NOW, seed: 7 };
+    let outcome = plan(&mut cluster, &policy, cycle);
+    assert_eq!(audit::audit(&cluster, &policy, &outcome), [], "an outcome keeps the laws");
+    assert_eq!(plan(&mut cluster, &policy, cycle).hash, outcome.hash, "a cycle leaves no trace");
+});
