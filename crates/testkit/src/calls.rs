@@ -5,16 +5,22 @@
 //! a case's name or number; where the engine differs on purpose, a rule over the input says so.
 
 mod compare;
+mod gpu_sharing;
 mod inputs;
+mod joborder;
 mod minruntime;
 mod node;
 mod numa;
 mod ordering;
+mod pod;
 mod podgroup;
+mod predicates;
 mod proportion;
 mod record;
 mod resources;
 mod scoring;
+mod solver;
+mod topology;
 mod world;
 
 use anyhow::{Context, Result, bail};
@@ -60,7 +66,22 @@ struct Area {
     not_run: &'static [(&'static str, &'static str)],
 }
 
-const AREAS: &[Area] = &[proportion::AREA, minruntime::AREA, numa::AREA, resources::AREA, ordering::AREA, podgroup::AREA, node::AREA, scoring::AREA];
+const AREAS: &[Area] = &[
+    proportion::AREA,
+    minruntime::AREA,
+    numa::AREA,
+    resources::AREA,
+    ordering::AREA,
+    podgroup::AREA,
+    node::AREA,
+    scoring::AREA,
+    pod::AREA,
+    predicates::AREA,
+    gpu_sharing::AREA,
+    joborder::AREA,
+    solver::AREA,
+    topology::AREA,
+];
 
 /// The reason for functions that no area knows.
 const UNKNOWN: &str = "no adapter for this function";

@@ -68,7 +68,8 @@ impl Visit {
         let cluster = &self.world.cluster;
         let groups = cluster.pods[self.pod].told_groups.clone();
         let load = cluster.load(self.pod, &groups);
-        cluster.nodes[self.node].fits(&load, when, &cluster.dims, &|resource| cluster.is_device_backed(resource))
+        cluster.nodes[self.node]
+            .fits(&load, when, &cluster.dims, &|resource| cluster.is_device_backed(resource))
     }
 
     fn ledger(&self) -> &NodeLedger {
@@ -104,7 +105,9 @@ fn remove(case: &Case<'_>) -> CallOutcome {
 
 fn change(case: &Case<'_>, argument: &str, change: Change) -> CallOutcome {
     if !case.result()[0].is_null() {
-        return CallOutcome::NotYet("a pod is on a node once by construction, adding and removing cannot fail");
+        return CallOutcome::NotYet(
+            "a pod is on a node once by construction, adding and removing cannot fail",
+        );
     }
     let task = &case.input[argument];
     let mut visit = Visit::of(case, argument);
@@ -126,7 +129,8 @@ fn change(case: &Case<'_>, argument: &str, change: Change) -> CallOutcome {
 /// The devices that a call takes or gives back: the record names them only in their counts of users.
 fn devices(before: &Value, after: &Value) -> Vec<String> {
     let count = |node: &Value, device: &str| whole(&node["shared_gpus"]["dra_shared_device_refs"][device]);
-    let both = [before, after].into_iter().flat_map(|node| map(&node["shared_gpus"]["dra_shared_device_refs"]));
+    let both =
+        [before, after].into_iter().flat_map(|node| map(&node["shared_gpus"]["dra_shared_device_refs"]));
     let mut changed: Vec<String> = both
         .map(|(device, _)| device.clone())
         .filter(|device| count(before, device) != count(after, device))
@@ -156,7 +160,8 @@ fn compare(visit: &mut Visit, expected: &Value, task: &Value) -> CallOutcome {
 
 fn recorded(world: &World, ledger: &NodeLedger) -> Value {
     let amounts = |amounts: &kai_engine::resource::Amounts| -> Value {
-        let entry = |(dim, amount)| (world.cluster.text(world.cluster.dims.name(dim)).to_owned(), json!(amount));
+        let entry =
+            |(dim, amount)| (world.cluster.text(world.cluster.dims.name(dim)).to_owned(), json!(amount));
         Value::Object(amounts.iter().map(entry).collect::<Map<_, _>>())
     };
     let devices: Map<_, _> =

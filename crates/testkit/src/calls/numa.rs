@@ -2,19 +2,21 @@
 
 use super::compare::same;
 use super::inputs::{Names, containers, numa_topology};
-use super::record::{Case, list, text, whole};
+use super::record::{Case, list, map, text, whole};
 use super::{Adapter, Area, CallOutcome};
+use kai_cache::object::{Kind, NodeResourceTopology};
+use kai_cache::{Report, translate};
 use kai_engine::ids::Idx;
+use kai_engine::input::{AmountList, Key, NumaTopology, NumaZone};
 use kai_engine::numa::{self, Ignored, NumaNode, NumaRequests, Placement, ZoneBooks};
 use kai_engine::resource::{Amounts, Dim};
 use serde_json::{Map, Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-numa", adapter, not_run: NOT_RUN };
-
-const NOT_RUN: &[(&str, &str)] = &[];
+pub(super) const AREA: Area = Area { name: "unit-numa", adapter, not_run: &[] };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {
+        "node_info.BuildNumaTopology" => Some(topology),
         "numa.buildNumaRequests" => Some(requests),
         "numa.numaPlugin.allocatable" => Some(admits),
         "numa.numaPlugin.evaluate" => Some(evaluate),
@@ -41,7 +43,9 @@ impl Meeting {
         let node = node(&mut names, topology);
         let spec = containers(&case.input["task"]["pod"]);
         let requests = NumaRequests::build(&spec, &mut names.dims, &mut names.names);
-        let ignore: Vec<&str> = list(&case.input["self"]["ignore_resources"]).map(text).collect();
+        let ignore = &case.input["self"]["ignore_resources"];
+        let ignore: Vec<&str> =
+            list(ignore).map(text).chain(map(ignore).map(|(name, _)| name.as_str())).collect();
         let ignored = Ignored::parse(&ignore.join(","), &names.dims, &names.names);
         Self { names, node, requests, ignored }
     }
@@ -56,6 +60,30 @@ fn node(names: &mut Names, topology: &Value) -> Option<NumaNode> {
     let mut node = NumaNode::build(&numa_topology(topology)?, &mut names.dims, &mut names.names)?;
     node.open_books(ZoneBooks::FromReport, std::iter::empty());
     Some(node)
+}
+
+fn topology(case: &Case<'_>) -> CallOutcome {
+    let object = &case.input["nrt"];
+    let key = Key::default();
+    let ours = match serde_json::from_value::<NodeResourceTopology>(object.clone()) {
+        Ok(object) if !case.input["nrt"].is_null() => {
+            translate::numa::topology(&object, &mut Report::on(Kind::NodeResourceTopology, &key))
+        }
+        _ => None,
+    };
+    // Resources that no node or pod of the record's cluster has are left out there.
+    let known: Vec<&str> = list(&case.input["vector_map"]).map(text).collect();
+    let amounts = |list: &AmountList| -> Value {
+        let kept = list.iter().filter(|(name, amount)| *amount != 0 && known.contains(&name.as_str()));
+        Value::Object(kept.map(|(name, amount)| (name.clone(), json!(amount))).collect::<Map<_, _>>())
+    };
+    let told = |topology: &NumaTopology| {
+        let zone = |zone: &NumaZone| json!([zone.name, amounts(&zone.allocatable), amounts(&zone.available)]);
+        let zones: Vec<Value> = topology.zones.iter().map(zone).collect();
+        json!([format!("{:?}", topology.policy), format!("{:?}", topology.scope), zones])
+    };
+    let expected = numa_topology(&case.result()[0]);
+    same(&json!(expected.as_ref().map(told)), &json!(ours.as_ref().map(told)))
 }
 
 fn requests(case: &Case<'_>) -> CallOutcome {

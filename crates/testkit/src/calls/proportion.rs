@@ -2,6 +2,7 @@
 
 mod capacity;
 mod fair_share;
+mod queue;
 mod reclaim;
 
 use super::compare::same;
@@ -10,20 +11,20 @@ use super::{Adapter, Area, CallOutcome};
 use kai_engine::share::{self, order};
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-proportion", adapter, not_run: NOT_RUN };
-
-const NOT_RUN: &[(&str, &str)] = &[];
+pub(super) const AREA: Area = Area { name: "unit-proportion", adapter, not_run: &[] };
 
 fn adapter(function: &str) -> Option<Adapter> {
     let (_, name) = function.split_once('.')?;
     fair_share::adapter(function)
         .or_else(|| capacity::adapter(function))
+        .or_else(|| queue::adapter(function))
         .or_else(|| reclaim::adapter(function))
         .or(match name {
             "QueueResourceShare.AllocatedPlusResourcesLessEqualDeserved" => Some(within_quota),
             "QueueResourceShare.FairShareLessThanAllocated" => Some(over_utilised),
             "QueueResourceShare.GetAllocatableShare" => Some(allocatable_share),
             "QueueResourceShare.GetDominantResourceShare" => Some(dominant_share),
+            "ResourceQuantities.Less" => Some(less),
             "ResourceQuantities.LessEqual" => Some(fits),
             "ResourceQuantities.LessInAtLeastOneResource" => Some(less_somewhere),
             "ResourceShare.GetAllocatableShare" => Some(allocatable),
@@ -56,6 +57,16 @@ fn dominant_share(case: &Case<'_>) -> CallOutcome {
     let ledger = ledger(&case.input["self"], 0);
     let total = quantities(&case.input["total_resources"]);
     result(case, order::dominant_share(&ledger.allocated, &ledger.allocatable_share(), &total).value())
+}
+
+/// The comparison behind "over-utilised": less in every resource.
+fn less(case: &Case<'_>) -> CallOutcome {
+    let over = share::Ledger {
+        fair_share: quantities(&case.input["self"]),
+        allocated: quantities(&case.input["other"]),
+        ..share::Ledger::default()
+    };
+    result(case, over.over_utilised())
 }
 
 fn fits(case: &Case<'_>) -> CallOutcome {

@@ -3,7 +3,10 @@
 use super::compare::same;
 use super::inputs::Names;
 use super::record::{Case, text};
+use super::world::World;
 use super::{Adapter, Area, CallOutcome};
+use kai_engine::ids::PodIdx;
+use kai_engine::input::GpuRequest;
 use kai_engine::resource::MigProfile;
 use serde_json::{Value, json};
 
@@ -25,8 +28,33 @@ fn adapter(function: &str) -> Option<Adapter> {
         "resource_info.ResourceRequirements.IsEmpty" => Some(is_empty),
         "resource_info.ResourceRequirements.LessEqual" => Some(fits),
         "resource_info.ResourceRequirements.SetMaxResource" => Some(maximum),
+        "resource_info.GpuResourceRequirement.GetNumOfGpuDevices" => Some(devices),
+        "resource_info.GpuResourceRequirement.GpuMemoryAsGpuFraction" => Some(memory_as_gpus),
         _ => None,
     }
+}
+
+/// A world with a pod that has a recorded GPU requirement.
+fn requiring(gpu: &Value) -> (World, PodIdx) {
+    let mut world = World::new(&[]);
+    let key = world.add_task(&json!({ "gpu": gpu }), "Pending", None, "");
+    world.settle();
+    let pod = world.pod(&key);
+    (world, pod)
+}
+
+fn devices(case: &Case<'_>) -> CallOutcome {
+    let (world, pod) = requiring(&case.input["self"]);
+    same(case.result(), &json!([world.cluster.shape(pod).devices()]))
+}
+
+fn memory_as_gpus(case: &Case<'_>) -> CallOutcome {
+    let (world, pod) = requiring(&case.input["self"]);
+    let shape = world.cluster.shape(pod);
+    let reference = case.input["gpu_device_memory"].as_i64().filter(|memory| *memory > 0);
+    let by_memory = matches!(shape.gpu, GpuRequest::Memory { .. });
+    let gpus = if by_memory { shape.quota_estimate(reference) } else { 0 };
+    same(case.result(), &json!([gpus as f64 / 1e6]))
 }
 
 fn mig_profile(case: &Case<'_>) -> CallOutcome {

@@ -5,8 +5,10 @@
 
 use super::inputs::{amount_list, numa_topology};
 use super::record::{list, map, number, text, whole};
-use kai_cache::object::{self, Kind};
-use kai_cache::translate::{self, affinity::Namespaces};
+
+use kai_cache::cel::Selectors;
+use kai_cache::object::{self, BindRequest, Kind};
+use kai_cache::translate::{self, affinity::Namespaces, device::Slices};
 use kai_cache::{Report, Settings};
 use kai_engine::cluster::Cluster;
 use kai_engine::cluster::node::NodeLedger;
@@ -41,7 +43,7 @@ pub(super) struct World {
 /// What a record tells of a pod and no object can.
 struct Told {
     status: Option<Status>,
-    claim_gpus: i64,
+    claim_gpus: Option<i64>,
     is_virtual: bool,
 }
 
@@ -58,17 +60,21 @@ impl World {
         Self { cluster: Cluster::new(), policy, pods: Vec::new(), nodes: Vec::new() }
     }
 
+    /// The key that a recorded job gets.
+    pub(super) fn job_key(job: &Value) -> Key {
+        let id = [&job["uid"], &job["name"]].map(text).into_iter().find(|id| !id.is_empty()).unwrap_or("job");
+        Key::new(NAMESPACE, id)
+    }
+
     /// Adds a recorded job with its tasks; returns its key.
     pub(super) fn add_job(&mut self, job: &Value) -> Key {
-        let id = [&job["uid"], &job["name"]].map(text).into_iter().find(|id| !id.is_empty()).unwrap_or("job");
-        let key = Key::new(NAMESPACE, id);
+        let key = Self::job_key(job);
         self.cluster.apply(Delta::Group(Box::new(group(job, &key))));
         let statuses: BTreeMap<&str, &str> = map(&job["status_index"])
             .flat_map(|(status, tasks)| list(tasks).map(move |task| (text(task), status.as_str())))
             .collect();
-        let tree = if job["pod_group"].is_null() { job } else { &job["pod_group"] };
         let mut sets = Vec::new();
-        pod_sets(tree, &mut sets);
+        pod_sets(tree_of(job), &mut sets);
         for set in sets {
             for task in list(&set["tasks"]) {
                 let told = match text(&task["status"]) {
@@ -83,12 +89,13 @@ impl World {
 
     /// Adds a recorded task with a status; returns its key.
     pub(super) fn add_task(&mut self, task: &Value, status: &str, group: Option<&Key>, pod_set: &str) -> Key {
-        let id = [&task["uid"], &task["name"]].map(text).into_iter().find(|id| !id.is_empty()).unwrap_or("task");
+        let id =
+            [&task["uid"], &task["name"]].map(text).into_iter().find(|id| !id.is_empty()).unwrap_or("task");
         let owner = group.map_or("", |key| key.name.as_str());
         let key = Key::new(NAMESPACE, format!("{owner}/{id}/{}", self.pods.len()));
         let mut pod = described(&task["pod"]);
         pod.key = key.clone();
-        pod.uid = id.to_owned();
+        id.clone_into(&mut pod.uid);
         pod.group = group.map(|key| key.name.clone());
         pod.sub_group = (!pod_set.is_empty()).then(|| pod_set.to_owned());
         pod.phase = phase(status);
@@ -102,11 +109,38 @@ impl World {
         let devices: i64 = map(&task["gpu"]["dra"]).map(|(_, count)| whole(count)).sum();
         let told = Told {
             status: (status == "Allocated").then_some(Status::Allocated),
-            claim_gpus: devices.saturating_mul(WHOLE_GPU),
+            claim_gpus: Some(devices.saturating_mul(WHOLE_GPU)),
             is_virtual: task["virtual_status"].as_bool() == Some(true),
         };
         self.pods.push((key.clone(), id.to_owned(), told));
         key
+    }
+
+    /// Adds a pod as its object describes it; returns its key.
+    pub(super) fn add_pod(&mut self, mut pod: PodInput) -> Key {
+        pod.key = Key::new(NAMESPACE, format!("pod/{}", self.pods.len()));
+        let key = pod.key.clone();
+        let told = Told { status: None, claim_gpus: None, is_virtual: false };
+        self.pods.push((key.clone(), pod.uid.clone(), told));
+        self.cluster.apply(Delta::Pod(Box::new(pod)));
+        key
+    }
+
+    /// Adds a recorded device claim.
+    pub(super) fn add_claim(&mut self, claim: &Value) {
+        let Ok(object) = serde_json::from_value::<object::ResourceClaim>(claim.clone()) else { return };
+        let key = Key::default();
+        let mut report = Report::on(Kind::ResourceClaim, &key);
+        let settings = Settings::default();
+        let mut claim = translate::device::claim(
+            &object,
+            &Slices::default(),
+            &mut Selectors::default(),
+            &settings,
+            &mut report,
+        );
+        NAMESPACE.clone_into(&mut claim.key.namespace);
+        self.cluster.apply(Delta::Claim(Box::new(claim)));
     }
 
     /// Adds a recorded node, without the pods on it.
@@ -122,16 +156,16 @@ impl World {
         for (key, _, told) in &self.pods {
             let Some(pod) = self.cluster.pod(key) else { continue };
             let p = &mut self.cluster.pods[pod];
-            p.claim_gpus = told.claim_gpus;
+            p.claim_gpus = told.claim_gpus.unwrap_or(p.claim_gpus);
             p.state.is_virtual = told.is_virtual;
             let (Some(status), was) = (told.status, p.state.status) else { continue };
             p.state.status = status;
             let (group, member) = (p.group, p.member);
-            if let (Some(group), Some(member)) = (group, member) {
-                if let Some(set) = self.cluster.groups[group].members[member].pod_set_mut() {
-                    set.counts[was as usize] -= 1;
-                    set.counts[status as usize] += 1;
-                }
+            if let (Some(group), Some(member)) = (group, member)
+                && let Some(set) = self.cluster.groups[group].members[member].pod_set_mut()
+            {
+                set.counts[was as usize] -= 1;
+                set.counts[status as usize] += 1;
             }
         }
         for (name, recorded) in std::mem::take(&mut self.nodes) {
@@ -144,7 +178,8 @@ impl World {
     }
 
     fn ledger(&mut self, node: NodeIdx, recorded: &Value) -> NodeLedger {
-        let mut ledger = NodeLedger { numa: self.cluster.nodes[node].ledger.numa.clone(), ..NodeLedger::default() };
+        let mut ledger =
+            NodeLedger { numa: self.cluster.nodes[node].ledger.numa.clone(), ..NodeLedger::default() };
         let (dims, names) = (&mut self.cluster.dims, &mut self.cluster.names);
         let mut read = |key: &str| dims.amounts(&amount_list(&recorded[key], &Value::Null), names);
         (ledger.idle, ledger.used, ledger.releasing) = (read("idle"), read("used"), read("releasing"));
@@ -190,21 +225,38 @@ impl World {
     }
 }
 
+/// A recorded Kubernetes pod, its times made absolute.
+pub(super) fn pod_object(pod: &Value) -> Option<object::Pod> {
+    let mut pod = pod.clone();
+    for key in ["creationTimestamp", "deletionTimestamp"] {
+        if let Some(at) = pod["metadata"].get_mut(key) {
+            *at = moment(at).map_or(Value::Null, |at| Value::String(at.to_string()));
+        }
+    }
+    serde_json::from_value(pod).ok()
+}
+
 /// What a recorded Kubernetes pod describes; nothing where there is none.
 pub(super) fn described(pod: &Value) -> PodInput {
-    let Ok(object) = serde_json::from_value::<object::Pod>(pod.clone()) else { return PodInput::default() };
+    described_with(pod, None)
+}
+
+/// What a recorded Kubernetes pod and its bind request describe.
+pub(super) fn described_with(pod: &Value, bind: Option<&BindRequest>) -> PodInput {
+    let Some(object) = pod_object(pod) else { return PodInput::default() };
     let (settings, namespaces, key) = (Settings::default(), Namespaces::default(), Key::default());
-    let around = translate::pod::Surroundings {
-        bind: None,
-        evicted: None,
-        namespaces: &namespaces,
-        settings: &settings,
-    };
+    let around =
+        translate::pod::Surroundings { bind, evicted: None, namespaces: &namespaces, settings: &settings };
     translate::pod::translate(&object, around, &mut Report::on(Kind::Pod, &key)).unwrap_or_default()
 }
 
+/// The tree of a recorded job; pod sets that were put beside it by hand stand for it.
+pub(super) fn tree_of(job: &Value) -> &Value {
+    if job["pod_sets"].is_null() { &job["pod_group"] } else { job }
+}
+
 /// All pod sets of a recorded tree.
-fn pod_sets<'a>(tree: &'a Value, into: &mut Vec<&'a Value>) {
+pub(super) fn pod_sets<'a>(tree: &'a Value, into: &mut Vec<&'a Value>) {
     into.extend(list(&tree["pod_sets"]));
     for set in list(&tree["sub_group_sets"]) {
         pod_sets(set, into);
@@ -212,7 +264,7 @@ fn pod_sets<'a>(tree: &'a Value, into: &mut Vec<&'a Value>) {
 }
 
 fn group(job: &Value, key: &Key) -> GroupInput {
-    let tree = if job["pod_group"].is_null() { job } else { &job["pod_group"] };
+    let tree = tree_of(job);
     let mut sub_groups = Vec::new();
     sub_group_inputs(tree, None, &mut sub_groups);
     let spec = &job["pod_group_spec"];
@@ -294,7 +346,8 @@ fn gpu_request(task: &Value) -> GpuRequest {
     } else if kind == "Fraction" || (1..100).contains(&hundredths) {
         GpuRequest::Fraction { hundredths, devices }
     } else if gpu.is_null() || (devices == 0 && hundredths == 0) {
-        let whole_gpus = number(&task["request"]["gpu"]) - map(&gpu["dra"]).map(|(_, n)| number(n)).sum::<f64>();
+        let whole_gpus =
+            number(&task["request"]["gpu"]) - map(&gpu["dra"]).map(|(_, n)| number(n)).sum::<f64>();
         if whole_gpus > 0.0 { GpuRequest::Whole(whole_gpus as u32) } else { GpuRequest::None }
     } else {
         GpuRequest::Whole(devices * hundredths / 100)

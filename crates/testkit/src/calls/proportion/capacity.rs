@@ -1,18 +1,23 @@
 //! Capacity gates.
 
 use super::super::compare::same;
-use super::super::record::{Case, NAMES, Queues, ledger, quantities, text};
+use super::super::record::{Case, NAMES, Queues, ledger, list, quantities, text};
+use super::super::world::World;
 use super::super::{Adapter, CallOutcome};
-use kai_engine::ids::QueueIdx;
+use kai_engine::ids::{PodIdx, QueueIdx};
 use kai_engine::share::gate::{self, Excess};
-use kai_engine::share::{Ledger, Triple, root_ledgers, root_path};
+use kai_engine::share::{Ledger, Preemptibility, Triple, root_ledgers, root_path, sum};
 use kai_engine::verdict::{CapacityRule, QueueResource};
+use kai_engine::{explain, resource};
 use serde_json::{Value, json};
 
 pub(super) fn adapter(function: &str) -> Option<Adapter> {
     match function {
         "capacity_policy.isOverLimit" => Some(over_limit),
         "capacity_policy.isAllocatedNonPreemptibleOverQuota" => Some(over_quota),
+        "capacity_policy.CapacityPolicy.IsJobOverQueueCapacity" => Some(step_over_capacity),
+        "capacity_policy.CapacityPolicy.IsNonPreemptibleJobOverQuota" => Some(step_over_quota),
+        "capacity_policy.CapacityPolicy.IsTaskAllocationOnNodeOverCapacity" => Some(pod_over_capacity),
         "capacity_policy.CapacityPolicy.resultsOverLimit" => Some(path_over_limit),
         "capacity_policy.CapacityPolicy.resultsWithNonPreemptibleOverQuota" => Some(path_over_quota),
         _ => None,
@@ -34,37 +39,41 @@ fn one_queue(case: &Case<'_>, check: fn(&Ledger, &Triple) -> Option<Excess>) -> 
 }
 
 fn path_over_limit(case: &Case<'_>) -> CallOutcome {
-    path(case, |queues, leaf, asked| gate::over_limit(root_ledgers(queues, leaf), asked))
+    let asked = quantities(&case.input["requested_share"]);
+    path(case, |queues, leaf| gate::over_limit(root_ledgers(queues, leaf), &asked))
 }
 
 fn path_over_quota(case: &Case<'_>) -> CallOutcome {
-    // The quota binds non-preemptible groups only; a group that says nothing counts as one.
+    let asked = quantities(&case.input["requested_share"]);
+    path(case, |queues, leaf| match preemptibility(case) {
+        Preemptibility::Preemptible => None,
+        Preemptibility::NonPreemptible => gate::over_quota(root_ledgers(queues, leaf), &asked),
+    })
+}
+
+/// The quota binds non-preemptible groups only; a group that says nothing counts as one.
+fn preemptibility(case: &Case<'_>) -> Preemptibility {
     match text(&case.input["job"]["preemptibility"]) {
-        "preemptible" => path(case, |_, _, _| None),
-        _ => path(case, |queues, leaf, asked| gate::over_quota(root_ledgers(queues, leaf), asked)),
+        "preemptible" => Preemptibility::Preemptible,
+        _ => Preemptibility::NonPreemptible,
     }
 }
 
-fn path(case: &Case<'_>, check: fn(&Queues, QueueIdx, &Triple) -> Option<Excess>) -> CallOutcome {
+fn path(case: &Case<'_>, check: impl Fn(&Queues, QueueIdx) -> Option<Excess>) -> CallOutcome {
     let queues = Queues::new(&case.input["self"]["queues"]);
     let Some(leaf) = queues.find(text(&case.input["job"]["queue"])) else {
         return CallOutcome::Failed("the record names an unknown queue".to_owned());
     };
-    let excess = check(&queues, leaf, &quantities(&case.input["requested_share"]));
-    same(&essence(&case.result()[0]), &verdict(&queues, leaf, excess.as_ref()))
-}
-
-/// What a recorded answer says, without its wording.
-pub(super) fn essence(answer: &Value) -> Value {
-    json!({
+    let answer = &case.result()[0];
+    let expected = json!({
         "is_schedulable": answer["is_schedulable"],
         "reason": answer["reason"],
-        "queue": answer["details"]["queueDetails"]["name"],
-    })
+        "message": answer["message"],
+    });
+    same(&expected, &verdict(&queues, leaf, check(&queues, leaf).as_ref()))
 }
 
-/// The same of ours.
-pub(super) fn verdict(queues: &Queues, leaf: QueueIdx, excess: Option<&Excess>) -> Value {
+fn verdict(queues: &Queues, leaf: QueueIdx, excess: Option<&Excess>) -> Value {
     let Some(excess) = excess else {
         return json!({ "is_schedulable": true });
     };
@@ -72,8 +81,49 @@ pub(super) fn verdict(queues: &Queues, leaf: QueueIdx, excess: Option<&Excess>) 
         CapacityRule::Limit => "OverLimit",
         CapacityRule::NonPreemptibleQuota => "NonPreemptibleOverQuota",
     };
-    let queue = root_path(queues, leaf).nth(excess.level).map(|queue| queues.name(queue));
-    json!({ "is_schedulable": false, "reason": reason, "queue": queue })
+    let queue = root_path(queues, leaf).nth(excess.level).map(|queue| queues.name(queue)).unwrap_or_default();
+    let message = explain::capacity::message(&excess.named(queue), excess.rule);
+    json!({ "is_schedulable": false, "reason": reason, "message": message })
+}
+
+/// What all tasks of a step ask for before a node is known.
+fn asked_by_step(case: &Case<'_>) -> Triple {
+    let largest = case.input["self"]["max_node_gpu_memory_mi_b"].as_i64();
+    list(&case.input["tasks_to_allocate"]).fold([0; 3], |all, task| {
+        let (world, pod) = one_pod(task);
+        sum(&all, &world.cluster.asked(pod, largest))
+    })
+}
+
+fn one_pod(task: &Value) -> (World, PodIdx) {
+    let mut world = World::new(&[]);
+    let key = world.add_task(task, "Pending", None, "");
+    world.settle();
+    let pod = world.pod(&key);
+    (world, pod)
+}
+
+fn step_over_capacity(case: &Case<'_>) -> CallOutcome {
+    let asked = asked_by_step(case);
+    path(case, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
+}
+
+fn step_over_quota(case: &Case<'_>) -> CallOutcome {
+    let asked = asked_by_step(case);
+    path(case, |queues, leaf| match preemptibility(case) {
+        Preemptibility::Preemptible => None,
+        Preemptibility::NonPreemptible => gate::over_quota(root_ledgers(queues, leaf), &asked),
+    })
+}
+
+/// What one pod asks for on a node; device claims count at the step, not here.
+fn pod_over_capacity(case: &Case<'_>) -> CallOutcome {
+    let (world, pod) = one_pod(&case.input["task"]);
+    let shape = world.cluster.shape(pod);
+    let memory = case.input["node"]["gpu_memory_mib"].as_i64().unwrap_or(100);
+    let amount = |dim| shape.request.get(dim);
+    let asked = [amount(resource::CPU), amount(resource::MEMORY), shape.quota_on(memory)];
+    path(case, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
 }
 
 fn name(resource: QueueResource) -> &'static str {

@@ -9,7 +9,7 @@ use kai_engine::share::{QueueTree, QueueTreeMut, UNITS};
 use serde_json::{Map, Value, json};
 
 /// The remains of rounding never exceed a request or a limit, and stay within their priority.
-const REMAINDER: &str = "quirk 8";
+const REMAINDER: &str = "D08";
 
 pub(super) fn adapter(function: &str) -> Option<Adapter> {
     match function {

@@ -1,7 +1,7 @@
 //! Reclaim rules.
 
 use super::super::record::{Case, Queues, ledger, list, map, number, quantities, quota_of, text, whole};
-use super::super::{Adapter, CallOutcome};
+use super::super::{Adapter, CallOutcome, world};
 use super::result;
 use kai_engine::share::reclaim::{self, Claim, Reclaimer, VictimPod};
 use kai_engine::share::{Preemptibility, QueueTree};
@@ -103,7 +103,8 @@ const ACTIVE_ALLOCATED: [&str; 5] = ["Allocated", "Pipelined", "Binding", "Bound
 
 fn portions(case: &Case<'_>) -> CallOutcome {
     let victim = &case.input["victim"];
-    let pod_sets: Vec<&Value> = list(&victim["job"]["pod_sets"]).collect();
+    let mut pod_sets: Vec<&Value> = Vec::new();
+    world::pod_sets(world::tree_of(&victim["job"]), &mut pod_sets);
     let minimums: Vec<u32> = pod_sets.iter().map(|set| whole(&set["min_available"]) as u32).collect();
     let leave_out_replaced = case.input["self"]["allow_consolidating_reclaim"].as_bool() == Some(true);
     let pods: Vec<VictimPod> = list(&victim["tasks"])

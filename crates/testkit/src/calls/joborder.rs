@@ -1,0 +1,145 @@
+//! The walk over the queue tree: which group comes next.
+
+use super::compare::same;
+use super::record::{Case, NAMES, list, map, number, text, time_rank, whole};
+use super::world::{NOW, World};
+use super::{Adapter, Area, CallOutcome};
+use kai_engine::Delta;
+use kai_engine::ids::GroupIdx;
+use kai_engine::input::{Key, QueueInput, QueueShare, WHOLE_GPU};
+use kai_engine::order::tree_walk::{Purpose, TreeWalk};
+use kai_units::Span;
+use serde_json::{Value, json};
+
+pub(super) const AREA: Area = Area { name: "unit-joborder", adapter, not_run: &[] };
+
+fn adapter(function: &str) -> Option<Adapter> {
+    (function == "utils.JobsOrderByQueues").then_some(walk as Adapter)
+}
+
+/// The node that everything recorded as allocated is on.
+const NODE: &str = "node";
+
+fn walk(case: &Case<'_>) -> CallOutcome {
+    let record = case.record;
+    let option = |key: &str| record["options"][key].as_bool() == Some(true);
+    let jobs: Vec<&Value> = list(&record["operations"]).flat_map(jobs_of).collect();
+    let delayed = jobs.iter().any(|job| !job["pod_group_spec"]["preemptionDelay"].is_null());
+    if option("filter_within_preemption_delay") && delayed {
+        return CallOutcome::NotYet("evicting actions are not part of this version");
+    }
+    let mut plugins = vec![("priority", &Value::Null), ("elastic", &Value::Null)];
+    if record["proportion_loaded"].as_bool() == Some(true) {
+        plugins.insert(0, ("proportion", &Value::Null));
+    }
+    let mut world = World::new(&plugins);
+    let capacity = json!({ "gpu": 100, "cpu_milli": 1e6, "memory_bytes": 1e12, "pods": 1000 });
+    world.add_node(&json!({ "name": NODE, "allocatable": capacity, "idle": capacity }));
+    for (name, queue) in map(&record["queues"]) {
+        world.cluster.apply(Delta::Queue(Box::new(queue_input(name, queue))));
+    }
+    let mut known: Vec<(Key, &Value)> = Vec::new();
+    for job in jobs {
+        let key = World::job_key(job);
+        if !known.iter().any(|(other, _)| *other == key) {
+            known.push((world.add_job(&placed(job)), job));
+        }
+    }
+    world.settle();
+    replay(record, &world, &known, option)
+}
+
+fn jobs_of(operation: &Value) -> Vec<&Value> {
+    let pushed = (!operation["job"].is_null()).then_some(&operation["job"]);
+    list(&operation["jobs"]).chain(pushed).collect()
+}
+
+/// A recorded job whose tasks ask for what they hold, on the one node.
+fn placed(job: &Value) -> Value {
+    let mut job = job.clone();
+    for tree in ["/pod_group/pod_sets", "/pod_sets"] {
+        let sets = job.pointer_mut(tree).and_then(Value::as_array_mut).into_iter().flatten();
+        for task in sets.filter_map(|set| set["tasks"].as_array_mut()).flatten() {
+            if !task["accepted"].is_null() {
+                task["request"] = task["accepted"].clone();
+                task["gpu"] = task["accepted_gpu"].clone();
+                task["node"] = json!(NODE);
+            }
+        }
+    }
+    job
+}
+
+fn replay(
+    record: &Value,
+    world: &World,
+    known: &[(Key, &Value)],
+    option: impl Fn(&str) -> bool,
+) -> CallOutcome {
+    let cluster = &world.cluster;
+    let takes_part = |index: GroupIdx| {
+        let group = &cluster.groups[index];
+        (!option("filter_non_pending") || group.pending() > 0)
+            && (!option("filter_unready") || group.is_ready())
+            && (!option("filter_non_preemptible") || group.preemptible)
+            && (!option("filter_non_active_allocated") || group.active_allocated() > 0)
+    };
+    let purpose = if option("victim_queue") { Purpose::Evict } else { Purpose::Place };
+    let depth = usize::try_from(whole(&record["options"]["max_jobs_queue_depth"])).ok();
+    let group_of = |job: &Value| world.group(&World::job_key(job));
+    let mut walk: Option<TreeWalk<'_>> = None;
+    let start = |groups: Vec<GroupIdx>| {
+        TreeWalk::new(cluster, &world.policy.registry, purpose, cluster.total(false), groups, depth)
+    };
+    for operation in list(&record["operations"]) {
+        match text(&operation["op"]) {
+            "init" => {
+                let groups = list(&operation["jobs"]).map(group_of).filter(|g| takes_part(*g)).collect();
+                let started = walk.insert(start(groups));
+                let outcome = same(&operation["len_after"], &json!(started.len()));
+                if outcome != CallOutcome::Passed {
+                    return outcome;
+                }
+            }
+            "push" => {
+                walk.get_or_insert_with(|| start(Vec::new())).push(cluster, group_of(&operation["job"]));
+            }
+            _ => {
+                let popped = walk.get_or_insert_with(|| start(Vec::new())).pop(cluster);
+                let job = popped.and_then(|g| known.iter().find(|(key, _)| world.group(key) == g));
+                let name = job.map(|(_, job)| job["name"].clone());
+                let outcome = same(&operation["result"]["name"], &json!(name));
+                if outcome != CallOutcome::Passed {
+                    return outcome;
+                }
+            }
+        }
+    }
+    CallOutcome::Passed
+}
+
+fn queue_input(name: &str, queue: &Value) -> QueueInput {
+    let units = [1.0, 1e6, WHOLE_GPU as f64];
+    let share = |r: usize| {
+        let share = &queue["resources"][NAMES[r]];
+        let amount = |key: &str| {
+            let value = number(&share[key]);
+            (value >= 0.0).then(|| (value * units[r]) as i64)
+        };
+        QueueShare {
+            quota: amount("quota"),
+            limit: amount("limit"),
+            weight: number(&share["over_quota_weight"]),
+        }
+    };
+    QueueInput {
+        name: name.to_owned(),
+        parent: queue["parent_queue"].as_str().map(str::to_owned),
+        priority: whole(&queue["priority"]) as i32,
+        created: NOW + Span(time_rank(&queue["creation_timestamp"])),
+        cpu: share(0),
+        memory: share(1),
+        gpu: share(2),
+        ..QueueInput::default()
+    }
+}

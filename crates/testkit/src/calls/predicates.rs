@@ -1,0 +1,72 @@
+//! Checks that need no node: config maps, and the size of the node pool.
+
+use super::compare::same;
+use super::record::{Case, list, map, text};
+use super::world::{World, described};
+use super::{Adapter, Area, CallOutcome};
+use kai_engine::place::checks;
+use kai_engine::verdict::PodMiss;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+pub(super) const AREA: Area = Area { name: "unit-predicates", adapter, not_run: &[] };
+
+fn adapter(function: &str) -> Option<Adapter> {
+    match function {
+        "predicates.ConfigMapPredicate.PreFilter" => Some(config_maps),
+        "predicates.MaxNodeResourcesPredicate.PreFilter" => Some(pool_size),
+        _ => None,
+    }
+}
+
+fn config_maps(case: &Case<'_>) -> CallOutcome {
+    let pod = &case.input["pod"];
+    let sourceless = |volume: &Value| map(volume).all(|(key, _)| key == "name");
+    if list(&pod["spec"]["volumes"]).any(sourceless) {
+        return CallOutcome::NotYet("the record leaves out an empty volume source");
+    }
+    let there = &case.input["self"]["config_maps_names"][text(&pod["metadata"]["namespace"])];
+    let needed = described(pod).config_maps;
+    let missing: BTreeSet<&str> =
+        needed.iter().map(String::as_str).filter(|name| there[*name].as_bool() != Some(true)).collect();
+    if !pod["spec"]["ephemeralContainers"].is_null() {
+        return CallOutcome::NotYet("config maps of ephemeral containers are not read");
+    }
+    // The names stand in brackets, in an order that varies.
+    let reason = text(&case.result()[1]["reasons"][0]);
+    let named = reason.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')).unwrap_or_default();
+    let named: BTreeSet<&str> = named.split_whitespace().collect();
+    same(&json!(named), &json!(missing))
+}
+
+fn pool_size(case: &Case<'_>) -> CallOutcome {
+    let pod = &case.input["pod"];
+    let mut world = World::new(&[("predicates", &Value::Null)]);
+    let largest = &case.input["self"];
+    world.add_node(&json!({
+        "name": "largest",
+        "allocatable": largest["max_resources"],
+        "vector_map": largest["vector_map"],
+    }));
+    for (_, claim) in map(&largest["resource_claims_map"]) {
+        world.add_claim(claim);
+    }
+    let key = world.add_pod(described(pod));
+    world.settle();
+    let pool = text(&largest["scheduler_shard_name"]);
+    let miss = checks::pool_size(&world.cluster, world.pod(&key), pool).err();
+    let status = &case.result()[1];
+    match miss {
+        None => same(status, &Value::Null),
+        Some(PodMiss::PoolTooSmall(gap)) => {
+            let name = match gap.resource.as_str() {
+                "gpu" => "GPU",
+                "cpu" => "CPU",
+                other => other,
+            };
+            let reason = text(&status["reasons"][0]);
+            same(&json!(true), &json!(reason.contains(&format!("{name} resources"))))
+        }
+        Some(other) => CallOutcome::Failed(format!("refused for another reason: {other:?}")),
+    }
+}
