@@ -150,7 +150,7 @@ impl<'p> Step<'p> {
         match why {
             Verdict::NoNode(fit) if is_short => Verdict::GangShort { sub_group: name(), found, needed, fit },
             Verdict::PodImpossible { pod, reason, gang: _ } if is_short => {
-                let gang = Some(GangGap { sub_group: name(), found, needed });
+                let gang = Some(Box::new(GangGap { sub_group: name(), found, needed }));
                 Verdict::PodImpossible { pod, reason, gang }
             }
             other => other,

@@ -84,7 +84,7 @@ pub enum Verdict {
         /// Why.
         reason: PodMiss,
         /// Its gang, where the pods that found a node are fewer than needed.
-        gang: Option<GangGap>,
+        gang: Option<Box<GangGap>>,
     },
     /// It may not cause evictions yet.
     PreemptionDelay {
@@ -167,8 +167,10 @@ pub struct NodeFit {
 pub enum NodeMiss {
     /// Not enough GPUs.
     Gpus,
-    /// Not enough memory on any GPU.
+    /// Its GPUs have less memory than wanted.
     GpuMemory,
+    /// Not enough memory is left on its GPUs.
+    GpuRoom,
     /// Not enough CPU.
     Cpu,
     /// Not enough memory.
@@ -181,6 +183,8 @@ pub enum NodeMiss {
     Overhead(Box<NodeMiss>, AmountList),
     /// No pod slot.
     PodSlots,
+    /// No second pod slot, for the pod that would reserve the GPU it shares.
+    ReservationSlot,
     /// Cordoned.
     Cordoned,
     /// A bad condition.

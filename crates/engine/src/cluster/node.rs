@@ -244,7 +244,7 @@ impl Node {
                 return None;
             }
             return Some(if matches!(shape.gpu, GpuRequest::Memory { .. }) {
-                Lack::GpuMemory
+                Lack::GpuRoom
             } else {
                 Lack::Gpus
             });
@@ -307,8 +307,10 @@ pub enum When {
 pub enum Lack {
     /// GPUs.
     Gpus,
-    /// Memory on a GPU.
+    /// Memory of each GPU, however empty.
     GpuMemory,
+    /// Memory that is left on a GPU.
+    GpuRoom,
     /// Another dimension.
     Dim(resource::Dim),
 }

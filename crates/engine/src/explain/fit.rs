@@ -15,7 +15,12 @@ const NO_NODES: &str = "no nodes with enough resources were found";
 /// Why no node takes a pod; several searches add up.
 pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for (miss, nodes) in fits.flat_map(|fit| &fit.reasons) {
+    let mut misses: Vec<&(NodeMiss, u32)> = fits.flat_map(|fit| &fit.reasons).collect();
+    // Shared GPUs that are full go without saying when there is more to say.
+    if misses.iter().any(|(miss, _)| *miss != NodeMiss::GpuRoom) {
+        misses.retain(|(miss, _)| *miss != NodeMiss::GpuRoom);
+    }
+    for (miss, nodes) in misses {
         if let Some(words) = node_miss(miss) {
             *counts.entry(words).or_default() += u64::from(*nodes);
         }
@@ -31,7 +36,7 @@ fn node_miss(miss: &NodeMiss) -> Option<String> {
     let lacking = |what: &str| format!("node(s) didn't have enough resources: {what}");
     Some(match miss {
         NodeMiss::Gpus => lacking("GPUs"),
-        NodeMiss::GpuMemory => lacking("GPU memory"),
+        NodeMiss::GpuMemory | NodeMiss::GpuRoom => lacking("GPU memory"),
         NodeMiss::Cpu => lacking("CPU cores"),
         NodeMiss::Memory => lacking("memory"),
         NodeMiss::Resource(name) => lacking(name),
@@ -41,7 +46,8 @@ fn node_miss(miss: &NodeMiss) -> Option<String> {
             node_miss(inner)?,
             overhead_list(overhead)
         ),
-        NodeMiss::PodSlots => "node(s) pod number exceeded".to_owned(),
+        NodeMiss::PodSlots => lacking("pods"),
+        NodeMiss::ReservationSlot => "node(s) pod number exceeded".to_owned(),
         NodeMiss::Cordoned => "node is unschedulable".to_owned(),
         NodeMiss::Condition(condition) => format!("node has {} condition", condition_name(*condition)),
         NodeMiss::Taint(key, value) => format!("node(s) had untolerated taint {{{key}: {value}}}"),

@@ -141,6 +141,7 @@ fn fit_hint(fit: &NodeFit) -> Option<String> {
     let help = [
         (NodeMiss::Gpus, "wait for pods to finish, or add a node"),
         (NodeMiss::GpuMemory, "ask for less memory of each GPU, or add a node with larger GPUs"),
+        (NodeMiss::GpuRoom, "wait for pods to finish, or add a node"),
         (NodeMiss::Cpu, "wait for pods to finish, or add a node"),
         (NodeMiss::Memory, "wait for pods to finish, or add a node"),
         (NodeMiss::NodeAffinity, "label a node as the pod asks for, or correct its node selector"),
@@ -153,7 +154,8 @@ fn fit_hint(fit: &NodeFit) -> Option<String> {
 fn node_miss(miss: &NodeMiss) -> String {
     let words = match miss {
         NodeMiss::Gpus => "not enough GPUs",
-        NodeMiss::GpuMemory => "not enough GPU memory",
+        NodeMiss::GpuMemory => "GPUs with too little memory",
+        NodeMiss::GpuRoom => "not enough GPU memory left",
         NodeMiss::Cpu => "not enough CPU",
         NodeMiss::Memory => "not enough memory",
         NodeMiss::Resource(name) | NodeMiss::Mig(name) => return format!("not enough `{name}`"),
@@ -161,6 +163,7 @@ fn node_miss(miss: &NodeMiss) -> String {
             return format!("{} (it would fit without its overhead)", node_miss(miss));
         }
         NodeMiss::PodSlots => "no pod slot",
+        NodeMiss::ReservationSlot => "no pod slot for the pod that reserves its GPU",
         NodeMiss::Cordoned => "cordoned",
         NodeMiss::Condition(condition) => node_condition(*condition),
         NodeMiss::Taint(key, value) if value.is_empty() => return format!("taint `{key}`"),

@@ -147,6 +147,7 @@ fn nodes_are_counted_by_reason() {
         (NodeMiss::Gpus, 3),
         (NodeMiss::Cpu, 12),
         (NodeMiss::OutsideDomain, 7),
+        (NodeMiss::GpuRoom, 5),
         (NodeMiss::Overhead(Box::new(NodeMiss::Memory), vec![("cpu".into(), 250), ("memory".into(), 64)]), 1),
     ];
     assert_eq!(
@@ -166,13 +167,15 @@ fn nodes_are_counted_by_reason() {
 fn each_node_reason_has_its_words() {
     let texts = [
         (NodeMiss::GpuMemory, "node(s) didn't have enough resources: GPU memory"),
+        (NodeMiss::GpuRoom, "node(s) didn't have enough resources: GPU memory"),
         (NodeMiss::Memory, "node(s) didn't have enough resources: memory"),
+        (NodeMiss::PodSlots, "node(s) didn't have enough resources: pods"),
         (NodeMiss::Resource("acme.com/nic".into()), "node(s) didn't have enough resources: acme.com/nic"),
         (
             NodeMiss::Mig("nvidia.com/mig-1g.5gb".into()),
             "node(s) didn't have enough of mig profile: nvidia.com/mig-1g.5gb",
         ),
-        (NodeMiss::PodSlots, "node(s) pod number exceeded"),
+        (NodeMiss::ReservationSlot, "node(s) pod number exceeded"),
         (NodeMiss::Cordoned, "node is unschedulable"),
         (NodeMiss::Condition(NodeCondition::NotReady), "node has NotReady condition"),
         (NodeMiss::Condition(NodeCondition::PidPressure), "node has PIDPressure condition"),
@@ -224,7 +227,7 @@ fn a_gang_tells_how_far_it_got() {
     let full = Verdict::PodImpossible {
         pod: pod("train-0"),
         reason: PodMiss::ClaimFull("c".into()),
-        gang: Some(GangGap { sub_group: String::new(), found: 1, needed: 2 }),
+        gang: Some(Box::new(GangGap { sub_group: String::new(), found: 1, needed: 2 })),
     };
     assert_eq!(
         only(full, "PodSchedulingErrors"),

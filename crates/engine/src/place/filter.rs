@@ -117,7 +117,7 @@ fn pod_slots(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<Node
         cluster.shape(trial.pod).is_shared()
             && gpus::choose(cluster, &trial.policy.registry, trial.pod, node).is_some_and(|c| c.new > 0)
     };
-    (free < 1 || opens_gpu()).then_some(NodeMiss::PodSlots)
+    if free < 1 { Some(NodeMiss::PodSlots) } else { opens_gpu().then_some(NodeMiss::ReservationSlot) }
 }
 
 fn condition(node: &Node) -> Option<NodeMiss> {
@@ -149,7 +149,7 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
     let backed = |r| cluster.is_device_backed(r);
     let mut misses = Vec::new();
     let first = n.first_lack(&load, When::Eventually, &cluster.dims, &backed);
-    if let Some(lack @ (Lack::Gpus | Lack::GpuMemory)) = first {
+    if let Some(lack @ (Lack::Gpus | Lack::GpuMemory | Lack::GpuRoom)) = first {
         misses.push(lack_miss(cluster, lack));
     }
     for (dim, wanted) in load.shape.request.iter().filter(|(d, _)| *d != resource::GPU) {
@@ -174,6 +174,7 @@ fn lack_miss(cluster: &Cluster, lack: Lack) -> NodeMiss {
     match lack {
         Lack::Gpus => NodeMiss::Gpus,
         Lack::GpuMemory => NodeMiss::GpuMemory,
+        Lack::GpuRoom => NodeMiss::GpuRoom,
         Lack::Dim(resource::CPU) => NodeMiss::Cpu,
         Lack::Dim(resource::MEMORY) => NodeMiss::Memory,
         Lack::Dim(resource::PODS) => NodeMiss::PodSlots,
