@@ -1,7 +1,7 @@
 //! KAI's recorded cases, replayed: `cargo xtask conformance [DIR]`.
 
 use crate::repository::Repository;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use kai_testkit::report;
 use std::path::PathBuf;
 
@@ -17,13 +17,10 @@ pub(crate) struct Args {
 
 /// Runs every case and prints the report.
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
-    let dir = match &args.dir {
-        Some(dir) => dir.clone(),
-        None => {
-            let reference =
-                repository.reference().map_err(|why| anyhow!("{why}; hint: name the folder of cases"))?;
-            reference.join("conformance")
-        }
+    let dir = match (&args.dir, repository.reference()) {
+        (Some(dir), _) => dir.clone(),
+        (None, Ok(reference)) => reference.join("conformance"),
+        (None, Err(why)) => bail!("{why}; hint: name the folder of cases"),
     };
     let out = &mut std::io::stdout().lock();
     let ran = match &args.only {
