@@ -73,19 +73,14 @@ impl Selectors {
     ) -> Accepted {
         let mut accepted = Accepted::default();
         for selector in selectors {
-            let devices = match &selector.cel {
-                Some(cel) => match self.accepted_by(&cel.expression, slices) {
-                    Ok(devices) => devices,
-                    Err(problem) => {
-                        accepted.problems.push(problem);
-                        Vec::new()
-                    }
-                },
-                None => {
-                    accepted.problems.push("a selector of an unknown form accepts nothing".to_owned());
-                    Vec::new()
-                }
+            let answer = match &selector.cel {
+                Some(cel) => self.accepted_by(&cel.expression, slices),
+                None => Err("a selector has an unknown form".to_owned()),
             };
+            let devices = answer.unwrap_or_else(|problem| {
+                accepted.problems.push(problem);
+                Vec::new()
+            });
             accepted.devices = Some(match accepted.devices {
                 None => devices,
                 Some(mut both) => {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// A configuration, with the part that only the shell reads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulerConfig {
     /// What the engine reads.
     pub engine: Config,
@@ -17,12 +17,6 @@ pub struct SchedulerConfig {
     pub usage_db: Option<Value>,
     /// What was odd, for a log line.
     pub warnings: Vec<String>,
-}
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self { engine: Config::default(), usage_db: None, warnings: Vec::new() }
-    }
 }
 
 /// Why a configuration cannot be used.

@@ -4,6 +4,7 @@ use kai_api::well_known::{label, label_value, name};
 
 /// Which objects belong to this scheduler, and the names it goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Settings {
     /// The scheduler name that own pods carry.
     pub scheduler_name: String,

@@ -113,7 +113,7 @@ pub struct ContainerPort {
     #[serde(deserialize_with = "null_is_empty")]
     pub container_port: i32,
     /// Port on the node; 0 is none.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "null_is_empty")]
+    #[serde(deserialize_with = "null_is_empty")]
     pub host_port: i32,
     /// Address on the node.
     #[serde(rename = "hostIP", skip_serializing_if = "Text::is_empty")]
@@ -388,13 +388,9 @@ pub struct PodClaimStatus {
     pub resource_claim_name: Text,
 }
 
-fn is_zero(number: &i32) -> bool {
-    *number == 0
-}
-
 impl Pod {
     /// Drops what no rule reads: whole specs of finished pods, volumes and variables that name no config map or
-    /// claim, ports that are not the node's, and limits once the QoS class is known.
+    /// claim, ports that are not the node's, and limits once `qosClass` is known.
     pub fn compact(&mut self) {
         if self.status.phase == "Succeeded" {
             let labels = std::mem::take(&mut self.metadata.labels);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 /// Process parameters of the scheduler that wrote the snapshot. What is absent in a file is empty, 0 or false.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the command line")]
 pub struct SchedulerParams {
     /// The scheduler name that own pods carry.
     pub scheduler_name: String,

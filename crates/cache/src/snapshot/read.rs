@@ -142,7 +142,7 @@ impl Reader<'_> {
         member: &str,
     ) -> Result<Option<T>, SnapshotError> {
         scanner.value(&mut self.text).map_err(|e| text_error(self.file, e))?;
-        serde_json::from_slice(&self.text).map_err(|error| self.element_error(member.to_owned(), &error))
+        serde_json::from_slice(&self.text).map_err(|error| self.element_error(member, &error))
     }
 
     /// Reads the lists of objects inside a member, and hands back its other members; `None` for `null`.
@@ -222,7 +222,7 @@ impl Reader<'_> {
         while scanner.next_element(&mut first).map_err(|e| text_error(file, e))? {
             scanner.value(&mut self.text).map_err(|e| text_error(file, e))?;
             let object: T = serde_json::from_slice(&self.text)
-                .map_err(|error| self.element_error(format!("{list}[{index}]"), &error))?;
+                .map_err(|error| self.element_error(&format!("{list}[{index}]"), &error))?;
             let key = object.key();
             if key.name.is_empty() {
                 return Err(SnapshotError::Value {
@@ -248,7 +248,7 @@ impl Reader<'_> {
     }
 
     /// An error inside the value being read: names the object and the field.
-    fn element_error(&self, place: String, error: &serde_json::Error) -> SnapshotError {
+    fn element_error(&self, place: &str, error: &serde_json::Error) -> SnapshotError {
         let offset = byte_offset(&self.text, error.line(), error.column());
         let mut described = format!("`{place}`");
         if let Ok(named) = serde_json::from_slice::<OnlyName>(&self.text) {

@@ -193,11 +193,12 @@ fn a_zip_bomb_is_stopped_at_the_limit() {
 
 #[test]
 fn yaml_with_runaway_aliases_is_refused() {
-    let mut text = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    let mut lines = vec!["a: &a [x, x, x, x, x, x, x, x, x, x]".to_owned()];
     for level in 0..12 {
         let (one, next) = ((b'a' + level) as char, (b'b' + level) as char);
-        text.push_str(&format!("{next}: &{next} [{}]\n", vec![format!("*{one}"); 10].join(", ")));
+        lines.push(format!("{next}: &{next} [{}]", vec![format!("*{one}"); 10].join(", ")));
     }
+    let text = lines.join("\n");
     assert!(read_text(&text).is_err());
 }
 

@@ -41,10 +41,9 @@ impl Store {
             self.hidden.insert(item);
         }
         let is_flat_parent = kind == Kind::Queue && key.name == queue::FLAT_PARENT;
-        if !was_hidden && (self.settings.full_hierarchy_fairness || !is_flat_parent) {
-            if let Some(delta) = gone(kind, key) {
-                sink(delta);
-            }
+        let was_seen = !was_hidden && (self.settings.full_hierarchy_fairness || !is_flat_parent);
+        if let Some(delta) = gone(kind, key).filter(|_| was_seen) {
+            sink(delta);
         }
     }
 

@@ -35,9 +35,9 @@ fn cluster(objects: &[(Kind, serde_json::Value)]) -> Store {
 }
 
 fn pod_of(store: &mut Store) -> PodInput {
-    let pods =
-        drained(store).into_iter().filter_map(|d| if let Delta::Pod(pod) = d { Some(*pod) } else { None });
-    pods.last().expect("the pod was read again")
+    let deltas = drained(store);
+    let pod = deltas.into_iter().rev().find_map(|d| if let Delta::Pod(pod) = d { Some(*pod) } else { None });
+    pod.expect("the pod was read again")
 }
 
 #[test]
@@ -268,7 +268,16 @@ fn form(kind: Kind, name: usize, form: usize) -> Object {
             json!({"metadata": meta, "zones": [{"name": format!("node-{form}"), "type": "Node"}]})
         }
         Kind::Queue => json!({"metadata": meta, "spec": {"parentQueue": pick(["", other, "c"])}}),
-        _ => json!({"metadata": meta}),
+        Kind::Node
+        | Kind::Namespace
+        | Kind::ConfigMap
+        | Kind::PersistentVolume
+        | Kind::PersistentVolumeClaim
+        | Kind::CsiStorageCapacity
+        | Kind::StorageClass
+        | Kind::CsiDriver
+        | Kind::CsiNode
+        | Kind::PodDisruptionBudget => json!({"metadata": meta}),
     };
     object(kind, value)
 }
@@ -293,7 +302,18 @@ fn live(deltas: Vec<Delta>, into: &mut BTreeMap<String, Delta>) {
             Delta::DeviceClassGone(name) => (format!("class {name}"), true),
             Delta::Claim(claim) => (format!("claim {}", claim.key), false),
             Delta::ClaimGone(key) => (format!("claim {key}"), true),
-            other => panic!("no such kind in this test: {other:?}"),
+            Delta::ConfigMap(_)
+            | Delta::ConfigMapGone(_)
+            | Delta::VolumeClaim(_)
+            | Delta::VolumeClaimGone(_)
+            | Delta::Volume(_)
+            | Delta::VolumeGone(_)
+            | Delta::StorageClass(_)
+            | Delta::StorageClassGone(_)
+            | Delta::Capacity(_)
+            | Delta::CapacityGone(_)
+            | Delta::Budget(_)
+            | Delta::BudgetGone(_) => panic!("no such kind in this test: {delta:?}"),
         };
         if gone {
             into.remove(&name);

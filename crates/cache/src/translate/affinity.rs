@@ -3,7 +3,7 @@
 use super::selector;
 use crate::finding::Report;
 use crate::object::Namespace;
-use crate::object::pod::{Affinity, Pod, PodAffinity, PodAffinityTerm, SpreadConstraint as RawSpread};
+use crate::object::pod::{Pod, PodAffinity, PodAffinityTerm, SpreadConstraint as RawSpread};
 use crate::object::value::Text;
 use kai_engine::input::{
     AffinityTerm, Key, LabelSelector, NodePreference, NodeTerm, SelectorOp, SpreadConstraint, WeightedTerm,
@@ -71,10 +71,7 @@ pub fn reads_namespaces(pod: &Pod) -> bool {
             required.chain(preferred.map(|w| &w.pod_affinity_term)).any(|t| t.namespace_selector.is_some())
         })
     };
-    pod.spec
-        .affinity
-        .as_ref()
-        .is_some_and(|a: &Box<Affinity>| side(&a.pod_affinity) || side(&a.pod_anti_affinity))
+    pod.spec.affinity.as_ref().is_some_and(|a| side(&a.pod_affinity) || side(&a.pod_anti_affinity))
 }
 
 fn affinity_term(

@@ -111,7 +111,7 @@ pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
     for sub_group in sub_groups {
         let mut at = parent(sub_group);
         let mut steps = 0;
-        while let Some(name) = at {
+        while let Some(name) = &at {
             let Some(next) = parents.get(name.as_str()) else {
                 return Some(format!("the parent `{name}` of sub-group `{}` does not exist", sub_group.name));
             };
@@ -119,7 +119,7 @@ pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
             if steps > sub_groups.len() {
                 return Some(format!("the sub-group `{}` is part of a cycle", sub_group.name));
             }
-            at = next.clone();
+            at.clone_from(next);
         }
     }
     None

@@ -75,7 +75,7 @@ fn described(container: &Container, request: Totals<'_>, stage: Stage) -> Contai
     }
 }
 
-/// Whether a pod has QoS class Guaranteed: as reported, else worked out from requests and limits.
+/// Whether a pod is of the class `Guaranteed`: as reported, else worked out from requests and limits.
 pub fn is_guaranteed(pod: &Pod) -> bool {
     if let Some(class) = pod.status.qos_class.some() {
         return class == "Guaranteed";
