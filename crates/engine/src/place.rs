@@ -16,13 +16,14 @@ use crate::cluster::group::{DEFAULT_POD_SET, Group, MemberKind};
 use crate::cluster::node::When;
 use crate::cluster::pod::{Place, PodState, Status};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx};
+use crate::input::Key;
 use crate::node_set::NodeSet;
 use crate::order::member::{Selection, sorted_children};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
-use crate::verdict::{CapacityRule, GangGap, NodeFit, TopologyMiss, TopologyReason, Verdict};
+use crate::verdict::{CapacityRule, GangGap, NodeFit, PodMiss, TopologyMiss, TopologyReason, Verdict};
 use std::rc::Rc;
 use std::sync::Arc;
 use trial::Trial;
@@ -37,6 +38,12 @@ pub(crate) struct Step<'p> {
     pub obstacles: Vec<Verdict>,
     /// Pods that found a place in the attempt that failed last.
     found: u32,
+}
+
+/// Why a pod got no place.
+enum Unplaced {
+    NoNode(NodeFit),
+    Impossible(Key, PodMiss),
 }
 
 impl<'p> Step<'p> {
@@ -137,23 +144,24 @@ impl<'p> Step<'p> {
     }
 
     /// How a pod without a node reads for its group.
-    fn short(&self, plan: &Plan<'_>, member: MemberIdx, found: u32, why: Verdict) -> Verdict {
+    fn short(&self, plan: &Plan<'_>, member: MemberIdx, found: u32, why: Unplaced) -> Verdict {
         let group = &plan.groups[self.group];
-        let Some(set) = group.members[member].pod_set() else { return why };
-        let needed = set.min;
-        let is_short = group.is_gang() && set.active_used() < set.min + found;
-        let name = || {
+        let gap = |needed| {
             let name = plan.text(group.members[member].name);
             let only = name == DEFAULT_POD_SET && group.pod_sets().count() == 1;
-            if only { String::new() } else { name.to_owned() }
+            let sub_group = if only { String::new() } else { name.to_owned() };
+            GangGap { sub_group, found, needed }
         };
-        match why {
-            Verdict::NoNode(fit) if is_short => Verdict::GangShort { sub_group: name(), found, needed, fit },
-            Verdict::PodImpossible { pod, reason, gang: _ } if is_short => {
-                let gang = Some(Box::new(GangGap { sub_group: name(), found, needed }));
-                Verdict::PodImpossible { pod, reason, gang }
+        let short =
+            group.members[member].pod_set().filter(|set| group.is_gang() && set.active_used() < set.min);
+        match (why, short.map(|set| gap(set.min))) {
+            (Unplaced::NoNode(fit), None) => Verdict::NoNode(fit),
+            (Unplaced::NoNode(fit), Some(GangGap { sub_group, found, needed })) => {
+                Verdict::GangShort { sub_group, found, needed, fit }
             }
-            other => other,
+            (Unplaced::Impossible(pod, reason), gang) => {
+                Verdict::PodImpossible { pod, reason, gang: gang.map(Box::new) }
+            }
         }
     }
 
@@ -164,13 +172,9 @@ impl<'p> Step<'p> {
         pod: PodIdx,
         nodes: &NodeSet,
         scores: Option<&Rc<NodeScores>>,
-    ) -> Result<(), Option<Verdict>> {
+    ) -> Result<(), Option<Unplaced>> {
         if let Err(reason) = checks::check(plan, self.policy, pod) {
-            return Err(self.real().then(|| Verdict::PodImpossible {
-                pod: plan.pod_key(pod),
-                reason,
-                gang: None,
-            }));
+            return Err(self.real().then(|| Unplaced::Impossible(plan.pod_key(pod), reason)));
         }
         let trial = Trial::new(plan, self.policy, pod, scores.map(Rc::as_ref));
         let memo = memory::key(plan, &trial, nodes);
@@ -182,7 +186,7 @@ impl<'p> Step<'p> {
                 nodes: plan.nodes_by_rank.len() as u32,
                 reasons: reasons.to_vec(),
             };
-            return Err(known.map(fit).map(Verdict::NoNode));
+            return Err(known.map(fit).map(Unplaced::NoNode));
         }
         let mut candidates = choice::Candidates::new(plan, &trial, nodes);
         let mut placed = false;
@@ -199,7 +203,7 @@ impl<'p> Step<'p> {
             let epoch = plan.epoch;
             plan.cluster_mut().failures.note(key, epoch, reasons);
         }
-        Err(fit.map(Verdict::NoNode))
+        Err(fit.map(Unplaced::NoNode))
     }
 
     fn real(&self) -> bool {
