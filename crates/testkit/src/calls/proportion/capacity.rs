@@ -6,7 +6,7 @@ use super::super::world::World;
 use super::super::{Adapter, CallOutcome};
 use kai_engine::ids::{PodIdx, QueueIdx};
 use kai_engine::share::gate::{self, Excess};
-use kai_engine::share::{Ledger, Preemptibility, Triple, root_ledgers, root_path, sum};
+use kai_engine::share::{Ledger, Preemptibility, QueueTree, Triple, root_ledgers, root_path, sum};
 use kai_engine::verdict::{CapacityRule, QueueResource};
 use kai_engine::{explain, resource};
 use serde_json::{Value, json};
@@ -40,12 +40,12 @@ fn one_queue(case: &Case<'_>, check: fn(&Ledger, &Triple) -> Option<Excess>) -> 
 
 fn path_over_limit(case: &Case<'_>) -> CallOutcome {
     let asked = quantities(&case.input["requested_share"]);
-    path(case, |queues, leaf| gate::over_limit(root_ledgers(queues, leaf), &asked))
+    path(case, &asked, |queues, leaf| gate::over_limit(root_ledgers(queues, leaf), &asked))
 }
 
 fn path_over_quota(case: &Case<'_>) -> CallOutcome {
     let asked = quantities(&case.input["requested_share"]);
-    path(case, |queues, leaf| match preemptibility(case) {
+    path(case, &asked, |queues, leaf| match preemptibility(case) {
         Preemptibility::Preemptible => None,
         Preemptibility::NonPreemptible => gate::over_quota(root_ledgers(queues, leaf), &asked),
     })
@@ -59,7 +59,7 @@ fn preemptibility(case: &Case<'_>) -> Preemptibility {
     }
 }
 
-fn path(case: &Case<'_>, check: impl Fn(&Queues, QueueIdx) -> Option<Excess>) -> CallOutcome {
+fn path(case: &Case<'_>, asked: &Triple, check: impl Fn(&Queues, QueueIdx) -> Option<Excess>) -> CallOutcome {
     let queues = Queues::new(&case.input["self"]["queues"]);
     let Some(leaf) = queues.find(text(&case.input["job"]["queue"])) else {
         return CallOutcome::Failed("the record names an unknown queue".to_owned());
@@ -69,21 +69,50 @@ fn path(case: &Case<'_>, check: impl Fn(&Queues, QueueIdx) -> Option<Excess>) ->
         "is_schedulable": answer["is_schedulable"],
         "reason": answer["reason"],
         "message": answer["message"],
+        "details": answer["details"]["queueDetails"],
     });
-    same(&expected, &verdict(&queues, leaf, check(&queues, leaf).as_ref()))
+    let Some(excess) = check(&queues, leaf) else {
+        return same(&expected, &json!({ "is_schedulable": true }));
+    };
+    let Some(queue) = root_path(&queues, leaf).nth(excess.level) else {
+        return CallOutcome::Failed("the excess is above the root".to_owned());
+    };
+    same(&expected, &verdict(&queues, queue, &excess, asked, preemptibility(case)))
 }
 
-fn verdict(queues: &Queues, leaf: QueueIdx, excess: Option<&Excess>) -> Value {
-    let Some(excess) = excess else {
-        return json!({ "is_schedulable": true });
-    };
+fn verdict(
+    queues: &Queues,
+    queue: QueueIdx,
+    excess: &Excess,
+    asked: &Triple,
+    preemptibility: Preemptibility,
+) -> Value {
     let reason = match excess.rule {
         CapacityRule::Limit => "OverLimit",
         CapacityRule::NonPreemptibleQuota => "NonPreemptibleOverQuota",
     };
-    let queue = root_path(queues, leaf).nth(excess.level).map(|queue| queues.name(queue)).unwrap_or_default();
-    let message = explain::capacity::message(&excess.named(queue), excess.rule);
-    json!({ "is_schedulable": false, "reason": reason, "message": message })
+    let name = queues.name(queue);
+    let message = explain::capacity::message(&excess.named(name), excess.rule);
+    let numbers = gate::numbers(name, queues.ledger(queue), asked, preemptibility);
+    let details = details(&explain::QueueDetails::of(&numbers));
+    json!({ "is_schedulable": false, "reason": reason, "message": message, "details": details })
+}
+
+/// The numbers under the names of the status field.
+fn details(details: &explain::QueueDetails) -> Value {
+    let list = |quantities: &explain::capacity::Quantities| -> Value {
+        quantities.iter().map(|(name, quantity)| ((*name).to_owned(), json!(quantity.to_string()))).collect()
+    };
+    json!({
+        "name": details.name,
+        "queueRequestedResources": list(&details.requested),
+        "queueDeservedResources": list(&details.deserved),
+        "queueAllocatedResources": list(&details.allocated),
+        "queueAllocatedNonPreemptibleResources": list(&details.allocated_non_preemptible),
+        "queueResourceLimits": list(&details.limits),
+        "podGroupRequestedResources": list(&details.group_requested),
+        "podGroupRequestedNonPreemptibleResources": list(&details.group_requested_non_preemptible),
+    })
 }
 
 /// What all tasks of a step ask for before a node is known.
@@ -105,12 +134,12 @@ fn one_pod(task: &Value) -> (World, PodIdx) {
 
 fn step_over_capacity(case: &Case<'_>) -> CallOutcome {
     let asked = asked_by_step(case);
-    path(case, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
+    path(case, &asked, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
 }
 
 fn step_over_quota(case: &Case<'_>) -> CallOutcome {
     let asked = asked_by_step(case);
-    path(case, |queues, leaf| match preemptibility(case) {
+    path(case, &asked, |queues, leaf| match preemptibility(case) {
         Preemptibility::Preemptible => None,
         Preemptibility::NonPreemptible => gate::over_quota(root_ledgers(queues, leaf), &asked),
     })
@@ -123,7 +152,7 @@ fn pod_over_capacity(case: &Case<'_>) -> CallOutcome {
     let memory = case.input["node"]["gpu_memory_mib"].as_i64().unwrap_or(100);
     let amount = |dim| shape.request.get(dim);
     let asked = [amount(resource::CPU), amount(resource::MEMORY), shape.quota_on(memory)];
-    path(case, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
+    path(case, &asked, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
 }
 
 fn name(resource: QueueResource) -> &'static str {
