@@ -6,6 +6,7 @@ use super::trial::Trial;
 use crate::cluster::Cluster;
 use crate::ids::{LabelSetIdx, ShapeIdx};
 use crate::node_set::NodeSet;
+use crate::plugin::Depends;
 use crate::verdict::NodeMiss;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -50,8 +51,8 @@ pub(crate) fn key(cluster: &Cluster, trial: &Trial<'_>, set: &NodeSet) -> Option
         && !trial.has_volumes
         && !trial.cost_varies
         && trial.spread.is_none()
-        && registry.filters.is_empty()
-        && registry.scores.is_empty()
+        && !registry.filters.iter().any(|(depends, _)| *depends == Depends::Global)
+        && !registry.scores.iter().any(|(depends, _)| *depends == Depends::Global)
         && !trial.policy.literal;
     plain.then(|| SearchKey {
         shape: cluster.pods[trial.pod].shape,
