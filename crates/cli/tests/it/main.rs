@@ -1,0 +1,39 @@
+//! The binary from outside: what it prints, what it writes, and how it refuses bad input.
+
+mod bad_input;
+mod planning;
+
+use kai_testkit::shapes;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A time after everything in the shapes.
+const NOW: &str = "2026-07-01T00:00:00Z";
+
+/// Runs `kai` with arguments.
+fn kai(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kai")).args(args).output().expect("the binary runs")
+}
+
+/// A file for one test, below cargo's own folder for such files.
+fn scratch(name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).expect("the folder is there");
+    path.to_str().expect("the path is plain").to_owned()
+}
+
+/// A snapshot of a shape as JSON.
+fn shape(name: &str, nodes: usize) -> String {
+    let mut bytes = Vec::new();
+    shapes::write(shapes::find(name).expect("the shape exists"), nodes, &mut bytes)
+        .expect("memory is enough");
+    String::from_utf8(bytes).expect("JSON is UTF-8")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

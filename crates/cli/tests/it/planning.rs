@@ -1,0 +1,111 @@
+//! Good input: tables, numbers, decisions, definitions.
+
+use crate::{NOW, kai, scratch, shape, stderr, stdout};
+use insta::assert_snapshot;
+use serde_json::Value;
+
+#[test]
+fn a_snapshot_becomes_tables() {
+    let file = scratch("tables.json", shape("topology", 6));
+    let output = kai(&["plan", &file, "--now", NOW]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_snapshot!(stdout(&output), @"
+    one cycle at 2026-07-01T00:00:00Z (as --now says)
+
+    Placements
+    nothing was placed
+
+    Queue shares
+      QUEUE   RESOURCE   QUOTA   LIMIT   ALLOCATED   REQUESTED   FAIR SHARE
+    ─────────────────────────────────────────────────────────────────────────
+      org     GPU        48      ∞       24          536         48
+        a     GPU        48      ∞       24          536         48
+        b     GPU        0       ∞       0           0           0
+
+    Pending
+      GROUP          QUEUE   PODS   WHY
+    ─────────────────────────────────────────────────────────────────────────────────────────────────────
+      bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+      bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+                                    hint: wait for pods to finish, or ask for fewer pods
+    ");
+}
+
+#[test]
+fn numbers_have_every_key() {
+    let file = scratch("numbers.json", shape("fill", 2));
+    let output = kai(&["plan", &file, "--now", NOW, "--json"]);
+    let numbers: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    for key in [
+        "now",
+        "load_ms",
+        "open_ms",
+        "actions_ms",
+        "total_actions_ms",
+        "bind_requests",
+        "evicted",
+        "moved",
+        "pipelined",
+        "placed_pending",
+        "max_rss_mb",
+        "outcome_hash",
+        "verdicts",
+    ] {
+        assert!(numbers.get(key).is_some(), "`{key}` is missing in {numbers}");
+    }
+    assert_eq!(numbers["bind_requests"], 16);
+    assert_eq!(numbers["now"], NOW);
+}
+
+#[test]
+fn decisions_are_sorted_lines_and_the_same_every_time() {
+    let file = scratch("decisions.json", shape("fractions", 1));
+    let run = |to: &str| {
+        let lines = scratch(to, "");
+        let output = kai(&["plan", &file, "--now", NOW, "--audit", "--decisions", &lines]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        std::fs::read_to_string(lines).expect("the decisions are there")
+    };
+    let lines = run("first.txt");
+    assert_eq!(lines, run("second.txt"));
+    assert_eq!(lines.lines().count(), 16);
+    assert!(lines.lines().is_sorted());
+    let first = lines.lines().next().expect("there are decisions");
+    assert!(first.starts_with("bind bench/job-0-0 node-00000 "), "{first}");
+}
+
+#[test]
+fn the_recorded_time_wins_over_the_given_one() {
+    let recorded = shape("gang", 1).replacen('{', r#"{"replay":{"now":"2026-03-01T00:00:00Z"},"#, 1);
+    let file = scratch("recorded.json", recorded);
+    let text = stdout(&kai(&["plan", &file, "--now", NOW]));
+    assert!(text.starts_with("one cycle at 2026-03-01T00:00:00Z (the file's own time)"), "{text}");
+}
+
+#[test]
+fn a_configuration_replaces_the_recorded_one() {
+    let file = scratch("configured.json", shape("gang", 1));
+    let config = scratch("config.yaml", "actions: reclaim\n");
+    let output = kai(&["plan", &file, "--now", NOW, "--config", &config, "--json"]);
+    let numbers: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(numbers["bind_requests"], 0, "{numbers}");
+}
+
+#[test]
+fn definitions_are_printed() {
+    let output = kai(&["crds", "topologies"]);
+    assert!(stdout(&output).contains("name: topologies.kai.scheduler"), "{}", stdout(&output));
+}
