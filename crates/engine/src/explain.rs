@@ -135,7 +135,8 @@ pub fn pod_message(group: &GroupVerdict, pod: &Key) -> String {
             return fit::impossible(pod, reason, &group.group, &group.queue);
         }
     }
-    let fits: Vec<&NodeFit> = verdicts().filter_map(node_fit).filter(|fit| fit.pod == *pod).collect();
+    let own = |fit: &&NodeFit| fit.pod == *pod && fit.nodes > 0;
+    let fits: Vec<&NodeFit> = verdicts().filter_map(node_fit).filter(own).collect();
     if !fits.is_empty() {
         return fit::no_node(fits.into_iter());
     }

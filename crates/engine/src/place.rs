@@ -36,8 +36,6 @@ pub(crate) struct Step<'p> {
     pub selection: Selection,
     /// What stood in the way, as found; not kept in simulations.
     pub obstacles: Vec<Verdict>,
-    /// Pods that found a place in the attempt that failed last.
-    found: u32,
 }
 
 /// Why a pod got no place.
@@ -48,7 +46,7 @@ enum Unplaced {
 
 impl<'p> Step<'p> {
     pub(crate) fn new(policy: &'p Policy, seed: u64, group: GroupIdx, selection: Selection) -> Self {
-        Self { policy, seed, group, selection, obstacles: Vec::new(), found: 0 }
+        Self { policy, seed, group, selection, obstacles: Vec::new() }
     }
 
     /// Places all these pods, or none.
@@ -110,7 +108,6 @@ impl<'p> Step<'p> {
         if let [only] = children[..] {
             return self.place_member(plan, only, pods, nodes, scores);
         }
-        self.found = 0;
         for child in children {
             let below: Vec<PodIdx> =
                 pods.iter().copied().filter(|p| is_below(plan, self.group, *p, child)).collect();
@@ -131,15 +128,13 @@ impl<'p> Step<'p> {
     ) -> bool {
         for (found, &pod) in pods.iter().enumerate() {
             if let Err(why) = self.place_pod(plan, pod, nodes, scores) {
-                let found = self.found + found as u32;
                 if let Some(why) = why {
-                    let verdict = self.short(plan, member, found, why);
+                    let verdict = self.short(plan, member, found as u32, why);
                     self.note(verdict);
                 }
                 return false;
             }
         }
-        self.found += pods.len() as u32;
         true
     }
 

@@ -14,8 +14,12 @@ const NO_NODES: &str = "no nodes with enough resources were found";
 
 /// Why no node takes a pod; several searches add up.
 pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
+    let fits: Vec<&NodeFit> = fits.collect();
+    if fits.iter().all(|fit| fit.nodes == 0) {
+        return super::UNABLE_TO_SCHEDULE_POD.to_owned();
+    }
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let mut misses: Vec<&(NodeMiss, u32)> = fits.flat_map(|fit| &fit.reasons).collect();
+    let mut misses: Vec<&(NodeMiss, u32)> = fits.iter().flat_map(|fit| &fit.reasons).collect();
     // Shared GPUs that are full go without saying when there is more to say.
     if misses.iter().any(|(miss, _)| *miss != NodeMiss::GpuRoom) {
         misses.retain(|(miss, _)| *miss != NodeMiss::GpuRoom);

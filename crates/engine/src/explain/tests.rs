@@ -158,8 +158,12 @@ fn nodes_are_counted_by_reason() {
          didn't have enough resources: GPUs."
     );
     assert_eq!(
-        only(Verdict::NoNode(fit(Vec::new())), "PodSchedulingErrors"),
+        only(Verdict::NoNode(fit(vec![(NodeMiss::OutsideDomain, 1)])), "PodSchedulingErrors"),
         "Resources were not found for pod lab/train-0 due to: no nodes with enough resources were found"
+    );
+    assert_eq!(
+        only(Verdict::NoNode(fit(Vec::new())), "PodSchedulingErrors"),
+        "Resources were not found for pod lab/train-0 due to: Unable to schedule pod"
     );
 }
 
