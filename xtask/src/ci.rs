@@ -6,6 +6,20 @@ use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
 
+/// Builds and runs the plugin that lives outside the engine, on the bundled cluster.
+const EXAMPLE: [&str; 10] = [
+    "run",
+    "--quiet",
+    "--locked",
+    "--package",
+    "team-nodes-plugin",
+    "--",
+    "plan",
+    "examples/two-teams.yaml",
+    "--config",
+    "examples/team-nodes-plugin/scheduler.yaml",
+];
+
 /// Seconds for each fuzz target.
 const FUZZ_SECONDS: usize = 20;
 
@@ -37,6 +51,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Ok(_) => step("conformance", || conformance::run(repository, &conformance::Args::default()))?,
         Err(why) => println!("\n== conformance: skipped, because {why}"),
     }
+    step("example plugin", || done(repository.cargo().args(EXAMPLE)))?;
     step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;
     println!("\nall checks passed in {:.0} s", whole.elapsed().as_secs_f64());
     Ok(())

@@ -98,8 +98,11 @@ impl Planned {
         if args.findings {
             text += &render::findings(&findings);
         } else if !findings.is_empty() {
-            writeln!(text, "\n{} odd things about objects: see them with --findings", findings.len())
-                .expect("writing to a string");
+            let count = match findings.len() {
+                1 => "one object is odd".to_owned(),
+                count => format!("{count} things about objects are odd"),
+            };
+            writeln!(text, "\n{count}: see --findings").expect("writing to a string");
         }
         text
     }

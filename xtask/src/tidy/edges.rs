@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-units"]),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
     ("xtask", &["kai-api", "kai-cache", "kai-cli", "kai-clock", "kai-engine", "kai-testkit", "kai-units"]),
-    ("kai-example-plugin", &["kai-cli", "kai-engine"]),
+    ("team-nodes-plugin", &["kai-cli", "kai-engine"]),
 ];
 
 /// Clients and runtimes: whoever computes must not be able to wait or to write.
