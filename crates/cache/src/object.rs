@@ -3,6 +3,7 @@
 //! Every kind keeps Kubernetes' JSON shape: unknown fields are ignored when reading, and what is kept is written back
 //! so that other readers of the same form understand it. [`Objects`] is the store of all of them.
 
+mod custom;
 pub mod device;
 pub mod meta;
 pub mod node;
@@ -31,6 +32,17 @@ pub trait Stored: Sized {
     fn key(&self) -> Key;
     /// Drops what nothing reads and brings older forms into the current one.
     fn compact(&mut self) {}
+}
+
+/// What putting an object in changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Nothing: an equal object was there.
+    None,
+    /// The object is new.
+    Added,
+    /// This object was there before.
+    Replaced(Object),
 }
 
 macro_rules! kinds {
@@ -78,13 +90,19 @@ macro_rules! kinds {
         pub struct Objects { $($(#[$doc])* pub $list: BTreeMap<Key, Box<$kind>>,)* }
 
         impl Objects {
-            /// Puts an object in; gives back the one it replaces.
-            pub fn insert(&mut self, object: Object) -> Option<Object> {
+            /// Puts an object in.
+            pub fn insert(&mut self, object: Object) -> Change {
                 let key = object.key();
                 match object {
                     $(Object::$kind(mut object) => {
                         object.compact();
-                        self.$list.insert(key, object).map(Object::$kind)
+                        if self.$list.get(&key) == Some(&object) {
+                            return Change::None;
+                        }
+                        match self.$list.insert(key, object) {
+                            Some(old) => Change::Replaced(Object::$kind(old)),
+                            None => Change::Added,
+                        }
                     })*
                 }
             }
@@ -188,8 +206,8 @@ macro_rules! stored_custom {
                 )
             }
             fn compact(&mut self) {
-                // Field ownership is bookkeeping of the API server and often larger than the object.
-                self.metadata.managed_fields = None;
+                custom::compact_meta(&mut self.metadata);
+                custom::Compact::compact(self);
             }
         })*
     };

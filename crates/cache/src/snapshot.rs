@@ -14,7 +14,7 @@ pub use params::{
 };
 pub use read::{read, read_file, read_objects};
 pub use scan::{Limits, ScanError};
-pub use write::{write_json, write_zip};
+pub use write::{Contents, write_json, write_zip};
 
 use crate::cache::Cache;
 use crate::config_file::{ConfigError, SchedulerConfig};

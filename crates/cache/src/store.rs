@@ -9,9 +9,7 @@ mod lint;
 
 use crate::cel::Selectors;
 use crate::finding::Finding;
-use crate::object::{
-    BindRequest, CsiDriver, Kind, Node, Object, Objects, Pod, PodGroup, PriorityClass, Stored, Topology,
-};
+use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, PodGroup, PriorityClass, Stored};
 use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
 use kai_engine::Delta;
@@ -136,8 +134,11 @@ impl Store {
     pub fn apply(&mut self, object: impl Into<Object>) {
         let object = object.into();
         let (kind, key) = (object.kind(), object.key());
-        let old = self.objects.insert(object);
-        self.touch(kind, &key, old.as_ref());
+        match self.objects.insert(object) {
+            Change::None => {}
+            Change::Added => self.touch(kind, &key, None),
+            Change::Replaced(old) => self.touch(kind, &key, Some(&old)),
+        }
     }
 
     /// Takes an object out.
@@ -230,12 +231,12 @@ impl Store {
     /// Notes what a change of one object touches.
     fn touch(&mut self, kind: Kind, key: &Key, old: Option<&Object>) {
         match kind {
-            Kind::Pod => self.touch_pod(key, old),
+            Kind::Pod => self.touch_pod(key),
             Kind::Node => self.touch_node(key, old),
             Kind::BindRequest => self.touch_bind(key, old),
             Kind::PriorityClass => self.touch_priority_class(key, old),
-            Kind::Topology => self.touch_topology(key, old),
-            Kind::CsiDriver => self.touch_driver(key, old),
+            Kind::Topology => self.touch_topology(key),
+            Kind::CsiDriver => self.touch_driver(key),
             Kind::ResourceSlice => self.touch_slice(key),
             Kind::NodeResourceTopology | Kind::CsiNode => {
                 self.stale.mark(Kind::Node, Key::new("", key.name.as_str()));
@@ -258,11 +259,8 @@ impl Store {
         }
     }
 
-    fn touch_pod(&mut self, key: &Key, old: Option<&Object>) {
+    fn touch_pod(&mut self, key: &Key) {
         let new = self.objects.pods.get(key);
-        if as_kind::<Pod>(old) == new.map(|pod| &**pod) {
-            return;
-        }
         if new.is_some_and(|pod| affinity::reads_namespaces(pod)) {
             self.index.namespace_readers.insert(key.clone());
         } else {
@@ -283,9 +281,6 @@ impl Store {
         let seen = |node: Option<&Node>| node.is_some_and(|n| translate::node::is_seen(n, &self.settings));
         let old = as_kind::<Node>(old);
         let new = self.objects.nodes.get(key).map(|node| &**node);
-        if old == new {
-            return;
-        }
         if seen(old) != seen(new) {
             for bind in self.index.binds_by_node.get(&key.name).into_iter().flatten() {
                 if let Some(bind) = self.objects.bind_requests.get(bind) {
@@ -299,9 +294,6 @@ impl Store {
     fn touch_bind(&mut self, key: &Key, old: Option<&Object>) {
         let old = as_kind::<BindRequest>(old);
         let new = self.objects.bind_requests.get(key);
-        if old == new.map(|bind| &**bind) {
-            return;
-        }
         if let Some(old) = old {
             self.index.remove_bind(key, old);
             self.stale.mark(Kind::Pod, translate::pod::pod_of(old));
@@ -315,9 +307,6 @@ impl Store {
     fn touch_priority_class(&mut self, key: &Key, old: Option<&Object>) {
         let old = as_kind::<PriorityClass>(old);
         let new = self.objects.priority_classes.get(key).map(|class| &**class);
-        if old == new {
-            return;
-        }
         // A default class serves every group whose own class is unknown.
         let is_default = |class: Option<&PriorityClass>| class.is_some_and(|c| c.global_default);
         let default = is_default(old) || is_default(new);
@@ -331,10 +320,7 @@ impl Store {
         }
     }
 
-    fn touch_topology(&mut self, key: &Key, old: Option<&Object>) {
-        if as_kind::<Topology>(old) == self.objects.topologies.get(key).map(|t| &**t) {
-            return;
-        }
+    fn touch_topology(&mut self, key: &Key) {
         self.stale.mark(Kind::Topology, key.clone());
         for (group_key, group) in &self.objects.pod_groups {
             let root = group.spec.topology_constraint.iter();
@@ -345,10 +331,7 @@ impl Store {
         }
     }
 
-    fn touch_driver(&mut self, key: &Key, old: Option<&Object>) {
-        if as_kind::<CsiDriver>(old) == self.objects.csi_drivers.get(key).map(|d| &**d) {
-            return;
-        }
+    fn touch_driver(&mut self, key: &Key) {
         for (class_key, class) in &self.objects.storage_classes {
             if class.provisioner == key.name.as_str() {
                 self.stale.mark(Kind::StorageClass, class_key.clone());
@@ -413,7 +396,7 @@ macro_rules! from_object {
         })*
     };
 }
-from_object! { Pod Node BindRequest PriorityClass Topology CsiDriver }
+from_object! { Node BindRequest PriorityClass }
 
 #[cfg(test)]
 mod tests;

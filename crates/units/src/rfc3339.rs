@@ -17,6 +17,10 @@ pub struct TimestampError {
 
 const SECONDS_A_DAY: i64 = 86_400;
 const MICROS: i64 = 1_000_000;
+/// 0000-01-01T00:00:00Z.
+const FIRST_SECOND: i64 = -62_167_219_200;
+/// 9999-12-31T23:59:59Z.
+const LAST_SECOND: i64 = 253_402_300_799;
 
 impl FromStr for Timestamp {
     type Err = TimestampError;
@@ -61,7 +65,9 @@ fn parse(text: &str) -> Option<Timestamp> {
         rest = &fraction[digits..];
     }
     let seconds = days_since_epoch(year, month, day) * SECONDS_A_DAY + hour * 3600 + minute * 60 + second;
-    Some(Timestamp((seconds - offset_seconds(rest)?) * MICROS + micros))
+    let utc = seconds - offset_seconds(rest)?;
+    // Beyond these years the text form has no room for the year.
+    (FIRST_SECOND..=LAST_SECOND).contains(&utc).then_some(Timestamp(utc * MICROS + micros))
 }
 
 /// `Z` or `±hh:mm`, as seconds east of UTC.
@@ -150,6 +156,9 @@ mod tests {
         assert_eq!(at("1970-01-01T00:00:00Z"), 0);
         assert_eq!(at("2025-01-01T00:00:00.000001Z"), 1_735_689_600_000_001);
         assert_eq!(at("2025-01-01T02:00:00+02:00"), at("2025-01-01T00:00:00Z"));
+        for edge in ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"] {
+            assert_eq!(Timestamp(at(edge)).to_string(), edge);
+        }
         assert_eq!(at("2024-02-29T23:59:59.1239999Z"), at("2024-02-29T23:59:59Z") + 123_999);
     }
 
@@ -164,6 +173,8 @@ mod tests {
             "2025-01-01T00:00:00",
             "2025-01-01T00:00:00.Z",
             "2025-01-01T00:00:00+99:00",
+            "0000-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
             "٢٠٢٥-01-01T00:00:00Z",
         ] {
             let error = text.parse::<Timestamp>().unwrap_err();

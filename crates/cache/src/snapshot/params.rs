@@ -3,7 +3,11 @@
 use crate::config_file::{ConfigError, Fields};
 use crate::object::Objects;
 use crate::object::value::{List, Stamp, Text, null_is_empty};
+use crate::settings::Settings;
+use crate::store::Store;
 use kai_api::well_known::{label, label_value, name};
+use kai_engine::outcome::Cycle;
+use kai_engine::policy::Params;
 use kai_units::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -72,6 +76,25 @@ impl Default for SchedulerParams {
 }
 
 impl SchedulerParams {
+    /// The parameters of a running scheduler; what only the shell reads keeps its default.
+    pub fn of(settings: &Settings, params: &Params) -> Self {
+        Self {
+            scheduler_name: settings.scheduler_name.clone(),
+            restrict_nodes: settings.restrict_nodes,
+            node_pool_key: settings.node_pool_key.clone(),
+            node_pool_value: settings.node_pool_value.clone(),
+            max_consolidation_victims: params.max_consolidation_victims.map_or(-1, i64::from),
+            csi_storage: params.csi_storage,
+            use_signatures: params.use_signatures,
+            full_hierarchy_fairness: settings.full_hierarchy_fairness,
+            allow_consolidating_reclaim: params.allow_consolidating_reclaim,
+            staleness_grace: params.staleness_grace,
+            stuck_threshold: params.stuck_threshold,
+            queue_label_key: settings.queue_label_key.clone(),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn read(value: &Value) -> Result<Self, ConfigError> {
         const NANOS: &str = "write whole nanoseconds as a number";
         let fields = Fields::of(value, "schedulerParams")?;
@@ -263,6 +286,31 @@ pub struct Replay {
     /// Decisions under way that the objects do not show yet.
     #[serde(skip_serializing_if = "Assumed::is_empty", deserialize_with = "null_is_empty")]
     pub assumed: Assumed,
+}
+
+impl Replay {
+    /// What a cycle on a store depends on.
+    pub fn of(store: &Store, cycle: Cycle) -> Self {
+        let settings = store.settings();
+        let evictions = store.evictions().iter().map(|(key, eviction)| AssumedEviction {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: eviction.uid.clone(),
+            since: Stamp(eviction.since),
+        });
+        Self {
+            now: Some(Stamp(cycle.now)),
+            seed: Some(cycle.seed),
+            params: Names {
+                reservation_app: settings.reservation_app.clone(),
+                cpu_worker_label: settings.cpu_worker_label.clone(),
+                gpu_worker_label: settings.gpu_worker_label.clone(),
+                mig_label: settings.mig_label.clone(),
+            },
+            usage: store.usage().clone(),
+            assumed: Assumed { evictions: evictions.collect() },
+        }
+    }
 }
 
 /// Names that KAI keeps outside of snapshots.

@@ -71,6 +71,29 @@ fn json_yaml_and_zip_give_the_same_cluster() {
 }
 
 #[test]
+fn a_running_scheduler_writes_what_it_runs_on() {
+    let snapshot = read_text(&small().to_string()).unwrap();
+    let (settings, engine) = (snapshot.settings(), snapshot.engine_params());
+    let (config, expected) = (snapshot.config.clone(), deltas(snapshot.clone()));
+    let store = snapshot.into_store();
+    let cycle = kai_engine::Cycle { now: Timestamp(5_000_000), seed: 9 };
+    let (params, replay) = (SchedulerParams::of(&settings, &engine), Replay::of(&store, cycle));
+    let contents = Contents {
+        config: &config,
+        params: &params,
+        objects: store.objects(),
+        replay: &replay,
+        discovery: None,
+    };
+    let mut archive = Cursor::new(Vec::new());
+    write_zip(contents, &mut archive).unwrap();
+    let back = read("archive", archive, Limits::default()).unwrap();
+    assert_eq!((back.settings(), back.engine_params()), (settings, engine));
+    assert_eq!((back.replay.seed, back.replay.now.map(|t| t.0)), (Some(9), Some(cycle.now)));
+    assert_eq!(deltas(back), expected);
+}
+
+#[test]
 fn an_absent_limit_is_written_as_unlimited() {
     let mut text = Vec::new();
     write_json(&read_text(&small().to_string()).unwrap(), &mut text).unwrap();

@@ -1,11 +1,10 @@
 //! Writes snapshots in the form that KAI's own tool loads.
 
 use super::Snapshot;
-use super::params::Discovery;
-use crate::config_file;
-use crate::object::{Kind, Objects, Queue};
+use super::params::{Discovery, Replay, SchedulerParams};
+use crate::config_file::{self, SchedulerConfig};
+use crate::object::{Kind, Objects};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kai_api::queue::QueueResource;
 use kai_engine::input::Key;
 use kai_units::Timestamp;
 use serde::ser::Error as _;
@@ -16,15 +15,42 @@ use std::io::{BufWriter, Error, Seek, Write};
 /// Kinds that KAI does not know; they are written under `replay`.
 const BEYOND_KAI: [Kind; 3] = [Kind::PodDisruptionBudget, Kind::CsiNode, Kind::Namespace];
 
+/// What goes into a snapshot, borrowed: a running scheduler writes from its store without copying it.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// The configuration.
+    pub config: &'a SchedulerConfig,
+    /// The process parameters.
+    pub params: &'a SchedulerParams,
+    /// The objects.
+    pub objects: &'a Objects,
+    /// What else a cycle depended on.
+    pub replay: &'a Replay,
+    /// What the API server offered; worked out from the objects when absent.
+    pub discovery: Option<&'a Discovery>,
+}
+
+impl<'a> From<&'a Snapshot> for Contents<'a> {
+    fn from(snapshot: &'a Snapshot) -> Self {
+        Self {
+            config: &snapshot.config,
+            params: &snapshot.params,
+            objects: &snapshot.objects,
+            replay: &snapshot.replay,
+            discovery: snapshot.discovery.as_ref(),
+        }
+    }
+}
+
 /// Writes a zip archive with the entry `snapshot.json`.
-pub fn write_zip(snapshot: &Snapshot, output: impl Write + Seek) -> Result<(), Error> {
+pub fn write_zip<'a>(contents: impl Into<Contents<'a>>, output: impl Write + Seek) -> Result<(), Error> {
     let mut archive = zip::ZipWriter::new(output);
     let options = zip::write::SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Deflated)
         .large_file(true);
     archive.start_file("snapshot.json", options)?;
     let mut buffered = BufWriter::with_capacity(64 * 1024, &mut archive);
-    write_json(snapshot, &mut buffered)?;
+    write_json(contents, &mut buffered)?;
     buffered.flush()?;
     drop(buffered);
     archive.finish()?;
@@ -32,30 +58,31 @@ pub fn write_zip(snapshot: &Snapshot, output: impl Write + Seek) -> Result<(), E
 }
 
 /// Writes the JSON text alone.
-pub fn write_json(snapshot: &Snapshot, mut output: impl Write) -> Result<(), Error> {
+pub fn write_json<'a>(contents: impl Into<Contents<'a>>, mut output: impl Write) -> Result<(), Error> {
+    let snapshot: Contents<'a> = contents.into();
     let out = &mut output;
     out.write_all(b"{\"config\":")?;
-    serde_json::to_writer(&mut *out, &config_file::to_value(&snapshot.config))?;
+    serde_json::to_writer(&mut *out, &config_file::to_value(snapshot.config))?;
     out.write_all(b",\n\"schedulerParams\":")?;
     serde_json::to_writer(&mut *out, &snapshot.params.value())?;
     out.write_all(b",\n\"rawObjects\":{")?;
     let mut separator = "\n";
     for kind in Kind::ALL.iter().filter(|kind| !BEYOND_KAI.contains(kind)) {
         out.write_all(separator.as_bytes())?;
-        write_list(*kind, &snapshot.objects, out)?;
+        write_list(*kind, snapshot.objects, out)?;
         separator = ",\n";
     }
     out.write_all(b"},\n\"discovery\":")?;
-    let discovery = snapshot.discovery.clone().unwrap_or_else(|| Discovery::of(&snapshot.objects));
+    let discovery = snapshot.discovery.cloned().unwrap_or_else(|| Discovery::of(snapshot.objects));
     serde_json::to_writer(&mut *out, &discovery)?;
     out.write_all(b",\n\"replay\":")?;
-    let mut replay = serde_json::to_vec(&snapshot.replay)?;
+    let mut replay = serde_json::to_vec(snapshot.replay)?;
     // The lists go inside the object, before its closing brace.
     replay.pop();
     out.write_all(&replay)?;
     for kind in BEYOND_KAI.into_iter().filter(|kind| snapshot.objects.count(*kind) > 0) {
         out.write_all(b",\n")?;
-        write_list(kind, &snapshot.objects, out)?;
+        write_list(kind, snapshot.objects, out)?;
     }
     out.write_all(b"}}\n")
 }
@@ -66,7 +93,7 @@ fn write_list(kind: Kind, objects: &Objects, out: &mut impl Write) -> Result<(),
         Kind::Pod => write_all(&objects.pods, out),
         Kind::Node => write_all(&objects.nodes, out),
         Kind::Queue => {
-            let queues = objects.queues.values().map(|queue| with_explicit_limits(queue));
+            let queues = objects.queues.values();
             write_items(
                 queues
                     .map(|queue| Exact { created: queue.metadata.creation_timestamp.clone(), object: queue }),
@@ -130,16 +157,4 @@ impl<T: Serialize> Serialize for Exact<T> {
         value["metadata"]["creationTimestamp"] = Timestamp(micros).to_string().into();
         value.serialize(serializer)
     }
-}
-
-/// KAI reads an absent limit as 0, which allows nothing; here it means no limit, so it is written as -1.
-fn with_explicit_limits(queue: &Queue) -> Queue {
-    let mut queue = queue.clone();
-    let mut resources = queue.spec.resources.unwrap_or_default();
-    for share in [&mut resources.gpu, &mut resources.cpu, &mut resources.memory] {
-        let share: &mut QueueResource = share.get_or_insert_default();
-        share.limit.get_or_insert(-1.0);
-    }
-    queue.spec.resources = Some(resources);
-    queue
 }

@@ -1,0 +1,78 @@
+//! The scheduler's own kinds, cut down when they are stored.
+//!
+//! Afterwards an object is written exactly as it is kept: times have the precision of their text form, and what no
+//! rule reads is gone, so that a change of it changes nothing.
+
+use super::{BindRequest, PodGroup, Queue, Topology};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kai_api::queue::QueueResource;
+
+/// Drops what nothing reads.
+pub(super) trait Compact {
+    fn compact(&mut self) {}
+}
+
+/// Cuts metadata down; field ownership alone is often larger than the rest of an object.
+pub(super) fn compact_meta(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    meta.self_link = None;
+    meta.resource_version = None;
+    meta.generation = None;
+    cut(&mut meta.creation_timestamp, 1_000);
+    cut(&mut meta.deletion_timestamp, 1_000_000_000);
+    for empty in [&mut meta.labels, &mut meta.annotations] {
+        if empty.as_ref().is_some_and(std::collections::BTreeMap::is_empty) {
+            *empty = None;
+        }
+    }
+}
+
+impl Compact for Queue {
+    /// An absent limit means no limit. It is kept, and later written, as -1: KAI reads an absent one as 0, which
+    /// allows nothing.
+    fn compact(&mut self) {
+        self.status = None;
+        let mut resources = self.spec.resources.unwrap_or_default();
+        for share in [&mut resources.gpu, &mut resources.cpu, &mut resources.memory] {
+            let share: &mut QueueResource = share.get_or_insert_default();
+            share.limit.get_or_insert(-1.0);
+        }
+        self.spec.resources = Some(resources);
+    }
+}
+
+impl Compact for PodGroup {
+    fn compact(&mut self) {
+        let Some(status) = &mut self.status else { return };
+        status.conditions = Vec::new();
+        status.resources_status = None;
+        for condition in &mut status.scheduling_conditions {
+            cut(&mut condition.last_transition_time, 1_000_000_000);
+        }
+        if status.scheduling_conditions.is_empty() {
+            self.status = None;
+        }
+    }
+}
+
+impl Compact for BindRequest {
+    fn compact(&mut self) {
+        let claims = self.spec.resource_claim_allocations.iter_mut().map(|claim| &mut claim.allocation);
+        let extended =
+            self.spec.extended_resource_claim_allocation.iter_mut().map(|claim| &mut claim.allocation);
+        for allocation in claims.chain(extended).flatten() {
+            allocation.allocation_timestamp = None;
+        }
+    }
+}
+
+impl Compact for Topology {}
+
+/// Cuts a time to whole steps of this many nanoseconds.
+fn cut(time: &mut Option<Time>, step: i128) {
+    if let Some(given) = time {
+        let nanos = given.0.as_nanosecond();
+        given.0 = Timestamp::from_nanosecond(nanos - nanos.rem_euclid(step)).unwrap_or(given.0);
+    }
+}
