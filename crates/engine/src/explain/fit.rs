@@ -157,7 +157,9 @@ pub(super) fn impossible(pod: &Key, reason: &PodMiss, group: &Key, queue: &str) 
              not available in the cluster"
         ),
         PodMiss::ClaimMissing(name) => {
-            format!("failed to get resource claim {namespace}/{name}: resourceclaim \"{name}\" not found")
+            format!(
+                "failed to get resource claim {namespace}/{name}: could not find ResourceClaim \"{namespace}/{name}\""
+            )
         }
         PodMiss::ClaimFull(name) => format!(
             "resource claim {namespace}/{name} has reached its maximum number of consumers ({})",
