@@ -20,6 +20,7 @@ use crate::ids::PodIdx;
 use crate::input::Key;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
+use crate::verdict::Verdict;
 use after::{After, How};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -103,6 +104,17 @@ fn verdicts(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut F
     named.sort();
     for pair in named.windows(2).filter(|pair| pair[0] == pair[1]) {
         findings.say(Law::Verdicts, format!("group `{}` has two verdicts", pair[0]));
+    }
+    for group in &outcome.verdicts {
+        for verdict in std::iter::once(&group.leading).chain(&group.further) {
+            if let Verdict::NoNode(fit) | Verdict::GangShort { fit, .. } = verdict
+                && fit.nodes > 0
+                && fit.reasons.is_empty()
+            {
+                findings
+                    .say(Law::Verdicts, format!("no reason is given why pod `{}` found no node", fit.pod));
+            }
+        }
     }
     let bound: BTreeSet<PodIdx> = after.held.iter().filter(|h| h.how == How::Bound).map(|h| h.pod).collect();
     let left = |pod: &PodIdx| before.pods[*pod].state.status == Status::Pending && !bound.contains(pod);

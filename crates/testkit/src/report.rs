@@ -1,8 +1,8 @@
 //! All recorded cases in one report: each failure with its difference, a line per area, and the sum.
 
 use crate::calls::{self, CallOutcome};
-use crate::session::{self, CaseOutcome, CaseResult};
 use crate::random;
+use crate::session::{self, CaseOutcome, CaseResult};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -87,6 +87,15 @@ impl Scenario {
         })
     }
 
+    /// Runs some cycles that need not lead anywhere; an error says which law was broken.
+    pub fn live(&self, cycles: usize) -> Result<()> {
+        let mut run = Run::new(self);
+        for _ in 0..cycles {
+            run.cycle()?;
+        }
+        Ok(())
+    }
+
     /// Runs the scenario. An error says what differs.
     pub fn check(&self) -> Result<()> {
         let missing = self.groups.iter().find(|g| !self.expected.contains_key(&g.key));
@@ -116,7 +125,11 @@ impl Scenario {
         for group in &self.groups {
             let (wanted, got) = (&self.expected[&group.key], &found[&group.key]);
             if wanted != got {
-                lines += &format!("\n  {}: expected `{wanted}`\n  {}      got `{got}`", group.title, " ".repeat(group.title.len()));
+                lines += &format!(
+                    "\n  {}: expected `{wanted}`\n  {}      got `{got}`",
+                    group.title,
+                    " ".repeat(group.title.len())
+                );
             }
         }
         ensure!(lines.is_empty(), "the cluster is another one {when}:{lines}");
@@ -135,7 +148,8 @@ impl Scenario {
         let mut dropping = false;
         for line in text.lines() {
             if !line.starts_with(char::is_whitespace) && !line.is_empty() {
-                dropping = line.starts_with("expect") || (self.shares.is_some() && line.starts_with("shares"));
+                dropping =
+                    line.starts_with("expect") || (self.shares.is_some() && line.starts_with("shares"));
             }
             if !dropping {
                 kept.push(line);

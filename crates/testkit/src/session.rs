@@ -76,11 +76,8 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
         return Ok(CaseOutcome::NotYet(format!("it runs the action `{action}`")));
     }
     let session = Session::load(case, objects)?;
-    let by_design = difference::explain(&Facts {
-        world: &session.world,
-        objects: &session.objects,
-        config: &config,
-    });
+    let by_design =
+        difference::explain(&Facts { world: &session.world, objects: &session.objects, config: &config });
     let mut diff = Diff::default();
     let mut audit = Diff::default();
     match case.run.mode {

@@ -4,7 +4,8 @@
 //! pods run, evicted pods are pending again, waiting pods stay pending.
 
 use kai_engine::input::{
-    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, PodInput, PodPhase, RequestAlternative, RequestMode,
+    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, PodInput, PodPhase, RequestAlternative,
+    RequestMode,
 };
 use kai_engine::outcome::{Bind, Decision, ExtendedClaim};
 use kai_engine::{Cluster, Delta};
@@ -107,10 +108,9 @@ impl World {
             Some(&claim.key.name) == object.as_ref() && claim.key.namespace == bind.pod.namespace
         };
         for claim in self.claims_mut().filter(same) {
-            claim.allocation.get_or_insert_with(|| ClaimAllocation {
-                devices: devices.to_vec(),
-                node_terms: Vec::new(),
-            });
+            claim
+                .allocation
+                .get_or_insert_with(|| ClaimAllocation { devices: devices.to_vec(), node_terms: Vec::new() });
             if !claim.reserved_for.contains(&bind.uid) {
                 claim.reserved_for.push(bind.uid.clone());
             }

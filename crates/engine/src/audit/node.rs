@@ -93,7 +93,11 @@ fn gpus<'a>(
     let n = &before.nodes[node];
     let name = before.text(n.name);
     let (mut whole, mut memory): (i64, BTreeMap<&str, i64>) = (0, BTreeMap::new());
+    let mut old: BTreeSet<&str> = BTreeSet::new();
     for held in seen {
+        if !moment.adds(held.how) {
+            old.extend(held.gpu_groups.iter().map(String::as_str));
+        }
         let (pod, shape) = (&before.pods[held.pod], before.shape(held.pod));
         if shape.is_shared() {
             for group in &held.gpu_groups {
@@ -103,10 +107,14 @@ fn gpus<'a>(
             whole += shape.request.get(resource::GPU);
         }
     }
-    let mut wants_gpus = false;
+    let mut takes_more = false;
     for held in added {
         let shape = before.shape(held.pod);
-        wants_gpus |= shape.is_shared() || shape.request.get(resource::GPU) > 0;
+        takes_more |= if shape.is_shared() {
+            held.gpu_groups.iter().any(|group| !old.contains(group.as_str()))
+        } else {
+            shape.request.get(resource::GPU) > 0
+        };
         if shape.is_shared() && held.gpu_groups.len() != shape.devices() as usize {
             let pod = before.pod_key(held.pod);
             let what = format!("pod `{pod}` gets {} of {} GPUs", held.gpu_groups.len(), shape.devices());
@@ -123,7 +131,7 @@ fn gpus<'a>(
         }
     }
     let used = whole + memory.len() as i64 * WHOLE_GPU;
-    if wants_gpus && used > gpus_of(n) {
+    if takes_more && used > gpus_of(n) {
         let what = format!("node `{name}` {} {used} millionths of GPUs of {}", moment.words(), gpus_of(n));
         findings.say(Law::NodeCapacity, what);
     }

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::cluster::Cluster;
-use crate::cluster::group::{Group, MemberKind};
+use crate::cluster::group::{Group, MemberKind, PodSet};
 use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, MemberIdx};
 use crate::verdict::{GroupVerdict, PodMiss, Verdict};
@@ -69,6 +69,11 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         let name = cluster.pods[pod].sub_group.map_or("default", |s| cluster.text(s)).to_owned();
         let reason = PodMiss::UnknownSubGroup(name);
         all.push(Verdict::PodImpossible { pod: cluster.pod_key(pod), reason, gang: None });
+    }
+    if all.is_empty() && group.pending() > 0 {
+        // An optional member that lacks pods is passed over without a try.
+        let unready = |(_, set): &(MemberIdx, &PodSet)| set.count(Status::Pending) > 0 && !set.is_ready();
+        all.extend(group.pod_sets().find(unready).and_then(|(m, _)| not_ready(cluster, group, m)));
     }
     if all.is_empty() {
         all.push(if group.pending() > 0 { Verdict::NotTried } else { Verdict::Placed });

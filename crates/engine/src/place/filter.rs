@@ -9,7 +9,7 @@ use crate::ids::NodeIdx;
 use crate::input::{GpuRequest, MigStrategy};
 use crate::resource::{self, Amounts};
 use crate::share::{gate, root_ledgers, root_path};
-use crate::verdict::{GpuKindMiss, NodeMiss};
+use crate::verdict::{GpuKindMiss, NodeMiss, VolumeMiss};
 
 /// The first rule that keeps a pod from a node, after its request has been found to fit.
 pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
@@ -156,6 +156,14 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
         let missing_but_backed = n.allocatable.get(dim) == 0 && backed(cluster.dims.name(dim));
         if wanted > n.free(dim) && !missing_but_backed {
             misses.push(lack_miss(cluster, Lack::Dim(dim)));
+        }
+    }
+    if misses.is_empty() {
+        // What the pod does not ask for can be overdrawn too, and simulated storage has books of its own.
+        misses.extend(first.map(|lack| lack_miss(cluster, lack)));
+        if misses.is_empty() && trial.has_volumes && !cluster.storage_fits(trial.pod, node, When::Eventually)
+        {
+            misses.push(NodeMiss::Volume(VolumeMiss::Capacity));
         }
     }
     let overhead = &load.shape.overhead;

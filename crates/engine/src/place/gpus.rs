@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::cluster::pod::GpuGroups;
 use crate::ids::{NodeIdx, PodIdx, Sym};
 use crate::plugin::{GpuOrder, Registry};
-use crate::resource::{self, WHOLE_GPU};
+use crate::resource::{self, Amounts, WHOLE_GPU};
 use smallvec::SmallVec;
 
 /// GPUs chosen on a node.
@@ -14,7 +14,7 @@ pub struct Chosen {
     pub groups: GpuGroups,
     /// Whole GPUs that become shared.
     pub new: u32,
-    /// Every chosen shared GPU has room now.
+    /// Every chosen shared GPU has room now, and the whole ones are idle.
     pub ready: bool,
 }
 
@@ -35,8 +35,9 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
             candidates.push((score, Some(group)));
         }
     }
-    let whole = |dim: i64| (dim / WHOLE_GPU).max(0);
-    let free = whole(n.ledger.idle.get(resource::GPU)) + whole(n.ledger.releasing.get(resource::GPU));
+    // Pods that wait for idle GPUs make `releasing` negative: only the sum tells how many are left.
+    let whole = |amounts: &Amounts| amounts.get(resource::GPU) / WHOLE_GPU;
+    let free = whole(&n.ledger.idle) + whole(&n.ledger.releasing);
     if free > 0
         && let Some(score) = score(cluster, registry, pod, node, None)
     {
@@ -56,6 +57,8 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
             None => chosen.new += 1,
         }
     }
+    // A GPU that is still being released cannot be opened at once.
+    chosen.ready &= i64::from(chosen.new) <= whole(&n.ledger.idle).max(0);
     Some(chosen)
 }
 

@@ -1,3 +1,6 @@
 //! The engine from outside: scenario files, and laws that hold on random clusters.
 
+mod audit;
+mod laws;
 mod scenarios;
+mod worlds;

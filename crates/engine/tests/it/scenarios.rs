@@ -119,6 +119,7 @@ scenarios! {
     shared_claim_needs_its_queues_label
     shared_gpus_do_not_attract_cpu_pods
     shares_go_down_three_levels
+    spread_fraction_waits_for_a_leaving_gpu
     spread_prefers_the_emptier_node
     stuck_pods_free_nothing
     sub_groups_each_need_their_minimum
@@ -139,4 +140,5 @@ scenarios! {
     usage_lowers_the_share
     volume_zone_is_respected
     waiting_for_a_leaving_pod
+    waiting_pods_use_up_idle_gpus
 }

@@ -4,8 +4,9 @@ use super::syntax::{Entry, listed, pair, range, scaled};
 use anyhow::{Context, Result, bail};
 use kai_engine::Delta;
 use kai_engine::input::{
-    CPU, GPU, GpuMemory, MEMORY, MigStrategy, NodeCondition, NodeDriverLimit, NodeInput, NumaPolicy, NumaScope,
-    NumaTopology, NumaZone, PODS, QueueInput, QueueShare, Taint, TaintEffect, TopologyInput, WHOLE_GPU,
+    CPU, GPU, GpuMemory, MEMORY, MigStrategy, NodeCondition, NodeDriverLimit, NodeInput, NumaPolicy,
+    NumaScope, NumaTopology, NumaZone, PODS, QueueInput, QueueShare, Taint, TaintEffect, TopologyInput,
+    WHOLE_GPU,
 };
 use kai_units::{Span, Timestamp};
 
@@ -83,7 +84,8 @@ fn mig(text: &str) -> Result<MigStrategy> {
 
 /// `POLICY/SCOPE:{cpu=4,gpu=1}x2`
 fn numa(text: &str) -> Result<NumaTopology> {
-    let parts = text.split_once(':').and_then(|(how, zones)| Some((how.split_once('/')?, zones.rsplit_once('x')?)));
+    let parts =
+        text.split_once(':').and_then(|(how, zones)| Some((how.split_once('/')?, zones.rsplit_once('x')?)));
     let ((policy, scope), (zone, count)) = parts.with_context(|| format!("`{text}` is no NUMA topology"))?;
     let mut amounts = Vec::new();
     for word in listed(zone) {

@@ -4,9 +4,9 @@ use super::nodes::{GIBI, effect};
 use super::syntax::{pair, scaled};
 use anyhow::{Context, Result, bail};
 use kai_engine::input::{
-    AffinityTerm, CPU, ContainerRequest, GPU, GpuRequest, HostPort, LabelSelector, MEMORY, NodePreference, NodeTerm,
-    PodClaim, PodInput, PodVolume, Requirement, RequirementOp, SelectorOp, SpecInput, SpreadConstraint, TaskPriority,
-    Toleration, TolerationOp, WHOLE_GPU, WeightedTerm,
+    AffinityTerm, CPU, ContainerRequest, GPU, GpuRequest, HostPort, LabelSelector, MEMORY, NodePreference,
+    NodeTerm, PodClaim, PodInput, PodVolume, Requirement, RequirementOp, SelectorOp, SpecInput,
+    SpreadConstraint, TaskPriority, Toleration, TolerationOp, WHOLE_GPU, WeightedTerm,
 };
 
 /// What one pod of a block is like, and what its block is called in expectations.
@@ -95,8 +95,12 @@ impl Want {
         spec.gpu = if mig { GpuRequest::Mig } else { self.gpu };
         request.extend(self.more);
         spec.guaranteed = self.guaranteed;
-        spec.containers =
-            vec![ContainerRequest { name: "main".to_owned(), request: request.clone(), init: false, sidecar: false }];
+        spec.containers = vec![ContainerRequest {
+            name: "main".to_owned(),
+            request: request.clone(),
+            init: false,
+            sidecar: false,
+        }];
         spec.request = request;
     }
 }
@@ -122,12 +126,12 @@ fn constrain(spec: &mut SpecInput, key: &str, value: &str, namespace: &str) -> R
         }),
         "near" => spec.affinity.push(affinity(value, namespace)?),
         "apart" => spec.anti_affinity.push(affinity(value, namespace)?),
-        "likes" => spec
-            .preferred_affinity
-            .push(WeightedTerm { weight: 10, term: affinity(value, namespace)? }),
-        "dislikes" => spec
-            .preferred_affinity
-            .push(WeightedTerm { weight: -10, term: affinity(value, namespace)? }),
+        "likes" => {
+            spec.preferred_affinity.push(WeightedTerm { weight: 10, term: affinity(value, namespace)? })
+        }
+        "dislikes" => {
+            spec.preferred_affinity.push(WeightedTerm { weight: -10, term: affinity(value, namespace)? })
+        }
         "spread" => spec.spread.push(spread(value, namespace)?),
         "legacymig" => spec.legacy_mig = true,
         _ => {
@@ -166,7 +170,8 @@ fn toleration(text: &str) -> Result<Toleration> {
 
 /// `LABEL:VALUE@TOPOLOGY_KEY`
 fn affinity(text: &str, namespace: &str) -> Result<AffinityTerm> {
-    let (selector, topology_key) = text.rsplit_once('@').with_context(|| format!("`{text}` names no node label"))?;
+    let (selector, topology_key) =
+        text.rsplit_once('@').with_context(|| format!("`{text}` names no node label"))?;
     Ok(AffinityTerm {
         selector: Some(self::selector(selector)?),
         namespaces: Some(vec![namespace.to_owned()]),
@@ -200,7 +205,10 @@ fn node_term(label: &str, values: &str) -> NodeTerm {
     let values = values.split('+').map(str::to_owned).collect();
     if label == "name" {
         let key = "metadata.name".to_owned();
-        return NodeTerm { labels: Vec::new(), names: vec![Requirement { key, op: RequirementOp::In(values) }] };
+        return NodeTerm {
+            labels: Vec::new(),
+            names: vec![Requirement { key, op: RequirementOp::In(values) }],
+        };
     }
     NodeTerm {
         labels: vec![Requirement { key: label.to_owned(), op: RequirementOp::In(values) }],

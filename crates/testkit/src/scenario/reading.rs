@@ -57,8 +57,9 @@ fn state(cluster: &Cluster, key: &Key, fresh: &mut Vec<String>) -> String {
     };
     let Some(place) = &state.place else { return word.to_owned() };
     let node = cluster.text(cluster.nodes[place.node].name);
-    let groups: Vec<String> =
+    let mut groups: Vec<String> =
         place.gpu_groups.iter().map(|group| short(cluster.text(*group), fresh)).collect();
+    groups.sort();
     let groups = if groups.is_empty() { String::new() } else { format!("#{}", groups.join("+")) };
     format!("{word}@{node}{groups}")
 }
@@ -99,9 +100,15 @@ fn words(verdict: &Verdict) -> String {
         Verdict::NoNode(fit) => format!("no node: {}", fit_words(fit)),
         Verdict::Topology(miss) => {
             let (topology, level) = (&miss.topology, &miss.level);
-            format!("topology {topology} {level}{}: {}", in_sub_group(&miss.sub_group), too_small(&miss.reason))
+            format!(
+                "topology {topology} {level}{}: {}",
+                in_sub_group(&miss.sub_group),
+                too_small(&miss.reason)
+            )
         }
-        Verdict::PodImpossible { pod, reason, .. } => format!("impossible: {} {}", pod.name, impossible(reason)),
+        Verdict::PodImpossible { pod, reason, .. } => {
+            format!("impossible: {} {}", pod.name, impossible(reason))
+        }
         Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
         Verdict::WaitingForVictims { waiting } => format!("{waiting} wait for room"),
         Verdict::Broken(why) => format!("broken: {why}"),
@@ -124,7 +131,8 @@ fn excess_words(excess: &QueueExcess) -> String {
 }
 
 fn fit_words(fit: &NodeFit) -> String {
-    let reasons: String = fit.reasons.iter().map(|(miss, count)| format!(" {}*{count}", miss_words(miss))).collect();
+    let reasons: String =
+        fit.reasons.iter().map(|(miss, count)| format!(" {}*{count}", miss_words(miss))).collect();
     format!("{} nodes:{reasons}", fit.nodes)
 }
 
@@ -137,7 +145,9 @@ fn miss_words(miss: &NodeMiss) -> String {
 
 fn impossible(reason: &PodMiss) -> String {
     match reason {
-        PodMiss::PoolTooSmall(gap) => format!("pool too small: {} {} of {}", gap.resource, gap.wanted, gap.largest),
+        PodMiss::PoolTooSmall(gap) => {
+            format!("pool too small: {} {} of {}", gap.resource, gap.wanted, gap.largest)
+        }
         other => format!("{other:?}"),
     }
 }

@@ -5,9 +5,9 @@ use super::syntax::{Entry, pair, scaled};
 use anyhow::{Context, Result, bail};
 use kai_engine::Delta;
 use kai_engine::input::{
-    CapacityInput, ClaimAllocation, ClaimDevice, ClaimInput, ClaimPhase, ClaimRequest, Device, DeviceClassInput,
-    DeviceId, Key, LabelSelector, NodeTerm, RequestAlternative, RequestMode, Requirement, RequirementOp, SelectorOp,
-    SliceInput, SliceNodes, StorageClassInput, VolumeClaimInput, VolumeInput,
+    CapacityInput, ClaimAllocation, ClaimDevice, ClaimInput, ClaimPhase, ClaimRequest, Device,
+    DeviceClassInput, DeviceId, Key, LabelSelector, NodeTerm, RequestAlternative, RequestMode, Requirement,
+    RequirementOp, SelectorOp, SliceInput, SliceNodes, StorageClassInput, VolumeClaimInput, VolumeInput,
 };
 
 /// Bytes in the unit of `size=`.

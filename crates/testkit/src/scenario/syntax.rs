@@ -50,7 +50,9 @@ fn without_comment(line: &str) -> &str {
     if line.starts_with('#') {
         return "";
     }
-    line.split_once(" #").filter(|(_, tail)| tail.is_empty() || tail.starts_with(' ')).map_or(line, |(head, _)| head)
+    line.split_once(" #")
+        .filter(|(_, tail)| tail.is_empty() || tail.starts_with(' '))
+        .map_or(line, |(head, _)| head)
 }
 
 fn words(text: &str) -> Result<Vec<String>> {

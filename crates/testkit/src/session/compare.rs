@@ -125,9 +125,8 @@ fn results(job: &Job, started: bool, wanted: &Wanted, pods: &[(&str, Option<&Pod
 }
 
 fn node_result(name: &str, wanted: &WantedNode, node: &NodeEnd, diff: &mut Diff) {
-    let gpus = |amounts: &BTreeMap<String, i64>| {
-        amounts.get("gpu").copied().unwrap_or(0) as f64 / WHOLE_GPU as f64
-    };
+    let gpus =
+        |amounts: &BTreeMap<String, i64>| amounts.get("gpu").copied().unwrap_or(0) as f64 / WHOLE_GPU as f64;
     diff.same_number(&format!("{name}: idle GPUs"), wanted.idle_gpus, gpus(&node.idle));
     diff.same_number(&format!("{name}: releasing GPUs"), wanted.releasing_gpus, gpus(&node.releasing));
     for (zone, amounts) in &wanted.numa_zones_available {
@@ -186,7 +185,8 @@ pub(super) fn observed(case: &Case, upto: usize, done: &Done, diff: &mut Diff) {
     let newest = |f: fn(&Round) -> bool| rounds[..=upto].iter().rev().find(|r| f(r));
     if let Some(tasks) = newest(|r| r.tasks.is_some()).and_then(|r| r.tasks.as_ref()) {
         for (_, task) in case.tasks() {
-            let (Some(seen), Some((name, Some(pod)))) = (tasks.get(&task.name), entry(task, &done.end)) else {
+            let (Some(seen), Some((name, Some(pod)))) = (tasks.get(&task.name), entry(task, &done.end))
+            else {
                 continue;
             };
             diff.same_text(&format!("{name}: observed status"), Some(&seen.status), Some(pod.status));
@@ -228,7 +228,9 @@ impl Renaming {
             let there = self.0.entry(a.clone()).or_insert_with(|| b.clone()) == b;
             let back = self.1.entry(b.clone()).or_insert_with(|| a.clone()) == a;
             if !there || !back {
-                diff.say(format!("{pod}: observed GPU group `{a}`, got `{b}`, which is another one elsewhere"));
+                diff.say(format!(
+                    "{pod}: observed GPU group `{a}`, got `{b}`, which is another one elsewhere"
+                ));
             }
         }
     }
@@ -236,7 +238,9 @@ impl Renaming {
 
 /// What is free and being released on a node.
 fn accounts(name: &str, seen: &ObservedNode, node: &NodeEnd, diff: &mut Diff) {
-    for (what, theirs, ours) in [("idle", &seen.idle, &node.idle), ("releasing", &seen.releasing, &node.releasing)] {
+    for (what, theirs, ours) in
+        [("idle", &seen.idle, &node.idle), ("releasing", &seen.releasing, &node.releasing)]
+    {
         for (resource, amount) in theirs {
             let (key, unit) = match resource.as_str() {
                 "cpu_milli" => ("cpu", 1.0),
@@ -321,11 +325,7 @@ fn figures(share: &OpenShare, report: &QueueReport, r: usize) -> [(&'static str,
     [
         ("request", share.requested, report.requested[r]),
         ("allocation", share.allocated, report.allocated[r]),
-        (
-            "non-preemptible allocation",
-            share.allocated_non_preemptible,
-            report.allocated_non_preemptible[r],
-        ),
+        ("non-preemptible allocation", share.allocated_non_preemptible, report.allocated_non_preemptible[r]),
         ("fair share", share.fair_share, report.fair_share[r]),
     ]
 }

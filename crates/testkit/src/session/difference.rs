@@ -7,7 +7,9 @@
 use crate::world::World;
 use kai_cache::Objects;
 use kai_engine::Delta;
-use kai_engine::input::{GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, TopologyInput, WHOLE_GPU};
+use kai_engine::input::{
+    GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, TopologyInput, WHOLE_GPU,
+};
 use kai_engine::policy::Config;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,13 +41,20 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "D09", holds: |facts| facts.config.queue_depth.values().any(|depth| *depth >= 2) },
     Difference { id: "D10", holds: absent_limit },
     Difference { id: "D13", holds: same_name_twice },
-    Difference { id: "D14", holds: |facts| facts.pods().any(|p| p.phase == PodPhase::Unknown && p.node.is_some()) },
+    Difference {
+        id: "D14",
+        holds: |facts| facts.pods().any(|p| p.phase == PodPhase::Unknown && p.node.is_some()),
+    },
     Difference { id: "D17", holds: siblings_of_one_age },
     Difference { id: "D19", holds: named_group_on_a_tight_node },
-    Difference { id: "D20", holds: |facts| facts.config.plugins.iter().any(|plugin| !plugin.disabled.is_empty()) },
+    Difference {
+        id: "D20",
+        holds: |facts| facts.config.plugins.iter().any(|plugin| !plugin.disabled.is_empty()),
+    },
     Difference { id: "D21", holds: required_level_above_a_finer_one },
     Difference { id: "D24", holds: |facts| facts.groups().any(|group| group.broken.is_some()) },
     Difference { id: "D28", holds: parts_of_gpus_against_a_bound },
+    Difference { id: "D29", holds: spread_beside_a_leaving_pod },
 ];
 
 /// The first difference whose predicate holds.
@@ -90,7 +99,8 @@ fn shares_gpus(pod: &PodInput) -> bool {
 /// A group, or a set of sub-groups in one, asks for fewer members than it has.
 fn some_members_suffice(facts: &Facts<'_>) -> bool {
     facts.groups().any(|group| {
-        let members = |of: Option<&str>| group.sub_groups.iter().filter(|s| s.parent.as_deref() == of).count();
+        let members =
+            |of: Option<&str>| group.sub_groups.iter().filter(|s| s.parent.as_deref() == of).count();
         let loose = |min: Option<u32>, of: Option<&str>| min.is_some_and(|min| (min as usize) < members(of));
         loose(group.min_sub_group, None)
             || group.sub_groups.iter().any(|sub| loose(sub.min_sub_group, Some(&sub.name)))
@@ -179,9 +189,10 @@ fn named_group_on_a_tight_node(facts: &Facts<'_>) -> bool {
 /// Some constraint requires a level below which its topology has a finer one.
 fn required_level_above_a_finer_one(facts: &Facts<'_>) -> bool {
     let finer = |topology: &str, level: &str| {
-        facts.topologies().filter(|t| t.name == topology).any(|t| {
-            t.levels.iter().position(|l| l == level).is_some_and(|at| at + 1 < t.levels.len())
-        })
+        facts
+            .topologies()
+            .filter(|t| t.name == topology)
+            .any(|t| t.levels.iter().position(|l| l == level).is_some_and(|at| at + 1 < t.levels.len()))
     };
     facts.groups().any(|group| {
         let below = group.sub_groups.iter().filter_map(|sub| sub.topology.as_ref());
@@ -195,4 +206,30 @@ fn parts_of_gpus_against_a_bound(facts: &Facts<'_>) -> bool {
     let part = |bound: Option<i64>| bound.is_some_and(|bound| bound % WHOLE_GPU != 0);
     facts.pods().filter(|pod| shares_gpus(pod)).count() > 1
         && facts.queues().any(|queue| part(queue.gpu.quota) || part(queue.gpu.limit))
+}
+
+/// Emptier GPUs come first, a pending pod shares GPUs, and some pod is leaving.
+fn spread_beside_a_leaving_pod(facts: &Facts<'_>) -> bool {
+    let leaves = |pod: &PodInput| matches!(pod.phase, PodPhase::Releasing(_) | PodPhase::ReleasingUnstarted);
+    facts.config.plugins.iter().any(|plugin| plugin.name == "gpuspread")
+        && facts.pods().any(|pod| shares_gpus(pod) && pod.phase == PodPhase::Pending)
+        && facts.pods().any(leaves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_lists_the_same_differences() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/differences.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let listed: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| D"))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        let known: Vec<&str> = DIFFERENCES.iter().filter_map(|d| d.id.strip_prefix('D')).collect();
+        assert_eq!(listed, known);
+    }
 }

@@ -33,7 +33,8 @@ pub(super) fn check(case: &Case, policy: &Policy, session: &Session, diff: &mut 
     }
     for (_, task) in case.tasks().filter(|(_, task)| task.status == "Pending") {
         let ours = errors.get(&task.name).cloned().flatten();
-        let recorded = case.observed.rounds.iter().find_map(|round| round.pre_predicate_errors.get(&task.name));
+        let recorded =
+            case.observed.rounds.iter().find_map(|round| round.pre_predicate_errors.get(&task.name));
         let expected = case.expected.as_ref().and_then(|expected| expected.pre_predicate_error.as_ref());
         for theirs in recorded.into_iter().chain(expected) {
             if *theirs != ours {

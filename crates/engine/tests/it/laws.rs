@@ -1,0 +1,139 @@
+//! Laws that hold on every cluster.
+
+use crate::worlds::world;
+use kai_engine::cluster::pod::{Place, PodState, Status};
+use kai_engine::ids::{Idx, NodeIdx, PodIdx};
+use kai_engine::plan::Plan;
+use kai_engine::policy::Policy;
+use kai_engine::{Cluster, Cycle, Delta, plan};
+use kai_testkit::scenario::Scenario;
+use kai_units::Timestamp;
+use proptest::prelude::*;
+
+const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The audit finds nothing, planning twice and planning on a rebuilt cluster decide the same, cycle after cycle.
+    #[test]
+    fn every_cycle_is_lawful_and_repeatable(text in world()) {
+        let scenario = Scenario::parse(&text).unwrap();
+        if let Err(error) = scenario.live(4) {
+            prop_assert!(false, "{error:#}\n{text}");
+        }
+    }
+
+    /// The order in which objects arrive does not matter.
+    #[test]
+    fn any_order_of_deltas_gives_the_same_outcome(text in world(), order in any::<u64>()) {
+        let scenario = Scenario::parse(&text).unwrap();
+        let mut deltas = scenario.world.deltas.clone();
+        shuffle(&mut deltas, order);
+        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        prop_assert_eq!(plan(&mut built(&deltas), &scenario.policy, CYCLE), outcome);
+    }
+
+    /// Objects that come, go, and come back leave a cluster like one built at once.
+    #[test]
+    fn what_went_and_came_back_leaves_no_trace(text in world(), order in any::<u64>(), gone in 1..20_usize) {
+        let scenario = Scenario::parse(&text).unwrap();
+        let mut deltas = scenario.world.deltas.clone();
+        shuffle(&mut deltas, order);
+        let mut cluster = built(&deltas);
+        plan(&mut cluster, &scenario.policy, CYCLE);
+        for chunk in deltas.chunks(gone) {
+            for delta in chunk {
+                cluster.apply(removal(delta));
+            }
+            plan(&mut cluster, &scenario.policy, CYCLE);
+            for delta in chunk.iter().rev() {
+                cluster.apply(delta.clone());
+            }
+        }
+        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        prop_assert_eq!(plan(&mut cluster, &scenario.policy, CYCLE), outcome);
+    }
+
+    /// Going back to a mark restores everything, however wild the edits were.
+    #[test]
+    fn rollback_restores_the_cluster(text in world(), edits in prop::collection::vec((0..30_usize, 0..5_usize, 0..4_u8), 1..20)) {
+        let scenario = Scenario::parse(&text).unwrap();
+        let mut cluster = settled(&scenario);
+        let before = dump(&cluster);
+        let mut plan = Plan::new(&mut cluster);
+        let mark = plan.mark();
+        for (pod, node, kind) in edits {
+            edit(&mut plan, pod, node, kind);
+        }
+        plan.rollback(mark);
+        prop_assert_eq!(dump(&cluster), before);
+    }
+}
+
+fn built(deltas: &[Delta]) -> Cluster {
+    let mut cluster = Cluster::new();
+    for delta in deltas {
+        cluster.apply(delta.clone());
+    }
+    cluster
+}
+
+/// A cluster that is ready to plan on: a cycle without actions settles it.
+fn settled(scenario: &Scenario) -> Cluster {
+    let mut cluster = scenario.world.cluster();
+    let idle = Policy { actions: Vec::new(), ..scenario.policy.clone() };
+    plan(&mut cluster, &idle, CYCLE);
+    cluster
+}
+
+/// Moves a pod about as actions do: allocates or pipelines what is pending, evicts what runs.
+fn edit(plan: &mut Plan<'_>, pod: usize, node: usize, kind: u8) {
+    let pod = PodIdx::new(pod % plan.pods.len());
+    let node = NodeIdx::new(node % plan.nodes.len());
+    let state = plan.pods[pod].state.clone();
+    let placed = |status| PodState { status, place: Some(Place::on(node)), leaving: None, is_virtual: true };
+    let next = match (state.status, kind) {
+        (Status::Pending, 0 | 1) => placed(Status::Allocated),
+        (Status::Pending, _) => placed(Status::Pipelined),
+        (Status::Allocated | Status::Pipelined, _) => PodState::unplaced(Status::Pending),
+        (Status::Running, _) => PodState { status: Status::Releasing, is_virtual: true, ..state },
+        _ => return,
+    };
+    if plan.shape(pod).is_shared() && next.place.is_some() && next.status != Status::Releasing {
+        return;
+    }
+    plan.set_state(pod, next);
+}
+
+/// Everything that a plan may change.
+fn dump(cluster: &Cluster) -> Vec<String> {
+    let nodes = cluster.nodes.iter().map(|n| format!("{:?} {} {:?}", n.ledger, n.version, n.pods));
+    let pods = cluster.pods.iter().map(|p| format!("{:?}", p.state));
+    let queues = cluster.queues.iter().map(|q| format!("{:?} {}", q.ledger, q.version));
+    let groups = cluster.groups.iter().map(|g| {
+        let counts: Vec<_> = g.pod_sets().map(|(_, set)| set.counts).collect();
+        format!("{counts:?} {}", g.stamp)
+    });
+    nodes.chain(pods).chain(queues).chain(groups).collect()
+}
+
+/// The delta that takes an object away.
+fn removal(delta: &Delta) -> Delta {
+    match delta {
+        Delta::Node(node) => Delta::NodeGone(node.name.clone()),
+        Delta::Pod(pod) => Delta::PodGone(pod.key.clone()),
+        Delta::Group(group) => Delta::GroupGone(group.key.clone()),
+        Delta::Queue(queue) => Delta::QueueGone(queue.name.clone()),
+        Delta::Topology(topology) => Delta::TopologyGone(topology.name.clone()),
+        other => panic!("worlds have no {other:?}"),
+    }
+}
+
+/// A shuffle that depends on nothing but its seed.
+fn shuffle<T>(items: &mut [T], mut seed: u64) {
+    for i in (1..items.len()).rev() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        items.swap(i, (seed >> 33) as usize % (i + 1));
+    }
+}
