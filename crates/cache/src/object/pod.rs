@@ -50,6 +50,9 @@ pub struct PodSpec {
     /// Init containers; those with restart policy `Always` are sidecars.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub init_containers: List<Container>,
+    /// Containers added for debugging; they may need config maps, and count for nothing else.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub ephemeral_containers: List<Container>,
     /// What running it costs besides its containers.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub overhead: Resources,
@@ -411,8 +414,10 @@ impl Pod {
         }
         let keep_limits = self.status.qos_class.is_empty();
         self.spec.volumes = kept(std::mem::take(&mut self.spec.volumes), Volume::matters);
-        for container in self.spec.containers.iter_mut().chain(self.spec.init_containers.iter_mut()) {
-            container.compact(&self.spec.volumes, keep_limits);
+        let spec = &mut self.spec;
+        let lasting = spec.containers.iter_mut().chain(spec.init_containers.iter_mut());
+        for container in lasting.chain(spec.ephemeral_containers.iter_mut()) {
+            container.compact(&spec.volumes, keep_limits);
         }
     }
 }

@@ -16,6 +16,10 @@ impl Store {
             sink(Delta::Queue(Box::new(queue::flat_parent())));
         }
         for kind in super::DERIVED {
+            if kind == Kind::Pod {
+                self.derive_pods(sink);
+                continue;
+            }
             for key in self.objects.keys(kind) {
                 match self.derive(kind, &key) {
                     Some(delta) => sink(delta),
@@ -25,6 +29,24 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Hands out the inputs of all pods: there are many, so that none is looked up by its key.
+    fn derive_pods(&mut self, sink: &mut impl FnMut(Delta)) {
+        let (mut findings, mut hidden) = (Vec::new(), Vec::new());
+        for (key, object) in &self.objects.pods {
+            let mut report = Report::on(Kind::Pod, key);
+            match self.pod_input(key, object, &mut report) {
+                Some(delta) => sink(delta),
+                None => hidden.push((Kind::Pod, key.clone())),
+            }
+            let found = report.into_findings();
+            if !found.is_empty() {
+                findings.push(((Kind::Pod, key.clone()), found));
+            }
+        }
+        self.findings.extend(findings);
+        self.hidden.extend(hidden);
     }
 
     /// Hands out what became of one object.
@@ -79,7 +101,10 @@ impl Store {
     }
 
     fn derive_pod(&self, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
-        let object = self.objects.pods.get(key)?;
+        self.pod_input(key, self.objects.pods.get(key)?, report)
+    }
+
+    fn pod_input(&self, key: &Key, object: &Pod, report: &mut Report<'_>) -> Option<Delta> {
         let namespaces: &affinity::Namespaces = &self.objects.namespaces;
         let around = pod::Surroundings {
             bind: self.live_bind(key, object),

@@ -6,6 +6,7 @@ use kai_api::well_known::resource;
 use kai_engine::input::{self, AmountList};
 use kai_engine::resource::AMOUNT_MAX;
 use kai_units::Quantity;
+use std::cmp::Ordering;
 
 /// The unit a resource is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,18 +73,11 @@ impl<'a> Totals<'a> {
     }
     /// Adds another list.
     pub fn add_all(&mut self, other: &Self) {
-        for (dimension, amount) in &other.0 {
-            self.add(dimension, *amount);
-        }
+        self.merge(other, |a, b| a.saturating_add(b).clamp(-AMOUNT_MAX, AMOUNT_MAX));
     }
     /// Raises every dimension to at least the other's amount.
     pub fn raise_to(&mut self, other: &Self) {
-        for (dimension, amount) in &other.0 {
-            match self.position(dimension) {
-                Ok(at) => self.0[at].1 = self.0[at].1.max(*amount),
-                Err(at) => self.0.insert(at, (dimension, *amount)),
-            }
-        }
+        self.merge(other, i64::max);
     }
     /// Forgets a dimension.
     pub fn remove(&mut self, dimension: &str) {
@@ -96,6 +90,29 @@ impl<'a> Totals<'a> {
     /// As the engine wants it.
     pub fn into_list(self) -> AmountList {
         self.0.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
+    }
+
+    /// Combines two sorted lists in one pass; what only one of them mentions is taken as it is.
+    fn merge(&mut self, other: &Self, combine: impl Fn(i64, i64) -> i64) {
+        if other.0.is_empty() {
+            return;
+        }
+        let mut merged = Vec::with_capacity(self.0.len().max(other.0.len()));
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some(a), Some(b)) = (ours.peek(), theirs.peek()) {
+            match a.0.cmp(b.0) {
+                Ordering::Less => merged.extend(ours.next()),
+                Ordering::Greater => merged.extend(theirs.next()),
+                Ordering::Equal => {
+                    merged.push((a.0, combine(a.1, b.1)));
+                    ours.next();
+                    theirs.next();
+                }
+            }
+        }
+        merged.extend(ours);
+        merged.extend(theirs);
+        self.0 = merged;
     }
 
     fn position(&self, dimension: &str) -> Result<usize, usize> {

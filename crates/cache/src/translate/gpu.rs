@@ -6,6 +6,7 @@ use crate::finding::Report;
 use crate::object::Pod;
 use kai_api::well_known::{annotation, label, resource};
 use kai_engine::input::{GpuRequest, Received, WHOLE_GPU};
+use std::collections::BTreeSet;
 
 /// GPUs a pod wants, and whether it asks in the old MIG annotation form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,14 +84,11 @@ fn read<T>(
 
 /// The shared GPUs that labels of a bound pod name: the plain label, then one label per device.
 pub fn groups_from_labels(pod: &Pod) -> Vec<String> {
-    let mut groups: Vec<String> =
-        pod.metadata.label(label::GPU_GROUP).map(str::to_owned).into_iter().collect();
-    for (key, value) in pod.metadata.labels.iter() {
-        if key.starts_with(label::GPU_GROUP_PREFIX) && !groups.iter().any(|g| *value == g.as_str()) {
-            groups.push(value.to_string());
-        }
-    }
-    groups
+    let plain = pod.metadata.label(label::GPU_GROUP);
+    let per_device = pod.metadata.labels.iter().filter(|(key, _)| key.starts_with(label::GPU_GROUP_PREFIX));
+    let mut seen = BTreeSet::new();
+    let named = plain.into_iter().chain(per_device.map(|(_, group)| &**group));
+    named.filter(|group| seen.insert(*group)).map(str::to_owned).collect()
 }
 
 /// What kind of GPU a word says was received.

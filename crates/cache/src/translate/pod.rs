@@ -78,7 +78,7 @@ pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -
         extended_devices: extended_devices(around.bind),
         volumes: volumes(pod),
         config_maps: required_config_maps(pod),
-        spec: spec(pod, around.namespaces, report),
+        spec: spec(pod, around, report),
         ..base
     })
 }
@@ -111,7 +111,8 @@ pub fn bind_failed(bind: &BindRequest) -> bool {
 /// Config maps that must exist: mounted ones, then those behind variables. Those that the binder makes for GPU
 /// sharing are exempt.
 pub fn required_config_maps(pod: &Pod) -> Vec<String> {
-    let containers = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let spec = &pod.spec;
+    let containers = || spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers);
     let mounted = |name: &str| containers().any(|c| c.volume_mounts.iter().any(|m| m.name == name));
     let exempt = pod.metadata.annotation(annotation::SHARED_GPU_CONFIG_MAP).filter(|p| !p.is_empty());
     let mut names: Vec<String> = Vec::new();
@@ -240,17 +241,20 @@ fn volumes(pod: &Pod) -> Vec<PodVolume> {
         .collect()
 }
 
-fn spec(pod: &Pod, namespaces: &affinity::Namespaces, report: &mut Report<'_>) -> SpecInput {
+fn spec(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> SpecInput {
     let mut request = request::pod_request(pod, report);
     let wanted = gpu::wanted(pod, &mut request.total, report);
-    let rules = affinity::rules(pod, namespaces, report);
+    let rules = affinity::rules(pod, around.namespaces, report);
+    // Only zones and devices are told apart by container.
+    let by_container = around.settings.numa_zones || around.settings.device_claims;
+    let (total, overhead) = (std::mem::take(&mut request.total), std::mem::take(&mut request.overhead));
     SpecInput {
-        request: request.total.into_list(),
-        overhead: request.overhead.into_list(),
+        request: total.into_list(),
+        overhead: overhead.into_list(),
         gpu: wanted.gpu,
         legacy_mig: wanted.legacy_mig,
         guaranteed: request::is_guaranteed(pod),
-        containers: request.containers,
+        containers: if by_container { request.containers() } else { Vec::new() },
         node_selector: selector::labels(&pod.spec.node_selector),
         node_terms: rules.node_terms,
         node_preferences: rules.node_preferences,

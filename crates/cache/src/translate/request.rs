@@ -17,18 +17,28 @@ pub struct PodRequest<'a> {
     /// The part that is overhead.
     pub overhead: Totals<'a>,
     /// Containers one by one.
-    pub containers: Vec<ContainerRequest>,
+    parts: Vec<(&'a Container, Totals<'a>, Stage)>,
+}
+
+impl PodRequest<'_> {
+    /// Containers one by one, for rules that tell them apart.
+    pub fn containers(self) -> Vec<ContainerRequest> {
+        self.parts
+            .into_iter()
+            .map(|(container, request, stage)| described(container, request, stage))
+            .collect()
+    }
 }
 
 /// Adds up what a pod wants.
 pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> {
     let spec = &pod.spec;
-    let mut containers = Vec::with_capacity(spec.containers.len() + spec.init_containers.len());
+    let mut parts = Vec::with_capacity(spec.containers.len() + spec.init_containers.len());
     let mut total = Totals::default();
     for container in &spec.containers {
         let request = container_request(container, report);
         total.add_all(&request);
-        containers.push(described(container, request, Stage::Main));
+        parts.push((container, request, Stage::Main));
     }
     let mut sidecars = Totals::default();
     let mut largest_init = Totals::default();
@@ -36,9 +46,9 @@ pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> 
         let mut request = container_request(container, report);
         if container.restart_policy == "Always" {
             sidecars.add_all(&request);
-            containers.push(described(container, request, Stage::Sidecar));
+            parts.push((container, request, Stage::Sidecar));
         } else {
-            containers.push(described(container, request.clone(), Stage::Init));
+            parts.push((container, request.clone(), Stage::Init));
             request.add_all(&sidecars);
             largest_init.raise_to(&request);
         }
@@ -49,10 +59,10 @@ pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> 
     overhead.remove(input::GPU);
     overhead.remove(input::PODS);
     total.add_all(&overhead);
-    PodRequest { total, overhead, containers }
+    PodRequest { total, overhead, parts }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Main,
     Init,

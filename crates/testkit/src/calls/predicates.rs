@@ -29,9 +29,6 @@ fn config_maps(case: &Case<'_>) -> CallOutcome {
     let needed = described(pod).config_maps;
     let missing: BTreeSet<&str> =
         needed.iter().map(String::as_str).filter(|name| there[*name].as_bool() != Some(true)).collect();
-    if !pod["spec"]["ephemeralContainers"].is_null() {
-        return CallOutcome::NotYet("config maps of ephemeral containers are not read");
-    }
     // The names stand in brackets, in an order that varies.
     let reason = text(&case.result()[1]["reasons"][0]);
     let named = reason.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')).unwrap_or_default();
