@@ -294,6 +294,10 @@ fn pods_that_cannot_be_placed_say_why() {
                 .into(),
         ),
         (
+            PodMiss::ClaimMissing("c".into()),
+            "failed to get resource claim lab/c: could not find ResourceClaim \"lab/c\"".into(),
+        ),
+        (
             PodMiss::ClaimQueueLabel("c".into(), None),
             "pod lab/train-0 cannot be scheduled: DRA claim c is a shared GPU claim but does not have a queue label \
              (kai.scheduler/queue)"
