@@ -13,7 +13,7 @@ use crate::resource::{self, Dim};
 use rustc_hash::FxHashMap;
 
 /// Entries of a block before it is split in two.
-const BLOCK_MAX: usize = 96;
+const BLOCK_MAX: usize = 64;
 
 /// What a list is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,12 +79,19 @@ struct Seen {
 
 const UNSEEN: Seen = Seen { version: 0, described: 0, member: false, at: 0 };
 
-/// An entry of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
-    pub at: i64,
-    pub rank: u32,
-    pub node: NodeIdx,
+/// An entry of the list, with what its node has: a block sums up its entries without visiting nodes.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: i64,
+    rank: u32,
+    node: NodeIdx,
+    has: Summary,
+}
+
+impl Entry {
+    fn place(&self) -> (i64, u32) {
+        (self.at, self.rank)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -112,34 +119,48 @@ impl Summary {
     const NOTHING: Self =
         Self { idle: [i64::MIN; 4], free: [i64::MIN; 4], shared: 0, moving: false, cpu_only: false };
 
-    fn include(&mut self, cluster: &Cluster, node: NodeIdx) {
+    fn of(cluster: &Cluster, node: NodeIdx) -> Self {
         let n = &cluster.nodes[node];
+        let mut has = Self::default();
         for i in 0..4 {
             let dim = Dim(i as u16);
             let (idle, releasing) = (n.ledger.idle.get(dim), n.ledger.releasing.get(dim));
-            self.idle[i] = self.idle[i].max(idle);
-            self.free[i] = self.free[i].max(idle + releasing);
+            has.idle[i] = idle;
+            has.free[i] = idle + releasing;
         }
-        self.moving |= !n.ledger.releasing.is_empty();
-        if !n.ledger.gpus.is_empty() {
-            self.shared = self.shared.max(n.ledger.gpus.most_free(n.gpu_memory.mib));
-            self.moving |= n.ledger.gpus.iter().any(|g| g.releasing != 0);
+        has.shared = n.ledger.gpus.most_free(n.gpu_memory.mib);
+        has.moving = !n.ledger.releasing.is_empty() || n.ledger.gpus.iter().any(|g| g.releasing != 0);
+        has.cpu_only = n.is_cpu_only();
+        has
+    }
+
+    fn include(&mut self, other: &Self) {
+        for i in 0..4 {
+            self.idle[i] = self.idle[i].max(other.idle[i]);
+            self.free[i] = self.free[i].max(other.free[i]);
         }
-        self.cpu_only |= n.is_cpu_only();
+        self.shared = self.shared.max(other.shared);
+        self.moving |= other.moving;
+        self.cpu_only |= other.cpu_only;
     }
 }
 
 impl Block {
-    fn of(entries: Vec<Entry>, cluster: &Cluster) -> Self {
+    fn of(entries: Vec<Entry>) -> Self {
         let mut block = Self { entries, summary: Summary::NOTHING };
-        block.sum(cluster);
+        block.sum();
         block
     }
-    fn sum(&mut self, cluster: &Cluster) {
-        self.summary = Summary::NOTHING;
+    fn sum(&mut self) {
+        let mut summary = Summary::NOTHING;
         for entry in &self.entries {
-            self.summary.include(cluster, entry.node);
+            summary.include(&entry.has);
         }
+        self.summary = summary;
+    }
+    /// Where an entry is, or would be.
+    fn position(&self, place: (i64, u32)) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&place, Entry::place)
     }
 }
 
@@ -157,11 +178,12 @@ impl RankedList {
             let seen = self.see(cluster, node);
             self.nodes[node.index()] = seen;
             if seen.member {
-                entries.push(Entry { at: seen.at, rank: cluster.nodes[node].rank, node });
+                let has = Summary::of(cluster, node);
+                entries.push(Entry { at: seen.at, rank: cluster.nodes[node].rank, node, has });
             }
         }
-        entries.sort_unstable();
-        self.blocks = entries.chunks(BLOCK_MAX / 2).map(|c| Block::of(c.to_vec(), cluster)).collect();
+        entries.sort_unstable_by_key(Entry::place);
+        self.blocks = entries.chunks(BLOCK_MAX / 2).map(|c| Block::of(c.to_vec())).collect();
         self.cursor = cluster.touched_end();
     }
 
@@ -190,15 +212,17 @@ impl RankedList {
         self.nodes[node.index()] = new;
         let rank = cluster.nodes[node].rank;
         if old.member && new.member && old.at == new.at {
-            let block = self.block_of(Entry { at: old.at, rank, node });
-            self.blocks[block].sum(cluster);
+            let (block, position) = self.find((old.at, rank));
+            let block = &mut self.blocks[block];
+            block.entries[position].has = Summary::of(cluster, node);
+            block.sum();
             return;
         }
         if old.member {
-            self.remove(cluster, Entry { at: old.at, rank, node });
+            self.remove((old.at, rank));
         }
         if new.member {
-            self.insert(cluster, Entry { at: new.at, rank, node });
+            self.insert(Entry { at: new.at, rank, node, has: Summary::of(cluster, node) });
         }
     }
 
@@ -235,40 +259,44 @@ impl RankedList {
         Seen { version: n.version, described: n.described_version, member, at }
     }
 
-    fn block_of(&self, entry: Entry) -> usize {
-        self.blocks
-            .partition_point(|b| b.entries.last().is_some_and(|last| *last < entry))
-            .min(self.blocks.len() - 1)
+    fn block_of(&self, place: (i64, u32)) -> usize {
+        let before = |b: &Block| b.entries.last().is_some_and(|last| last.place() < place);
+        self.blocks.partition_point(before).min(self.blocks.len() - 1)
     }
 
-    fn remove(&mut self, cluster: &Cluster, entry: Entry) {
-        let at = self.block_of(entry);
+    /// Block and position of a member.
+    fn find(&self, place: (i64, u32)) -> (usize, usize) {
+        let block = self.block_of(place);
+        (block, self.blocks[block].position(place).expect("members are in the list"))
+    }
+
+    fn remove(&mut self, place: (i64, u32)) {
+        let (at, position) = self.find(place);
         let block = &mut self.blocks[at];
-        let position = block.entries.binary_search(&entry).expect("members are in the list");
         block.entries.remove(position);
         if block.entries.is_empty() {
             self.blocks.remove(at);
         } else {
-            block.sum(cluster);
+            block.sum();
         }
     }
 
-    fn insert(&mut self, cluster: &Cluster, entry: Entry) {
+    fn insert(&mut self, entry: Entry) {
         if self.blocks.is_empty() {
-            self.blocks.push(Block::of(vec![entry], cluster));
+            self.blocks.push(Block::of(vec![entry]));
             return;
         }
-        let at = self.block_of(entry);
+        let at = self.block_of(entry.place());
         let block = &mut self.blocks[at];
-        let position = block.entries.binary_search(&entry).expect_err("a node is in the list once");
+        let position = block.position(entry.place()).expect_err("a node is in the list once");
         block.entries.insert(position, entry);
         if block.entries.len() <= BLOCK_MAX {
-            block.sum(cluster);
+            block.summary.include(&entry.has);
             return;
         }
         let upper = block.entries.split_off(BLOCK_MAX / 2);
-        block.sum(cluster);
-        self.blocks.insert(at + 1, Block::of(upper, cluster));
+        block.sum();
+        self.blocks.insert(at + 1, Block::of(upper));
     }
 
     /// Where entries with at least this key begin.
@@ -289,7 +317,7 @@ impl RankedList {
             if from.entry > 0 || may(&block.summary) {
                 while let Some(entry) = block.entries.get(from.entry) {
                     from.entry += 1;
-                    if passes(entry.node) {
+                    if may(&entry.has) && passes(entry.node) {
                         return Some(entry.node);
                     }
                 }
