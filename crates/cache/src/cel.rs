@@ -16,6 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Most bytes of an expression, as in the API.
 const LONGEST: usize = 10 * 1024;
+/// Most selectors of one request, as in the API.
+const MOST_SELECTORS: usize = 32;
 /// Most operators, brackets and selections; bounds the depth of recursion.
 const MOST_OPERATORS: usize = 600;
 /// Most commas: bounds the size of lists that are written out.
@@ -72,6 +74,10 @@ impl Selectors {
         slices: &BTreeMap<Key, Box<ResourceSlice>>,
     ) -> Accepted {
         let mut accepted = Accepted::default();
+        if selectors.len() > MOST_SELECTORS {
+            let problem = format!("there are {} selectors, more than {MOST_SELECTORS}", selectors.len());
+            return Accepted { devices: Some(Vec::new()), problems: vec![problem] };
+        }
         for selector in selectors {
             let answer = match &selector.cel {
                 Some(cel) => self.accepted_by(&cel.expression, slices),

@@ -4,6 +4,7 @@ use super::meta::Meta;
 use super::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Toleration};
 use super::value::{Labels, List, Resources, Text, null_is_empty};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -415,22 +416,22 @@ impl Pod {
         let keep_limits = self.status.qos_class.is_empty();
         self.spec.volumes = kept(std::mem::take(&mut self.spec.volumes), Volume::matters);
         let spec = &mut self.spec;
+        let volumes: BTreeSet<&str> = spec.volumes.iter().map(|v| &*v.name).collect();
         let lasting = spec.containers.iter_mut().chain(spec.init_containers.iter_mut());
         for container in lasting.chain(spec.ephemeral_containers.iter_mut()) {
-            container.compact(&spec.volumes, keep_limits);
+            container.compact(&volumes, keep_limits);
         }
     }
 }
 
 impl Container {
-    fn compact(&mut self, volumes: &[Volume], keep_limits: bool) {
+    fn compact(&mut self, volumes: &BTreeSet<&str>, keep_limits: bool) {
         self.ports = kept(std::mem::take(&mut self.ports), |p| p.host_port != 0);
         self.env = kept(std::mem::take(&mut self.env), |e| {
             e.value_from.as_ref().is_some_and(|s| s.config_map_key_ref.is_some())
         });
         self.env_from = kept(std::mem::take(&mut self.env_from), |e| e.config_map_ref.is_some());
-        self.volume_mounts =
-            kept(std::mem::take(&mut self.volume_mounts), |m| volumes.iter().any(|v| v.name == m.name));
+        self.volume_mounts = kept(std::mem::take(&mut self.volume_mounts), |m| volumes.contains(&*m.name));
         if !keep_limits {
             self.resources.limits = Resources::default();
         }

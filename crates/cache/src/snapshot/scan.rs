@@ -20,7 +20,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 2 << 30, value_bytes: 8 << 20, tokens: 64_000_000, objects: 1_000_000 }
+        Self { bytes: 2 << 30, value_bytes: 4 << 20, tokens: 64_000_000, objects: 1_000_000 }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::object::{Kind, Objects};
 use crate::translate::{group, queue};
 use kai_api::well_known::annotation;
 use kai_engine::input::Key;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Adds what is odd between objects.
 pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
@@ -18,10 +18,7 @@ pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
 
 fn queues(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
-    let parent = |name: &str| {
-        let queue = objects.queues.get(&Key::new("", name))?;
-        Some(queue.spec.parent_queue.as_str()).filter(|p| !p.is_empty())
-    };
+    let circles = queues_in_circles(objects);
     for (key, queue) in objects.queues.iter().filter(|(_, q)| queue::is_seen(q, &store.settings)) {
         let mut report = Report::on(Kind::Queue, key);
         let above = &queue.spec.parent_queue;
@@ -38,22 +35,42 @@ fn queues(store: &Store, findings: &mut Vec<Finding>) {
                 "create the parent in the same node pool, or name another one",
             );
         }
-        let mut at = parent(&key.name);
-        let mut steps = 0;
-        while let Some(name) = at.filter(|_| steps <= objects.queues.len()) {
-            if name == key.name {
-                report.add(
-                    "spec.parentQueue",
-                    "the queue is above itself, so it takes no part",
-                    "make one queue of the circle a top-level queue",
-                );
-                break;
-            }
-            steps += 1;
-            at = parent(name);
+        if circles.contains(key.name.as_str()) {
+            report.add(
+                "spec.parentQueue",
+                "the queue is above itself, so it takes no part",
+                "make one queue of the circle a top-level queue",
+            );
         }
         findings.append(&mut report.into_findings());
     }
+}
+
+/// Queues that are above themselves. Every queue is walked over once.
+fn queues_in_circles(objects: &Objects) -> BTreeSet<&str> {
+    let parents: BTreeMap<&str, &str> = objects
+        .queues
+        .iter()
+        .map(|(key, queue)| (key.name.as_str(), queue.spec.parent_queue.as_str()))
+        .collect();
+    let mut circles = BTreeSet::new();
+    let mut walked: BTreeSet<&str> = BTreeSet::new();
+    for start in parents.keys() {
+        let mut path: BTreeSet<&str> = BTreeSet::new();
+        let mut at = *start;
+        while !walked.contains(at) && path.insert(at) {
+            let Some((next, _)) = parents.get(at).and_then(|above| parents.get_key_value(above)) else {
+                break;
+            };
+            at = next;
+        }
+        // The walk ended where it had been before: from there on it went in a circle.
+        while path.contains(at) && parents.contains_key(parents[at]) && circles.insert(at) {
+            at = parents[at];
+        }
+        walked.append(&mut path);
+    }
+    circles
 }
 
 fn groups(store: &Store, findings: &mut Vec<Finding>) {

@@ -166,6 +166,25 @@ fn a_flat_hierarchy_has_one_parent() {
 }
 
 #[test]
+fn only_queues_of_a_circle_are_above_themselves() {
+    let queue = |name: &str, parent: &str| {
+        (Kind::Queue, json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}}))
+    };
+    let mut store = cluster(&[
+        queue("below", "a"),
+        queue("a", "b"),
+        queue("b", "c"),
+        queue("c", "a"),
+        queue("self", "self"),
+        queue("top", ""),
+        queue("leaf", "top"),
+    ]);
+    drained(&mut store);
+    let circle: Vec<String> = store.findings().into_iter().map(|f| f.key.name).collect();
+    assert_eq!(circle, ["a", "b", "c", "self"]);
+}
+
+#[test]
 fn oddities_between_objects_are_found() {
     let mut store = cluster(&[
         (Kind::Queue, json!({"metadata": {"name": "a"}, "spec": {"parentQueue": "b"}})),

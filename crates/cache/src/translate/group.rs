@@ -8,7 +8,7 @@ use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint as RawCons
 use kai_api::well_known::{annotation, label_value, priority_class};
 use kai_engine::input::{GroupInput, Key, SubGroupInput, TopologyConstraint, TopologyInput};
 use kai_units::{Span, Timestamp, duration};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a group is read together with.
 #[derive(Clone, Copy, Debug)]
@@ -108,19 +108,22 @@ pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
             return Some(format!("the sub-group `{}` exists twice", sub_group.name));
         }
     }
+    // A sub-group from which the top was reached is never walked again.
+    let mut sound: BTreeSet<&str> = BTreeSet::new();
     for sub_group in sub_groups {
-        let mut at = parent(sub_group);
-        let mut steps = 0;
-        while let Some(name) = &at {
-            let Some(next) = parents.get(name.as_str()) else {
-                return Some(format!("the parent `{name}` of sub-group `{}` does not exist", sub_group.name));
-            };
-            steps += 1;
-            if steps > sub_groups.len() {
-                return Some(format!("the sub-group `{}` is part of a cycle", sub_group.name));
+        let mut path: BTreeSet<&str> = BTreeSet::new();
+        let mut at = sub_group.name.as_str();
+        while !sound.contains(at) {
+            if !path.insert(at) {
+                return Some(format!("the sub-group `{at}` is part of a cycle"));
             }
-            at.clone_from(next);
+            let Some(parent) = parents.get(at).and_then(Option::as_deref) else { break };
+            let Some((parent, _)) = parents.get_key_value(parent) else {
+                return Some(format!("the parent `{parent}` of sub-group `{at}` does not exist"));
+            };
+            at = parent;
         }
+        sound.append(&mut path);
     }
     None
 }

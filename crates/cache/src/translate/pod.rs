@@ -11,6 +11,7 @@ use kai_engine::input::{
     Utility,
 };
 use kai_units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a pod is read together with.
 #[derive(Clone, Copy, Debug)]
@@ -113,17 +114,18 @@ pub fn bind_failed(bind: &BindRequest) -> bool {
 pub fn required_config_maps(pod: &Pod) -> Vec<String> {
     let spec = &pod.spec;
     let containers = || spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers);
-    let mounted = |name: &str| containers().any(|c| c.volume_mounts.iter().any(|m| m.name == name));
+    let mounted: BTreeSet<&str> = containers().flat_map(|c| &c.volume_mounts).map(|m| &*m.name).collect();
     let exempt = pod.metadata.annotation(annotation::SHARED_GPU_CONFIG_MAP).filter(|p| !p.is_empty());
     let mut names: Vec<String> = Vec::new();
+    let mut seen = BTreeSet::new();
     let mut need = |reference: &crate::object::pod::ConfigMapRef| {
         let name = &*reference.name;
         let made = exempt.is_some_and(|prefix| name.starts_with(prefix));
-        if !reference.optional && !made && !names.iter().any(|n| n == name) {
+        if !reference.optional && !made && seen.insert(name.to_owned()) {
             names.push(name.to_owned());
         }
     };
-    for volume in pod.spec.volumes.iter().filter(|v| mounted(&v.name)) {
+    for volume in pod.spec.volumes.iter().filter(|v| mounted.contains(&*v.name)) {
         if let Some(map) = &volume.config_map {
             need(map);
         }
@@ -151,13 +153,8 @@ fn gpu_groups(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) ->
     let chosen = bind.map(|b| &b.spec.selected_gpu_groups).filter(|groups| !groups.is_empty());
     let mut groups = chosen.cloned().unwrap_or_else(|| gpu::groups_from_labels(pod));
     let named = groups.len();
-    let mut seen: Vec<String> = Vec::new();
-    groups.retain(|group| {
-        !seen.contains(group) && {
-            seen.push(group.clone());
-            true
-        }
-    });
+    let mut seen = BTreeSet::new();
+    groups.retain(|group| seen.insert(group.clone()));
     if groups.len() < named {
         report.add(
             "spec.selectedGPUGroups of its bind request",
@@ -186,29 +183,27 @@ fn numa_placement(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>
 }
 
 fn claims(pod: &Pod, bind: Option<&BindRequest>) -> Vec<PodClaim> {
-    let chosen = |name: &str| -> Vec<DeviceId> {
-        let allocations = bind.map(|b| b.spec.resource_claim_allocations.as_slice()).unwrap_or_default();
-        let allocation = allocations.iter().find(|a| a.name == name).and_then(|a| a.allocation.as_ref());
-        allocation.map(allocated_devices).unwrap_or_default()
-    };
-    let made = |name: &str| {
-        let status = pod.status.resource_claim_statuses.iter().find(|s| s.name == name);
-        status.and_then(|s| s.resource_claim_name.some())
-    };
-    pod.spec
-        .resource_claims
-        .iter()
-        .map(|claim| {
-            let from_template = !claim.resource_claim_template_name.is_empty();
-            let object = if from_template { made(&claim.name) } else { claim.resource_claim_name.some() };
-            PodClaim {
-                name: claim.name.to_string(),
-                claim: object.map(str::to_owned),
-                from_template,
-                chosen: chosen(&claim.name),
-            }
-        })
-        .collect()
+    if pod.spec.resource_claims.is_empty() {
+        return Vec::new();
+    }
+    let allocations = bind.map(|b| b.spec.resource_claim_allocations.as_slice()).unwrap_or_default();
+    let chosen: BTreeMap<&str, &AllocationResult> =
+        allocations.iter().filter_map(|a| Some((a.name.as_str(), a.allocation.as_ref()?))).collect();
+    let statuses = pod.status.resource_claim_statuses.iter();
+    let made: BTreeMap<&str, &str> =
+        statuses.filter_map(|s| Some((&*s.name, s.resource_claim_name.some()?))).collect();
+    let claims = pod.spec.resource_claims.iter().map(|claim| {
+        let from_template = !claim.resource_claim_template_name.is_empty();
+        let own = claim.resource_claim_name.some();
+        let object = if from_template { made.get(&*claim.name).copied() } else { own };
+        PodClaim {
+            name: claim.name.to_string(),
+            claim: object.map(str::to_owned),
+            from_template,
+            chosen: chosen.get(&*claim.name).map(|a| allocated_devices(a)).unwrap_or_default(),
+        }
+    });
+    claims.collect()
 }
 
 fn extended_devices(bind: Option<&BindRequest>) -> Vec<DeviceId> {

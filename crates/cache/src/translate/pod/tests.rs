@@ -148,8 +148,6 @@ fn finished_pods_keep_only_their_membership() {
     assert_eq!(translate(&failed, around, &mut Report::on(Kind::Pod, &key)), None);
 }
 
-use std::collections::BTreeMap;
-
 #[test]
 fn a_bind_request_fills_in_what_the_pod_does_not_show() {
     let bind: BindRequest = serde_json::from_str(
