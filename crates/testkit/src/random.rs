@@ -58,7 +58,7 @@ fn run_one(file: &Path, recorded: &str) -> Result<CaseOutcome> {
     let outcome = plan(&mut cluster, &policy, Cycle { now: NOW, seed: 1 });
     let violations = audit(&cluster, &policy, &outcome);
     if !violations.is_empty() {
-        let lines: String = violations.iter().map(|v| format!("    {v}\n")).collect();
+        let lines = violations.iter().fold(String::new(), |text, v| format!("{text}    {v}\n"));
         return Ok(CaseOutcome::Failed(format!("    the audit objects:\n{lines}")));
     }
     let ours: BTreeSet<String> = outcome.decisions.iter().map(line).collect();
@@ -66,14 +66,12 @@ fn run_one(file: &Path, recorded: &str) -> Result<CaseOutcome> {
     if ours == theirs {
         return Ok(CaseOutcome::Passed);
     }
-    Ok(match difference::explain(&Facts { world: &world, objects: &objects, config: &config }) {
-        Some(id) => CaseOutcome::ByDesign(id),
-        None => {
-            let missing = theirs.difference(&ours).map(|line| format!("    missing: {line}\n"));
-            let surplus = ours.difference(&theirs).map(|line| format!("    not expected: {line}\n"));
-            CaseOutcome::Failed(missing.chain(surplus).collect())
-        }
-    })
+    if let Some(id) = difference::explain(&Facts { world: &world, objects: &objects, config: &config }) {
+        return Ok(CaseOutcome::ByDesign(id));
+    }
+    let missing = theirs.difference(&ours).map(|line| format!("    missing: {line}\n"));
+    let surplus = ours.difference(&theirs).map(|line| format!("    not expected: {line}\n"));
+    Ok(CaseOutcome::Failed(missing.chain(surplus).collect()))
 }
 
 fn line(decision: &Decision) -> String {

@@ -30,6 +30,7 @@ use kai_engine::{Cluster, Cycle, Delta, Observer, plan_observed};
 use kai_units::Timestamp;
 use reading::Listed;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::Path;
 use syntax::{Entry, Section};
 
@@ -125,11 +126,8 @@ impl Scenario {
         for group in &self.groups {
             let (wanted, got) = (&self.expected[&group.key], &found[&group.key]);
             if wanted != got {
-                lines += &format!(
-                    "\n  {}: expected `{wanted}`\n  {}      got `{got}`",
-                    group.title,
-                    " ".repeat(group.title.len())
-                );
+                let (title, gap) = (&group.title, " ".repeat(group.title.len()));
+                write!(lines, "\n  {title}: expected `{wanted}`\n  {gap}      got `{got}`")?;
             }
         }
         ensure!(lines.is_empty(), "the cluster is another one {when}:{lines}");
@@ -158,11 +156,11 @@ impl Scenario {
         let width = self.groups.iter().map(|g| g.title.len()).max().unwrap_or(0);
         let mut text = kept.join("\n").trim_end().to_owned() + "\n";
         for (i, line) in shares.iter().enumerate().filter(|_| self.shares.is_some()) {
-            text += &format!("{:<9}{line}\n", if i == 0 { "shares" } else { "" });
+            writeln!(text, "{:<9}{line}", if i == 0 { "shares" } else { "" })?;
         }
         for (i, group) in self.groups.iter().enumerate() {
             let head = if i == 0 { "expect" } else { "" };
-            text += &format!("{head:<9}{:<width$}  {}\n", group.title, found[&group.key]);
+            writeln!(text, "{head:<9}{:<width$}  {}", group.title, found[&group.key])?;
         }
         Ok(text)
     }
@@ -261,7 +259,7 @@ impl<'s> Run<'s> {
         let mut states = eye.states;
         for (key, state) in &mut states {
             if let Some(verdict) = reading::verdict(&outcome, key) {
-                *state += &format!(" -- {verdict}");
+                write!(state, " -- {verdict}")?;
             }
         }
         self.shares = reading::shares(&outcome);

@@ -53,7 +53,7 @@ pub fn run(dir: &Path, filter: Option<&str>) -> Result<Vec<CaseResult>> {
         if !area.is_dir() || file_name(&area).starts_with("unit-") {
             continue;
         }
-        for path in entries(&area)?.iter().filter(|path| file_name(path).ends_with(".json")) {
+        for path in entries(&area)?.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
             let text = read(path)?;
             let case: Case =
                 serde_json::from_str(&text).with_context(|| format!("`{}` is no case", path.display()))?;

@@ -29,26 +29,21 @@ impl World {
 
     /// All pods.
     pub fn pods(&self) -> impl Iterator<Item = &PodInput> {
-        self.deltas.iter().filter_map(|delta| match delta {
-            Delta::Pod(pod) => Some(&**pod),
-            _ => None,
-        })
+        self.deltas.iter().filter_map(|delta| if let Delta::Pod(pod) = delta { Some(&**pod) } else { None })
     }
 
     /// A pod by name.
     pub fn pod_mut(&mut self, name: &str) -> Option<&mut PodInput> {
-        self.deltas.iter_mut().find_map(|delta| match delta {
-            Delta::Pod(pod) if pod.key.name == name => Some(&mut **pod),
-            _ => None,
-        })
+        let pods = self.deltas.iter_mut();
+        let mut pods =
+            pods.filter_map(|delta| if let Delta::Pod(pod) = delta { Some(&mut **pod) } else { None });
+        pods.find(|pod| pod.key.name == name)
     }
 
     /// All claims.
     fn claims_mut(&mut self) -> impl Iterator<Item = &mut ClaimInput> {
-        self.deltas.iter_mut().filter_map(|delta| match delta {
-            Delta::Claim(claim) => Some(&mut **claim),
-            _ => None,
-        })
+        let all = self.deltas.iter_mut();
+        all.filter_map(|delta| if let Delta::Claim(claim) = delta { Some(&mut **claim) } else { None })
     }
 
     /// Carries decisions out. Returns the names of the pods that changed.

@@ -57,11 +57,13 @@ impl After {
             let Some(place) = pod.state.place.as_ref().filter(|_| pod.state.status.holds_node()) else {
                 continue;
             };
-            let how = match pod.state.status {
-                Status::Releasing => How::Leaves,
-                Status::Pipelined => How::Waits,
-                _ if evicted.contains(&index) => How::Leaves,
-                _ => How::Stays,
+            let leaves = pod.state.status == Status::Releasing || evicted.contains(&index);
+            let how = if leaves {
+                How::Leaves
+            } else if pod.state.status == Status::Pipelined {
+                How::Waits
+            } else {
+                How::Stays
             };
             let gpu_groups = place.gpu_groups.iter().map(|g| before.text(*g).to_owned()).collect();
             held.push(Held { pod: index, node: place.node, gpu_groups, how });

@@ -72,11 +72,12 @@ fn charge(before: &Cluster, books: &mut IndexVec<QueueIdx, Books>, leaf: QueueId
 fn orphans(before: &Cluster, after: &After, findings: &mut Findings) {
     let here = |pod: PodIdx, how: How| after.held.iter().find(|h| h.pod == pod && h.how == how);
     for &pod in &after.evicted {
-        if let (Some(old), Some(new)) = (here(pod, How::Leaves), here(pod, How::Waits)) {
-            if old.node == new.node && old.gpu_groups == new.gpu_groups {
-                let what = format!("pod `{}` is evicted and waits where it was", before.pod_key(pod));
-                findings.say(Law::Eviction, what);
-            }
+        if let (Some(old), Some(new)) = (here(pod, How::Leaves), here(pod, How::Waits))
+            && old.node == new.node
+            && old.gpu_groups == new.gpu_groups
+        {
+            let what = format!("pod `{}` is evicted and waits where it was", before.pod_key(pod));
+            findings.say(Law::Eviction, what);
         }
     }
 }

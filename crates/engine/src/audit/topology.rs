@@ -44,16 +44,12 @@ fn check_member(
             old.extend(domain.filter(|_| before.pods[held.pod].state.status.is_active_allocated()));
             continue;
         }
-        match domain {
-            Some(domain) => {
-                new.insert(domain);
-            }
-            None => {
-                let node = before.text(before.nodes[held.node].name);
-                let what =
-                    format!("node `{node}` is in no domain of `{level}`, which group `{key}` requires");
-                findings.say(Law::Topology, what);
-            }
+        if let Some(domain) = domain {
+            new.insert(domain);
+        } else {
+            let node = before.text(before.nodes[held.node].name);
+            let what = format!("node `{node}` is in no domain of `{level}`, which group `{key}` requires");
+            findings.say(Law::Topology, what);
         }
     }
     let apart = if old.is_empty() { new.len() > 1 } else { new.iter().any(|d| !old.contains(d)) };

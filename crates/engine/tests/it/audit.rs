@@ -9,7 +9,7 @@ use kai_units::Timestamp;
 
 /// Plans a scenario, lets `tamper` change the outcome, and tells which laws are broken then.
 fn broken(text: &str, tamper: impl FnOnce(&mut Outcome)) -> Vec<Law> {
-    let scenario = Scenario::parse(text).unwrap();
+    let scenario = Scenario::parse(text).expect("the scenario is well-formed");
     let mut cluster = scenario.world.cluster();
     let cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
     let mut outcome = plan(&mut cluster, &scenario.policy, cycle);

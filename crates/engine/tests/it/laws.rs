@@ -120,13 +120,18 @@ fn dump(cluster: &Cluster) -> Vec<String> {
 
 /// The delta that takes an object away.
 fn removal(delta: &Delta) -> Delta {
-    match delta {
-        Delta::Node(node) => Delta::NodeGone(node.name.clone()),
-        Delta::Pod(pod) => Delta::PodGone(pod.key.clone()),
-        Delta::Group(group) => Delta::GroupGone(group.key.clone()),
-        Delta::Queue(queue) => Delta::QueueGone(queue.name.clone()),
-        Delta::Topology(topology) => Delta::TopologyGone(topology.name.clone()),
-        other => panic!("worlds have no {other:?}"),
+    if let Delta::Node(node) = delta {
+        Delta::NodeGone(node.name.clone())
+    } else if let Delta::Pod(pod) = delta {
+        Delta::PodGone(pod.key.clone())
+    } else if let Delta::Group(group) = delta {
+        Delta::GroupGone(group.key.clone())
+    } else if let Delta::Queue(queue) = delta {
+        Delta::QueueGone(queue.name.clone())
+    } else if let Delta::Topology(topology) = delta {
+        Delta::TopologyGone(topology.name.clone())
+    } else {
+        panic!("worlds have no {delta:?}")
     }
 }
 

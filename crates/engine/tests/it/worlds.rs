@@ -7,19 +7,16 @@ use proptest::prelude::*;
 pub(crate) fn world() -> impl Strategy<Value = String> {
     (vec(node(), 1..5), vec(queue(), 1..4), vec(group(), 1..7), policy()).prop_map(
         |(nodes, queues, groups, policy)| {
-            let mut text = format!("policy   {policy}\ntopologies  dc zone rack\n");
-            for (i, node) in nodes.iter().enumerate() {
-                text += &format!("nodes    n{i} host=n{i} {node}\n");
-            }
-            text += "queues   d0 quota=none | d1 quota=2 limit=6\n";
-            for (i, queue) in queues.iter().enumerate() {
-                text += &format!("queues   d{}/q{i} {queue}\n", i % 2);
-            }
-            for (i, group) in groups.iter().enumerate() {
+            let mut lines = vec![format!("policy   {policy}"), "topologies  dc zone rack".to_owned()];
+            lines.extend(nodes.iter().enumerate().map(|(i, node)| format!("nodes    n{i} host=n{i} {node}")));
+            lines.push("queues   d0 quota=none | d1 quota=2 limit=6".to_owned());
+            let queue = |(i, queue): (usize, &String)| format!("queues   d{}/q{i} {queue}", i % 2);
+            lines.extend(queues.iter().enumerate().map(queue));
+            lines.extend(groups.iter().enumerate().map(|(i, group)| {
                 let at = group.queue % queues.len();
-                text += &format!("groups   g{i} queue=d{}/q{at} {}\n", at % 2, group.text(nodes.len()));
-            }
-            text
+                format!("groups   g{i} queue=d{}/q{at} {}", at % 2, group.text(nodes.len()))
+            }));
+            lines.join("\n")
         },
     )
 }
@@ -97,14 +94,14 @@ impl GroupSketch {
         let pods = match &self.form {
             Form::Gang { count, min, topology } => {
                 let running = self.running.min(*count);
-                let mut text = format!("min={} {topology}", min.min(count));
+                let mut words = vec![format!("min={} {topology}", min.min(count))];
                 if running > 0 {
-                    text += &format!(" pods={running}x{} {state}@n{node}{gpu_group}", pod(""));
+                    words.push(format!("pods={running}x{} {state}@n{node}{gpu_group}", pod("")));
                 }
                 if *count > running {
-                    text += &format!(" pods={}x{} pending", count - running, pod(""));
+                    words.push(format!("pods={}x{} pending", count - running, pod("")));
                 }
-                text
+                words.join(" ")
             }
             Form::Subs { first, second, minsub } => format!(
                 "{minsub} sub={{a,min={first}}} sub={{b,min={second}}} pods={first}x{} pods={second}x{}",

@@ -38,7 +38,7 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
     for word in &entry.words[1..] {
         let (name, value) = pair(word);
         match name {
-            "queue" => group.queue = value.to_owned(),
+            "queue" => value.clone_into(&mut group.queue),
             "priority" => group.priority = value.parse()?,
             "preemptible" => preemptible = Some(value != "no"),
             "min" => group.min_member = Some(value.parse()?),

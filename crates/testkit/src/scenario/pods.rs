@@ -126,11 +126,9 @@ fn constrain(spec: &mut SpecInput, key: &str, value: &str, namespace: &str) -> R
         }),
         "near" => spec.affinity.push(affinity(value, namespace)?),
         "apart" => spec.anti_affinity.push(affinity(value, namespace)?),
-        "likes" => {
-            spec.preferred_affinity.push(WeightedTerm { weight: 10, term: affinity(value, namespace)? })
-        }
-        "dislikes" => {
-            spec.preferred_affinity.push(WeightedTerm { weight: -10, term: affinity(value, namespace)? })
+        "likes" | "dislikes" => {
+            let weight = if key == "likes" { 10 } else { -10 };
+            spec.preferred_affinity.push(WeightedTerm { weight, term: affinity(value, namespace)? });
         }
         "spread" => spec.spread.push(spread(value, namespace)?),
         "legacymig" => spec.legacy_mig = true,

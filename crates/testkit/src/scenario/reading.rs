@@ -79,10 +79,7 @@ fn short(group: &str, fresh: &mut Vec<String>) -> String {
 /// A leading verdict in short; nothing for groups that have what they want.
 pub(super) fn verdict(outcome: &Outcome, group: &Key) -> Option<String> {
     let found = outcome.verdicts.iter().find(|v| v.group == *group)?;
-    match &found.leading {
-        Verdict::Placed => None,
-        other => Some(words(other)),
-    }
+    (found.leading != Verdict::Placed).then(|| words(&found.leading))
 }
 
 fn words(verdict: &Verdict) -> String {
@@ -131,25 +128,22 @@ fn excess_words(excess: &QueueExcess) -> String {
 }
 
 fn fit_words(fit: &NodeFit) -> String {
-    let reasons: String =
-        fit.reasons.iter().map(|(miss, count)| format!(" {}*{count}", miss_words(miss))).collect();
-    format!("{} nodes:{reasons}", fit.nodes)
+    let head = format!("{} nodes:", fit.nodes);
+    fit.reasons.iter().fold(head, |text, (miss, count)| format!("{text} {}*{count}", miss_words(miss)))
 }
 
 fn miss_words(miss: &NodeMiss) -> String {
-    match miss {
-        NodeMiss::OverCapacity(excess, rule) => format!("{rule:?}({})", excess_words(excess)),
-        other => format!("{other:?}"),
+    if let NodeMiss::OverCapacity(excess, rule) = miss {
+        return format!("{rule:?}({})", excess_words(excess));
     }
+    format!("{miss:?}")
 }
 
 fn impossible(reason: &PodMiss) -> String {
-    match reason {
-        PodMiss::PoolTooSmall(gap) => {
-            format!("pool too small: {} {} of {}", gap.resource, gap.wanted, gap.largest)
-        }
-        other => format!("{other:?}"),
+    if let PodMiss::PoolTooSmall(gap) = reason {
+        return format!("pool too small: {} {} of {}", gap.resource, gap.wanted, gap.largest);
     }
+    format!("{reason:?}")
 }
 
 fn too_small(reason: &TopologyReason) -> String {

@@ -24,7 +24,7 @@ pub(super) fn slice(entry: &Entry) -> Result<Delta> {
     for word in &entry.words[1..] {
         match pair(word) {
             ("node", node) => slice.nodes = SliceNodes::Node(node.to_owned()),
-            ("driver", driver) => slice.driver = driver.to_owned(),
+            ("driver", driver) => driver.clone_into(&mut slice.driver),
             ("devices", count) => {
                 let count: u32 = count.parse()?;
                 let device = |n: u32| Device { name: n.to_string(), ..Device::default() };
@@ -54,7 +54,7 @@ pub(super) fn claim(entry: &Entry) -> Result<Delta> {
     let mut ask = RequestAlternative::default();
     for word in &entry.words[1..] {
         match pair(word) {
-            ("class", class) => ask.class = class.to_owned(),
+            ("class", class) => class.clone_into(&mut ask.class),
             ("count", "all") => ask.mode = RequestMode::All,
             ("count", count) => ask.mode = RequestMode::Exactly(count.parse()?),
             ("queue", queue) => claim.queue_label = Some(queue.to_owned()),
@@ -84,7 +84,7 @@ pub(super) fn storage_class(entry: &Entry) -> Result<Delta> {
     for word in &entry.words[1..] {
         match pair(word) {
             ("wait", _) => class.wait_for_consumer = true,
-            ("provisioner", name) => class.provisioner = name.to_owned(),
+            ("provisioner", name) => name.clone_into(&mut class.provisioner),
             ("tracks", _) => class.tracks_capacity = true,
             ("static", _) => class.no_provisioner = true,
             _ => bail!("line {}: a storage class has no `{word}`", entry.line),
@@ -98,7 +98,7 @@ pub(super) fn volume(entry: &Entry) -> Result<Delta> {
     let mut volume = VolumeInput { name: entry.words[0].clone(), available: true, ..VolumeInput::default() };
     for word in &entry.words[1..] {
         match pair(word) {
-            ("class", class) => volume.class = class.to_owned(),
+            ("class", class) => class.clone_into(&mut volume.class),
             ("size", size) => volume.bytes = scaled(size, GIGA)?,
             ("claim", claim) => (volume.claim, volume.available) = (Some(key(claim)), false),
             ("driver", driver) => volume.driver = Some(driver.to_owned()),
@@ -118,7 +118,7 @@ pub(super) fn volume_claim(entry: &Entry) -> Result<Delta> {
     let mut claim = VolumeClaimInput { key: key(&entry.words[0]), ..VolumeClaimInput::default() };
     for word in &entry.words[1..] {
         match pair(word) {
-            ("class", class) => claim.class = class.to_owned(),
+            ("class", class) => class.clone_into(&mut claim.class),
             ("size", size) => claim.bytes = scaled(size, GIGA)?,
             ("bound", volume) => (claim.volume, claim.phase) = (Some(volume.to_owned()), ClaimPhase::Bound),
             ("lost", _) => claim.phase = ClaimPhase::Lost,
@@ -133,7 +133,7 @@ pub(super) fn capacity(entry: &Entry) -> Result<Delta> {
     let mut capacity = CapacityInput { key: key(&entry.words[0]), ..CapacityInput::default() };
     for word in &entry.words[1..] {
         match pair(word) {
-            ("class", class) => capacity.class = class.to_owned(),
+            ("class", class) => class.clone_into(&mut capacity.class),
             ("size", size) => capacity.bytes = scaled(size, GIGA)?,
             ("on", label) => {
                 let (label, value) = colon(label)?;

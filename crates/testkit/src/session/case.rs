@@ -3,6 +3,7 @@
 //! Field names are the record's own; what is absent there has its documented default here.
 
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// One recorded session.
@@ -66,6 +67,7 @@ pub enum Mode {
 
 /// Process parameters.
 #[derive(Debug, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the record has these switches")]
 pub struct Params {
     /// Victims with another place do not count as reclaimed.
     pub allow_consolidating_reclaim: bool,
@@ -295,9 +297,9 @@ pub struct Expected {
     /// Most pods that wait at the end of a round.
     #[serde(default)]
     pub max_pipelines_per_round: Option<usize>,
-    /// The error of the checks before any node; an explicit `null` wants none.
+    /// The error of the checks before any node, as a text or `null` for none.
     #[serde(default, deserialize_with = "present")]
-    pub pre_predicate_error: Option<Option<String>>,
+    pub pre_predicate_error: Option<Value>,
 }
 
 /// A pod's or a group's result.
@@ -371,7 +373,7 @@ pub struct Round {
     pub nodes: Option<BTreeMap<String, ObservedNode>>,
     /// Errors of the checks before any node, by pod.
     #[serde(default)]
-    pub pre_predicate_errors: BTreeMap<String, Option<String>>,
+    pub pre_predicate_errors: BTreeMap<String, Value>,
 }
 
 /// Queues when a round began.
@@ -439,8 +441,8 @@ pub struct ObservedNode {
 }
 
 /// Tells an explicit `null` from an absent field.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::<String>::deserialize(from).map(Some)
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
 }
 
 /// The head of a file of objects that express a case's cluster.

@@ -24,7 +24,7 @@ impl Diff {
     }
     /// All lines, each indented.
     pub(super) fn text(&self) -> String {
-        self.0.iter().map(|line| format!("    {line}\n")).collect()
+        self.0.iter().fold(String::new(), |text, line| text + "    " + line + "\n")
     }
     /// Adds a line.
     pub(super) fn say(&mut self, line: String) {
@@ -96,10 +96,8 @@ fn results(job: &Job, started: bool, wanted: &Wanted, pods: &[(&str, Option<&Pod
         if let Some(node) = wanted.node.as_deref().filter(|_| wanted.status.as_deref() != Some("Pending")) {
             diff.same_text(&format!("{name}: node"), Some(node), pod.node.as_deref());
         }
-        if let Some(zones) = &wanted.numa_zones {
-            if *zones != pod.zones {
-                diff.say(format!("{name}: expected the zones {zones:?}, got {:?}", pod.zones));
-            }
+        if let Some(zones) = wanted.numa_zones.as_ref().filter(|zones| **zones != pod.zones) {
+            diff.say(format!("{name}: expected the zones {zones:?}, got {:?}", pod.zones));
         }
         sums[0] += pod.gpus_required;
         sums[1] += pod.gpus_accepted;
@@ -150,15 +148,14 @@ fn node_result(name: &str, wanted: &WantedNode, node: &NodeEnd, diff: &mut Diff)
 /// Checks the upper bounds on decisions of one round; 0 allows none.
 pub(super) fn counts(wanted: &Expected, decisions: &[Decision], diff: &mut Diff) {
     let count = |test: fn(&Decision) -> bool| decisions.iter().filter(|d| test(d)).count();
-    let bounds: [(&str, Option<usize>, fn(&Decision) -> bool); 3] = [
-        ("binds", wanted.max_binds_per_round, |d| matches!(d, Decision::Bind(_))),
-        ("evictions", wanted.max_evictions_per_round, |d| matches!(d, Decision::Evict { .. })),
-        ("pipelines", wanted.max_pipelines_per_round, |d| matches!(d, Decision::Pipeline { .. })),
+    let bounds = [
+        ("binds", wanted.max_binds_per_round, count(|d| matches!(d, Decision::Bind(_)))),
+        ("evictions", wanted.max_evictions_per_round, count(|d| matches!(d, Decision::Evict { .. }))),
+        ("pipelines", wanted.max_pipelines_per_round, count(|d| matches!(d, Decision::Pipeline { .. }))),
     ];
-    for (name, most, test) in bounds {
-        let made = count(test);
-        if most.is_some_and(|most| made > most) {
-            diff.say(format!("at most {} {name} are allowed, got {made}", most.unwrap_or(0)));
+    for (name, most, made) in bounds {
+        if let Some(most) = most.filter(|most| made > *most) {
+            diff.say(format!("at most {most} {name} are allowed, got {made}"));
         }
     }
 }

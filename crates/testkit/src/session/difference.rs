@@ -67,28 +67,20 @@ impl<'a> Facts<'a> {
         self.world.pods()
     }
     fn nodes(&self) -> impl Iterator<Item = &'a NodeInput> + use<'a> {
-        self.world.deltas.iter().filter_map(|delta| match delta {
-            Delta::Node(node) => Some(&**node),
-            _ => None,
-        })
+        let all = self.world.deltas.iter();
+        all.filter_map(|delta| if let Delta::Node(node) = delta { Some(&**node) } else { None })
     }
     fn groups(&self) -> impl Iterator<Item = &'a GroupInput> + use<'a> {
-        self.world.deltas.iter().filter_map(|delta| match delta {
-            Delta::Group(group) => Some(&**group),
-            _ => None,
-        })
+        let all = self.world.deltas.iter();
+        all.filter_map(|delta| if let Delta::Group(group) = delta { Some(&**group) } else { None })
     }
     fn queues(&self) -> impl Iterator<Item = &'a QueueInput> + use<'a> {
-        self.world.deltas.iter().filter_map(|delta| match delta {
-            Delta::Queue(queue) => Some(&**queue),
-            _ => None,
-        })
+        let all = self.world.deltas.iter();
+        all.filter_map(|delta| if let Delta::Queue(queue) = delta { Some(&**queue) } else { None })
     }
     fn topologies(&self) -> impl Iterator<Item = &'a TopologyInput> + use<'a> {
-        self.world.deltas.iter().filter_map(|delta| match delta {
-            Delta::Topology(topology) => Some(topology),
-            _ => None,
-        })
+        let all = self.world.deltas.iter();
+        all.filter_map(|delta| if let Delta::Topology(topology) = delta { Some(topology) } else { None })
     }
 }
 

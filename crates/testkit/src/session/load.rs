@@ -81,14 +81,15 @@ fn counts_small_gpus(case: &Case) -> bool {
 
 fn enlarge_gpus(world: &mut World) {
     for delta in &mut world.deltas {
-        match delta {
-            Delta::Node(node) if node.gpu_memory.known => node.gpu_memory.mib *= SCALE,
-            Delta::Pod(pod) => {
-                if let GpuRequest::Memory { mib, .. } = &mut pod.spec.gpu {
-                    *mib *= SCALE;
-                }
-            }
-            _ => {}
+        if let Delta::Node(node) = delta
+            && node.gpu_memory.known
+        {
+            node.gpu_memory.mib *= SCALE;
+        }
+        if let Delta::Pod(pod) = delta
+            && let GpuRequest::Memory { mib, .. } = &mut pod.spec.gpu
+        {
+            *mib *= SCALE;
         }
     }
 }

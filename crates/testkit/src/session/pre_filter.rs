@@ -8,6 +8,7 @@ use kai_engine::place::checks;
 use kai_engine::policy::Policy;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_engine::{Cycle, explain, plan};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Evaluates the checks of every pending pod and compares their errors.
@@ -32,13 +33,13 @@ pub(super) fn check(case: &Case, policy: &Policy, session: &Session, diff: &mut 
         errors.insert(key.name, error);
     }
     for (_, task) in case.tasks().filter(|(_, task)| task.status == "Pending") {
-        let ours = errors.get(&task.name).cloned().flatten();
+        let ours = json!(errors.get(&task.name).cloned().flatten());
         let recorded =
             case.observed.rounds.iter().find_map(|round| round.pre_predicate_errors.get(&task.name));
         let expected = case.expected.as_ref().and_then(|expected| expected.pre_predicate_error.as_ref());
         for theirs in recorded.into_iter().chain(expected) {
             if *theirs != ours {
-                diff.say(format!("{}: expected {theirs:?}, got {ours:?}", task.name));
+                diff.say(format!("{}: expected {theirs}, got {ours}", task.name));
             }
         }
     }
