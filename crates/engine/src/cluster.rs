@@ -289,6 +289,14 @@ impl Cluster {
         self.devices.backs(resource)
     }
 
+    /// Has everything derived again before the next cycle: planning a group broke off in the middle of an edit.
+    pub(crate) fn distrust(&mut self) {
+        self.lists.clear();
+        self.dirty.ledgers = self.nodes.indices().collect();
+        self.dirty.queues = true;
+        self.dirty.terms = true;
+    }
+
     /// Logs that a node's ledger changed.
     pub(crate) fn touch(&mut self, node: NodeIdx) {
         self.touched.push(node);

@@ -129,6 +129,7 @@ impl Run<'_, '_> {
             Err(panic) => {
                 self.outcome.decisions.truncate(decided);
                 self.plan.rollback(mark);
+                self.plan.cluster_mut().distrust();
                 self.quarantined.insert(group, panic_words(&*panic));
                 false
             }

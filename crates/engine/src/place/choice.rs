@@ -167,13 +167,9 @@ impl Wanted {
     fn of(cluster: &Cluster, trial: &Trial<'_>) -> Self {
         let shape = cluster.shape(trial.pod);
         let request = &shape.request;
-        let gpus = if shape.is_shared() {
-            0
-        } else {
-            request.get(resource::GPU) + cluster.pods[trial.pod].claim_gpus
-        };
-        // A pod that shares a device with one that is there needs fewer GPUs; which nodes that concerns is not known.
-        let gpus = if trial.has_claims { 0 } else { gpus };
+        // Shared requests look at groups too, and a pod that shares a device with one that is there needs fewer GPUs:
+        // in both cases free whole GPUs alone tell nothing.
+        let gpus = if shape.is_shared() || trial.has_claims { i64::MIN } else { request.get(resource::GPU) };
         let amounts =
             [request.get(resource::CPU), request.get(resource::MEMORY), gpus, request.get(resource::PODS)];
         let least = cluster.figures.gpu_memory_least;

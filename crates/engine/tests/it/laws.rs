@@ -34,6 +34,15 @@ proptest! {
         prop_assert_eq!(plan(&mut built(&deltas), &scenario.policy, CYCLE), outcome);
     }
 
+    /// Ranked lists and remembered failures decide what scoring every node for every pod decides.
+    #[test]
+    fn indices_change_no_decision(text in world()) {
+        let scenario = Scenario::parse(&text).unwrap();
+        let literal = Policy { literal: true, ..scenario.policy.clone() };
+        let outcome = plan(&mut scenario.world.cluster(), &literal, CYCLE);
+        prop_assert_eq!(plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE), outcome);
+    }
+
     /// Objects that come, go, and come back leave a cluster like one built at once.
     #[test]
     fn what_went_and_came_back_leaves_no_trace(text in world(), order in any::<u64>(), gone in 1..20_usize) {

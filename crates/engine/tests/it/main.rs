@@ -2,5 +2,6 @@
 
 mod audit;
 mod laws;
+mod quarantine;
 mod scenarios;
 mod worlds;
