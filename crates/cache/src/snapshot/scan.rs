@@ -138,7 +138,7 @@ impl<R: Read> Scanner<R> {
         }
         if !std::mem::replace(first, false) {
             self.take(b',', expected)?;
-            self.count_token()?;
+            self.count_tokens(1)?;
         } else if next.is_none() {
             return Err(self.syntax(expected));
         }
@@ -183,24 +183,43 @@ impl<R: Read> Scanner<R> {
         Err(self.syntax("the end of a string"))
     }
 
+    /// Cuts out an object or a list. Most of the text passes here, so it is copied by the buffer, not by the byte.
     fn nested(&mut self, out: &mut Vec<u8>) -> Result<(), ScanError> {
         let mut depth = 0u32;
-        while let Some(byte) = self.byte()? {
-            match byte {
-                b'"' => {
-                    self.string(out)?;
-                    continue;
+        let (mut quoted, mut escaped) = (false, false);
+        while self.byte()?.is_some() {
+            let chunk = &self.buffer[self.at..self.filled];
+            let mut end = None;
+            let mut tokens = 0;
+            for (position, byte) in chunk.iter().enumerate() {
+                match byte {
+                    _ if escaped => escaped = false,
+                    b'\\' if quoted => escaped = true,
+                    b'"' => quoted = !quoted,
+                    _ if quoted => {}
+                    b'{' | b'[' => {
+                        depth += 1;
+                        tokens += 1;
+                    }
+                    b',' => tokens += 1,
+                    b'}' | b']' => {
+                        depth -= 1;
+                        if depth == 0 {
+                            end = Some(position + 1);
+                            break;
+                        }
+                    }
+                    _ => {}
                 }
-                b'{' | b'[' => {
-                    depth = depth.saturating_add(1);
-                    self.count_token()?;
-                }
-                b',' => self.count_token()?,
-                b'}' | b']' => depth -= 1,
-                _ => {}
             }
-            self.push(byte, out)?;
-            if depth == 0 {
+            let taken = end.unwrap_or(chunk.len());
+            if out.len() + taken > self.limits.value_bytes {
+                return Err(self.value_too_large());
+            }
+            out.extend_from_slice(&chunk[..taken]);
+            self.at += taken;
+            self.count_tokens(tokens)?;
+            if end.is_some() {
                 return Ok(());
             }
         }
@@ -209,18 +228,19 @@ impl<R: Read> Scanner<R> {
 
     fn push(&mut self, byte: u8, out: &mut Vec<u8>) -> Result<(), ScanError> {
         if out.len() >= self.limits.value_bytes {
-            return Err(ScanError::TooLarge {
-                what: "bytes in one value",
-                limit: self.limits.value_bytes as u64,
-            });
+            return Err(self.value_too_large());
         }
         out.push(byte);
         self.at += 1;
         Ok(())
     }
 
-    fn count_token(&mut self) -> Result<(), ScanError> {
-        self.tokens += 1;
+    fn value_too_large(&self) -> ScanError {
+        ScanError::TooLarge { what: "bytes in one value", limit: self.limits.value_bytes as u64 }
+    }
+
+    fn count_tokens(&mut self, more: u64) -> Result<(), ScanError> {
+        self.tokens += more;
         if self.tokens > self.limits.tokens {
             return Err(ScanError::TooLarge { what: "values", limit: self.limits.tokens });
         }
