@@ -4,6 +4,7 @@
 //! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
 
 mod actions;
+pub mod alike;
 pub mod audit;
 pub mod class;
 pub mod cluster;
@@ -25,6 +26,8 @@ pub mod policy;
 pub mod ports;
 pub mod resource;
 pub mod share;
+#[cfg(test)]
+mod small_world;
 pub mod storage;
 pub mod terms;
 pub mod topology;

@@ -2,6 +2,7 @@
 //!
 //! Each order is a list of comparators in plugin order; the first that decides wins, then a built-in fallback.
 
+pub mod evict;
 pub mod groups;
 pub mod heap;
 pub mod member;

@@ -5,6 +5,7 @@
 
 pub mod checks;
 mod choice;
+pub mod feasible;
 pub mod filter;
 pub mod gpus;
 pub(crate) mod memory;
@@ -24,6 +25,7 @@ use crate::policy::Policy;
 use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
 use crate::verdict::{CapacityRule, GangGap, NodeFit, PodMiss, TopologyMiss, TopologyReason, Verdict};
+use memory::Known;
 use std::rc::Rc;
 use std::sync::Arc;
 use trial::Trial;
@@ -173,15 +175,14 @@ impl<'p> Step<'p> {
         }
         let trial = Trial::new(plan, self.policy, pod, scores.map(Rc::as_ref));
         let memo = memory::key(plan, &trial, nodes);
-        if let Some(known) = memo.and_then(|key| plan.failures.find(key, plan.epoch))
-            && (known.is_some() || !self.real())
-        {
-            let fit = |reasons: &memory::Reasons| NodeFit {
-                pod: plan.pod_key(pod),
-                nodes: plan.nodes_by_rank.len() as u32,
-                reasons: reasons.to_vec(),
-            };
-            return Err(known.map(fit).map(Unplaced::NoNode));
+        match memo.map_or(Known::Nothing, |key| plan.failures.find(key, plan.epoch)) {
+            Known::FailedFor(reasons) => {
+                let nodes = plan.nodes_by_rank.len() as u32;
+                let fit = NodeFit { pod: plan.pod_key(pod), nodes, reasons: reasons.to_vec() };
+                return Err(self.real().then_some(Unplaced::NoNode(fit)));
+            }
+            Known::Failed if !self.real() => return Err(None),
+            Known::Failed | Known::Nothing => {}
         }
         let mut candidates = choice::Candidates::new(plan, &trial, nodes);
         let mut placed = false;

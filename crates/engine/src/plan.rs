@@ -9,7 +9,7 @@ use crate::cluster::pod::{Place, PodState, Status};
 use crate::cluster::{Cluster, load_of, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
-use crate::share::Triple;
+use crate::share::{Triple, sum};
 use crate::terms::{Placed, Presence};
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -207,11 +207,9 @@ impl<'c> Plan<'c> {
     /// Adds to a queue's ledger; gives back its former version.
     fn add_to_queue(&mut self, queue: QueueIdx, amounts: &Triple, np: bool, version: u64) -> u64 {
         let q = &mut self.cluster.queues[queue];
-        for r in 0..3 {
-            q.ledger.allocated[r] += amounts[r];
-            if np {
-                q.ledger.allocated_np[r] += amounts[r];
-            }
+        q.ledger.allocated = sum(&q.ledger.allocated, amounts);
+        if np {
+            q.ledger.allocated_np = sum(&q.ledger.allocated_np, amounts);
         }
         std::mem::replace(&mut q.version, version)
     }

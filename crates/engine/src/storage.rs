@@ -105,6 +105,11 @@ impl Storage {
         self.claims.remove(&intern_key(key, names));
     }
 
+    /// Class, bytes and phase of a claim.
+    pub(crate) fn claim_traits(&self, namespace: Sym, name: Sym) -> Option<(Option<Sym>, i64, ClaimPhase)> {
+        self.claims.get(&(namespace, name)).map(|claim| (claim.class, claim.bytes, claim.phase))
+    }
+
     /// Sets a volume.
     pub fn set_volume(&mut self, input: &VolumeInput, names: &mut Interner) {
         self.remove_volume(&input.name, names);

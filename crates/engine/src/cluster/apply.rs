@@ -6,8 +6,10 @@ use super::queue::Queue;
 use super::{Cluster, tree};
 use crate::class::Taint;
 use crate::delta::Delta;
+use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, NodeIdx, QueueIdx, Sym};
 use crate::input::{GpuMemory, GroupInput, Labels, MigStrategy, NodeInput, QueueInput};
+use crate::intern::Interner;
 use crate::numa::NumaNode;
 use crate::resource::{Amounts, is_mig};
 use crate::share::Ledger;
@@ -21,9 +23,9 @@ impl Cluster {
             Delta::NodeGone(name) => self.remove_node(&name),
             Delta::Pod(input) => self.set_pod(*input),
             Delta::PodGone(key) => self.remove_pod(&key),
-            Delta::Group(input) => self.set_group(*input),
+            Delta::Group(input) => self.set_group(&input),
             Delta::GroupGone(key) => self.remove_group(&key.namespace, &key.name),
-            Delta::Queue(input) => self.set_queue(*input),
+            Delta::Queue(input) => self.set_queue(&input),
             Delta::QueueGone(name) => self.remove_queue(&name),
             Delta::Topology(input) => {
                 self.topologies.set(&input, &mut self.names);
@@ -49,12 +51,18 @@ impl Cluster {
             Delta::StorageClassGone(name) => self.storage.remove_class(&name, &mut self.names),
             Delta::Capacity(input) => self.storage.set_capacity(&input, &mut self.names),
             Delta::CapacityGone(key) => self.storage.remove_capacity(&key, &mut self.names),
-            Delta::Slice(_)
-            | Delta::SliceGone(_)
-            | Delta::DeviceClass(_)
-            | Delta::DeviceClassGone(_)
-            | Delta::Claim(_)
-            | Delta::ClaimGone(_) => self.apply_devices(delta),
+            Delta::Slice(slice) => self.change_devices(|devices, names| devices.set_slice(slice, names)),
+            Delta::SliceGone(name) => self.change_devices(|devices, _| devices.remove_slice(&name)),
+            Delta::DeviceClass(class) => {
+                self.change_devices(|devices, names| devices.set_class(&class, names))
+            }
+            Delta::DeviceClassGone(name) => {
+                self.change_devices(|devices, names| devices.remove_class(&name, names))
+            }
+            Delta::Claim(claim) => self.change_devices(|devices, names| {
+                devices.set_claim(&claim, names);
+            }),
+            Delta::ClaimGone(key) => self.change_devices(|devices, names| devices.remove_claim(&key, names)),
             Delta::Budget(input) => {
                 self.budgets.insert(input.key.clone(), input);
             }
@@ -62,6 +70,11 @@ impl Cluster {
                 self.budgets.remove(&key);
             }
         }
+    }
+
+    fn change_devices(&mut self, change: impl FnOnce(&mut Devices, &mut Interner)) {
+        change(&mut self.devices, &mut self.names);
+        self.dirty.devices = true;
     }
 
     pub(super) fn labels(&mut self, labels: &Labels) -> Box<[(Sym, Sym)]> {
@@ -150,9 +163,9 @@ impl Cluster {
         group
     }
 
-    fn set_group(&mut self, input: GroupInput) {
+    fn set_group(&mut self, input: &GroupInput) {
         let index = self.group_slot(&input.key.namespace, &input.key.name);
-        let (members, broken) = tree::build(&input, &mut self.names);
+        let (members, broken) = tree::build(input, &mut self.names);
         let uid = self.names.intern(&input.uid);
         let queue_name = self.names.intern(&input.queue);
         let group = &mut self.groups[index];
@@ -193,14 +206,14 @@ impl Cluster {
         queue
     }
 
-    fn set_queue(&mut self, input: QueueInput) {
+    fn set_queue(&mut self, input: &QueueInput) {
         let index = self.queue_slot(&input.name);
         let parent = input.parent.as_deref().filter(|p| !p.is_empty()).map(|p| self.queue_slot(p));
         let display = self.names.intern(input.display_name.as_deref().unwrap_or(&input.name));
         let queue = &mut self.queues[index];
         let held = &queue.ledger;
         let (allocated, allocated_np, request) = (held.allocated, held.allocated_np, held.request);
-        queue.ledger = Ledger { allocated, allocated_np, request, ..Ledger::new(&input, 0) };
+        queue.ledger = Ledger { allocated, allocated_np, request, ..Ledger::new(input, 0) };
         queue.present = true;
         queue.told_parent = parent;
         queue.display = display;

@@ -56,24 +56,18 @@ impl Cluster {
             claim_gpus: 0,
             state: PodState::unplaced(Status::Pending),
         };
-        let index = match self.pod_by_key.get(&(namespace, name)) {
-            Some(&index) => {
-                self.detach_pod(index);
+        let known = self.pod_by_key.get(&(namespace, name)).copied();
+        if let Some(index) = known {
+            self.detach_pod(index);
+        }
+        let index = match known.or_else(|| self.free_pods.pop()) {
+            Some(index) => {
                 self.pods[index] = pod;
                 index
             }
-            None => {
-                let index = match self.free_pods.pop() {
-                    Some(index) => {
-                        self.pods[index] = pod;
-                        index
-                    }
-                    None => self.pods.push(pod),
-                };
-                self.pod_by_key.insert((namespace, name), index);
-                index
-            }
+            None => self.pods.push(pod),
         };
+        self.pod_by_key.insert((namespace, name), index);
         self.attach_pod(index);
     }
 

@@ -1,30 +1,12 @@
 //! Device claims: what the cluster tells the device books, and what it asks them.
 
 use super::Cluster;
-use crate::delta::Delta;
 use crate::dra::{ExtendedAsk, ExtendedRequest, Fit, NodeView};
 use crate::ids::{NodeIdx, PodIdx};
 use crate::resource::{self, WHOLE_GPU};
 use crate::verdict::ClaimMiss;
 
 impl Cluster {
-    /// Takes in a change of slices, classes or claims.
-    pub(super) fn apply_devices(&mut self, delta: Delta) {
-        let (devices, names) = (&mut self.devices, &mut self.names);
-        match delta {
-            Delta::Slice(slice) => devices.set_slice(slice, names),
-            Delta::SliceGone(name) => devices.remove_slice(&name),
-            Delta::DeviceClass(class) => devices.set_class(&class, names),
-            Delta::DeviceClassGone(name) => devices.remove_class(&name, names),
-            Delta::Claim(claim) => {
-                devices.set_claim(&claim, names);
-            }
-            Delta::ClaimGone(key) => devices.remove_claim(&key, names),
-            _ => unreachable!("only device deltas come here"),
-        }
-        self.dirty.devices = true;
-    }
-
     /// Resolves what changed about devices, and the GPUs that nodes have and pods want through them.
     pub(super) fn settle_devices(&mut self) {
         if !std::mem::take(&mut self.dirty.devices) {

@@ -81,6 +81,14 @@ impl SharedGpus {
     }
 }
 
+impl<'a> IntoIterator for &'a SharedGpus {
+    type Item = &'a SharedGpu;
+    type IntoIter = std::slice::Iter<'a, SharedGpu>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 impl PartialEq for SharedGpus {
     fn eq(&self, other: &Self) -> bool {
         let live = |gpus: &Self| {

@@ -4,7 +4,7 @@
 
 use super::gpu_group::{SharedGpu, SharedGpus};
 use crate::class::Taint;
-use crate::cluster::pod::{GpuGroups, Status};
+use crate::cluster::pod::{GpuGroups, Hold, Status};
 use crate::cluster::shape::Shape;
 use crate::ids::{PodIdx, Sym};
 use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition};
@@ -132,18 +132,18 @@ impl Node {
         let tracked = self.track(load, Direction::Add);
         let ledger = &mut self.ledger;
         ledger.used += &tracked;
-        match status {
-            Status::Releasing => {
+        match status.hold() {
+            Hold::Leaving => {
                 ledger.releasing += &tracked;
                 ledger.idle -= &tracked;
             }
-            Status::Pipelined => ledger.releasing -= &tracked,
-            _ => ledger.idle -= &tracked,
+            Hold::Waiting => ledger.releasing -= &tracked,
+            Hold::Staying => ledger.idle -= &tracked,
         }
         if load.shape.is_shared() {
             let mib = load.shape.memory_on(self.gpu_memory.mib);
             for &group in load.groups {
-                ledger.add_shared(group, mib, status, total);
+                ledger.add_shared(group, mib, status.hold(), total);
             }
         }
         ledger.legacy_mig += u32::from(load.shape.spec.legacy_mig);
@@ -154,18 +154,18 @@ impl Node {
         let tracked = self.track(load, Direction::Remove);
         let ledger = &mut self.ledger;
         ledger.used -= &tracked;
-        match status {
-            Status::Releasing => {
+        match status.hold() {
+            Hold::Leaving => {
                 ledger.releasing -= &tracked;
                 ledger.idle += &tracked;
             }
-            Status::Pipelined => ledger.releasing += &tracked,
-            _ => ledger.idle += &tracked,
+            Hold::Waiting => ledger.releasing += &tracked,
+            Hold::Staying => ledger.idle += &tracked,
         }
         if load.shape.is_shared() {
             let mib = load.shape.memory_on(self.gpu_memory.mib);
             for &group in load.groups {
-                ledger.remove_shared(group, mib, status, total);
+                ledger.remove_shared(group, mib, status.hold(), total);
             }
         }
         ledger.legacy_mig -= u32::from(load.shape.spec.legacy_mig);
@@ -361,11 +361,11 @@ impl NodeLedger {
         total < self.idle.get(resource::GPU) / WHOLE_GPU + self.used_gpus()
     }
 
-    fn add_shared(&mut self, group: Sym, mib: i64, status: Status, total: i64) {
+    fn add_shared(&mut self, group: Sym, mib: i64, hold: Hold, total: i64) {
         let gpu = self.gpus.entry(group);
         gpu.used += mib;
-        let after = match status {
-            Status::Releasing => {
+        let after = match hold {
+            Hold::Leaving => {
                 gpu.releasing += mib;
                 gpu.allocated += mib;
                 gpu.backed = true;
@@ -377,7 +377,7 @@ impl NodeLedger {
                 }
                 all
             }
-            Status::Pipelined => {
+            Hold::Waiting => {
                 let was_all_leaving = gpu.used - mib == gpu.releasing;
                 gpu.releasing -= mib;
                 if was_all_leaving {
@@ -385,7 +385,7 @@ impl NodeLedger {
                 }
                 false
             }
-            _ => {
+            Hold::Staying => {
                 gpu.allocated += mib;
                 gpu.backed = true;
                 let first = gpu.used <= mib;
@@ -400,11 +400,11 @@ impl NodeLedger {
         }
     }
 
-    fn remove_shared(&mut self, group: Sym, mib: i64, status: Status, total: i64) {
+    fn remove_shared(&mut self, group: Sym, mib: i64, hold: Hold, total: i64) {
         let gpu = self.gpus.entry(group);
         gpu.used -= mib;
-        match status {
-            Status::Releasing => {
+        match hold {
+            Hold::Leaving => {
                 gpu.releasing -= mib;
                 gpu.allocated -= mib;
                 if gpu.used <= 0 {
@@ -414,14 +414,14 @@ impl NodeLedger {
                     self.return_idle(total);
                 }
             }
-            Status::Pipelined => {
+            Hold::Waiting => {
                 let before = SharedGpu { used: gpu.used + mib, ..gpu.clone() };
                 gpu.releasing += mib;
                 if before.used == before.releasing || (gpu.used == 0 && gpu.releasing == 0) {
                     self.releasing.add(resource::GPU, WHOLE_GPU);
                 }
             }
-            _ => {
+            Hold::Staying => {
                 gpu.allocated -= mib;
                 let empty = gpu.used <= 0;
                 if gpu.all_leaves() && !gpu.flagged {

@@ -76,6 +76,24 @@ impl Status {
         Self::Unknown,
     ];
 
+    /// How a pod in this status takes room on its node.
+    pub fn hold(self) -> Hold {
+        match self {
+            Self::Releasing => Hold::Leaving,
+            Self::Pipelined => Hold::Waiting,
+            Self::Pending
+            | Self::Gated
+            | Self::Allocated
+            | Self::Binding
+            | Self::Bound
+            | Self::Running
+            | Self::Stuck
+            | Self::Succeeded
+            | Self::Failed
+            | Self::Unknown => Hold::Staying,
+        }
+    }
+
     /// The status that a phase gives a pod at a moment.
     pub fn of_phase(phase: PodPhase, stuck_before: Timestamp) -> Self {
         match phase {
@@ -92,6 +110,17 @@ impl Status {
             PodPhase::Unknown => Self::Unknown,
         }
     }
+}
+
+/// How a pod takes room on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// It has its room.
+    Staying,
+    /// It gives its room back.
+    Leaving,
+    /// It waits for room that others give back.
+    Waiting,
 }
 
 /// GPU groups of a pod: one for most, several for requests over several devices.

@@ -6,7 +6,7 @@
 use super::group::{Counted, PodSet};
 use super::pod::{Place, PodState, Status};
 use super::{Cluster, Figures, load_of, tree};
-use crate::ids::{GroupIdx, Idx, IndexVec, NodeIdx, PodIdx, QueueIdx};
+use crate::ids::{GroupIdx, Idx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::{TaintEffect, Utility};
 use crate::numa::ZoneBooks;
 use crate::order;
@@ -204,7 +204,7 @@ impl Cluster {
         let group = &mut self.groups[index];
         let queue = self.queue_by_name.get(&group.queue_name).copied();
         group.queue = queue.filter(|q| group.present && self.queues[*q].present && self.queues[*q].connected);
-        let mut members = std::mem::replace(&mut group.members, IndexVec::new());
+        let mut members = std::mem::take(&mut group.members);
         let pods = std::mem::take(&mut group.pods);
         let mut invalid = 0;
         for member in members.iter_mut() {

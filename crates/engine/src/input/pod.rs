@@ -153,7 +153,7 @@ pub struct SpecInput {
     pub gpu: GpuRequest,
     /// A request in the old MIG annotation form; such pods are never placed.
     pub legacy_mig: bool,
-    /// QoS class Guaranteed.
+    /// The quality-of-service class is Guaranteed.
     pub guaranteed: bool,
     /// Containers one by one, for NUMA alignment and device-class-backed resources.
     pub containers: Vec<ContainerRequest>,

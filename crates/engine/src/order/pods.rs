@@ -33,7 +33,7 @@ pub fn by_task_priority(left: TaskPriority, right: TaskPriority) -> Ordering {
     use TaskPriority::{Absent, Invalid, Value};
     match (left, right) {
         (Absent, Absent) => Ordering::Equal,
-        (Absent, Invalid | Value(_)) | (Invalid, Value(_) | Invalid) => Ordering::Greater,
+        (Absent | Invalid, Invalid | Value(_)) => Ordering::Greater,
         (Invalid | Value(_), Absent) | (Value(_), Invalid) => Ordering::Less,
         (Value(l), Value(r)) => r.cmp(&l),
     }

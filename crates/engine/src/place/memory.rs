@@ -20,6 +20,17 @@ pub(crate) struct SearchKey {
     predicates: bool,
 }
 
+/// What is known of a search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Known<'a> {
+    /// Nothing.
+    Nothing,
+    /// It failed; nobody asked why.
+    Failed,
+    /// It failed for these reasons.
+    FailedFor(&'a Reasons),
+}
+
 /// Counts of nodes per reason.
 pub(crate) type Reasons = Arc<Vec<(NodeMiss, u32)>>;
 
@@ -28,9 +39,13 @@ pub(crate) type Reasons = Arc<Vec<(NodeMiss, u32)>>;
 pub(crate) struct Failures(FxHashMap<SearchKey, (u64, Option<Reasons>)>);
 
 impl Failures {
-    /// Whether a search failed in exactly this state, and why, if that was counted.
-    pub(crate) fn find(&self, key: SearchKey, epoch: u64) -> Option<Option<&Reasons>> {
-        self.0.get(&key).filter(|(seen, _)| *seen == epoch).map(|(_, reasons)| reasons.as_ref())
+    /// What is known of a search in exactly this state.
+    pub(crate) fn find(&self, key: SearchKey, epoch: u64) -> Known<'_> {
+        match self.0.get(&key) {
+            Some((seen, Some(reasons))) if *seen == epoch => Known::FailedFor(reasons),
+            Some((seen, None)) if *seen == epoch => Known::Failed,
+            Some(_) | None => Known::Nothing,
+        }
     }
     /// Remembers a failed search.
     pub(crate) fn note(&mut self, key: SearchKey, epoch: u64, reasons: Option<Reasons>) {

@@ -6,10 +6,13 @@ use super::{
 };
 use std::sync::Arc;
 
+/// Adds a plugin's entries.
+type Register = fn(&mut Args<'_>, &mut Registry);
+
 /// A built-in plugin.
 struct BuiltIn {
     name: &'static str,
-    register: fn(&mut Args<'_>, &mut Registry),
+    register: Register,
 }
 
 impl Plugin for BuiltIn {
@@ -23,7 +26,7 @@ impl Plugin for BuiltIn {
 
 /// All built-in plugins.
 pub fn all() -> Vec<Arc<dyn Plugin>> {
-    let table: [(&'static str, fn(&mut Args<'_>, &mut Registry)); 23] = [
+    let table: [(&'static str, Register); 23] = [
         ("predicates", |_, to| {
             to.builtin.predicates = true;
             to.builtin.soft_scores = true;

@@ -1,0 +1,94 @@
+//! Groups whose search failed, each speaking for those that look like it.
+
+use super::demand::Demand;
+use super::{GroupSignature, Signatures};
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, QueueIdx};
+use rustc_hash::FxHashMap;
+
+/// How far a failed search speaks for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// For groups of every queue.
+    Cluster,
+    /// For groups of its own queue.
+    Queue,
+}
+
+/// What failed searches tell about a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// No group that looks like it has failed.
+    New,
+    /// A group that looks like it has failed, but this one is easier.
+    Easier(GroupIdx),
+    /// A group that looks like it has failed, and this one is no easier: searching for it can be left out.
+    NotEasier(GroupIdx),
+}
+
+impl Prospect {
+    /// The group needs no search.
+    pub fn may_skip(self) -> bool {
+        match self {
+            Self::NotEasier(_) => true,
+            Self::New | Self::Easier(_) => false,
+        }
+    }
+}
+
+/// The smallest failed group of each signature, in one run of an action.
+#[derive(Debug)]
+pub struct Representatives {
+    scope: Scope,
+    failed: FxHashMap<(Option<QueueIdx>, GroupSignature), Failed>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    group: GroupIdx,
+    demand: Demand,
+}
+
+impl Representatives {
+    /// No group has failed.
+    pub fn new(scope: Scope) -> Self {
+        Self { scope, failed: FxHashMap::default() }
+    }
+
+    /// What the failures so far tell about a group.
+    pub fn prospect(&self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) -> Prospect {
+        if self.failed.is_empty() {
+            return Prospect::New;
+        }
+        match self.failed.get(&self.key(cluster, signatures, group)) {
+            None => Prospect::New,
+            Some(failed) if Demand::of(cluster, group).is_easier_than(&failed.demand) => {
+                Prospect::Easier(failed.group)
+            }
+            Some(failed) => Prospect::NotEasier(failed.group),
+        }
+    }
+
+    /// Notes that the search for a group failed. It takes the place of the one that spoke for its like so far if it
+    /// is nowhere larger.
+    pub fn note(&mut self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) {
+        let key = self.key(cluster, signatures, group);
+        let demand = Demand::of(cluster, group);
+        if self.failed.get(&key).is_none_or(|failed| demand.is_within(&failed.demand)) {
+            self.failed.insert(key, Failed { group, demand });
+        }
+    }
+
+    fn key(
+        &self,
+        cluster: &Cluster,
+        signatures: &mut Signatures,
+        group: GroupIdx,
+    ) -> (Option<QueueIdx>, GroupSignature) {
+        let queue = match self.scope {
+            Scope::Cluster => None,
+            Scope::Queue => cluster.groups[group].queue,
+        };
+        (queue, signatures.of_group(cluster, group))
+    }
+}

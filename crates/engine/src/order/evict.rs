@@ -1,0 +1,214 @@
+//! Which pods a group gives up first, and from when on it may take from others.
+//!
+//! A group shrinks the way it grew, backwards: pods beyond the minimum go one by one, members beyond what a set needs
+//! go whole, and what is left goes all at once, since less than its minimum is of no use to it.
+
+#[cfg(test)]
+mod tests;
+
+use super::member::by_ratio;
+use crate::cluster::Cluster;
+use crate::cluster::group::{Group, MemberKind};
+use crate::ids::{GroupIdx, IndexVec, MemberIdx, PodIdx};
+use crate::plugin::{MemberOrder, Registry};
+use crate::verdict::Verdict;
+use kai_units::{Span, Timestamp};
+use std::cmp::Ordering;
+
+/// The pods that a group has a place for and has not given up yet.
+///
+/// Batches are taken one after the other while the cluster stays as it is; whoever evicts them does so elsewhere.
+#[derive(Clone, Debug)]
+pub struct Held {
+    group: GroupIdx,
+    /// By pod set, in task order; empty for sets of members.
+    pods: IndexVec<MemberIdx, Vec<PodIdx>>,
+}
+
+/// What one step takes.
+#[derive(Clone, Copy)]
+enum Pick {
+    /// The last pod of a pod set.
+    Last(MemberIdx),
+    /// Everything below a member.
+    All(MemberIdx),
+}
+
+/// A group as it would be with just the held pods.
+struct Tally<'a> {
+    cluster: &'a Cluster,
+    registry: &'a Registry,
+    index: GroupIdx,
+    group: &'a Group,
+    /// Pods held by a pod set, members of a set that have what they need.
+    has: IndexVec<MemberIdx, u32>,
+    /// Pods held below.
+    held: IndexVec<MemberIdx, u32>,
+    /// The member, or one below it, has more than it needs.
+    surplus: IndexVec<MemberIdx, bool>,
+}
+
+impl Held {
+    /// All pods of a group that have a place.
+    pub fn by(cluster: &Cluster, group: GroupIdx) -> Self {
+        Self::without(cluster, group, |_| false)
+    }
+
+    /// The pods of a group that have a place, but for those already taken.
+    pub fn without(cluster: &Cluster, group: GroupIdx, is_taken: impl Fn(PodIdx) -> bool) -> Self {
+        let held = |pod: &PodIdx| cluster.pods[*pod].state.status.is_active_allocated() && !is_taken(*pod);
+        let pods = cluster.groups[group].members.iter().map(|member| {
+            member.pod_set().map_or_else(Vec::new, |set| set.pods.iter().copied().filter(held).collect())
+        });
+        Self { group, pods: pods.collect() }
+    }
+
+    /// The group.
+    pub fn group(&self) -> GroupIdx {
+        self.group
+    }
+
+    /// How many pods are left.
+    pub fn len(&self) -> usize {
+        self.pods.iter().map(Vec::len).sum()
+    }
+
+    /// Whether no pod is left.
+    pub fn is_empty(&self) -> bool {
+        self.pods.iter().all(Vec::is_empty)
+    }
+
+    /// The pods that are left, by pod set in the order of the tree, each in task order.
+    pub fn pods(&self) -> impl Iterator<Item = PodIdx> + '_ {
+        self.pods.iter().flatten().copied()
+    }
+
+    /// Leaves out some pods.
+    pub fn remove(&mut self, is_taken: impl Fn(PodIdx) -> bool) {
+        for pods in self.pods.iter_mut() {
+            pods.retain(|pod| !is_taken(*pod));
+        }
+    }
+
+    /// Takes the pods that go together next, first to go first; nothing when no pod is left.
+    pub fn next_batch(&mut self, cluster: &Cluster, registry: &Registry) -> Vec<PodIdx> {
+        let tally = Tally::of(self, cluster, registry);
+        let mut batch = Vec::new();
+        match tally.pick(Group::root()).unwrap_or(Pick::All(Group::root())) {
+            Pick::Last(member) => batch.extend(self.pods[member].pop()),
+            Pick::All(member) => {
+                tally.leaves(member, &mut |leaf| batch.extend(self.pods[leaf].drain(..).rev()))
+            }
+        }
+        batch
+    }
+}
+
+impl<'a> Tally<'a> {
+    fn of(held: &Held, cluster: &'a Cluster, registry: &'a Registry) -> Self {
+        let group = &cluster.groups[held.group];
+        let count = group.members.len();
+        let mut tally = Self {
+            cluster,
+            registry,
+            index: held.group,
+            group,
+            has: IndexVec::filled(0, count),
+            held: IndexVec::filled(0, count),
+            surplus: IndexVec::filled(false, count),
+        };
+        tally.count(held, Group::root());
+        tally
+    }
+
+    fn count(&mut self, held: &Held, member: MemberIdx) {
+        let group = self.group;
+        match &group.members[member].kind {
+            MemberKind::Pods(_) => {
+                let pods = u32::try_from(held.pods[member].len()).expect("fewer than 2^32 pods");
+                (self.has[member], self.held[member]) = (pods, pods);
+            }
+            MemberKind::Set { children, .. } => {
+                for &child in children {
+                    self.count(held, child);
+                    self.has[member] += u32::from(self.is_satisfied(child));
+                    self.held[member] += self.held[child];
+                    self.surplus[member] |= self.surplus[child];
+                }
+            }
+        }
+        self.surplus[member] |= self.has[member] > group.needed(member);
+    }
+
+    fn is_satisfied(&self, member: MemberIdx) -> bool {
+        self.has[member] >= self.group.needed(member)
+    }
+
+    /// What to take below a member; nothing where all of it is needed.
+    fn pick(&self, member: MemberIdx) -> Option<Pick> {
+        let spare = self.has[member] > self.group.needed(member);
+        let children = match &self.group.members[member].kind {
+            MemberKind::Pods(_) => return spare.then_some(Pick::Last(member)),
+            MemberKind::Set { children, .. } => children,
+        };
+        if self.has[member] == 0 {
+            return (self.held[member] > 0).then_some(Pick::All(member));
+        }
+        let sorted = self.sorted(children);
+        let spare_below = children.iter().any(|child| self.surplus[*child]);
+        let below = if spare_below { sorted.iter().find_map(|child| self.pick(*child)) } else { None };
+        if below.is_some() || !spare {
+            return below;
+        }
+        sorted.into_iter().find(|child| self.held[*child] > 0).map(Pick::All)
+    }
+
+    /// Visits the pod sets below a member, last in order first.
+    fn leaves(&self, member: MemberIdx, visit: &mut impl FnMut(MemberIdx)) {
+        match &self.group.members[member].kind {
+            MemberKind::Pods(_) => visit(member),
+            MemberKind::Set { children, .. } => {
+                for child in self.sorted(children) {
+                    self.leaves(child, visit);
+                }
+            }
+        }
+    }
+
+    /// Members of a set, last in order first.
+    fn sorted(&self, children: &[MemberIdx]) -> Vec<MemberIdx> {
+        let mut sorted = children.to_vec();
+        sorted.sort_by(|&l, &r| self.compare(r, l));
+        sorted
+    }
+
+    /// The order of members over the held pods; users' orders see the group as it is.
+    fn compare(&self, left: MemberIdx, right: MemberIdx) -> Ordering {
+        let state = |m: MemberIdx| (self.has[m], self.group.needed(m));
+        for entry in &self.registry.member_order {
+            let order = match entry {
+                MemberOrder::BySatisfaction => by_ratio(state(left), state(right)),
+                MemberOrder::Custom(order) => order.compare(self.cluster, self.index, left, right),
+            };
+            if order.is_ne() {
+                return order;
+            }
+        }
+        let name = |m: MemberIdx| self.cluster.text(self.group.members[m].name);
+        name(left).cmp(name(right))
+    }
+}
+
+/// Until when a group may not cause evictions, counted from its creation or its last eviction; none without a delay.
+pub fn preemption_delay_end(group: &Group) -> Option<Timestamp> {
+    let delay = group.preemption_delay.filter(|delay| *delay > Span(0))?;
+    let from = group.last_eviction.map_or(group.created, |evicted| evicted.max(group.created));
+    Some(from + delay)
+}
+
+/// Why a group may not cause evictions yet, if so.
+pub fn preemption_delay(group: &Group, now: Timestamp) -> Option<Verdict> {
+    let until = preemption_delay_end(group).filter(|end| now < *end)?;
+    let delay = group.preemption_delay.map_or(0, |delay| delay.0);
+    Some(Verdict::PreemptionDelay { delay, until: until.0 })
+}

@@ -1,0 +1,55 @@
+//! The nodes that a search for victims starts from: those that could take a pod of a group once enough is freed.
+
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, NodeIdx};
+use crate::node_set::NodeSet;
+
+/// The nodes where a group's pods may go without evicting anybody there. As soon as one pod, in whatever status,
+/// wants no GPU, these are all nodes; otherwise those with some GPU, or a part of one, that is free or being freed.
+pub fn feasible_nodes(cluster: &Cluster, group: GroupIdx) -> NodeSet {
+    let mut sets = cluster.groups[group].pod_sets();
+    let any_without_gpus = sets.any(|(_, set)| {
+        set.pods.iter().any(|pod| cluster.shape(*pod).is_cpu_only() && cluster.pods[*pod].claim_gpus == 0)
+    });
+    if any_without_gpus {
+        return NodeSet::All;
+    }
+    let has_gpus = |node: &NodeIdx| {
+        let node = &cluster.nodes[*node];
+        node.idle_gpu_sum(&cluster.dims).0 > 0 || node.releasing_gpu_sum(&cluster.dims).0 > 0
+    };
+    NodeSet::Some(cluster.nodes_by_rank.iter().copied().filter(has_gpus).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::GpuRequest;
+    use crate::small_world::World;
+
+    fn with_shared_gpu() -> World {
+        let mut world = World::default();
+        world.node("cpus", 0);
+        world.node("gpus", 2);
+        world.group("train", |_| {});
+        let half = GpuRequest::Fraction { hundredths: 50, devices: 1 };
+        world.pod("train-0", "train", |pod| pod.spec.gpu = half);
+        world
+    }
+
+    #[test]
+    fn groups_that_want_gpus_start_from_nodes_with_gpus() {
+        let mut world = with_shared_gpu();
+        world.settle();
+        let gpus = world.cluster.node("gpus").unwrap();
+        assert_eq!(feasible_nodes(&world.cluster, world.find("train")), NodeSet::Some([gpus].into()));
+    }
+
+    #[test]
+    fn one_pod_without_gpus_opens_all_nodes() {
+        let mut world = with_shared_gpu();
+        world.pod("train-1", "train", |_| {});
+        world.settle();
+        assert_eq!(feasible_nodes(&world.cluster, world.find("train")), NodeSet::All);
+    }
+}
