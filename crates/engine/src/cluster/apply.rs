@@ -54,10 +54,10 @@ impl Cluster {
             Delta::Slice(slice) => self.change_devices(|devices, names| devices.set_slice(slice, names)),
             Delta::SliceGone(name) => self.change_devices(|devices, _| devices.remove_slice(&name)),
             Delta::DeviceClass(class) => {
-                self.change_devices(|devices, names| devices.set_class(&class, names))
+                self.change_devices(|devices, names| devices.set_class(&class, names));
             }
             Delta::DeviceClassGone(name) => {
-                self.change_devices(|devices, names| devices.remove_class(&name, names))
+                self.change_devices(|devices, names| devices.remove_class(&name, names));
             }
             Delta::Claim(claim) => self.change_devices(|devices, names| {
                 devices.set_claim(&claim, names);

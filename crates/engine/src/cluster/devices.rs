@@ -13,7 +13,7 @@ impl Cluster {
             return;
         }
         let touched = self.devices.refresh(&mut self.names);
-        for shape in self.shapes.iter_mut() {
+        for shape in &mut self.shapes {
             let containers = &shape.spec.containers;
             shape.extended =
                 ExtendedRequest::build(containers, &self.devices.inventory, &mut self.dims, &mut self.names);

@@ -179,7 +179,7 @@ impl Cluster {
             self.queues[queue].ledger.rank = rank as u32;
         }
         self.queues_by_rank = by_name;
-        for group in self.groups.iter_mut() {
+        for group in &mut self.groups {
             group.counted = Counted::default();
         }
         self.dirty.all_groups = true;
@@ -207,7 +207,7 @@ impl Cluster {
         let mut members = std::mem::take(&mut group.members);
         let pods = std::mem::take(&mut group.pods);
         let mut invalid = 0;
-        for member in members.iter_mut() {
+        for member in &mut members {
             if let Some(set) = member.pod_set_mut() {
                 *set = PodSet::new(set.min);
             }
@@ -225,7 +225,7 @@ impl Cluster {
             self.pods[pod].member = member;
             self.pods[pod].state = state;
         }
-        for member in members.iter_mut() {
+        for member in &mut members {
             let Some(set) = member.pod_set_mut() else { continue };
             set.pods.sort_by(|a, b| order::pods::compare(self, &policy.registry, *a, *b));
             for (position, &pod) in set.pods.iter().enumerate() {
@@ -291,7 +291,7 @@ impl Cluster {
             // Labels of a node with pods changed: what the counters were told can no longer be taken back one by one.
             self.terms.recount(std::iter::empty());
             self.dirty.ledgers = self.nodes.indices().collect();
-            for pod in self.pods.iter_mut() {
+            for pod in &mut self.pods {
                 pod.in_terms = None;
             }
         }
