@@ -111,7 +111,7 @@ impl LabelSets {
 
     /// Forgets which pods are on nodes.
     pub(super) fn clear_placed(&mut self) {
-        for set in self.sets.iter_mut() {
+        for set in &mut self.sets {
             set.placed = 0;
         }
     }
