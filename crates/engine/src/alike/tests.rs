@@ -10,10 +10,10 @@ use crate::small_world::{World, sub_group};
 /// Two groups of two pods each, the second one's edited; whether they look alike.
 fn alike(group: impl Fn(&mut GroupInput), pod: impl Fn(&mut PodInput)) -> bool {
     let mut world = World::default();
-    for bytes in [10, 10, 20] {
+    for bytes in [10, 20] {
         let key = Key::new("test", format!("claim-{bytes}"));
         let claim = VolumeClaimInput { key, class: "fast".to_owned(), bytes, ..VolumeClaimInput::default() };
-        world.cluster.apply(Delta::VolumeClaim(Box::new(claim)));
+        world.cluster.apply(Delta::VolumeClaim(claim));
     }
     for name in ["left", "right"] {
         world.group(name, |g| {

@@ -1,4 +1,4 @@
-//! Deltas of pods.
+//! Takes in deltas of pods: their slots, their shapes, and what they hang on to.
 
 use super::Cluster;
 use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};

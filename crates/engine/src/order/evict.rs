@@ -85,7 +85,7 @@ impl Held {
 
     /// Leaves out some pods.
     pub fn remove(&mut self, is_taken: impl Fn(PodIdx) -> bool) {
-        for pods in self.pods.iter_mut() {
+        for pods in &mut self.pods {
             pods.retain(|pod| !is_taken(*pod));
         }
     }
@@ -97,7 +97,7 @@ impl Held {
         match tally.pick(Group::root()).unwrap_or(Pick::All(Group::root())) {
             Pick::Last(member) => batch.extend(self.pods[member].pop()),
             Pick::All(member) => {
-                tally.leaves(member, &mut |leaf| batch.extend(self.pods[leaf].drain(..).rev()))
+                tally.leaves(member, &mut |leaf| batch.extend(self.pods[leaf].drain(..).rev()));
             }
         }
         batch

@@ -5,11 +5,14 @@ use super::record::{Case, NAMES, list, map, number, text, time_rank, whole};
 use super::world::{NOW, World};
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::Delta;
+use kai_engine::explain::reasons;
 use kai_engine::ids::GroupIdx;
 use kai_engine::input::{Key, QueueInput, QueueShare, WHOLE_GPU};
+use kai_engine::order::evict::preemption_delay;
 use kai_engine::order::tree_walk::{Purpose, TreeWalk};
+use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_units::Span;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(super) const AREA: Area = Area { name: "unit-joborder", adapter, not_run: &[] };
 
@@ -24,10 +27,6 @@ fn walk(case: &Case<'_>) -> CallOutcome {
     let record = case.record;
     let option = |key: &str| record["options"][key].as_bool() == Some(true);
     let jobs: Vec<&Value> = list(&record["operations"]).flat_map(jobs_of).collect();
-    let delayed = jobs.iter().any(|job| !job["pod_group_spec"]["preemptionDelay"].is_null());
-    if option("filter_within_preemption_delay") && delayed {
-        return CallOutcome::NotYet("evicting actions are not part of this version");
-    }
     let mut plugins = vec![("priority", &Value::Null), ("elastic", &Value::Null)];
     if record["proportion_loaded"].as_bool() == Some(true) {
         plugins.insert(0, ("proportion", &Value::Null));
@@ -84,6 +83,14 @@ fn replay(
             && (!option("filter_non_preemptible") || group.preemptible)
             && (!option("filter_non_active_allocated") || group.active_allocated() > 0)
     };
+    let may_evict = |job: &Value, reasons: &mut Map<String, Value>| {
+        let delayed = preemption_delay(&cluster.groups[world.group(&World::job_key(job))], NOW);
+        let delayed = delayed.filter(|_| option("filter_within_preemption_delay"));
+        if let Some(verdict) = &delayed {
+            reasons.insert(text(&job["uid"]).to_owned(), codes(verdict));
+        }
+        delayed.is_none()
+    };
     let purpose = if option("victim_queue") { Purpose::Evict } else { Purpose::Place };
     let depth = usize::try_from(whole(&record["options"]["max_jobs_queue_depth"])).ok();
     let group_of = |job: &Value| world.group(&World::job_key(job));
@@ -94,9 +101,13 @@ fn replay(
     for operation in list(&record["operations"]) {
         match text(&operation["op"]) {
             "init" => {
-                let groups = list(&operation["jobs"]).map(group_of).filter(|g| takes_part(*g)).collect();
+                let mut reasons = Map::new();
+                let jobs = list(&operation["jobs"]).filter(|job| takes_part(group_of(job)));
+                let groups = jobs.filter(|job| may_evict(job, &mut reasons)).map(group_of).collect();
                 let started = walk.insert(start(groups));
-                let outcome = same(&operation["len_after"], &json!(started.len()));
+                let ours = json!([started.len(), (!reasons.is_empty()).then_some(reasons)]);
+                let outcome =
+                    same(&json!([operation["len_after"], operation["job_fit_error_reasons"]]), &ours);
                 if outcome != CallOutcome::Passed {
                     return outcome;
                 }
@@ -116,6 +127,18 @@ fn replay(
         }
     }
     CallOutcome::Passed
+}
+
+/// The codes of a verdict's reasons.
+fn codes(verdict: &Verdict) -> Value {
+    let group = GroupVerdict {
+        group: Key::default(),
+        queue: String::new(),
+        pending: 1,
+        leading: verdict.clone(),
+        further: Vec::new(),
+    };
+    json!(reasons(&group).iter().map(|reason| reason.reason.text()).collect::<Vec<_>>())
 }
 
 fn queue_input(name: &str, queue: &Value) -> QueueInput {

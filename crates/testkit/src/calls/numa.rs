@@ -1,4 +1,4 @@
-//! NUMA zones.
+//! Recorded calls about NUMA zones and alignment.
 
 use super::compare::same;
 use super::inputs::{Names, containers, numa_topology};

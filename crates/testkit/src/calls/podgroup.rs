@@ -1,8 +1,8 @@
 //! Gang trees: counts, readiness, and which pods come next.
 
 use super::compare::same;
-use super::record::Case;
-use super::world::World;
+use super::record::{Case, list, text};
+use super::world::{World, moment};
 use super::{Adapter, Area, CallOutcome};
 
 use kai_cache::object::{Kind, PodGroup};
@@ -11,19 +11,14 @@ use kai_engine::cluster::group::{Group, PodSet};
 use kai_engine::cluster::pod::Status;
 use kai_engine::ids::{GroupIdx, MemberIdx};
 use kai_engine::input::{Key, SubGroupInput, TopologyConstraint};
+use kai_engine::order::evict::{Held, preemption_delay_end};
 use kai_engine::order::member::{self, Selection};
 use kai_engine::resource;
+use kai_units::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-pub(super) const AREA: Area = Area { name: "unit-podgroup", adapter, not_run: NOT_RUN };
-
-const EVICTION: &str = "evicting actions are not part of this version";
-
-const NOT_RUN: &[(&str, &str)] = &[
-    ("podgroup_info.GetTasksToEvict", EVICTION),
-    ("podgroup_info.PodGroupInfo.PreemptionDelayEnd", EVICTION),
-];
+pub(super) const AREA: Area = Area { name: "unit-podgroup", adapter, not_run: &[] };
 
 /// A set that needs fewer than all its members counts only those it needs.
 const MIN_SUB_GROUP: &str = "D03";
@@ -35,6 +30,8 @@ fn adapter(function: &str) -> Option<Adapter> {
         "podgroup_info.GetTasksToAllocateInitResourceVector" => Some(request_of_step),
         "podgroup_info.GetTasksToAllocateRequestedGPUs" => Some(gpus_of_step),
         "podgroup_info.HasTasksToAllocate" => Some(has_pods_to_place),
+        "podgroup_info.GetTasksToEvict" => Some(pods_to_evict),
+        "podgroup_info.PodGroupInfo.PreemptionDelayEnd" => Some(delay_end),
         "podgroup_info.PodGroupInfo.GetActiveAllocatedTasksCount" => {
             Some(|c| of_group(c, |g| json!(g.active_allocated())))
         }
@@ -185,6 +182,25 @@ fn pods_to_place(case: &Case<'_>) -> CallOutcome {
     let (world, pods) = step(case);
     let ids: Vec<String> = pods.into_iter().map(|pod| world.id(pod)).collect();
     by_rule(case, same(case.result(), &json!([ids])))
+}
+
+/// The order inside a batch across pod sets is not recorded.
+fn pods_to_evict(case: &Case<'_>) -> CallOutcome {
+    let (world, group) = world(&case.input["job"]);
+    let mut held = Held::by(&world.cluster, group);
+    let batch = held.next_batch(&world.cluster, &world.policy.registry);
+    let mut ids: Vec<String> = batch.into_iter().map(|pod| world.id(pod)).collect();
+    let mut expected: Vec<&str> = list(&case.result()[0]).map(text).collect();
+    ids.sort_unstable();
+    expected.sort_unstable();
+    same(&json!([expected, case.result()[1]]), &json!([ids, !held.is_empty()]))
+}
+
+fn delay_end(case: &Case<'_>) -> CallOutcome {
+    let (world, group) = world(&case.input["self"]);
+    let seconds = |at: Timestamp| at.0 as f64 / 1e6;
+    let expected = moment(&case.result()[0]).map(seconds);
+    same(&json!(expected), &json!(preemption_delay_end(&world.cluster.groups[group]).map(seconds)))
 }
 
 fn has_pods_to_place(case: &Case<'_>) -> CallOutcome {

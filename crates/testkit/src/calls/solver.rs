@@ -1,16 +1,65 @@
 //! The search for victims.
 
-use super::{Adapter, Area};
+use super::compare::same;
+use super::record::{Case, list, map, text};
+use super::world::World;
+use super::{Adapter, Area, CallOutcome};
+use kai_engine::alike::{Prospect, Representatives, Scope, Signatures};
+use kai_engine::place::feasible::feasible_nodes;
+use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-solver", adapter, not_run: NOT_RUN };
+pub(super) const AREA: Area = Area { name: "unit-solver", adapter, not_run: &[] };
 
-const EVICTION: &str = "evicting actions are not part of this version";
+fn adapter(function: &str) -> Option<Adapter> {
+    match function {
+        "common.FeasibleNodesForJob" => Some(nodes),
+        "common.MinimalJobRepresentatives.IsEasierToSchedule" => Some(easier),
+        _ => None,
+    }
+}
 
-const NOT_RUN: &[(&str, &str)] = &[
-    ("common.FeasibleNodesForJob", EVICTION),
-    ("common.MinimalJobRepresentatives.IsEasierToSchedule", EVICTION),
-];
+/// The recorded nodes are in no order; ours are in name order.
+fn nodes(case: &Case<'_>) -> CallOutcome {
+    let mut world = World::new(&[]);
+    for node in list(&case.input["all_nodes"]) {
+        world.add_node(node);
+    }
+    let key = world.add_job(&case.input["job"]);
+    world.settle();
+    let cluster = &world.cluster;
+    let set = feasible_nodes(cluster, world.group(&key));
+    let ours: Vec<&str> =
+        set.nodes(cluster).iter().map(|node| cluster.text(cluster.nodes[*node].name)).collect();
+    let mut expected: Vec<&str> = list(&case.result()[0]).map(text).collect();
+    expected.sort_unstable();
+    same(&json!(expected), &json!(ours))
+}
 
-fn adapter(_function: &str) -> Option<Adapter> {
-    None
+/// All jobs of a record may have the same id, so each one gets another.
+fn easier(case: &Case<'_>) -> CallOutcome {
+    let mut world = World::new(&[]);
+    let renamed = |job: &Value, id: String| {
+        let mut job = job.clone();
+        job["uid"] = json!(id);
+        job
+    };
+    let mut failed = Vec::new();
+    for (signature, job) in map(&case.input["self"]["representatives"]) {
+        failed.push((world.add_job(&renamed(job, format!("failed/{signature}"))), &job["uid"]));
+    }
+    let asked = world.add_job(&renamed(&case.input["other_job"], "asked".to_owned()));
+    world.settle();
+    let cluster = &world.cluster;
+    let mut signatures = Signatures::default();
+    let mut representatives = Representatives::new(Scope::Cluster);
+    for (key, _) in &failed {
+        representatives.note(cluster, &mut signatures, world.group(key));
+    }
+    let (is_easier, with) = match representatives.prospect(cluster, &mut signatures, world.group(&asked)) {
+        Prospect::New => (true, None),
+        Prospect::Easier(with) => (true, Some(with)),
+        Prospect::NotEasier(with) => (false, Some(with)),
+    };
+    let with = failed.iter().find(|(key, _)| Some(world.group(key)) == with).map(|(_, id)| id);
+    same(case.result(), &json!([is_easier, with]))
 }

@@ -1,4 +1,4 @@
-//! Capacity gates.
+//! Recorded calls about capacity gates, with their texts and queue numbers.
 
 use super::super::compare::same;
 use super::super::record::{Case, NAMES, Queues, ledger, list, quantities, text};

@@ -1,4 +1,4 @@
-//! Reclaim rules.
+//! Recorded calls about who may reclaim from whom.
 
 use super::super::record::{Case, Queues, ledger, list, map, number, quantities, quota_of, text, whole};
 use super::super::{Adapter, CallOutcome, world};
