@@ -1,4 +1,6 @@
 //! Tests of the queue arithmetic that several of its modules share.
+
+use super::division::{Stake, divide, divide_tree};
 use super::order::{Contender, compare, dominant_share};
 use super::reclaim::{
     Claim, Reclaimer, VictimPod, keeps_victims_of, may_reclaim, portions, scenario_is_fair,
