@@ -52,7 +52,7 @@ pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
         return Ok(SchedulerConfig::default());
     }
     let value: Value =
-        serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml { problem: error.to_string() })?;
+        serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml { problem: yaml_problem(&error) })?;
     let mut config = from_value(&value)?;
     if let Some(name) = unknown_action(&config.engine.actions) {
         return Err(ConfigError::UnknownAction { name: name.to_owned() });
@@ -66,6 +66,12 @@ pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
         config.engine.plugins = built_in.plugins;
     }
     Ok(config)
+}
+
+/// What is wrong with YAML: the place and the lines around it, under the caller's own heading.
+pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
 }
 
 /// Reads the configuration inside a snapshot: an empty or unknown action list runs nothing.

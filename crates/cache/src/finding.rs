@@ -18,6 +18,15 @@ pub struct Finding {
     pub hint: String,
 }
 
+/// Text of an object as it is quoted: long text is cut.
+pub fn quoted(text: &str) -> String {
+    const LONGEST: usize = 40;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = if self.key.namespace.is_empty() { self.key.name.clone() } else { self.key.to_string() };
@@ -31,12 +40,17 @@ pub struct Report<'a> {
     kind: Kind,
     key: &'a Key,
     findings: Vec<Finding>,
+    is_unreadable: bool,
 }
 
 impl<'a> Report<'a> {
     /// An empty report on an object.
     pub fn on(kind: Kind, key: &'a Key) -> Self {
-        Self { kind, key, findings: Vec::new() }
+        Self { kind, key, findings: Vec::new(), is_unreadable: false }
+    }
+    /// The kind of the object.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
     /// Adds a finding.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
@@ -47,6 +61,15 @@ impl<'a> Report<'a> {
             problem: problem.into(),
             hint: hint.into(),
         });
+    }
+    /// Adds a finding on something without which nobody knows what the object asks for.
+    pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
+        self.is_unreadable = true;
+        self.add(field, problem, hint);
+    }
+    /// Whether something was refused.
+    pub fn is_unreadable(&self) -> bool {
+        self.is_unreadable
     }
     /// All findings.
     pub fn into_findings(self) -> Vec<Finding> {

@@ -23,6 +23,7 @@ pub use storage::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVol
 
 use kai_engine::input::Key;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// What every object can tell and do.
 pub trait Stored: Sized {
@@ -96,13 +97,28 @@ macro_rules! kinds {
                 match object {
                     $(Object::$kind(mut object) => {
                         object.compact();
-                        if self.$list.get(&key) == Some(&object) {
-                            return Change::None;
+                        match self.$list.entry(key) {
+                            Entry::Vacant(slot) => {
+                                slot.insert(object);
+                                Change::Added
+                            }
+                            Entry::Occupied(slot) if *slot.get() == object => Change::None,
+                            Entry::Occupied(mut slot) => Change::Replaced(Object::$kind(slot.insert(object))),
                         }
-                        match self.$list.insert(key, object) {
-                            Some(old) => Change::Replaced(Object::$kind(old)),
-                            None => Change::Added,
+                    })*
+                }
+            }
+            /// Puts an object in unless one of its name is there; false when there is.
+            pub fn insert_first(&mut self, object: Object) -> bool {
+                let key = object.key();
+                match object {
+                    $(Object::$kind(mut object) => match self.$list.entry(key) {
+                        Entry::Vacant(slot) => {
+                            object.compact();
+                            slot.insert(object);
+                            true
                         }
+                        Entry::Occupied(_) => false,
                     })*
                 }
             }

@@ -18,6 +18,7 @@ pub use write::{Contents, write_json, write_zip};
 
 use crate::cache::Cache;
 use crate::config_file::{ConfigError, SchedulerConfig};
+use crate::finding::Finding;
 use crate::object::Objects;
 use crate::settings::Settings;
 use crate::store::{Eviction, Store};
@@ -36,6 +37,8 @@ pub struct Snapshot {
     pub replay: Replay,
     /// What the API server offered; absent when the file does not say.
     pub discovery: Option<Discovery>,
+    /// What is odd about the file itself.
+    pub findings: Vec<Finding>,
 }
 
 impl Snapshot {
@@ -99,12 +102,12 @@ impl Snapshot {
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The file could not be read or written.
-    #[error("`{file}`: {source}")]
+    #[error("`{file}`: {cause}")]
     Io {
         /// Which file.
         file: String,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The archive is damaged or has no entry `snapshot.json`.
     #[error(
@@ -117,14 +120,14 @@ pub enum SnapshotError {
         problem: String,
     },
     /// The text is damaged or too large.
-    #[error("`{file}` {source}; hint: {hint}")]
+    #[error("`{file}` {cause}; hint: {hint}")]
     Text {
         /// Which file.
         file: String,
         /// What to do.
         hint: &'static str,
         /// What is wrong.
-        source: ScanError,
+        cause: ScanError,
     },
     /// The text is not YAML.
     #[error("`{file}` is neither JSON nor YAML: {problem}")]
@@ -152,15 +155,15 @@ pub enum SnapshotError {
         /// What is wrong.
         problem: String,
         /// What to do.
-        hint: &'static str,
+        hint: String,
     },
     /// The configuration inside cannot be used.
-    #[error("`{file}`: {source}")]
+    #[error("`{file}`: {cause}")]
     Config {
         /// Which file.
         file: String,
         /// Why.
-        source: ConfigError,
+        cause: ConfigError,
     },
 }
 

@@ -328,7 +328,20 @@ impl Serialize for Stamp {
 }
 impl<'de> Deserialize<'de> for Stamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Text::deserialize(deserializer)?;
-        text.parse().map(Stamp).map_err(D::Error::custom)
+        /// Refuses bad text while the decoder stands at it, so that the error has its place.
+        struct StampVisitor;
+        impl Visitor<'_> for StampVisitor {
+            type Value = Stamp;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Stamp, E> {
+                text.parse().map(Stamp).map_err(E::custom)
+            }
+            fn visit_unit<E>(self) -> Result<Stamp, E> {
+                Ok(Stamp::default())
+            }
+        }
+        deserializer.deserialize_any(StampVisitor)
     }
 }

@@ -4,6 +4,7 @@ use super::params::{Discovery, Replay, SchedulerParams};
 use super::scan::{Limits, ScanError, Scanner, path_at};
 use super::{Snapshot, SnapshotError};
 use crate::config_file;
+use crate::finding::{Finding, Report};
 use crate::object::{Kind, Object, Objects, Stored};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -14,12 +15,14 @@ const TOO_LARGE: &str = "check that this is a snapshot, or split the cluster by 
 const DAMAGED: &str = "check that the file is complete";
 /// Most bytes of YAML, which is held as a whole.
 const YAML_BYTES: u64 = 64 << 20;
+/// Most values of YAML, aliases followed.
+const YAML_NODES: usize = 2_000_000;
 
 /// Reads a snapshot file.
 pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
     let name = path.display().to_string();
     let file =
-        std::fs::File::open(path).map_err(|source| SnapshotError::Io { file: name.clone(), source })?;
+        std::fs::File::open(path).map_err(|cause| SnapshotError::Io { file: name.clone(), cause })?;
     read(&name, file, Limits::default())
 }
 
@@ -30,7 +33,7 @@ pub fn read(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Snaps
     if !parts.has_objects {
         return Err(missing("rawObjects"));
     }
-    let of_config = |source| SnapshotError::Config { file: file.to_owned(), source };
+    let of_config = |cause| SnapshotError::Config { file: file.to_owned(), cause };
     let config = parts.config.ok_or_else(|| missing("config"))?;
     let params = parts.params.ok_or_else(|| missing("schedulerParams"))?;
     Ok(Snapshot {
@@ -39,6 +42,7 @@ pub fn read(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Snaps
         objects: parts.objects,
         replay: parts.replay,
         discovery: parts.discovery,
+        findings: parts.findings,
     })
 }
 
@@ -55,10 +59,11 @@ struct Parts {
     objects: Objects,
     replay: Replay,
     discovery: Option<Discovery>,
+    findings: Vec<Finding>,
 }
 
 fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result<Parts, SnapshotError> {
-    let io = |source| SnapshotError::Io { file: file.to_owned(), source };
+    let io = |cause| SnapshotError::Io { file: file.to_owned(), cause };
     input.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut head = [0u8; 64];
     let mut filled = 0;
@@ -77,13 +82,13 @@ fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result
         };
         let mut archive = zip::ZipArchive::new(BufReader::new(input)).map_err(damaged)?;
         let entry = archive.by_name("snapshot.json").map_err(damaged)?;
-        return Reader { file, text: Vec::new() }.parts(Scanner::new(entry, limits));
+        return Reader::of(file).parts(Scanner::new(entry, limits));
     }
     if head.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
-        return Reader { file, text: Vec::new() }.parts(Scanner::new(input, limits));
+        return Reader::of(file).parts(Scanner::new(input, limits));
     }
     let json = yaml_as_json(file, input)?;
-    Reader { file, text: Vec::new() }.parts(Scanner::new(json.as_slice(), limits))
+    Reader::of(file).parts(Scanner::new(json.as_slice(), limits))
 }
 
 fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> {
@@ -94,8 +99,15 @@ fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> 
     if read as u64 > YAML_BYTES {
         return Err(bad(format!("it has more than {YAML_BYTES} bytes; hint: use JSON or a zip archive")));
     }
-    let value: Value = serde_saphyr::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: YAML_NODES, max_events: 4 * YAML_NODES },
+    };
+    let value: Value = serde_saphyr::from_str_with_options(&text, options)
+        .map_err(|error| bad(config_file::yaml_problem(&error)))?;
     drop(text);
+    if !value.is_object() {
+        return Err(SnapshotError::Missing { file: file.to_owned(), member: "rawObjects" });
+    }
     serde_json::to_vec(&value).map_err(|error| bad(error.to_string()))
 }
 
@@ -103,9 +115,14 @@ struct Reader<'a> {
     file: &'a str,
     /// Text of the value being read, reused.
     text: Vec<u8>,
+    findings: Vec<Finding>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn of(file: &'a str) -> Self {
+        Self { file, text: Vec::new(), findings: Vec::new() }
+    }
+
     fn parts<R: Read>(mut self, mut scanner: Scanner<R>) -> Result<Parts, SnapshotError> {
         let mut parts = Parts::default();
         let mut first = true;
@@ -118,10 +135,10 @@ impl Reader<'_> {
                 "discovery" => parts.discovery = self.small(&mut scanner, "discovery")?,
                 "rawobjects" => {
                     parts.objects = Objects::default();
-                    parts.has_objects = self.members(&mut scanner, &mut parts.objects)?.is_some();
+                    parts.has_objects = self.members("rawObjects", &mut scanner, &mut parts.objects)?.is_some();
                 }
                 "replay" => {
-                    let others = self.members(&mut scanner, &mut parts.objects)?.unwrap_or_default();
+                    let others = self.members("replay", &mut scanner, &mut parts.objects)?.unwrap_or_default();
                     let replay = serde_json::from_value(Value::Object(others));
                     parts.replay = replay.map_err(|e| self.value_error("`replay`".to_owned(), &e))?;
                 }
@@ -132,7 +149,28 @@ impl Reader<'_> {
             let source = ScanError::Syntax { offset: scanner.offset(), expected: "the end of the file" };
             return Err(text_error(file, source));
         }
+        parts.findings = self.findings;
         Ok(parts)
+    }
+
+    /// Steps into a list or an object; anything else in its place is named.
+    fn enter(
+        &self,
+        scanner: &mut Scanner<impl Read>,
+        open: u8,
+        expected: &'static str,
+        member: &str,
+    ) -> Result<(), SnapshotError> {
+        let next = scanner.peek().map_err(|e| text_error(self.file, e))?;
+        if next.is_some_and(|byte| byte != open) {
+            return Err(SnapshotError::Value {
+                file: self.file.to_owned(),
+                place: format!("`{member}`"),
+                problem: format!("expected {expected}"),
+                hint: "compare with a snapshot that the scheduler serves".to_owned(),
+            });
+        }
+        scanner.take(open, expected).map_err(|e| text_error(self.file, e))
     }
 
     /// Reads a small member; `null` is absent.
@@ -148,6 +186,7 @@ impl Reader<'_> {
     /// Reads the lists of objects inside a member, and hands back its other members; `None` for `null`.
     fn members(
         &mut self,
+        member: &str,
         scanner: &mut Scanner<impl Read>,
         objects: &mut Objects,
     ) -> Result<Option<Map<String, Value>>, SnapshotError> {
@@ -157,7 +196,7 @@ impl Reader<'_> {
         }
         let mut others = Map::new();
         let mut first = true;
-        scanner.take(b'{', "an object").map_err(|e| text_error(file, e))?;
+        self.enter(scanner, b'{', "an object", member)?;
         while let Some(key) = scanner.next_key(&mut first).map_err(|e| text_error(file, e))? {
             match Kind::ALL.iter().find(|kind| kind.list_key().eq_ignore_ascii_case(&key)) {
                 Some(kind) => self.list_of(*kind, scanner, objects)?,
@@ -218,7 +257,7 @@ impl Reader<'_> {
         let list = T::KIND.list_key();
         let mut first = true;
         let mut index = 0;
-        scanner.take(b'[', "a list").map_err(|e| text_error(file, e))?;
+        self.enter(scanner, b'[', "a list", list)?;
         while scanner.next_element(&mut first).map_err(|e| text_error(file, e))? {
             scanner.value(&mut self.text).map_err(|e| text_error(file, e))?;
             let object: T = serde_json::from_slice(&self.text)
@@ -229,11 +268,13 @@ impl Reader<'_> {
                     file: file.to_owned(),
                     place: format!("`{list}[{index}]`, field `metadata.name`"),
                     problem: "the object has no name".to_owned(),
-                    hint: "give every object a name",
+                    hint: "give every object a name".to_owned(),
                 });
             }
-            if !objects.contains(T::KIND, &key) {
-                objects.insert(object.into());
+            if !objects.insert_first(object.into()) {
+                let mut report = Report::on(T::KIND, &key);
+                report.add("metadata.name", "the file has it twice, and the first one counts", "remove one of them");
+                self.findings.append(&mut report.into_findings());
             }
             index += 1;
             if index > scanner.limits().objects {
@@ -267,13 +308,9 @@ impl Reader<'_> {
 
     fn value_error(&self, place: String, error: &serde_json::Error) -> SnapshotError {
         let text = error.to_string();
-        let problem = text.split(" at line ").next().unwrap_or_default().to_owned();
-        SnapshotError::Value {
-            file: self.file.to_owned(),
-            place,
-            problem,
-            hint: "compare with the object's form in the Kubernetes API",
-        }
+        let (problem, hint) = described(text.split(" at line ").next().unwrap_or_default());
+        let hint = hint.unwrap_or_else(|| "compare with the object's form in the Kubernetes API".to_owned());
+        SnapshotError::Value { file: self.file.to_owned(), place, problem, hint }
     }
 }
 
@@ -296,10 +333,31 @@ fn byte_offset(text: &[u8], line: usize, column: usize) -> usize {
     (start + column).min(text.len())
 }
 
-fn text_error(file: &str, source: ScanError) -> SnapshotError {
-    let hint = match &source {
+/// A decoder's message in words for people, and the hint that it brings along.
+fn described(message: &str) -> (String, Option<String>) {
+    let (problem, hint) = match message.split_once("; hint: ") {
+        Some((problem, hint)) => (problem, Some(hint.to_owned())),
+        None => (message, None),
+    };
+    let Some((found, expected)) = problem.rsplit_once(", expected ") else {
+        return (problem.to_owned(), hint);
+    };
+    let expected = match expected {
+        "f64" | "f32" => "a number",
+        "i32" | "i64" | "u16" | "u32" | "u64" | "usize" => "a whole number in range",
+        "a map" => "an object",
+        "a sequence" => "a list",
+        "a boolean" => "`true` or `false`",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    (format!("{found}, expected {expected}"), hint)
+}
+
+fn text_error(file: &str, cause: ScanError) -> SnapshotError {
+    let hint = match &cause {
         ScanError::TooLarge { .. } => TOO_LARGE,
         ScanError::Read { .. } | ScanError::Syntax { .. } => DAMAGED,
     };
-    SnapshotError::Text { file: file.to_owned(), hint, source }
+    SnapshotError::Text { file: file.to_owned(), hint, cause }
 }

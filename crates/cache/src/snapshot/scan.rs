@@ -28,12 +28,12 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// The bytes could not be read.
-    #[error("cannot be read after {offset} bytes: {source}")]
+    #[error("cannot be read after {offset} bytes: {cause}")]
     Read {
         /// Where.
         offset: u64,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The text is not JSON.
     #[error("is not JSON at byte {offset}: expected {expected}")]
@@ -259,7 +259,7 @@ impl<R: Read> Scanner<R> {
                 match self.reader.read(&mut self.buffer) {
                     Ok(read) => break read,
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(source) => return Err(ScanError::Read { offset, source }),
+                    Err(cause) => return Err(ScanError::Read { offset, cause }),
                 }
             };
             self.at = 0;

@@ -1,6 +1,7 @@
 //! Resource names and quantities to the engine's dimensions and base units.
 
-use crate::finding::Report;
+use crate::finding::{Report, quoted};
+use crate::object::Kind;
 use crate::object::value::{Amount, Resources};
 use kai_api::well_known::resource;
 use kai_engine::input::{self, AmountList};
@@ -120,23 +121,24 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// One amount in base units; bad text and negative amounts are reported and count as nothing.
+/// One amount in base units; bad text and negative amounts are reported and count as nothing. A pod that asks for
+/// such an amount must not be placed as if it asked for nothing, so its report is marked.
 pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report<'_>) -> Option<i64> {
     let quantity = match amount {
         Amount::Exact(quantity) => *quantity,
         Amount::Bad(text) => {
-            report.add(
+            report.refuse(
                 format!("{field}.{name}"),
-                format!("`{text}` is not a quantity, so it counts as nothing"),
+                format!("{} is not a quantity, so it counts as nothing{}", quoted(text), and_pod(report)),
                 "write a number with an optional suffix, such as `500m`, `2` or `16Gi`",
             );
             return None;
         }
     };
     if quantity < Quantity::default() {
-        report.add(
+        report.refuse(
             format!("{field}.{name}"),
-            format!("`{quantity}` is negative, so it counts as nothing"),
+            format!("`{quantity}` is negative, so it counts as nothing{}", and_pod(report)),
             "write an amount of at least 0",
         );
         return None;
@@ -152,10 +154,14 @@ pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report
     Some(value)
 }
 
+/// What a refused amount means for a pod.
+fn and_pod(report: &Report<'_>) -> &'static str {
+    if report.kind() == Kind::Pod { ", and the pod is not placed" } else { "" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Kind;
     use kai_engine::input::Key;
 
     fn read(pairs: &[(&str, &str)]) -> (AmountList, usize) {

@@ -60,7 +60,12 @@ pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -
     let bind = around.bind.map(|b| &b.spec);
     let node = pod.spec.node_name.some().or(bind.map(|b| b.selected_node.as_str()));
     let word = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
+    let spec = spec(pod, around, report);
+    // What a pod asks for without anyone knowing how much cannot be placed: it waits as if held back by a gate.
+    let phase =
+        if phase == PodPhase::Pending && report.is_unreadable() { PodPhase::Gated } else { phase };
     Some(PodInput {
+        phase,
         node: node.map(str::to_owned),
         created: pod.metadata.creation_timestamp.map(|t| t.0).unwrap_or_default(),
         labels: selector::labels(&pod.metadata.labels),
@@ -79,7 +84,7 @@ pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -
         extended_devices: extended_devices(around.bind),
         volumes: volumes(pod),
         config_maps: required_config_maps(pod),
-        spec: spec(pod, around, report),
+        spec,
         ..base
     })
 }

@@ -84,7 +84,7 @@ fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Repo
         if base > AMOUNT_MAX as f64 {
             report.add(
                 format!("{field}.{what}"),
-                format!("{value} is more than can be counted, so it is cut to 2^53 base units"),
+                format!("{value:e} is more than can be counted, so it is cut to 2^53 base units"),
                 "write -1 for unlimited",
             );
             return Some(AMOUNT_MAX);
