@@ -4,7 +4,7 @@
 //! on its object instead of stopping everything. All of them are compact: most pods carry dozens.
 
 use kai_units::{Quantity, Timestamp};
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
