@@ -7,4 +7,5 @@ pub mod groups;
 pub mod heap;
 pub mod member;
 pub mod pods;
+pub mod queue_heap;
 pub mod tree_walk;

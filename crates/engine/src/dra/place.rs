@@ -1,7 +1,8 @@
 //! Where devices can be used: node selectors, resolved to symbols once and matched by symbol.
 
+use crate::class::NodeTerms;
 use crate::ids::Sym;
-use crate::input::{NodeTerm, Requirement, RequirementOp, SliceNodes};
+use crate::input::{NodeTerm, SliceNodes};
 use crate::intern::Interner;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -17,82 +18,18 @@ pub struct NodeView<'a> {
     pub names: &'a Interner,
 }
 
-impl NodeView<'_> {
-    fn label(&self, key: Sym) -> Option<Sym> {
-        let at = self.labels.binary_search_by_key(&key, |(k, _)| *k).ok()?;
-        Some(self.labels[at].1)
-    }
-}
-
 /// Nodes that match any of some terms; no term matches no node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Selector(Box<[Term]>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Term {
-    labels: Box<[(Sym, Test)]>,
-    names: Box<[Test]>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Test {
-    In(Box<[Sym]>),
-    NotIn(Box<[Sym]>),
-    Exists,
-    Absent,
-    Above(i64),
-    Below(i64),
-    Never,
-}
+pub struct Selector(NodeTerms);
 
 impl Selector {
     /// Resolves terms.
     pub fn build(terms: &[NodeTerm], names: &mut Interner) -> Self {
-        Self(terms.iter().map(|term| Term::build(term, names)).collect())
+        Self(NodeTerms::resolve(terms, names))
     }
     /// Whether a node is selected.
     pub fn matches(&self, node: &NodeView<'_>) -> bool {
-        self.0.iter().any(|term| term.matches(node))
-    }
-}
-
-impl Term {
-    fn build(term: &NodeTerm, names: &mut Interner) -> Self {
-        let labels = term.labels.iter().map(|r| (names.intern(&r.key), Test::build(r, names))).collect();
-        Self { labels, names: term.names.iter().map(|r| Test::build(r, names)).collect() }
-    }
-    fn matches(&self, node: &NodeView<'_>) -> bool {
-        // A term without requirements selects nothing, as in Kubernetes.
-        !(self.labels.is_empty() && self.names.is_empty())
-            && self.labels.iter().all(|(key, test)| test.holds(node.label(*key), node.names))
-            && self.names.iter().all(|test| test.holds(Some(node.name), node.names))
-    }
-}
-
-impl Test {
-    fn build(requirement: &Requirement, names: &mut Interner) -> Self {
-        let mut symbols = |values: &[String]| values.iter().map(|v| names.intern(v)).collect();
-        match &requirement.op {
-            RequirementOp::In(values) => Self::In(symbols(values)),
-            RequirementOp::NotIn(values) => Self::NotIn(symbols(values)),
-            RequirementOp::Exists => Self::Exists,
-            RequirementOp::DoesNotExist => Self::Absent,
-            RequirementOp::Gt(bound) => Self::Above(*bound),
-            RequirementOp::Lt(bound) => Self::Below(*bound),
-            RequirementOp::Never => Self::Never,
-        }
-    }
-    fn holds(&self, value: Option<Sym>, names: &Interner) -> bool {
-        let number = || value.and_then(|v| names.text(v).parse::<i64>().ok());
-        match self {
-            Self::In(values) => value.is_some_and(|v| values.contains(&v)),
-            Self::NotIn(values) => value.is_none_or(|v| !values.contains(&v)),
-            Self::Exists => value.is_some(),
-            Self::Absent => value.is_none(),
-            Self::Above(bound) => number().is_some_and(|n| n > *bound),
-            Self::Below(bound) => number().is_some_and(|n| n < *bound),
-            Self::Never => false,
-        }
+        self.0.matches(node.name, node.labels, node.names)
     }
 }
 

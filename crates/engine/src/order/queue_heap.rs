@@ -1,0 +1,250 @@
+//! The queues that have something to give, as a tree of heaps.
+//!
+//! Every inner queue is a heap of its children. Two queues compare by what the best leaf below each has next. After
+//! something was taken from a leaf its branch is flagged, and a flagged queue finds its place again only when it comes
+//! to the top of its heap. What a leaf holds, and in which order, is the caller's ([`Leaves`]).
+
+use super::heap::Heap;
+use crate::cluster::Cluster;
+use crate::ids::QueueIdx;
+use crate::plugin::{QueueOrder, Registry};
+use crate::share::order::Contender;
+use crate::share::{QueueTree, Triple};
+use rustc_hash::FxHashMap;
+use std::cmp::Ordering;
+
+/// What the heaps are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Groups that wait for a place, best first.
+    Place,
+    /// Groups to take from, worst first.
+    Evict,
+}
+
+impl Purpose {
+    /// An order in the direction of the purpose.
+    pub fn directed(self, order: Ordering) -> Ordering {
+        match self {
+            Self::Place => order,
+            Self::Evict => order.reverse(),
+        }
+    }
+}
+
+/// What leaf queues hold.
+pub trait Leaves {
+    /// Whether a leaf has nothing left.
+    fn is_empty(&self, leaf: QueueIdx) -> bool;
+    /// What the next thing of a leaf asks for, and what taking it gives.
+    fn stake(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple);
+}
+
+/// The tree of heaps.
+pub struct QueueHeap<'p> {
+    registry: &'p Registry,
+    purpose: Purpose,
+    total: Triple,
+    nodes: Vec<QueueNode>,
+    roots: Heap<usize>,
+    node_of: FxHashMap<QueueIdx, usize>,
+}
+
+struct QueueNode {
+    queue: QueueIdx,
+    parent: Option<usize>,
+    /// Children; none for a leaf.
+    children: Option<Heap<usize>>,
+    flagged: bool,
+}
+
+impl<'p> QueueHeap<'p> {
+    /// Heaps over leaves that have something, filled in name order.
+    pub fn new(
+        cluster: &Cluster,
+        registry: &'p Registry,
+        purpose: Purpose,
+        total: Triple,
+        leaves: &impl Leaves,
+        queues: impl IntoIterator<Item = QueueIdx>,
+    ) -> Self {
+        let mut heap = Self {
+            registry,
+            purpose,
+            total,
+            nodes: Vec::new(),
+            roots: Heap::new(),
+            node_of: FxHashMap::default(),
+        };
+        let mut queues: Vec<QueueIdx> = queues.into_iter().filter(|q| !leaves.is_empty(*q)).collect();
+        queues.sort_unstable_by_key(|q| cluster.queues[*q].rank);
+        for &queue in &queues {
+            let leaf = heap.add(queue, None);
+            heap.add_ancestors(cluster, leaf);
+        }
+        let mut order: Vec<(usize, u32, usize)> = (0..heap.nodes.len())
+            .map(|n| (heap.depth(n), cluster.queues[heap.nodes[n].queue].rank, n))
+            .collect();
+        order.sort_unstable_by_key(|(depth, rank, _)| (std::cmp::Reverse(*depth), *rank));
+        for (_, _, node) in order {
+            heap.push_node(cluster, leaves, node);
+        }
+        heap
+    }
+
+    fn add(&mut self, queue: QueueIdx, children: Option<Heap<usize>>) -> usize {
+        self.node_of.insert(queue, self.nodes.len());
+        self.nodes.push(QueueNode { queue, parent: None, children, flagged: false });
+        self.nodes.len() - 1
+    }
+
+    /// Makes the nodes above one, up to the first that is known; gives back the new ones, lowest first.
+    fn add_ancestors(&mut self, cluster: &Cluster, node: usize) -> Vec<usize> {
+        let mut made = Vec::new();
+        let mut at = node;
+        while let Some(parent) = cluster.parent(self.nodes[at].queue) {
+            let known = self.node_of.get(&parent).copied();
+            let up = known.unwrap_or_else(|| self.add(parent, Some(Heap::new())));
+            self.nodes[at].parent = Some(up);
+            if known.is_some() {
+                break;
+            }
+            made.push(up);
+            at = up;
+        }
+        made
+    }
+
+    fn depth(&self, mut at: usize) -> usize {
+        let mut depth = 0;
+        while let Some(parent) = self.nodes[at].parent {
+            (at, depth) = (parent, depth + 1);
+        }
+        depth
+    }
+
+    fn push_node(&mut self, cluster: &Cluster, leaves: &impl Leaves, node: usize) {
+        let parent = self.nodes[node].parent;
+        self.edit(cluster, leaves, parent, |heap, before| heap.push(node, before));
+    }
+
+    fn edit<R>(
+        &mut self,
+        cluster: &Cluster,
+        leaves: &impl Leaves,
+        parent: Option<usize>,
+        change: impl FnOnce(&mut Heap<usize>, &dyn Fn(usize, usize) -> bool) -> R,
+    ) -> R {
+        let mut heap = std::mem::take(self.heap_mut(parent));
+        let result = change(&mut heap, &|a, b| self.compare(cluster, leaves, a, b).is_lt());
+        *self.heap_mut(parent) = heap;
+        result
+    }
+
+    fn heap_mut(&mut self, parent: Option<usize>) -> &mut Heap<usize> {
+        match parent {
+            Some(parent) => self.nodes[parent].children.as_mut().expect("a parent has children"),
+            None => &mut self.roots,
+        }
+    }
+
+    fn heap(&self, parent: Option<usize>) -> &Heap<usize> {
+        match parent {
+            Some(parent) => self.nodes[parent].children.as_ref().expect("a parent has children"),
+            None => &self.roots,
+        }
+    }
+
+    /// Whether no leaf has anything left.
+    pub fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+
+    /// The leaf whose turn it is.
+    pub fn best_leaf(&mut self, cluster: &Cluster, leaves: &impl Leaves) -> Option<QueueIdx> {
+        let mut parent = None;
+        loop {
+            let top = self.heap(parent).peek()?;
+            if std::mem::take(&mut self.nodes[top].flagged) {
+                self.edit(cluster, leaves, parent, |heap, before| heap.fix_top(before));
+            } else if self.nodes[top].children.is_none() {
+                return Some(self.nodes[top].queue);
+            } else {
+                parent = Some(top);
+            }
+        }
+    }
+
+    /// Something was taken from the leaf whose turn it was: prunes an emptied branch, flags the rest.
+    pub fn taken(&mut self, cluster: &Cluster, leaves: &impl Leaves, leaf: QueueIdx) {
+        let mut at = self.node_of.get(&leaf).copied();
+        while let Some(node) = at.filter(|n| self.is_drained(leaves, *n)) {
+            let parent = self.nodes[node].parent;
+            // The node was reached from the top, so it is the one on top of its parent's heap.
+            self.edit(cluster, leaves, parent, |heap, before| heap.pop(before));
+            self.node_of.remove(&self.nodes[node].queue);
+            at = parent;
+        }
+        self.flag(at);
+    }
+
+    fn is_drained(&self, leaves: &impl Leaves, node: usize) -> bool {
+        match &self.nodes[node].children {
+            Some(children) => children.is_empty(),
+            None => leaves.is_empty(self.nodes[node].queue),
+        }
+    }
+
+    fn flag(&mut self, mut at: Option<usize>) {
+        while let Some(node) = at {
+            self.nodes[node].flagged = true;
+            at = self.nodes[node].parent;
+        }
+    }
+
+    /// Something was put into a leaf, which may have been empty.
+    pub fn put(&mut self, cluster: &Cluster, leaves: &impl Leaves, leaf: QueueIdx) {
+        if let Some(&node) = self.node_of.get(&leaf) {
+            self.flag(Some(node));
+            return;
+        }
+        let node = self.add(leaf, None);
+        let above = self.add_ancestors(cluster, node);
+        self.push_node(cluster, leaves, node);
+        for up in above {
+            self.push_node(cluster, leaves, up);
+        }
+        self.flag(Some(node));
+    }
+
+    fn compare(&self, cluster: &Cluster, leaves: &impl Leaves, a: usize, b: usize) -> Ordering {
+        let (qa, qb) = (self.nodes[a].queue, self.nodes[b].queue);
+        for entry in &self.registry.queue_order {
+            let order = match entry {
+                QueueOrder::Proportion => crate::share::order::compare(
+                    &self.contender(cluster, leaves, a),
+                    &self.contender(cluster, leaves, b),
+                    &self.total,
+                ),
+                QueueOrder::Custom(order) => order.compare(cluster, qa, qb),
+            };
+            if order.is_ne() {
+                return self.purpose.directed(order);
+            }
+        }
+        self.purpose.directed(cluster.ledger(qa).rank.cmp(&cluster.ledger(qb).rank))
+    }
+
+    fn contender<'c>(&self, cluster: &'c Cluster, leaves: &impl Leaves, node: usize) -> Contender<'c> {
+        let (asks, gives) = leaves.stake(cluster, self.nodes[self.best_below(node)].queue);
+        Contender { ledger: cluster.ledger(self.nodes[node].queue), asks, gives }
+    }
+
+    /// The leaf below a node whose turn it would be as the heaps stand.
+    fn best_below(&self, mut node: usize) -> usize {
+        while let Some(children) = &self.nodes[node].children {
+            node = children.peek().expect("empty queues are pruned");
+        }
+        node
+    }
+}
