@@ -18,7 +18,7 @@ fn alike(group: impl Fn(&mut GroupInput), pod: impl Fn(&mut PodInput)) -> bool {
     for name in ["left", "right"] {
         world.group(name, |g| {
             if name == "right" {
-                group(g)
+                group(g);
             }
         });
         for i in 0..2 {
@@ -94,10 +94,10 @@ fn topology_constraints_tell_groups_apart_by_where_they_are() {
 #[test]
 fn only_pods_without_a_place_count() {
     assert!(!alike(same, |pod| if pod.uid == "right-0" {
-        pod.phase = PodPhase::Running
+        pod.phase = PodPhase::Running;
     }));
     assert!(alike(same, |pod| if pod.uid == "right-0" {
-        pod.phase = PodPhase::Failed
+        pod.phase = PodPhase::Failed;
     }));
 }
 

@@ -12,7 +12,8 @@ use kai_engine::order::evict::preemption_delay;
 use kai_engine::order::tree_walk::{Purpose, TreeWalk};
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_units::Span;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const AREA: Area = Area { name: "unit-joborder", adapter, not_run: &[] };
 
@@ -83,13 +84,9 @@ fn replay(
             && (!option("filter_non_preemptible") || group.preemptible)
             && (!option("filter_non_active_allocated") || group.active_allocated() > 0)
     };
-    let may_evict = |job: &Value, reasons: &mut Map<String, Value>| {
-        let delayed = preemption_delay(&cluster.groups[world.group(&World::job_key(job))], NOW);
-        let delayed = delayed.filter(|_| option("filter_within_preemption_delay"));
-        if let Some(verdict) = &delayed {
-            reasons.insert(text(&job["uid"]).to_owned(), codes(verdict));
-        }
-        delayed.is_none()
+    let delay = |job: &Value| {
+        let filtered = option("filter_within_preemption_delay");
+        preemption_delay(&cluster.groups[world.group(&World::job_key(job))], NOW).filter(|_| filtered)
     };
     let purpose = if option("victim_queue") { Purpose::Evict } else { Purpose::Place };
     let depth = usize::try_from(whole(&record["options"]["max_jobs_queue_depth"])).ok();
@@ -101,13 +98,15 @@ fn replay(
     for operation in list(&record["operations"]) {
         match text(&operation["op"]) {
             "init" => {
-                let mut reasons = Map::new();
-                let jobs = list(&operation["jobs"]).filter(|job| takes_part(group_of(job)));
-                let groups = jobs.filter(|job| may_evict(job, &mut reasons)).map(group_of).collect();
+                let jobs = || list(&operation["jobs"]).filter(|job| takes_part(group_of(job)));
+                let groups = jobs().filter(|job| delay(job).is_none()).map(group_of).collect();
                 let started = walk.insert(start(groups));
+                let reasons: BTreeMap<&str, BTreeSet<&str>> =
+                    jobs().map(|job| (text(&job["uid"]), reasons_after(job, delay(job)))).collect();
+                let reasons: BTreeMap<_, _> = reasons.into_iter().filter(|(_, r)| !r.is_empty()).collect();
                 let ours = json!([started.len(), (!reasons.is_empty()).then_some(reasons)]);
-                let outcome =
-                    same(&json!([operation["len_after"], operation["job_fit_error_reasons"]]), &ours);
+                let expected = json!([operation["len_after"], operation["job_fit_error_reasons"]]);
+                let outcome = same(&expected, &ours);
                 if outcome != CallOutcome::Passed {
                     return outcome;
                 }
@@ -129,16 +128,14 @@ fn replay(
     CallOutcome::Passed
 }
 
-/// The codes of a verdict's reasons.
-fn codes(verdict: &Verdict) -> Value {
-    let group = GroupVerdict {
-        group: Key::default(),
-        queue: String::new(),
-        pending: 1,
-        leading: verdict.clone(),
-        further: Vec::new(),
-    };
-    json!(reasons(&group).iter().map(|reason| reason.reason.text()).collect::<Vec<_>>())
+/// The codes of the reasons that a job came with, and of a verdict of ours; each is told once.
+fn reasons_after(job: &Value, verdict: Option<Verdict>) -> BTreeSet<&str> {
+    let found = verdict.map(|leading| {
+        let (group, queue, further) = (Key::default(), String::new(), Vec::new());
+        reasons(&GroupVerdict { group, queue, pending: 1, leading, further })
+    });
+    let found = found.into_iter().flatten().map(|reason| reason.reason.text());
+    list(&job["fit_errors"]).map(|error| text(&error["reason"])).chain(found).collect()
 }
 
 fn queue_input(name: &str, queue: &Value) -> QueueInput {
