@@ -102,6 +102,8 @@ pub struct Cluster {
     with_claims: BTreeSet<PodIdx>,
     /// Pods with volume claims.
     with_volumes: BTreeSet<PodIdx>,
+    /// Groups with pods that have no place when a cycle begins.
+    waiting: BTreeSet<GroupIdx>,
     /// Pods that began to leave before this moment are stuck.
     stuck_before: Timestamp,
     /// The pod order that the groups' pods are sorted by.
@@ -193,6 +195,7 @@ impl Cluster {
             leaving: BTreeSet::new(),
             with_claims: BTreeSet::new(),
             with_volumes: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
             pod_order: Vec::new(),
             dirty: Dirty::default(),
@@ -245,6 +248,10 @@ impl Cluster {
     /// Groups in use, by slot.
     pub fn present_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
         self.groups.enumerated().filter(|(_, g)| g.present)
+    }
+    /// Groups that have pods without a place when the cycle begins: the only ones that a cycle can place or explain.
+    pub fn waiting_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
+        self.waiting.iter().map(|g| (*g, &self.groups[*g]))
     }
     /// Queues in use, by slot.
     pub fn present_queues(&self) -> impl Iterator<Item = (QueueIdx, &Queue)> {

@@ -71,6 +71,9 @@ pub fn plan_observed(
         observer.action_ended(action.name());
     }
     run.outcome.verdicts = verdicts::of_run(&run);
+    for (report, queue) in run.outcome.queues.iter_mut().zip(&run.plan.queues_by_rank) {
+        report.allocated_after = run.plan.queues[*queue].ledger.allocated;
+    }
     observer.cycle_ended(&run.plan);
     run.plan.rollback(start);
     let Run { mut outcome, .. } = run;
@@ -97,7 +100,7 @@ impl Run<'_, '_> {
         let waits = |g: &crate::cluster::group::Group| {
             g.queue.is_some() && g.broken.is_none() && g.pending() > 0 && g.is_ready()
         };
-        self.plan.present_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
+        self.plan.waiting_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
     }
 
     /// Remembers why a group got nothing.
@@ -220,6 +223,7 @@ fn queue_reports(cluster: &Cluster) -> Vec<QueueReport> {
             limit: q.ledger.limit,
             allocated: q.ledger.allocated,
             allocated_non_preemptible: q.ledger.allocated_np,
+            allocated_after: q.ledger.allocated,
             requested: q.ledger.request,
             fair_share: q.ledger.fair_share,
         }

@@ -120,6 +120,8 @@ pub struct QueueReport {
     pub allocated: [i64; 3],
     /// Held by non-preemptible groups.
     pub allocated_non_preemptible: [i64; 3],
+    /// Held at the end of the cycle, with what it placed.
+    pub allocated_after: [i64; 3],
     /// Held plus pending.
     pub requested: [i64; 3],
     /// Fair share.

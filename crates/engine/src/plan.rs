@@ -24,6 +24,13 @@ pub struct Plan<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
+/// What becomes of a pod's entry in the list of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    Change,
+    Keep,
+}
+
 /// What to do to undo one edit.
 enum Edit {
     Pod { pod: PodIdx, old: PodState },
@@ -66,15 +73,22 @@ impl<'c> Plan<'c> {
     pub fn set_state(&mut self, pod: PodIdx, new: PodState) {
         let old = self.cluster.pods[pod].state.clone();
         let (before, after) = (presences(&old), presences(&new));
+        // A pod that only changes its status keeps its entry: finding it in a long list is what would cost.
+        let listing = match (before.as_slice(), after.as_slice()) {
+            ([(from, _)], [(to, _)]) if from.node == to.node => Listing::Keep,
+            _ => Listing::Change,
+        };
         for presence in before.iter().filter(|p| !after.contains(p)) {
-            self.lift(pod, presence);
+            self.lift(pod, presence, listing);
         }
         for presence in after.iter().filter(|p| !before.contains(p)) {
-            self.put(pod, presence);
+            self.put(pod, presence, listing);
         }
         self.count(pod, old.status, new.status);
-        self.charge_queue(pod, &old, -1);
-        self.charge_queue(pod, &new, 1);
+        if charged_at(&old) != charged_at(&new) {
+            self.charge_queue(pod, &old, -1);
+            self.charge_queue(pod, &new, 1);
+        }
         self.cluster.pods[pod].state = new;
         self.journal.push(Edit::Pod { pod, old });
     }
@@ -96,7 +110,7 @@ impl<'c> Plan<'c> {
         self.cluster.touch(node);
     }
 
-    fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
+    fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
         let node = place.node;
         self.remember_ledger(node);
         let c = &mut *self.cluster;
@@ -107,8 +121,10 @@ impl<'c> Plan<'c> {
         {
             numa.charge(held);
         }
-        n.pods.push(pod);
-        self.journal.push(Edit::Joined { node });
+        if listing == Listing::Change {
+            n.pods.push(pod);
+            self.journal.push(Edit::Joined { node });
+        }
         let presence = presence_of(*status);
         self.place_terms(pod, node, presence);
         self.journal.push(Edit::TermsPlaced { pod, node, presence });
@@ -118,7 +134,7 @@ impl<'c> Plan<'c> {
         }
     }
 
-    fn lift(&mut self, pod: PodIdx, (place, status): &(Place, Status)) {
+    fn lift(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
         let node = place.node;
         self.remember_ledger(node);
         let c = &mut *self.cluster;
@@ -129,9 +145,11 @@ impl<'c> Plan<'c> {
         {
             numa.release(held);
         }
-        let at = n.pods.iter().rposition(|p| *p == pod).expect("a pod with a place is on its node");
-        n.pods.swap_remove(at);
-        self.journal.push(Edit::Left { node, pod, at });
+        if listing == Listing::Change {
+            let at = n.pods.iter().rposition(|p| *p == pod).expect("a pod with a place is on its node");
+            n.pods.swap_remove(at);
+            self.journal.push(Edit::Left { node, pod, at });
+        }
         let presence = presence_of(*status);
         self.lift_terms(pod, node, presence);
         self.journal.push(Edit::TermsLifted { pod, node, presence });
@@ -257,11 +275,17 @@ impl<'c> Plan<'c> {
     }
 }
 
-/// Where a pod in a state takes room, and as what.
+/// The node for which a pod in a state is charged to its queue.
+fn charged_at(state: &PodState) -> Option<NodeIdx> {
+    state.node().filter(|_| state.status.is_active_allocated())
+}
+
+/// Where a pod in a state takes room, and as what. Being allocated, binding, bound or running is all one to a node.
 fn presences(state: &PodState) -> SmallVec<[(Place, Status); 2]> {
+    let status = if state.status.is_allocated() { Status::Running } else { state.status };
     let mut list = SmallVec::new();
-    if let Some(place) = state.place.as_ref().filter(|_| state.status.holds_node()) {
-        list.push((place.clone(), state.status));
+    if let Some(place) = state.place.as_ref().filter(|_| status.holds_node()) {
+        list.push((place.clone(), status));
     }
     if let Some(place) = &state.leaving {
         list.push((place.clone(), Status::Releasing));

@@ -235,6 +235,12 @@ impl Cluster {
         let stamp = self.fresh_version();
         let group = &mut self.groups[index];
         (group.members, group.pods, group.invalid, group.stamp) = (members, pods, invalid, stamp);
+        let unplaced = [Status::Pending, Status::Gated, Status::Pipelined];
+        if group.present && (invalid > 0 || unplaced.iter().any(|status| group.count(*status) > 0)) {
+            self.waiting.insert(index);
+        } else {
+            self.waiting.remove(&index);
+        }
     }
 
     /// Puts the group's pods into the ledgers of its queue and that queue's ancestors.

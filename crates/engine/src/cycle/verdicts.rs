@@ -11,7 +11,7 @@ use crate::verdict::{GroupVerdict, PodMiss, Verdict};
 pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
     let cluster: &Cluster = &run.plan;
     let mut verdicts: Vec<GroupVerdict> = cluster
-        .present_groups()
+        .waiting_groups()
         .filter(|(_, g)| g.pending() > 0 || g.count(Status::Gated) > 0 || waiting(g) > 0 || g.invalid > 0)
         .map(|(index, _)| of_group(run, index))
         .collect();
