@@ -21,8 +21,7 @@ const YAML_NODES: usize = 2_000_000;
 /// Reads a snapshot file.
 pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
     let name = path.display().to_string();
-    let file =
-        std::fs::File::open(path).map_err(|cause| SnapshotError::Io { file: name.clone(), cause })?;
+    let file = std::fs::File::open(path).map_err(|cause| SnapshotError::Io { file: name.clone(), cause })?;
     read(&name, file, Limits::default())
 }
 
@@ -135,10 +134,12 @@ impl<'a> Reader<'a> {
                 "discovery" => parts.discovery = self.small(&mut scanner, "discovery")?,
                 "rawobjects" => {
                     parts.objects = Objects::default();
-                    parts.has_objects = self.members("rawObjects", &mut scanner, &mut parts.objects)?.is_some();
+                    parts.has_objects =
+                        self.members("rawObjects", &mut scanner, &mut parts.objects)?.is_some();
                 }
                 "replay" => {
-                    let others = self.members("replay", &mut scanner, &mut parts.objects)?.unwrap_or_default();
+                    let others =
+                        self.members("replay", &mut scanner, &mut parts.objects)?.unwrap_or_default();
                     let replay = serde_json::from_value(Value::Object(others));
                     parts.replay = replay.map_err(|e| self.value_error("`replay`".to_owned(), &e))?;
                 }
@@ -273,7 +274,11 @@ impl<'a> Reader<'a> {
             }
             if !objects.insert_first(object.into()) {
                 let mut report = Report::on(T::KIND, &key);
-                report.add("metadata.name", "the file has it twice, and the first one counts", "remove one of them");
+                report.add(
+                    "metadata.name",
+                    "the file has it twice, and the first one counts",
+                    "remove one of them",
+                );
                 self.findings.append(&mut report.into_findings());
             }
             index += 1;

@@ -167,6 +167,45 @@ fn of_two_objects_with_one_name_the_first_stays() {
     value["rawObjects"]["nodes"].as_array_mut().unwrap().push(second);
     let snapshot = read_text(&value.to_string()).unwrap();
     assert!(!snapshot.objects.nodes[&Key::new("", "n")].spec.unschedulable);
+    let findings: Vec<String> = snapshot.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        findings,
+        [
+            "Node `n`, `metadata.name`: the file has it twice, and the first one counts; hint: remove one of them"
+        ]
+    );
+}
+
+#[test]
+fn errors_say_their_cause_once_and_in_words() {
+    let mut value = small();
+    value["config"]["actions"] = json!(5);
+    let error = read_text(&value.to_string()).unwrap_err();
+    assert!(std::error::Error::source(&error).is_none(), "the cause is in the message: {error}");
+    for (edit, expected) in [
+        (json!({"pods": {}}), "`file`, `pods`: expected a list; hint: "),
+        (json!([]), "`file`, `rawObjects`: expected an object; hint: "),
+        (json!({"queues": [5]}), "`queues[0]`: invalid type: integer `5`, expected an object; hint: "),
+    ] {
+        let mut value = small();
+        value["rawObjects"] = edit;
+        let error = read_text(&value.to_string()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for text in ["", "null", "- a", "5"] {
+        let error = read_text(text).unwrap_err().to_string();
+        assert!(error.contains("`file` has no `rawObjects`; hint: "), "{error}");
+    }
+    let error = read_text("config:\n  actions: a\n tiers: []\n").unwrap_err().to_string();
+    assert!(error.starts_with("`file` is neither JSON nor YAML: line 3 column 2"), "{error}");
+}
+
+#[test]
+fn large_yaml_is_read() {
+    let names: Vec<String> = (0..60_000).map(|i| format!("- {{metadata: {{name: n{i}}}}}\n")).collect();
+    let text = format!("rawObjects:\n  nodes:\n  {}", names.join("  "));
+    let objects = read_objects("file", Cursor::new(text), Limits::default()).unwrap();
+    assert_eq!(objects.count(Kind::Node), 60_000);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::Store;
 use crate::finding::{Finding, Report};
-use crate::object::{Kind, Objects};
-use crate::translate::{group, queue};
+use crate::object::{Kind, Objects, Pod};
+use crate::translate::{gpu, group, queue};
 use kai_api::well_known::annotation;
 use kai_engine::input::Key;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,9 +73,40 @@ fn queues_in_circles(objects: &Objects) -> BTreeSet<&str> {
     circles
 }
 
+/// Queues that take no part: the way up ends at a parent that is not there, or never. Every queue is walked over once.
+fn rootless_queues(store: &Store) -> BTreeSet<&str> {
+    let queues = &store.objects.queues;
+    let mut rootless = BTreeSet::new();
+    if !store.settings.full_hierarchy_fairness {
+        return rootless;
+    }
+    let mut rooted = BTreeSet::new();
+    for start in queues.keys() {
+        let mut path: BTreeSet<&str> = BTreeSet::new();
+        let mut at = start.name.as_str();
+        let is_rooted = loop {
+            if rooted.contains(at) {
+                break true;
+            }
+            let queue = queues.get(&Key::new("", at)).filter(|q| queue::is_seen(q, &store.settings));
+            let Some(queue) = queue else { break false };
+            if rootless.contains(at) || !path.insert(at) {
+                break false;
+            }
+            at = &queue.spec.parent_queue;
+            if at.is_empty() {
+                break true;
+            }
+        };
+        if is_rooted { rooted.append(&mut path) } else { rootless.append(&mut path) }
+    }
+    rootless
+}
+
 fn groups(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
     let parents: BTreeSet<&str> = objects.queues.values().map(|q| q.spec.parent_queue.as_str()).collect();
+    let rootless = rootless_queues(store);
     for (key, group) in objects.pod_groups.iter().filter(|(_, g)| group::is_seen(g, &store.settings)) {
         let mut report = Report::on(Kind::PodGroup, key);
         let name = group.spec.queue.as_str();
@@ -84,6 +115,11 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
                 "spec.queue",
                 format!("the queue `{name}` does not exist, so the group is not scheduled"),
                 "create the queue, or name an existing one",
+            ),
+            Some(_) if rootless.contains(name) => report.add(
+                "spec.queue",
+                format!("the queue `{name}` takes no part, so the group is not scheduled"),
+                "see what is odd about the queue and its parents, or name another queue",
             ),
             Some(_) if parents.contains(name) && store.settings.full_hierarchy_fairness => report.add(
                 "spec.queue",
@@ -119,14 +155,27 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
 
 fn pods(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
+    let mut shared: BTreeMap<String, &str> = BTreeMap::new();
     for (key, pod) in &objects.pods {
         let mut report = Report::on(Kind::Pod, key);
         if let Some(node) = pod.spec.node_name.some() {
             let known = objects.nodes.get(&Key::new("", node));
             let finished = pod.status.phase == "Succeeded" || pod.status.phase == "Failed";
             // Nodes of other pools may be missing from a snapshot; only a node of this pool is worth a word.
-            let whole = store.settings.node_pool_key.is_empty();
-            if known.is_none() && whole && !finished {
+            let ours = store.settings.node_pool_key.is_empty() || is_of_seen_group(key, pod, store);
+            if !finished {
+                for group in gpu::groups_from_labels(pod) {
+                    let first = *shared.entry(group.clone()).or_insert(node);
+                    if first != node {
+                        report.add(
+                            "metadata.labels",
+                            format!("the shared GPU `{group}` is on node `{first}` by another pod, so it counts on both"),
+                            "delete one of the pods",
+                        );
+                    }
+                }
+            }
+            if known.is_none() && ours && !finished {
                 report.add(
                     "spec.nodeName",
                     format!("the node `{node}` does not exist, so what the pod holds is not counted"),
@@ -147,6 +196,13 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
         }
         findings.append(&mut report.into_findings());
     }
+}
+
+/// Whether a pod belongs to a group of this node pool.
+fn is_of_seen_group(key: &Key, pod: &Pod, store: &Store) -> bool {
+    let name = pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default();
+    let group = store.objects.pod_groups.get(&Key::new(key.namespace.as_str(), name));
+    group.is_some_and(|group| group::is_seen(group, &store.settings))
 }
 
 fn claims(objects: &Objects, findings: &mut Vec<Finding>) {

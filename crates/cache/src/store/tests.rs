@@ -185,6 +185,65 @@ fn only_queues_of_a_circle_are_above_themselves() {
 }
 
 #[test]
+fn groups_of_queues_that_take_no_part_are_told_so() {
+    let queue = |name: &str, parent: &str| {
+        (Kind::Queue, json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}}))
+    };
+    let group = |queue: &str| {
+        (Kind::PodGroup, json!({"metadata": {"name": queue, "namespace": "ns"}, "spec": {"queue": queue}}))
+    };
+    let mut store = cluster(&[
+        queue("a", "b"),
+        queue("b", "a"),
+        queue("below", "a"),
+        queue("orphan", "gone"),
+        queue("top", ""),
+        queue("leaf", "top"),
+        group("a"),
+        group("below"),
+        group("orphan"),
+        group("leaf"),
+    ]);
+    drained(&mut store);
+    let told: Vec<String> = store
+        .findings()
+        .into_iter()
+        .filter(|f| f.kind == Kind::PodGroup && f.problem.contains("takes no part"))
+        .map(|f| f.key.name)
+        .collect();
+    assert_eq!(told, ["a", "below", "orphan"]);
+}
+
+#[test]
+fn pods_on_missing_nodes_and_gpus_on_two_nodes_are_found() {
+    let pod = |name: &str, node: &str| {
+        (
+            Kind::Pod,
+            json!({"metadata": {"name": name, "namespace": "ns", "annotations": {"pod-group-name": "g"},
+                "labels": {"runai-gpu-group": "shared"}},
+                "spec": {"nodeName": node}, "status": {"phase": "Running"}}),
+        )
+    };
+    let mut store = cluster(&[
+        (Kind::Queue, json!({"metadata": {"name": "q"}})),
+        (Kind::PodGroup, json!({"metadata": {"name": "g", "namespace": "ns"}, "spec": {"queue": "q"}})),
+        (Kind::Node, json!({"metadata": {"name": "n"}})),
+        pod("a", "n"),
+        pod("b", "ghost"),
+    ]);
+    drained(&mut store);
+    let found: Vec<String> = store.findings().iter().map(ToString::to_string).collect();
+    assert!(
+        found.iter().any(|f| f.starts_with("Pod `ns/b`, `spec.nodeName`: the node `ghost` does not exist")),
+        "{found:#?}"
+    );
+    assert!(
+        found.iter().any(|f| f.starts_with("Pod `ns/b`, `metadata.labels`: the shared GPU `shared`")),
+        "{found:#?}"
+    );
+}
+
+#[test]
 fn oddities_between_objects_are_found() {
     let mut store = cluster(&[
         (Kind::Queue, json!({"metadata": {"name": "a"}, "spec": {"parentQueue": "b"}})),

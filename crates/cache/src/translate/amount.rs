@@ -129,7 +129,11 @@ pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report
         Amount::Bad(text) => {
             report.refuse(
                 format!("{field}.{name}"),
-                format!("{} is not a quantity, so it counts as nothing{}", quoted(text), and_pod(report)),
+                format!(
+                    "{} is not a quantity, so it counts as nothing{}",
+                    quoted(text),
+                    and_pod(field, report)
+                ),
                 "write a number with an optional suffix, such as `500m`, `2` or `16Gi`",
             );
             return None;
@@ -138,7 +142,7 @@ pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report
     if quantity < Quantity::default() {
         report.refuse(
             format!("{field}.{name}"),
-            format!("`{quantity}` is negative, so it counts as nothing{}", and_pod(report)),
+            format!("`{quantity}` is negative, so it counts as nothing{}", and_pod(field, report)),
             "write an amount of at least 0",
         );
         return None;
@@ -154,9 +158,10 @@ pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report
     Some(value)
 }
 
-/// What a refused amount means for a pod.
-fn and_pod(report: &Report<'_>) -> &'static str {
-    if report.kind() == Kind::Pod { ", and the pod is not placed" } else { "" }
+/// What a refused amount in a pod's specification means for the pod.
+fn and_pod(field: &str, report: &Report<'_>) -> &'static str {
+    let asked = report.kind() == Kind::Pod && field.starts_with("spec.");
+    if asked { ", and the pod is not placed" } else { "" }
 }
 
 #[cfg(test)]

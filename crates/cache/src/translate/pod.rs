@@ -62,8 +62,7 @@ pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -
     let word = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
     let spec = spec(pod, around, report);
     // What a pod asks for without anyone knowing how much cannot be placed: it waits as if held back by a gate.
-    let phase =
-        if phase == PodPhase::Pending && report.is_unreadable() { PodPhase::Gated } else { phase };
+    let phase = if phase == PodPhase::Pending && report.is_unreadable() { PodPhase::Gated } else { phase };
     Some(PodInput {
         phase,
         node: node.map(str::to_owned),

@@ -57,6 +57,21 @@ fn containers_add_up_and_init_containers_run_before_them() {
 }
 
 #[test]
+fn a_pod_that_asks_for_nobody_knows_how_much_waits_as_if_held_back() {
+    for amount in ["1e400", "-5", "lots", ""] {
+        let spec =
+            format!(r#"{{"containers":[{{"resources":{{"requests":{{"nvidia.com/gpu":"{amount}"}}}}}}]}}"#);
+        let pending = format!(r#"{{"metadata":{{"name":"p","namespace":"ns"}},"spec":{spec}}}"#);
+        let (input, findings) = read_with(&pod(&pending), None);
+        assert_eq!(input.phase, PodPhase::Gated, "{amount}");
+        assert_eq!(findings, ["spec.containers.resources.requests.nvidia.com/gpu"]);
+        let running =
+            pending.replace(r#""spec":{"#, r#""status":{"phase":"Running"},"spec":{"nodeName":"n","#);
+        assert_eq!(read_with(&pod(&running), None).0.phase, PodPhase::Running, "{amount}");
+    }
+}
+
+#[test]
 fn whole_gpus_are_counted_and_zero_is_still_a_request() {
     let gpus = |requests: &str| {
         let spec = format!(r#"{{"containers":[{{"name":"a","resources":{{"requests":{requests}}}}}]}}"#);
