@@ -45,7 +45,8 @@ pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
 
 /// A file, planned.
 struct Planned {
-    store: Store,
+    /// What is odd about the file and its objects.
+    findings: Vec<Finding>,
     cluster: Cluster,
     policy: Policy,
     outcome: Outcome,
@@ -65,12 +66,15 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
     let watch = Stopwatch::start();
     let mut policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), plugins);
     policy.warnings.splice(0..0, snapshot.config.warnings.clone());
+    let mut findings = std::mem::take(&mut snapshot.findings);
     let (store, mut cluster) = open(snapshot);
     let mut times = Times { load_ms, open_ms: watch.elapsed_ms(), ..Times::default() };
     let mut watch = Watch::start(&mut times);
     let outcome = kai_engine::plan_observed(&mut cluster, &policy, cycle, &mut watch);
     watch.finish();
-    Ok(Planned { store, cluster, policy, outcome, time, times })
+    findings.append(&mut store.findings());
+    findings.sort();
+    Ok(Planned { findings, cluster, policy, outcome, time, times })
 }
 
 /// Turns API objects into a cluster.
@@ -84,8 +88,7 @@ fn open(snapshot: Snapshot) -> (Store, Cluster) {
 impl Planned {
     /// The numbers of the cycle, on one line.
     fn json(&self, args: &args::Plan) -> Result<String> {
-        let findings = args.findings.then(|| self.store.findings());
-        let findings = findings.map(|all| all.iter().map(ToString::to_string).collect());
+        let findings = args.findings.then(|| self.findings.iter().map(ToString::to_string).collect());
         let summary = Summary::new(&self.outcome, &self.times, self.time.now.to_string(), findings);
         Ok(serde_json::to_string(&summary)? + "\n")
     }
@@ -94,11 +97,10 @@ impl Planned {
     fn text(&self, args: &args::Plan) -> String {
         let mut text = format!("one cycle at {} ({})\n\n", self.time.now, self.time.source);
         text += &render::outcome(&self.outcome);
-        let findings: Vec<Finding> = self.store.findings();
         if args.findings {
-            text += &render::findings(&findings);
-        } else if !findings.is_empty() {
-            let count = match findings.len() {
+            text += &render::findings(&self.findings);
+        } else if !self.findings.is_empty() {
+            let count = match self.findings.len() {
                 1 => "one object is odd".to_owned(),
                 count => format!("{count} things about objects are odd"),
             };
@@ -112,6 +114,9 @@ impl Planned {
         let violations = audit::audit(&self.cluster, &self.policy, &self.outcome);
         for violation in &violations {
             writeln!(anstream::stderr(), "audit: {violation}")?;
+        }
+        if violations.is_empty() {
+            writeln!(anstream::stderr(), "audit: the outcome keeps every law")?;
         }
         Ok(violations.is_empty())
     }

@@ -17,7 +17,7 @@ use std::fmt::Write;
 /// Most rows of a table; the rest is counted.
 const ROWS_MAX: usize = 40;
 /// Width that tables fit into.
-const WIDTH: u16 = 120;
+const WIDTH: u16 = 100;
 /// A line under the headings and nothing else.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::new('─', '─', '─', '─'));
 

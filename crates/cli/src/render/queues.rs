@@ -1,4 +1,4 @@
-//! What each queue is owed, holds and wants, as a tree.
+//! What each queue is owed, wants, and holds before and after the cycle, as a tree.
 
 use super::amount;
 use kai_engine::outcome::{Outcome, QueueReport};
@@ -26,7 +26,7 @@ pub(super) fn table(outcome: &Outcome) -> Option<String> {
         below.reverse();
         waiting.append(&mut below);
     }
-    super::table(["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "ALLOCATED", "REQUESTED", "FAIR SHARE"], rows)
+    super::table(["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "REQUESTED", "BEFORE", "AFTER"], rows)
 }
 
 /// Queues below a parent; a parent that is not reported counts as none.
@@ -35,11 +35,11 @@ fn children<'a>(outcome: &'a Outcome, parent: Option<&'a str>) -> impl Iterator<
     outcome.queues.iter().filter(move |queue| queue.parent.as_deref().filter(|name| reported(name)) == parent)
 }
 
-fn append(rows: &mut Vec<[String; 7]>, queue: &QueueReport, depth: usize) {
+fn append(rows: &mut Vec<[String; 8]>, queue: &QueueReport, depth: usize) {
     let mut name = format!("{}{}", "  ".repeat(depth), queue.name);
     for (resource, at) in RESOURCES {
         let is_bounded = queue.quota[at].is_some_and(|quota| quota > 0) || queue.limit[at].is_some();
-        let is_used = queue.requested[at] > 0 || queue.allocated[at] > 0;
+        let is_used = queue.requested[at] > 0 || queue.allocated[at] > 0 || queue.allocated_after[at] > 0;
         let is_shown = match resource {
             QueueResource::Gpu => true,
             QueueResource::Cpu | QueueResource::Memory => is_bounded && is_used,
@@ -50,9 +50,10 @@ fn append(rows: &mut Vec<[String; 7]>, queue: &QueueReport, depth: usize) {
                 amount::name(resource).to_owned(),
                 amount::bound(resource, queue.quota[at]),
                 amount::bound(resource, queue.limit[at]),
-                amount::text(resource, queue.allocated[at]),
-                amount::text(resource, queue.requested[at]),
                 amount::text(resource, queue.fair_share[at]),
+                amount::text(resource, queue.requested[at]),
+                amount::text(resource, queue.allocated[at]),
+                amount::text(resource, queue.allocated_after[at]),
             ]);
         }
     }

@@ -36,6 +36,7 @@ fn queue(
         quota: [Some(16_000), None, quota.map(gpus)],
         limit: [None, None, limit.map(gpus)],
         allocated: [4_000, 1 << 30, gpus(rest[0])],
+        allocated_after: [5_000, 1 << 30, gpus(rest[0] + 1)],
         requested: [8_000, 3 << 30, gpus(rest[1])],
         fair_share: [16_000, 64 << 30, gpus(rest[2])],
         ..QueueReport::default()
@@ -133,23 +134,25 @@ fn an_outcome_reads_from_placements_to_reasons() {
       lab/old-0   lab/old   lab/next   reclaim
 
     Queue shares
-      QUEUE      RESOURCE   QUOTA   LIMIT   ALLOCATED   REQUESTED   FAIR SHARE
-    ────────────────────────────────────────────────────────────────────────────
-      research   GPU        8       ∞       3           8           7
-                 CPU        16      ∞       4           8           16
-        alice    GPU        4       ∞       1           6           5
-                 CPU        16      ∞       4           8           16
-        bob      GPU        4       6       2           2           2
-                 CPU        16      ∞       4           8           16
+      QUEUE      RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
+    ─────────────────────────────────────────────────────────────────────────────────
+      research   GPU        8       ∞       7            8           3        4
+                 CPU        16      ∞       16           8           4        5
+        alice    GPU        4       ∞       5            6           1        2
+                 CPU        16      ∞       16           8           4        5
+        bob      GPU        4       6       2            2           2        3
+                 CPU        16      ∞       16           8           4        5
 
     Pending
       GROUP      QUEUE      PODS   WHY
-    ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-      lab/big    research   4      3 of 4 needed pods found a node; none of 3 nodes takes pod `lab/train-3`: 2 × not
-                                   enough GPUs, 1 × taint `maintenance`
+    ───────────────────────────────────────────────────────────────────────────────────────────────
+      lab/big    research   4      3 of 4 needed pods found a node; none of 3 nodes takes pod
+                                   `lab/train-3`: 2 × not enough GPUs, 1 × taint `maintenance`
+                                   hint: wait for pods to finish, or add a node
                                    also: queue `research` would go to 10 of its limit of 8 GPUs
-      lab/lost   nowhere    1      queue `nowhere` does not exist
-                                   hint: create the queue, or correct the label `kai.scheduler/queue`
+      lab/lost   nowhere    1      queue `nowhere` does not exist, or one of its parents does not
+                                   hint: create the queue, or correct its name in the label
+                                   `kai.scheduler/queue`
     ");
 }
 

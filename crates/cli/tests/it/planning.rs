@@ -16,30 +16,38 @@ fn a_snapshot_becomes_tables() {
     nothing was placed
 
     Queue shares
-      QUEUE   RESOURCE   QUOTA   LIMIT   ALLOCATED   REQUESTED   FAIR SHARE
-    ─────────────────────────────────────────────────────────────────────────
-      org     GPU        48      ∞       24          536         48
-        a     GPU        48      ∞       24          536         48
-        b     GPU        0       ∞       0           0           0
+      QUEUE   RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
+    ──────────────────────────────────────────────────────────────────────────────
+      org     GPU        48      ∞       48           536         24       24
+        a     GPU        48      ∞       48           536         24       24
+        b     GPU        0       ∞       0            0           0        0
 
     Pending
       GROUP          QUEUE   PODS   WHY
-    ─────────────────────────────────────────────────────────────────────────────────────────────────────
-      bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+    ────────────────────────────────────────────────────────────────────────────────────────────────
+      bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
-      bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8 pods
+      bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
+                                    pods
                                     hint: wait for pods to finish, or ask for fewer pods
     ");
 }

@@ -1,6 +1,7 @@
 //! A verdict as a plain sentence with its numbers, and the next step where there is a simple one.
 
 use super::amount::{number, unit, unit_of};
+use crate::cluster::group::DEFAULT_POD_SET;
 use crate::input::{self, NodeCondition};
 use crate::verdict::{
     CapacityRule, ClaimMiss, GpuKindMiss, Measured, NodeFit, NodeMiss, PodMiss, QueueExcess, QueueResource,
@@ -8,6 +9,8 @@ use crate::verdict::{
 };
 use kai_units::Timestamp;
 use std::fmt;
+
+const MORE_ROOM: &str = "wait for pods to finish, or add a node";
 
 /// A sentence, and what would help.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +37,8 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
             Some("wait for the next cycle, or check which actions are configured".to_owned()),
         ),
         Verdict::QueueMissing => (
-            format!("queue `{queue}` does not exist"),
-            Some("create the queue, or correct the label `kai.scheduler/queue`".to_owned()),
+            format!("queue `{queue}` does not exist, or one of its parents does not"),
+            Some("create the queue, or correct its name in the label `kai.scheduler/queue`".to_owned()),
         ),
         Verdict::QueueNotLeaf => (
             format!("queue `{queue}` has child queues, and only leaf queues run groups"),
@@ -43,8 +46,11 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         ),
         Verdict::Broken(why) => (format!("the group is malformed: {why}"), None),
         Verdict::NotReady { sub_group, ready, needed } => (
-            format!("{ready} of {needed} needed pods are there{}", in_sub_group(sub_group)),
-            Some(format!("create the missing {}, or lower the minimum", needed.saturating_sub(*ready))),
+            format!("{ready} of {needed} needed pods are there and not held back{}", in_sub_group(sub_group)),
+            Some(format!(
+                "create or release the missing {}, or lower the minimum",
+                needed.saturating_sub(*ready)
+            )),
         ),
         Verdict::OverLimit(excess) => (beyond(excess, "limit"), Some(limit_hint(excess))),
         Verdict::NonPreemptibleOverQuota(excess) => (
@@ -88,7 +94,11 @@ fn pods_wait(count: u32) -> String {
 }
 
 fn in_sub_group(name: &str) -> String {
-    if name.is_empty() { String::new() } else { format!(" in sub-group `{name}`") }
+    // A group without sub-groups has one all the same; its users never gave it a name.
+    if name.is_empty() || name == DEFAULT_POD_SET {
+        return String::new();
+    }
+    format!(" in sub-group `{name}`")
 }
 
 /// An amount with its measure: `4 GPUs`, `1 GPU`, `0.5 GPUs`, `16 GB of memory`.
@@ -126,24 +136,36 @@ fn no_node(fit: &NodeFit) -> String {
     }
     let counted = |(miss, nodes): &(NodeMiss, u32)| format!("{nodes} × {}", node_miss(miss));
     let reasons: Vec<String> = fit.reasons.iter().map(counted).collect();
+    if fit.nodes == 1 {
+        return format!("the only node does not take pod `{}`: {}", fit.pod, reasons.join(", "));
+    }
     format!("none of {} nodes takes pod `{}`: {}", fit.nodes, fit.pod, reasons.join(", "))
 }
 
-/// A hint when one reason holds for all nodes.
+/// What would help against the reason of the most nodes that something simple helps against.
 fn fit_hint(fit: &NodeFit) -> Option<String> {
-    let [(miss, _)] = fit.reasons.as_slice() else { return None };
+    let mut reasons: Vec<&(NodeMiss, u32)> = fit.reasons.iter().collect();
+    reasons.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
+    reasons.into_iter().find_map(|(miss, _)| miss_hint(miss))
+}
+
+fn miss_hint(miss: &NodeMiss) -> Option<String> {
     if let NodeMiss::Taint(key, _) = miss {
         return Some(format!("tolerate the taint `{key}`, or remove it from a node"));
     }
     if let NodeMiss::OverCapacity(excess, _) = miss {
         return Some(format!("raise the bound of queue `{}`", excess.queue));
     }
+    if let NodeMiss::Resource(_) | NodeMiss::Mig(_) = miss {
+        return Some(MORE_ROOM.to_owned());
+    }
     let help = [
-        (NodeMiss::Gpus, "wait for pods to finish, or add a node"),
+        (NodeMiss::Gpus, MORE_ROOM),
         (NodeMiss::GpuMemory, "ask for less memory of each GPU, or add a node with larger GPUs"),
-        (NodeMiss::GpuRoom, "wait for pods to finish, or add a node"),
-        (NodeMiss::Cpu, "wait for pods to finish, or add a node"),
-        (NodeMiss::Memory, "wait for pods to finish, or add a node"),
+        (NodeMiss::GpuRoom, MORE_ROOM),
+        (NodeMiss::Cpu, MORE_ROOM),
+        (NodeMiss::Memory, MORE_ROOM),
+        (NodeMiss::PodSlots, MORE_ROOM),
         (NodeMiss::NodeAffinity, "label a node as the pod asks for, or correct its node selector"),
         (NodeMiss::Cordoned, "uncordon a node"),
     ];

@@ -18,7 +18,7 @@ fn sentences_have_numbers_and_a_next_step() {
         (Verdict::Placed, "every pod has a place"),
         (
             Verdict::QueueMissing,
-            "queue `team` does not exist; hint: create the queue, or correct the label `kai.scheduler/queue`",
+            "queue `team` does not exist, or one of its parents does not; hint: create the queue, or correct its name in the label `kai.scheduler/queue`",
         ),
         (
             Verdict::OverLimit(excess(QueueResource::Gpu, 8 * GPU, 8 * GPU, 4 * GPU)),
@@ -37,12 +37,12 @@ fn sentences_have_numbers_and_a_next_step() {
         ),
         (
             Verdict::NotReady { sub_group: "workers".into(), ready: 2, needed: 4 },
-            "2 of 4 needed pods are there in sub-group `workers`; hint: create the missing 2, or lower the minimum",
+            "2 of 4 needed pods are there and not held back in sub-group `workers`; hint: create or release the missing 2, or lower the minimum",
         ),
         (
             Verdict::GangShort { sub_group: String::new(), found: 1, needed: 4, fit: mixed },
             "1 of 4 needed pods found a node; none of 3 nodes takes pod `lab/train-0`: 2 × not enough GPUs, 1 × taint \
-             `spot`",
+             `spot`; hint: wait for pods to finish, or add a node",
         ),
         (
             Verdict::NoNode(fit(vec![(NodeMiss::Cordoned, 2)])),
