@@ -71,9 +71,10 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     for (case, ours) in cases.iter().zip(&measured) {
         let theirs = baseline
             .as_ref()
-            .and_then(|baseline| baseline.scaled(case.shape.name, case.nodes, calibration_ms));
+            .zip(calibration_ms)
+            .and_then(|(baseline, ms)| baseline.scaled(case.shape.name, case.nodes, ours, ms));
         let decisions = match &baseline {
-            Some(baseline) => baseline.compare(case.shape.name, case.nodes, &case.decisions)?,
+            Some(baseline) => baseline.compare(case, ours)?,
             None => None,
         };
         let growth = growth(&kai, &cases, &measured, case)?;

@@ -1,8 +1,11 @@
 //! KAI's recorded times and decisions on the same clusters.
 
+use super::Case;
 use super::decisions::{self, Comparison};
+use super::measure::Measured;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The recorded runs.
@@ -24,7 +27,7 @@ struct Run {
     is_deterministic: bool,
     calibration_ms: f64,
     session_open_ms: f64,
-    total_actions_ms: f64,
+    actions_ms: BTreeMap<String, f64>,
     max_rss_mb: f64,
     bind_requests: [usize; 2],
     evicted: [usize; 2],
@@ -34,6 +37,7 @@ struct Run {
 /// One recorded run in this machine's milliseconds.
 pub(super) struct Scaled {
     pub(super) open_ms: f64,
+    /// Planning, in the actions that we ran too: other work is not compared.
     pub(super) actions_ms: f64,
     pub(super) rss_mb: f64,
 }
@@ -54,31 +58,51 @@ impl Baseline {
     }
 
     /// What KAI would have taken here.
-    pub(super) fn scaled(&self, shape: &str, nodes: usize, calibration_ms: Option<f64>) -> Option<Scaled> {
+    pub(super) fn scaled(
+        &self,
+        shape: &str,
+        nodes: usize,
+        ours: &Measured,
+        calibration_ms: f64,
+    ) -> Option<Scaled> {
         let run = self.find(shape, nodes)?;
-        let factor = calibration_ms? / run.calibration_ms;
+        let factor = calibration_ms / run.calibration_ms;
+        let shared = run.actions_ms.iter().filter(|(action, _)| ours.actions_ms.contains_key(*action));
         Some(Scaled {
             open_ms: run.session_open_ms * factor,
-            actions_ms: run.total_actions_ms * factor,
+            actions_ms: shared.map(|(_, ms)| ms).sum::<f64>() * factor,
             rss_mb: run.max_rss_mb,
         })
     }
 
     /// Compares our decisions with KAI's, where KAI decides the same every time.
-    pub(super) fn compare(&self, shape: &str, nodes: usize, ours: &Path) -> Result<Option<Comparison>> {
+    pub(super) fn compare(&self, case: &Case, ours: &Measured) -> Result<Option<Comparison>> {
+        let (shape, nodes) = (case.shape.name, case.nodes);
         let Some(run) = self.find(shape, nodes).filter(|run| run.is_deterministic) else {
             return Ok(None);
         };
-        let theirs = self.decisions.join(format!("{shape}-{nodes}.txt"));
+        if let Some(action) = run.missing_action(ours) {
+            return Ok(Some(Comparison::NotRun(action.to_owned())));
+        }
+        let path = self.decisions.join(format!("{shape}-{nodes}.txt"));
         let decided = [run.bind_requests, run.evicted, run.pipelined].iter().any(|count| count[1] > 0);
-        let theirs = match std::fs::read_to_string(&theirs) {
+        let theirs = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             // No file is kept for a run without decisions.
             Err(_) if !decided => String::new(),
-            Err(error) => bail!("cannot read `{}`: {error}", theirs.display()),
+            Err(error) => bail!("cannot read `{}`: {error}", path.display()),
         };
-        let ours =
-            std::fs::read_to_string(ours).with_context(|| format!("cannot read `{}`", ours.display()))?;
+        let ours = std::fs::read_to_string(&case.decisions)
+            .with_context(|| format!("cannot read `{}`", case.decisions.display()))?;
         Ok(Some(decisions::compare(&ours, &theirs)))
+    }
+}
+
+impl Run {
+    /// The action that KAI spent most time on among those that we did not run, where KAI evicted something.
+    fn missing_action(&self, ours: &Measured) -> Option<&str> {
+        let missing = self.actions_ms.iter().filter(|(action, _)| !ours.actions_ms.contains_key(*action));
+        let slowest = missing.max_by(|a, b| a.1.total_cmp(b.1));
+        slowest.map(|(action, _)| action.as_str()).filter(|_| self.evicted[1] > 0)
     }
 }

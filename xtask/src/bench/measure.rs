@@ -3,14 +3,15 @@
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Every shape lies wholly before this time.
 const NOW: &str = "2026-07-01T00:00:00Z";
 
-/// The function of the binary in which a cycle is planned; instruction counts are taken inside it alone.
-const PLANNING: &str = "*kai_cli::plan::run_actions*";
+/// The functions in which actions run; instruction counts are taken inside them alone.
+const PLANNING: &str = "kai_engine::actions::*::run";
 
 /// The built binary.
 pub(super) struct Kai {
@@ -23,6 +24,8 @@ pub(super) struct Kai {
 pub(super) struct Measured {
     pub(super) load_ms: f64,
     pub(super) open_ms: f64,
+    /// Times per action: what is missing here was not run.
+    pub(super) actions_ms: BTreeMap<String, f64>,
     pub(super) total_actions_ms: f64,
     pub(super) max_rss_mb: f64,
     pub(super) outcome_hash: String,
@@ -95,7 +98,7 @@ impl Kai {
         let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).map(str::trim);
         let count = total.and_then(|count| count.parse().ok()).context("callgrind wrote no total")?;
         if count == 0 {
-            bail!("callgrind saw no planning; hint: `{PLANNING}` must name a function of the binary");
+            bail!("callgrind saw no planning; hint: `{PLANNING}` must match functions of the binary");
         }
         Ok(Some(count))
     }

@@ -102,14 +102,14 @@ fn cells(row: &Row) -> Vec<String> {
         Some(Growth::Instructions(factor)) => format!("{factor:.1}×"),
         None => dash(),
     };
-    let decisions = row.decisions.as_ref().map_or_else(dash, |comparison| {
-        let different = comparison.ours_alone.len().max(comparison.theirs_alone.len());
-        if comparison.is_equal() {
-            format!("equal ({})", comparison.shared)
-        } else {
-            format!("{different} differ")
+    let decisions = match &row.decisions {
+        None => dash(),
+        Some(Comparison::Equal(count)) => format!("equal ({count})"),
+        Some(Comparison::Different { ours_alone, theirs_alone }) => {
+            format!("{} differ", ours_alone.len().max(theirs_alone.len()))
         }
-    });
+        Some(Comparison::NotRun(action)) => format!("not yet ({action})"),
+    };
     vec![
         row.shape.name.to_owned(),
         row.nodes.to_string(),
@@ -166,14 +166,14 @@ pub(super) fn misses(rows: &[Row]) -> Vec<String> {
         {
             misses.push(format!("{case}: ten times the nodes are {:.1} times the work", growth.factor()));
         }
-        if let Some(comparison) = row.decisions.as_ref().filter(|comparison| !comparison.is_equal()) {
+        if let Some(Comparison::Different { ours_alone, theirs_alone }) = &row.decisions {
             let first = |lines: &[String]| lines.first().cloned().unwrap_or_else(|| "nothing".to_owned());
             misses.push(format!(
                 "{case}: decisions differ ({} of ours, {} of KAI's), first `{}` and `{}`",
-                comparison.ours_alone.len(),
-                comparison.theirs_alone.len(),
-                first(&comparison.ours_alone),
-                first(&comparison.theirs_alone),
+                ours_alone.len(),
+                theirs_alone.len(),
+                first(ours_alone),
+                first(theirs_alone),
             ));
         }
     }
@@ -193,8 +193,9 @@ pub(super) fn page(rows: &[Row], misses: &[String], rounds: usize, calibration_m
          machine and are scaled by a calibration (SHA-256 of 256 MiB) that both machines ran{}.\n\
          - *growth* compares the planning with that at a tenth of the nodes, by instruction counts where a run is \
          shorter than 20 ms.\n\
+         - Only actions that both ran are compared, so KAI's figure leaves out the actions that are not here yet.\n\
          - *decisions* compares every binding and eviction with KAI's, where KAI decides the same every time; \
-         names of GPU groups aside.\n\n",
+         names of GPU groups aside. *Not yet* means that KAI evicts on this cluster, by an action that is not here.\n\n",
         calibration_ms.map_or_else(String::new, |ms| format!(" ({ms:.0} ms here)")),
     );
     text.push_str(&table(rows));
@@ -221,6 +222,7 @@ pub(super) fn page(rows: &[Row], misses: &[String], rounds: usize, calibration_m
 mod tests {
     use super::*;
     use kai_testkit::shapes;
+    use std::collections::BTreeMap;
 
     fn row(open_ms: f64, actions_ms: f64) -> Row {
         Row {
@@ -229,6 +231,7 @@ mod tests {
             ours: Measured {
                 load_ms: 1.0,
                 open_ms,
+                actions_ms: BTreeMap::new(),
                 total_actions_ms: actions_ms,
                 max_rss_mb: 39.0,
                 outcome_hash: "0".to_owned(),
