@@ -37,9 +37,9 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
 pub(crate) fn findings(findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let object = format!("{} {}", finding.kind, finding.key.to_string().trim_start_matches('/'));
-        [object, finding.field.clone(), format!("{}\nhint: {}", finding.problem, finding.hint)]
+        [object, format!("{}: {}\nhint: {}", finding.field, finding.problem, finding.hint)]
     };
-    let body = table(["OBJECT", "FIELD", "WHAT"], findings.iter().map(row).collect());
+    let body = table(["OBJECT", "WHAT"], findings.iter().map(row).collect());
     let mut text = String::new();
     section(&mut text, "Findings", body.as_deref().unwrap_or("nothing is odd about any object"));
     format!("\n{text}")

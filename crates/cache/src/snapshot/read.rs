@@ -98,7 +98,9 @@ fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> 
     if read as u64 > YAML_BYTES {
         return Err(bad(format!("it has more than {YAML_BYTES} bytes; hint: use JSON or a zip archive")));
     }
+    // Names such as `y` and `on` are names.
     let options = serde_saphyr::options! {
+        strict_booleans: true,
         budget: serde_saphyr::budget! { max_nodes: YAML_NODES, max_events: 4 * YAML_NODES },
     };
     let value: Value = serde_saphyr::from_str_with_options(&text, options)

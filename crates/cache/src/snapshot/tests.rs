@@ -201,6 +201,13 @@ fn errors_say_their_cause_once_and_in_words() {
 }
 
 #[test]
+fn yaml_words_that_look_like_switches_are_names() {
+    let text = "rawObjects:\n  queues:\n  - metadata: {name: y, labels: {a: on, b: no}}\n    spec: {parentQueue: off}\n";
+    let objects = read_objects("file", Cursor::new(text), Limits::default()).unwrap();
+    assert_eq!(objects.queues[&Key::new("", "y")].spec.parent_queue, "off");
+}
+
+#[test]
 fn large_yaml_is_read() {
     let names: Vec<String> = (0..60_000).map(|i| format!("- {{metadata: {{name: n{i}}}}}\n")).collect();
     let text = format!("rawObjects:\n  nodes:\n  {}", names.join("  "));
