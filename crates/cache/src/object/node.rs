@@ -36,6 +36,9 @@ pub struct NodeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
+    /// All there is; no rule reads it, but whoever opens a snapshot expects it beside what may be handed out.
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub capacity: Resources,
     /// What may be handed out.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub allocatable: Resources,
