@@ -3,6 +3,7 @@
 use super::amount;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::verdict::QueueResource;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Resources in the order of people's interest, with their place in a report.
 const RESOURCES: [(QueueResource, usize); 3] =
@@ -13,26 +14,32 @@ const RESOURCES: [(QueueResource, usize); 3] =
 /// CPU and memory are left out where a queue neither bounds nor uses them.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
     let mut rows = Vec::new();
-    let mut waiting: Vec<(&QueueReport, usize)> = children(outcome, None).map(|queue| (queue, 0)).collect();
-    waiting.reverse();
+    let children = children(outcome);
+    let below = |parent: Option<&str>, depth: usize| {
+        let queues = children.get(&parent).into_iter().flatten().rev();
+        queues.map(move |queue| (*queue, depth)).collect::<Vec<_>>()
+    };
+    let mut waiting = below(None, 0);
     while let Some((queue, depth)) = waiting.pop() {
         // A report is a tree by contract; more levels than queues would be a cycle.
         if depth > outcome.queues.len() {
             break;
         }
         append(&mut rows, queue, depth);
-        let mut below: Vec<_> =
-            children(outcome, Some(&queue.name)).map(|child| (child, depth + 1)).collect();
-        below.reverse();
-        waiting.append(&mut below);
+        waiting.append(&mut below(Some(&queue.name), depth + 1));
     }
     super::table(["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "REQUESTED", "BEFORE", "AFTER"], rows)
 }
 
-/// Queues below a parent; a parent that is not reported counts as none.
-fn children<'a>(outcome: &'a Outcome, parent: Option<&'a str>) -> impl Iterator<Item = &'a QueueReport> {
-    let reported = |name: &str| outcome.queues.iter().any(|queue| queue.name == name);
-    outcome.queues.iter().filter(move |queue| queue.parent.as_deref().filter(|name| reported(name)) == parent)
+/// Queues by parent; a parent that is not reported counts as none.
+fn children(outcome: &Outcome) -> BTreeMap<Option<&str>, Vec<&QueueReport>> {
+    let reported: BTreeSet<&str> = outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
+    let mut children: BTreeMap<Option<&str>, Vec<&QueueReport>> = BTreeMap::new();
+    for queue in &outcome.queues {
+        let parent = queue.parent.as_deref().filter(|name| reported.contains(name));
+        children.entry(parent).or_default().push(queue);
+    }
+    children
 }
 
 fn append(rows: &mut Vec<[String; 8]>, queue: &QueueReport, depth: usize) {

@@ -179,6 +179,15 @@ fn long_tables_end_in_a_count() {
 }
 
 #[test]
+fn thousands_of_queues_are_no_burden() {
+    let name = |at: usize| format!("q{at:05}");
+    let mut queues = vec![queue("top", None, None, None, [0; 3])];
+    queues.extend((0..20_000).map(|at| queue(&name(at), Some("top"), None, None, [0; 3])));
+    let text = outcome(&Outcome { queues, ..Outcome::default() });
+    assert!(text.contains("  q00000"), "{text}");
+}
+
+#[test]
 fn a_cycle_of_queues_ends() {
     let queues = vec![queue("a", Some("b"), None, None, [0; 3]), queue("b", Some("a"), None, None, [0; 3])];
     outcome(&Outcome { queues, ..Outcome::default() });
