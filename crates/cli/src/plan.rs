@@ -45,8 +45,9 @@ pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
 
 /// A file, planned.
 struct Planned {
-    /// What is odd about the file and its objects.
-    findings: Vec<Finding>,
+    /// What is odd about the file itself.
+    of_file: Vec<Finding>,
+    store: Store,
     cluster: Cluster,
     policy: Policy,
     outcome: Outcome,
@@ -66,15 +67,13 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
     let watch = Stopwatch::start();
     let mut policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), plugins);
     policy.warnings.splice(0..0, snapshot.config.warnings.clone());
-    let mut findings = std::mem::take(&mut snapshot.findings);
+    let of_file = std::mem::take(&mut snapshot.findings);
     let (store, mut cluster) = open(snapshot);
     let mut times = Times { load_ms, open_ms: watch.elapsed_ms(), ..Times::default() };
     let mut watch = Watch::start(&mut times);
     let outcome = kai_engine::plan_observed(&mut cluster, &policy, cycle, &mut watch);
     watch.finish();
-    findings.append(&mut store.findings());
-    findings.sort();
-    Ok(Planned { findings, cluster, policy, outcome, time, times })
+    Ok(Planned { of_file, store, cluster, policy, outcome, time, times })
 }
 
 /// Turns API objects into a cluster.
@@ -88,7 +87,7 @@ fn open(snapshot: Snapshot) -> (Store, Cluster) {
 impl Planned {
     /// The numbers of the cycle, on one line.
     fn json(&self, args: &args::Plan) -> Result<String> {
-        let findings = args.findings.then(|| self.findings.iter().map(ToString::to_string).collect());
+        let findings = args.findings.then(|| self.findings().iter().map(ToString::to_string).collect());
         let summary = Summary::new(&self.outcome, &self.times, self.time.now.to_string(), findings);
         Ok(serde_json::to_string(&summary)? + "\n")
     }
@@ -97,16 +96,25 @@ impl Planned {
     fn text(&self, args: &args::Plan) -> String {
         let mut text = format!("one cycle at {} ({})\n\n", self.time.now, self.time.source);
         text += &render::outcome(&self.outcome);
+        let findings = self.findings();
         if args.findings {
-            text += &render::findings(&self.findings);
-        } else if !self.findings.is_empty() {
-            let count = match self.findings.len() {
+            text += &render::findings(&findings);
+        } else if !findings.is_empty() {
+            let count = match findings.len() {
                 1 => "one object is odd".to_owned(),
                 count => format!("{count} things about objects are odd"),
             };
             writeln!(text, "\n{count}: see --findings").expect("writing to a string");
         }
         text
+    }
+
+    /// Everything odd about the file and its objects.
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.of_file.clone();
+        findings.append(&mut self.store.findings());
+        findings.sort();
+        findings
     }
 
     /// Whether the outcome keeps the laws; what it breaks goes to standard error.
