@@ -4,7 +4,7 @@ use super::Run;
 use crate::cluster::Cluster;
 use crate::cluster::group::{Group, MemberKind, PodSet};
 use crate::cluster::pod::Status;
-use crate::ids::{GroupIdx, MemberIdx};
+use crate::ids::{GroupIdx, MemberIdx, PodIdx};
 use crate::verdict::{GroupVerdict, PodMiss, Verdict};
 
 /// Verdicts of all groups that have pods waiting when the cycle ends, or that were given places in it.
@@ -31,7 +31,7 @@ fn of_group(run: &Run<'_, '_>, index: GroupIdx) -> GroupVerdict {
     GroupVerdict {
         group: cluster.group_key(index),
         queue: cluster.text(group.queue_name).to_owned(),
-        pending: group.pending() + group.count(Status::Gated),
+        pending: unplaced(cluster, group),
         leading,
         further: all,
     }
@@ -65,10 +65,8 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     if waiting(group) > 0 {
         all.push(Verdict::WaitingForVictims { waiting: waiting(group) });
     }
-    for &pod in group.pods.iter().filter(|p| cluster.pods[**p].member.is_none()) {
-        let name = cluster.pods[pod].sub_group.map_or("default", |s| cluster.text(s)).to_owned();
-        let reason = PodMiss::UnknownSubGroup(name);
-        all.push(Verdict::PodImpossible { pod: cluster.pod_key(pod), reason, gang: None });
+    if group.broken.is_none() {
+        all.extend(strangers(cluster, group));
     }
     if all.is_empty() && group.pending() > 0 {
         // An optional member that lacks pods is passed over without a try.
@@ -79,6 +77,30 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         all.push(if group.pending() > 0 { Verdict::NotTried } else { Verdict::Placed });
     }
     all
+}
+
+/// Pods without a place; a broken group has no pod sets to count them in.
+fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
+    if group.broken.is_none() {
+        return group.pending() + group.count(Status::Gated);
+    }
+    let waits = |pod: &&PodIdx| matches!(cluster.pods[**pod].state.status, Status::Pending | Status::Gated);
+    group.pods.iter().filter(waits).count() as u32
+}
+
+/// Pods whose label names no pod set of their group, by name.
+fn strangers(cluster: &Cluster, group: &Group) -> Vec<Verdict> {
+    let mut pods: Vec<_> = group
+        .pods
+        .iter()
+        .filter(|pod| cluster.pods[**pod].member.is_none())
+        .map(|pod| {
+            let name = cluster.pods[*pod].sub_group.map_or("default", |s| cluster.text(s));
+            (cluster.pod_key(*pod), PodMiss::UnknownSubGroup(name.to_owned()))
+        })
+        .collect();
+    pods.sort();
+    pods.into_iter().map(|(pod, reason)| Verdict::PodImpossible { pod, reason, gang: None }).collect()
 }
 
 /// The first member that keeps a group from being ready.
