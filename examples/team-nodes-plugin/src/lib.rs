@@ -49,7 +49,9 @@ impl Rule {
 impl Filter for Rule {
     fn fits(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx) -> Result<(), String> {
         match self.owner(cluster, node) {
-            Some(team) if Self::queue(cluster, pod) != Some(team) => Err(format!("the node belongs to team `{team}`")),
+            Some(team) if Self::queue(cluster, pod) != Some(team) => {
+                Err(format!("the node belongs to team `{team}`"))
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -1,6 +1,8 @@
 //! The plugin decides where a cycle puts pods.
 
-use kai_engine::input::{GpuRequest, GroupInput, Key, NodeInput, PodInput, QueueInput, QueueShare, SpecInput, WHOLE_GPU};
+use kai_engine::input::{
+    GpuRequest, GroupInput, Key, NodeInput, PodInput, QueueInput, QueueShare, SpecInput, WHOLE_GPU,
+};
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig, Policy};
 use kai_engine::verdict::{NodeMiss, Verdict};
@@ -18,7 +20,8 @@ fn node(name: &str, team: Option<&str>) -> Delta {
 
 fn queue(name: &str) -> Delta {
     let share = QueueShare { quota: None, limit: None, weight: 1.0 };
-    let queue = QueueInput { name: name.into(), cpu: share, memory: share, gpu: share, ..QueueInput::default() };
+    let queue =
+        QueueInput { name: name.into(), cpu: share, memory: share, gpu: share, ..QueueInput::default() };
     Delta::Queue(Box::new(queue))
 }
 
