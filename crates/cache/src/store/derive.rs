@@ -2,10 +2,11 @@
 
 use super::Store;
 use crate::finding::Report;
-use crate::object::{BindRequest, Kind, Pod};
+use crate::object::{BindRequest, Kind, Pod, PodGroup};
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
 use kai_engine::input::Key;
+use std::collections::BTreeMap;
 
 impl Store {
     /// Hands out all inputs there are.
@@ -16,8 +17,13 @@ impl Store {
             sink(Delta::Queue(Box::new(queue::flat_parent())));
         }
         for kind in super::DERIVED {
+            // There are many pods and groups: none of them is looked up by its key.
             if kind == Kind::Pod {
-                self.derive_pods(sink);
+                self.derive_each(kind, sink, |store| &store.objects.pods, Self::pod_input);
+                continue;
+            }
+            if kind == Kind::PodGroup {
+                self.derive_each(kind, sink, |store| &store.objects.pod_groups, Self::group_input);
                 continue;
             }
             for key in self.objects.keys(kind) {
@@ -31,18 +37,24 @@ impl Store {
         }
     }
 
-    /// Hands out the inputs of all pods: there are many, so that none is looked up by its key.
-    fn derive_pods(&mut self, sink: &mut impl FnMut(Delta)) {
+    /// Hands out the inputs of all objects of a kind.
+    fn derive_each<T>(
+        &mut self,
+        kind: Kind,
+        sink: &mut impl FnMut(Delta),
+        objects: impl Fn(&Self) -> &BTreeMap<Key, Box<T>>,
+        input: impl Fn(&Self, &Key, &T, &mut Report<'_>) -> Option<Delta>,
+    ) {
         let (mut findings, mut hidden) = (Vec::new(), Vec::new());
-        for (key, object) in &self.objects.pods {
-            let mut report = Report::on(Kind::Pod, key);
-            match self.pod_input(key, object, &mut report) {
+        for (key, object) in objects(self) {
+            let mut report = Report::on(kind, key);
+            match input(self, key, object, &mut report) {
                 Some(delta) => sink(delta),
-                None => hidden.push((Kind::Pod, key.clone())),
+                None => hidden.push((kind, key.clone())),
             }
             let found = report.into_findings();
             if !found.is_empty() {
-                findings.push(((Kind::Pod, key.clone()), found));
+                findings.push(((kind, key.clone()), found));
             }
         }
         self.findings.extend(findings);
@@ -141,19 +153,22 @@ impl Store {
             return Some(Delta::Queue(Box::new(queue::translate(object, &self.settings, usage, report))));
         }
         if kind == Kind::PodGroup {
-            let object =
-                objects.pod_groups.get(key).filter(|object| group::is_seen(object, &self.settings))?;
-            let around = group::Surroundings {
-                classes: &objects.priority_classes,
-                topologies: &objects.topologies,
-                settings: &self.settings,
-            };
-            return Some(Delta::Group(Box::new(group::translate(object, around, report))));
+            return self.group_input(key, objects.pod_groups.get(key)?, report);
         }
         if kind == Kind::Topology {
             return objects.topologies.get(key).map(|object| Delta::Topology(group::topology(object)));
         }
         objects.config_maps.get(key).map(|_| Delta::ConfigMap(key.clone()))
+    }
+
+    fn group_input(&self, _: &Key, object: &PodGroup, report: &mut Report<'_>) -> Option<Delta> {
+        let around = group::Surroundings {
+            classes: &self.objects.priority_classes,
+            topologies: &self.objects.topologies,
+            settings: &self.settings,
+        };
+        group::is_seen(object, &self.settings)
+            .then(|| Delta::Group(Box::new(group::translate(object, around, report))))
     }
 
     fn derive_storage(&self, kind: Kind, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
