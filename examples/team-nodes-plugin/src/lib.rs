@@ -40,7 +40,7 @@ impl Rule {
     }
 
     /// The queue that a pod belongs to.
-    fn queue<'c>(cluster: &'c Cluster, pod: PodIdx) -> Option<&'c str> {
+    fn queue(cluster: &Cluster, pod: PodIdx) -> Option<&str> {
         let group = cluster.pods[pod].group?;
         Some(cluster.text(cluster.groups[group].queue_name))
     }
