@@ -1,7 +1,7 @@
 //! Verdicts in words: the texts and reason codes that conditions and events carry, and a plain sentence for people.
 //!
 //! [`reasons`], [`condition_message`], [`detailed`] and [`pod_message`] keep to the forms that tools already read from
-//! pod groups and pods. [`plain`] is free of them.
+//! pod groups and pods. [`plain()`] is free of them.
 
 mod amount;
 pub mod capacity;

@@ -1,6 +1,6 @@
 //! Rules between pods: affinity, anti-affinity, preferred affinity and topology spread.
 //!
-//! A *term* is a [`Query`](selector) over pods together with a domain: the value of a node label, or the node itself
+//! A *term* is a query over pods together with a domain: the value of a node label, or the node itself
 //! (for spread, which counts by node). For each term and domain the number of matching pods and of pods that carry
 //! the term is kept as pods come and go ([`Terms::place`], [`Terms::unplace`]), so a question about one node costs a
 //! lookup per term and never a walk over pods.
