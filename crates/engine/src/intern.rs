@@ -1,6 +1,6 @@
 //! Strings, stored once and compared as numbers.
 
-use crate::ids::{Idx, IndexVec, Sym};
+use crate::ids::{IndexVec, Sym};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -42,9 +42,4 @@ impl Interner {
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
-}
-
-/// Stands for "no symbol" in packed columns.
-pub fn no_sym() -> Sym {
-    Sym::new(u32::MAX as usize)
 }
