@@ -128,7 +128,10 @@ impl Run<'_, '_> {
         let mark = self.plan.mark();
         let decided = self.outcome.decisions.len();
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(self))) {
-            Ok(done) => done,
+            Ok(done) => {
+                self.plan.seal();
+                done
+            }
             Err(panic) => {
                 self.outcome.decisions.truncate(decided);
                 self.plan.rollback(mark);
@@ -187,7 +190,8 @@ impl Run<'_, '_> {
         };
         let extended = cluster
             .extended_ask(pod, place.node)
-            .and_then(|ask| cluster.devices.export_extended(p.uid, &ask, &cluster.names));
+            .and_then(|ask| cluster.devices.export_extended(p.uid, &ask, &cluster.names))
+            .map(Box::new);
         Bind {
             pod: cluster.pod_key(pod),
             uid: cluster.text(p.uid).to_owned(),

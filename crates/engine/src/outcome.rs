@@ -89,7 +89,7 @@ pub struct Bind {
     /// Devices per claim name of the pod.
     pub claims: Vec<(String, Vec<ClaimDevice>)>,
     /// Devices for extended resources backed by a device class.
-    pub extended: Option<ExtendedClaim>,
+    pub extended: Option<Box<ExtendedClaim>>,
     /// NUMA zones predicted.
     pub numa: Vec<NumaAmount>,
 }

@@ -9,15 +9,65 @@ use crate::cluster::pod::{Place, PodState, Status};
 use crate::cluster::{Cluster, load_of, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
-use crate::share::{Triple, sum};
+use crate::share::{Triple, difference, sum};
 use crate::terms::{Placed, Presence};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 /// A transaction over a cluster.
 pub struct Plan<'c> {
     cluster: &'c mut Cluster,
     journal: Vec<Edit>,
+    /// Edits before this are only ever undone together with all others.
+    sealed: usize,
+    /// What else is known of the sealed part.
+    fold: Fold,
+}
+
+/// What sealed edits come to, where the way there no longer matters.
+#[derive(Default)]
+struct Fold {
+    /// Nodes whose first ledger is in the sealed part.
+    nodes: FxHashSet<NodeIdx>,
+    /// Pods whose first state is in the sealed part.
+    pods: FxHashSet<PodIdx>,
+    /// What was added to queues' ledgers, and the first version of each.
+    queues: BTreeMap<QueueIdx, QueueFold>,
+}
+
+struct QueueFold {
+    allocated: Triple,
+    allocated_np: Triple,
+    version: u64,
+}
+
+impl Fold {
+    /// Takes up an edit; false when the journal has to keep it.
+    fn takes(&mut self, edit: &Edit) -> bool {
+        match edit {
+            Edit::Ledger { node, .. } => !self.nodes.insert(*node),
+            Edit::Pod { pod, .. } => !self.pods.insert(*pod),
+            Edit::Queue { queue, amounts, np, version } => {
+                let first = QueueFold { allocated: [0; 3], allocated_np: [0; 3], version: *version };
+                let fold = self.queues.entry(*queue).or_insert(first);
+                fold.allocated = sum(&fold.allocated, amounts);
+                if *np {
+                    fold.allocated_np = sum(&fold.allocated_np, amounts);
+                }
+                true
+            }
+            Edit::Count { .. }
+            | Edit::Joined { .. }
+            | Edit::Left { .. }
+            | Edit::TermsPlaced { .. }
+            | Edit::TermsLifted { .. }
+            | Edit::Device(_)
+            | Edit::VolumesPlaced { .. }
+            | Edit::VolumesLifted { .. } => false,
+        }
+    }
 }
 
 /// A point to go back to.
@@ -33,7 +83,8 @@ enum Listing {
 
 /// What to do to undo one edit.
 enum Edit {
-    Pod { pod: PodIdx, old: PodState },
+    /// Boxed, since it is by far the largest.
+    Pod { pod: PodIdx, old: Box<PodState> },
     Count { pod: PodIdx, group: GroupIdx, member: MemberIdx, from: Status, to: Status, stamp: u64 },
     Ledger { node: NodeIdx, old: Box<NodeLedger>, version: u64, epoch: u64 },
     Joined { node: NodeIdx },
@@ -56,12 +107,27 @@ impl Deref for Plan<'_> {
 impl<'c> Plan<'c> {
     /// Opens a transaction on a settled cluster.
     pub fn new(cluster: &'c mut Cluster) -> Self {
-        Self { cluster, journal: Vec::new() }
+        Self { cluster, journal: Vec::new(), sealed: 0, fold: Fold::default() }
     }
 
     /// The present point.
     pub fn mark(&self) -> Mark {
         Mark(self.journal.len())
+    }
+
+    /// Makes what was done so far final within this transaction: from here on one can go back to the very beginning or
+    /// to a mark taken later. Of each node and pod only the first state is still needed, and of each queue the sum, so
+    /// that a long cycle keeps little.
+    pub fn seal(&mut self) {
+        let mut kept = self.sealed;
+        for at in self.sealed..self.journal.len() {
+            if !self.fold.takes(&self.journal[at]) {
+                self.journal.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.journal.truncate(kept);
+        self.sealed = self.journal.len();
     }
 
     /// The cluster, for refreshing indices that are not part of its state.
@@ -90,7 +156,7 @@ impl<'c> Plan<'c> {
             self.charge_queue(pod, &new, 1);
         }
         self.cluster.pods[pod].state = new;
-        self.journal.push(Edit::Pod { pod, old });
+        self.journal.push(Edit::Pod { pod, old: Box::new(old) });
     }
 
     /// Gives a pod the devices that were found for it.
@@ -235,15 +301,30 @@ impl<'c> Plan<'c> {
     /// Undoes every edit made since `mark`, newest first.
     pub fn rollback(&mut self, mark: Mark) {
         assert!(mark.0 <= self.journal.len(), "mark is from a later state");
+        assert!(mark.0 == 0 || mark.0 >= self.sealed, "what was done before the mark's state is final");
         while mark.0 < self.journal.len() {
             let edit = self.journal.pop().expect("length was checked");
             self.undo(edit);
+        }
+        if mark.0 == 0 {
+            self.unfold();
+        }
+    }
+
+    /// Undoes what the seal took out of the journal, each queue by itself.
+    fn unfold(&mut self) {
+        self.sealed = 0;
+        for (queue, fold) in std::mem::take(&mut self.fold).queues {
+            let q = &mut self.cluster.queues[queue];
+            q.ledger.allocated = difference(&q.ledger.allocated, &fold.allocated);
+            q.ledger.allocated_np = difference(&q.ledger.allocated_np, &fold.allocated_np);
+            q.version = fold.version;
         }
     }
 
     fn undo(&mut self, edit: Edit) {
         match edit {
-            Edit::Pod { pod, old } => self.cluster.pods[pod].state = old,
+            Edit::Pod { pod, old } => self.cluster.pods[pod].state = *old,
             Edit::Count { pod, group, member, from, to, stamp } => {
                 self.recount(pod, group, member, to, from, stamp);
             }

@@ -64,18 +64,27 @@ proptest! {
         prop_assert_eq!(plan(&mut cluster, &scenario.policy, CYCLE), outcome);
     }
 
-    /// Going back to a mark restores everything, however wild the edits were.
+    /// Going back to a mark restores everything, however wild the edits were and wherever they were sealed.
     #[test]
-    fn rollback_restores_the_cluster(text in world(), edits in prop::collection::vec((0..30_usize, 0..5_usize, 0..4_u8), 1..20)) {
+    fn rollback_restores_the_cluster(text in world(), edits in prop::collection::vec((0..30_usize, 0..5_usize, 0..4_u8, 0..4_u8), 1..20)) {
         let scenario = Scenario::parse(&text).unwrap();
         let mut cluster = settled(&scenario);
         let before = dump(&cluster);
         let mut plan = Plan::new(&mut cluster);
-        let mark = plan.mark();
-        for (pod, node, kind) in edits {
+        let start = plan.mark();
+        for (pod, node, kind, then) in edits {
+            let (mark, now) = (plan.mark(), dump(&plan));
             edit(&mut plan, pod, node, kind);
+            match then {
+                0 => plan.seal(),
+                1 => {
+                    plan.rollback(mark);
+                    prop_assert_eq!(dump(&plan), now);
+                }
+                _ => {}
+            }
         }
-        plan.rollback(mark);
+        plan.rollback(start);
         prop_assert_eq!(dump(&cluster), before);
     }
 }
