@@ -28,12 +28,13 @@ use crate::intern::Interner;
 use crate::place::memory::Failures;
 use crate::place::ranked::Lists;
 use crate::resource::{Amounts, Dims};
+use crate::share::min_runtime::MinRuntimes;
 use crate::share::{Ledger, QueueTree, QueueTreeMut};
 use crate::storage::Storage;
 use crate::terms::Terms;
 use crate::topology::Topologies;
 use group::Group;
-use kai_units::Timestamp;
+use kai_units::{Span, Timestamp};
 use node::{Load, Node};
 use pod::{GpuGroups, Place, Pod};
 use queue::Queue;
@@ -325,10 +326,39 @@ impl Cluster {
         self.last_version
     }
 
+    /// The status that a pod had when the cycle began.
+    pub fn told_status(&self, pod: PodIdx) -> pod::Status {
+        pod::Status::of_phase(self.pods[pod].phase, self.stuck_before)
+    }
+
+    /// Whether a pod holds a place that it had before the cycle: nothing placed in a cycle is evicted in it, and
+    /// nothing is evicted twice.
+    pub fn is_evictable(&self, pod: PodIdx) -> bool {
+        let state = &self.pods[pod].state;
+        state.status.is_active_allocated()
+            && state.leaving.is_none()
+            && state.place.is_some()
+            && state.status == self.told_status(pod)
+    }
+
     /// A pod's labels and namespace.
     pub fn label_set(&self, pod: PodIdx) -> LabelSetIdx {
         self.pods[pod].label_set
     }
+}
+
+/// What a pod puts on a node at a place, from the parts of a cluster that tell.
+pub(crate) fn load_at<'a>(
+    pod: &Pod,
+    shapes: &'a IndexVec<ShapeIdx, Shape>,
+    devices: &Devices,
+    place: &'a Place,
+) -> Load<'a> {
+    let mut load = load_of(pod, shapes, devices, &place.gpu_groups);
+    if let Some(held) = &place.devices {
+        load.devices = SmallVec::from_slice(held);
+    }
+    load
 }
 
 /// What a pod puts on a node, from the parts of a cluster that tell.
@@ -353,6 +383,18 @@ impl QueueTree for Cluster {
     }
     fn ledger(&self, queue: QueueIdx) -> &Ledger {
         &self.queues[queue].ledger
+    }
+}
+
+impl MinRuntimes for Cluster {
+    fn parent(&self, queue: QueueIdx) -> Option<QueueIdx> {
+        self.queues[queue].parent
+    }
+    fn before_preempt(&self, queue: QueueIdx) -> Option<Span> {
+        self.queues[queue].preempt_min_runtime
+    }
+    fn before_reclaim(&self, queue: QueueIdx) -> Option<Span> {
+        self.queues[queue].reclaim_min_runtime
     }
 }
 

@@ -8,7 +8,8 @@ use crate::cluster::Cluster;
 use crate::cluster::pod::{PodState, Status};
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::input::{GpuRequest, Received};
-use crate::outcome::{Bind, Cycle, Decision, Outcome, QueueReport};
+use crate::disruption::Disruptions;
+use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
 use crate::policy::{Action, Policy};
 use crate::share::{Triple, division};
@@ -61,12 +62,15 @@ pub fn plan_observed(
         outcome: Outcome { queues, total, ..Outcome::default() },
         obstacles: BTreeMap::new(),
         quarantined: BTreeMap::new(),
+        disruptions: None,
     };
     let start = run.plan.mark();
     for action in &policy.actions {
         observer.action_begins(action.name());
         match action {
             Action::Allocate => actions::allocate::run(&mut run),
+            Action::Evict(Cause::Stale) => actions::stale::run(&mut run),
+            Action::Evict(cause) => actions::evicting::run(&mut run, *cause),
         }
         observer.action_ended(action.name());
     }
@@ -92,6 +96,8 @@ pub(crate) struct Run<'c, 'p> {
     pub obstacles: BTreeMap<GroupIdx, Vec<Verdict>>,
     /// Groups whose planning failed inside the engine.
     pub quarantined: BTreeMap<GroupIdx, String>,
+    /// What disruption budgets leave, once an action asked.
+    pub disruptions: Option<Disruptions>,
 }
 
 impl Run<'_, '_> {
@@ -106,6 +112,14 @@ impl Run<'_, '_> {
     /// Remembers why a group got nothing.
     pub(crate) fn note_obstacles(&mut self, group: GroupIdx, obstacles: Vec<Verdict>) {
         self.obstacles.entry(group).or_default().extend(obstacles);
+    }
+
+    /// Remembers an obstacle that several actions may find.
+    pub(crate) fn note_obstacle_once(&mut self, group: GroupIdx, obstacle: Verdict) {
+        let list = self.obstacles.entry(group).or_default();
+        if !list.contains(&obstacle) {
+            list.push(obstacle);
+        }
     }
 
     /// Remembers which groups a queue's depth leaves out, until they are visited.
@@ -157,7 +171,7 @@ impl Run<'_, '_> {
                 node,
                 gpu_groups,
                 action,
-                moved: false,
+                moved: state.leaving.is_some(),
             });
             return false;
         }

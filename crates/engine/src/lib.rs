@@ -10,6 +10,7 @@ pub mod class;
 pub mod cluster;
 pub mod cycle;
 pub mod delta;
+pub mod disruption;
 pub mod dra;
 pub mod explain;
 pub mod ids;
@@ -25,6 +26,7 @@ pub mod plugin;
 pub mod policy;
 pub mod ports;
 pub mod resource;
+mod search;
 pub mod share;
 #[cfg(test)]
 mod small_world;

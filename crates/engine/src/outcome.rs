@@ -32,6 +32,31 @@ pub struct Outcome {
     pub hash: u64,
 }
 
+/// Why pods are evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// They get other places, so that a group fits.
+    Consolidation,
+    /// A queue within its share takes from one beyond its own.
+    Reclaim,
+    /// A more important group of the same queue.
+    Preempt,
+    /// The gang runs below its minimum and cannot work.
+    Stale,
+}
+
+impl Cause {
+    /// The action's name in the configuration.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::Consolidation => "consolidation",
+            Self::Reclaim => "reclaim",
+            Self::Preempt => "preempt",
+            Self::Stale => "stalegangeviction",
+        }
+    }
+}
+
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {

@@ -226,9 +226,20 @@ impl<'p> Step<'p> {
         if trial.has_claims {
             let Ok(found) = plan.claims_fit(pod, node) else { return false };
             plan.reserve_devices(pod, &found);
+            place.devices = plan.held_devices(pod);
         }
-        let status = if now { Status::Allocated } else { Status::Pipelined };
-        plan.set_state(pod, PodState { status, place: Some(place), leaving: None, is_virtual: true });
+        let old = &plan.pods[pod].state;
+        let state = match &old.place {
+            // An evicted pod that gets its own place again simply stays.
+            Some(left) if old.status == Status::Releasing && *left == place => {
+                PodState { status: plan.told_status(pod), is_virtual: false, ..old.clone() }
+            }
+            leaving => {
+                let status = if now { Status::Allocated } else { Status::Pipelined };
+                PodState { status, leaving: leaving.clone(), place: Some(place), is_virtual: true }
+            }
+        };
+        plan.set_state(pod, state);
         true
     }
 
@@ -327,9 +338,7 @@ pub(crate) fn over_capacity(
     policy.registry.builtin.proportion?;
     let g = &plan.groups[group];
     let queue = g.queue?;
-    // Requests by memory are measured against the largest GPU here: whatever passes may still fit somewhere.
-    let largest = plan.figures.gpu_memory_max;
-    let requested: Triple = pods.iter().fold([0; 3], |all, pod| sum(&all, &plan.asked(*pod, largest)));
+    let requested = requested(plan, pods);
     let preemptibility =
         if g.preemptible { Preemptibility::Preemptible } else { Preemptibility::NonPreemptible };
     let excess = gate::check(root_ledgers(&**plan, queue), &requested, preemptibility)?;
@@ -342,6 +351,13 @@ pub(crate) fn over_capacity(
         CapacityRule::Limit => Verdict::OverLimit(named),
         CapacityRule::NonPreemptibleQuota => Verdict::NonPreemptibleOverQuota(named),
     })
+}
+
+/// What pods ask of their queue at least: requests by memory are measured against the largest GPU, since whatever
+/// passes then may still fit somewhere.
+pub(crate) fn requested(cluster: &crate::Cluster, pods: &[PodIdx]) -> Triple {
+    let largest = cluster.figures.gpu_memory_max;
+    pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, largest)))
 }
 
 /// A histogram without any node.

@@ -6,7 +6,7 @@
 
 use crate::cluster::node::NodeLedger;
 use crate::cluster::pod::{Place, PodState, Status};
-use crate::cluster::{Cluster, load_of, presence_of};
+use crate::cluster::{Cluster, load_at, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::share::{Triple, difference, sum};
@@ -24,6 +24,8 @@ pub struct Plan<'c> {
     sealed: usize,
     /// What else is known of the sealed part.
     fold: Fold,
+    /// Pod edits and node evaluations so far.
+    work: u64,
 }
 
 /// What sealed edits come to, where the way there no longer matters.
@@ -107,7 +109,7 @@ impl Deref for Plan<'_> {
 impl<'c> Plan<'c> {
     /// Opens a transaction on a settled cluster.
     pub fn new(cluster: &'c mut Cluster) -> Self {
-        Self { cluster, journal: Vec::new(), sealed: 0, fold: Fold::default() }
+        Self { cluster, journal: Vec::new(), sealed: 0, fold: Fold::default(), work: 0 }
     }
 
     /// The present point.
@@ -137,6 +139,7 @@ impl<'c> Plan<'c> {
 
     /// Gives a pod another state, and moves every ledger with it.
     pub fn set_state(&mut self, pod: PodIdx, new: PodState) {
+        self.work += 1;
         let old = self.cluster.pods[pod].state.clone();
         let (before, after) = (presences(&old), presences(&new));
         // A pod that only changes its status keeps its entry: finding it in a long list is what would cost.
@@ -166,6 +169,31 @@ impl<'c> Plan<'c> {
         self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
+    /// Evicts a pod: it gives back its room and its devices.
+    pub fn evict(&mut self, pod: PodIdx) {
+        let mut state = self.cluster.pods[pod].state.clone();
+        let has_devices = self.cluster.pods[pod].has_claims() || self.cluster.wants_devices(pod);
+        if let (true, Some(place)) = (has_devices, &mut state.place) {
+            place.devices = self.cluster.held_devices(pod);
+        }
+        self.set_state(pod, PodState { status: Status::Releasing, is_virtual: true, ..state });
+        if has_devices {
+            let uid = self.cluster.pods[pod].uid;
+            let undo = self.cluster.devices.release(uid);
+            self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
+        }
+    }
+
+    /// Edits made so far, undone ones included: the measure of work.
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Counts work that left no edit.
+    pub(crate) fn add_work(&mut self, steps: usize) {
+        self.work += steps as u64;
+    }
+
     fn remember_ledger(&mut self, node: NodeIdx) {
         let version = self.cluster.fresh_version();
         let epoch = std::mem::replace(&mut self.cluster.epoch, version);
@@ -181,7 +209,7 @@ impl<'c> Plan<'c> {
         self.remember_ledger(node);
         let c = &mut *self.cluster;
         let n = &mut c.nodes[node];
-        n.add(&load_of(&c.pods[pod], &c.shapes, &c.devices, &place.gpu_groups), *status);
+        n.add(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
         if let (Some(numa), Some(held), true) =
             (&mut n.ledger.numa, &place.numa, status.is_active_allocated())
         {
@@ -205,7 +233,7 @@ impl<'c> Plan<'c> {
         self.remember_ledger(node);
         let c = &mut *self.cluster;
         let n = &mut c.nodes[node];
-        n.remove(&load_of(&c.pods[pod], &c.shapes, &c.devices, &place.gpu_groups), *status);
+        n.remove(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
         if let (Some(numa), Some(held), true) =
             (&mut n.ledger.numa, &place.numa, status.is_active_allocated())
         {

@@ -9,6 +9,9 @@ pub mod builtin;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::policy::{PluginConfig, PluginPart};
+use crate::outcome::Cause;
+use crate::share::min_runtime::ReclaimResolution;
+use kai_units::Span;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,6 +103,33 @@ pub trait PodCompare: Send + Sync {
     fn compare(&self, cluster: &Cluster, left: PodIdx, right: PodIdx) -> Ordering;
 }
 
+/// Decides whether a running group may have to give way to a waiting one.
+pub trait VictimFilter: Send + Sync {
+    /// False takes the group out of the search.
+    fn may_be_victim(&self, cluster: &Cluster, cause: Cause, preemptor: GroupIdx, victim: GroupIdx) -> bool;
+}
+
+/// Judges a plan that evicts pods before it is carried out; the cluster shows the plan.
+pub trait Validator: Send + Sync {
+    /// An error, in words, forbids the plan.
+    fn accepts(
+        &self,
+        cluster: &Cluster,
+        cause: Cause,
+        preemptor: GroupIdx,
+        evicted: &[PodIdx],
+    ) -> Result<(), String>;
+}
+
+/// A way to propose victims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generator {
+    /// Victims that share a node.
+    NodeLocalGreedy,
+    /// Enough nodes for a gang, smallest first.
+    MultiNodeGang,
+}
+
 /// An entry of the queue order.
 #[derive(Clone)]
 pub enum QueueOrder {
@@ -180,6 +210,17 @@ pub struct Proportion {
     pub saturation_multiplier: f64,
 }
 
+/// Arguments of minimum run times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinRuntime {
+    /// Before preemption, where no queue says otherwise.
+    pub preempt: Span,
+    /// Before reclaim, where no queue says otherwise.
+    pub reclaim: Span,
+    /// Which queue's span counts before reclaim.
+    pub resolution: ReclaimResolution,
+}
+
 /// Arguments of NUMA alignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaArgs {
@@ -216,6 +257,8 @@ pub struct BuiltIns {
     pub dynamic_resources: bool,
     /// NUMA alignment.
     pub numa: Option<NumaArgs>,
+    /// Minimum run times.
+    pub min_runtime: Option<MinRuntime>,
 }
 
 /// Everything the configured plugins added.
@@ -241,6 +284,12 @@ pub struct Registry {
     pub scores: Vec<(Depends, Arc<dyn Score>)>,
     /// Users' node subsets.
     pub subsets: Vec<Arc<dyn Subsets>>,
+    /// Ways to propose victims, tried one after the other.
+    pub generators: Vec<Generator>,
+    /// Users' rules for who may be a victim.
+    pub victim_filters: Vec<Arc<dyn VictimFilter>>,
+    /// Users' rules for plans that evict.
+    pub validators: Vec<Arc<dyn Validator>>,
 }
 
 impl Registry {
@@ -259,6 +308,7 @@ impl Registry {
         mine.placement = mine.placement.or(its.placement);
         mine.dynamic_resources |= its.dynamic_resources;
         mine.numa = mine.numa.take().or(its.numa);
+        mine.min_runtime = mine.min_runtime.or(its.min_runtime);
         self.queue_order.extend(other.queue_order);
         self.group_order.extend(other.group_order);
         self.member_order.extend(other.member_order);
@@ -268,6 +318,13 @@ impl Registry {
         self.filters.extend(other.filters);
         self.scores.extend(other.scores);
         self.subsets.extend(other.subsets);
+        for generator in other.generators {
+            if !self.generators.contains(&generator) {
+                self.generators.push(generator);
+            }
+        }
+        self.victim_filters.extend(other.victim_filters);
+        self.validators.extend(other.validators);
     }
 
     /// Takes out one kind of entries, as a `disable…` switch asks.
@@ -290,6 +347,7 @@ impl Registry {
                     topology: self.builtin.topology,
                     dynamic_resources: self.builtin.dynamic_resources,
                     numa: self.builtin.numa.take(),
+                    min_runtime: self.builtin.min_runtime,
                     ..BuiltIns::default()
                 };
             }

@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use crate::dra::{ExtendedAsk, ExtendedRequest, Fit, NodeView};
-use crate::ids::{NodeIdx, PodIdx};
+use crate::ids::{NodeIdx, PodIdx, Sym};
 use crate::resource::{self, WHOLE_GPU};
 use crate::verdict::ClaimMiss;
 
@@ -45,6 +45,12 @@ impl Cluster {
         n.allocatable = n.described.clone();
         n.allocatable.add(resource::GPU, gpus);
         n.has_dra_gpus = gpus > 0;
+    }
+
+    /// The GPU devices that a pod holds through its claims, if any.
+    pub(crate) fn held_devices(&self, pod: PodIdx) -> Option<Box<[Sym]>> {
+        let devices = self.devices.gpu_devices(self.pods[pod].uid);
+        (!devices.is_empty()).then(|| devices.into_vec().into())
     }
 
     /// The claim that stands for a pod's extended resources on a node that lacks them.

@@ -135,12 +135,14 @@ pub struct Place {
     pub gpu_groups: GpuGroups,
     /// NUMA zones charged.
     pub numa: Option<Box<Placement>>,
+    /// GPU devices held through claims, where the books may tell otherwise by the time the pod is lifted.
+    pub devices: Option<Box<[Sym]>>,
 }
 
 impl Place {
     /// A place without GPU groups or NUMA zones.
     pub fn on(node: NodeIdx) -> Self {
-        Self { node, gpu_groups: GpuGroups::new(), numa: None }
+        Self { node, gpu_groups: GpuGroups::new(), numa: None, devices: None }
     }
 }
 
@@ -223,6 +225,13 @@ pub struct Pod {
     pub claim_gpus: i64,
     /// Where it is at this point of the cycle.
     pub state: PodState,
+}
+
+impl Pod {
+    /// It asks for devices through claims or resources that a class backs.
+    pub fn has_claims(&self) -> bool {
+        self.claim_gpus > 0 || self.extra.as_ref().is_some_and(|e| !e.claims.is_empty())
+    }
 }
 
 /// What only some pods have.

@@ -194,7 +194,7 @@ impl Cluster {
             let records = &p.extra.as_ref()?.numa;
             self.nodes[n].described_numa.as_ref()?.placement(records, &self.dims, &self.names).map(Box::new)
         });
-        let place = node.map(|node| Place { node, gpu_groups: p.told_groups.clone(), numa });
+        let place = node.map(|node| Place { node, gpu_groups: p.told_groups.clone(), numa, devices: None });
         PodState { status, place, leaving: None, is_virtual: false }
     }
 

@@ -8,9 +8,10 @@ mod tests;
 
 use super::member::by_ratio;
 use crate::cluster::Cluster;
-use crate::cluster::group::{Group, MemberKind};
+use crate::cluster::group::{ElasticState, Group, MemberKind};
 use crate::ids::{GroupIdx, IndexVec, MemberIdx, PodIdx};
 use crate::plugin::{MemberOrder, Registry};
+use crate::share::{Triple, sum};
 use crate::verdict::Verdict;
 use kai_units::{Span, Timestamp};
 use std::cmp::Ordering;
@@ -61,6 +62,36 @@ impl Held {
             member.pod_set().map_or_else(Vec::new, |set| set.pods.iter().copied().filter(held).collect())
         });
         Self { group, pods: pods.collect() }
+    }
+
+    /// The pods of a group that may be evicted in this cycle.
+    pub fn evictable(cluster: &Cluster, group: GroupIdx) -> Self {
+        Self::without(cluster, group, |pod| !cluster.is_evictable(pod))
+    }
+
+    /// Where the group stands against its minimum with just these pods.
+    pub fn elastic_state(&self, cluster: &Cluster) -> ElasticState {
+        let mut state = ElasticState::AtMinimum;
+        for (member, set) in cluster.groups[self.group].pod_sets() {
+            match self.pods[member].len().cmp(&(set.min as usize)) {
+                Ordering::Less => return ElasticState::BelowMinimum,
+                Ordering::Greater => state = ElasticState::AboveMinimum,
+                Ordering::Equal => {}
+            }
+        }
+        state
+    }
+
+    /// What these pods hold of their queue.
+    pub fn amounts(&self, cluster: &Cluster) -> Triple {
+        let mut held = [0; 3];
+        for pod in self.pods() {
+            let state = &cluster.pods[pod].state;
+            if let (true, Some(place)) = (state.status.is_allocated(), &state.place) {
+                held = sum(&held, &cluster.accepted(pod, place));
+            }
+        }
+        held
     }
 
     /// The group.

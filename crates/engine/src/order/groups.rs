@@ -1,17 +1,29 @@
 //! The order of groups inside a queue.
 
 use crate::cluster::Cluster;
+use crate::cluster::group::{ElasticState, Group};
 use crate::ids::GroupIdx;
 use crate::plugin::{GroupOrder, Registry};
 use std::cmp::Ordering;
 
 /// Compares two groups: `Less` goes first.
 pub fn compare(cluster: &Cluster, registry: &Registry, left: GroupIdx, right: GroupIdx) -> Ordering {
+    let state = |group: GroupIdx| move || cluster.groups[group].elastic_state();
+    compare_as(cluster, registry, (left, state(left)), (right, state(right)))
+}
+
+/// Compares two groups of which not all pods count: their states against the minimum are told.
+pub fn compare_as(
+    cluster: &Cluster,
+    registry: &Registry,
+    (left, left_state): (GroupIdx, impl Fn() -> ElasticState),
+    (right, right_state): (GroupIdx, impl Fn() -> ElasticState),
+) -> Ordering {
     let (l, r) = (&cluster.groups[left], &cluster.groups[right]);
     for entry in &registry.group_order {
         let ordering = match entry {
             GroupOrder::Priority => r.priority.cmp(&l.priority),
-            GroupOrder::Elastic => l.elastic_state().cmp(&r.elastic_state()),
+            GroupOrder::Elastic => left_state().cmp(&right_state()),
             GroupOrder::Custom(order) => order.compare(cluster, left, right),
         };
         if ordering.is_ne() {
@@ -19,7 +31,7 @@ pub fn compare(cluster: &Cluster, registry: &Registry, left: GroupIdx, right: Gr
         }
     }
     l.created.cmp(&r.created).then_with(|| {
-        let key = |g: &crate::cluster::group::Group| (cluster.text(g.namespace), cluster.text(g.name));
+        let key = |g: &Group| (cluster.text(g.namespace), cluster.text(g.name));
         key(l).cmp(&key(r))
     })
 }

@@ -24,6 +24,16 @@ pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodM
     Ok(())
 }
 
+/// The first reason why a pod cannot be placed anywhere that no eviction can change.
+pub fn check_lasting(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
+    if policy.registry.builtin.predicates {
+        pool_size(cluster, pod, &policy.params.node_pool)?;
+        config_maps(cluster, pod)?;
+        cluster.volumes_check(pod)?;
+    }
+    Ok(())
+}
+
 /// Whether the node pool has, on whatever node, as much of each resource as the pod wants.
 pub fn pool_size(cluster: &Cluster, pod: PodIdx, pool: &str) -> Result<(), PodMiss> {
     let shape = cluster.shape(pod);

@@ -11,13 +11,14 @@ use super::{empty_fit, filter};
 use crate::cluster::Cluster;
 use crate::cluster::node::When;
 use crate::ids::NodeIdx;
-use crate::node_set::NodeSet;
+use crate::node_set::{Marked, NodeSet};
 use crate::plan::Plan;
 use crate::plugin::Strategy;
 use crate::resource;
 use crate::verdict::{NodeFit, NodeMiss};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Nodes that a pod's request fits, by score, then by name.
 pub(crate) enum Candidates {
@@ -35,7 +36,12 @@ pub(crate) struct Listed {
     start: Position,
     at: Position,
     wanted: Wanted,
+    /// Only these nodes take part.
+    only: Option<Arc<Marked>>,
 }
+
+/// Below this many nodes, looking at each is faster than a ranked list of all.
+const FEW_NODES: usize = 24;
 
 /// Which step scores a node must have and must not have; none where a score plays no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +62,17 @@ struct Wanted {
 
 impl Candidates {
     pub(crate) fn new(plan: &mut Plan<'_>, trial: &Trial<'_>, set: &NodeSet) -> Self {
-        if *set == NodeSet::All && !trial.policy.literal && score::is_indexable(plan, trial) {
-            return Self::Listed(Box::new(Listed::new(plan, trial)));
+        let only = match set {
+            NodeSet::All => Some(None),
+            NodeSet::Marked(marked) if marked.nodes.len() > FEW_NODES => Some(Some(Arc::clone(marked))),
+            NodeSet::Marked(_) | NodeSet::Some(_) => None,
+        };
+        if let (Some(only), false) = (only, trial.policy.literal)
+            && score::is_indexable(plan, trial)
+        {
+            return Self::Listed(Box::new(Listed::new(plan, trial, only)));
         }
+        plan.add_work(set.nodes(plan).len());
         let list = set.nodes(plan);
         let range = score::placement_key(plan, trial)
             .map_or(FreeRange { min: 0, max: 0 }, |(dim, _)| score::free_range(plan, dim, list));
@@ -91,7 +105,7 @@ impl Candidates {
 }
 
 impl Listed {
-    fn new(plan: &mut Plan<'_>, trial: &Trial<'_>) -> Self {
+    fn new(plan: &mut Plan<'_>, trial: &Trial<'_>, only: Option<Arc<Marked>>) -> Self {
         let builtin = &trial.policy.registry.builtin;
         let shape = plan.shape(trial.pod);
         let placement = score::placement_key(plan, trial);
@@ -122,16 +136,20 @@ impl Listed {
             }
             _ => list.start(i64::MIN),
         };
-        Self { list, steps, start, at: start, wanted }
+        Self { list, steps, start, at: start, wanted, only }
     }
 
     fn next(&mut self, cluster: &Cluster, trial: &Trial<'_>) -> Option<NodeIdx> {
         while let Some(&step) = self.steps.last() {
-            let wanted = self.wanted;
+            let (wanted, only) = (self.wanted, self.only.as_deref());
             let found = self.list.next(
                 &mut self.at,
                 |summary| wanted.may(summary, step),
-                |node| step.holds(cluster, trial, node) && trial.fits(cluster, node, When::Eventually),
+                |node| {
+                    only.is_none_or(|marked| marked.contains(node))
+                        && step.holds(cluster, trial, node)
+                        && trial.fits(cluster, node, When::Eventually)
+                },
             );
             if found.is_some() {
                 return found;

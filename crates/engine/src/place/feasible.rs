@@ -7,18 +7,24 @@ use crate::node_set::NodeSet;
 /// The nodes where a group's pods may go without evicting anybody there. As soon as one pod, in whatever status,
 /// wants no GPU, these are all nodes; otherwise those with some GPU, or a part of one, that is free or being freed.
 pub fn feasible_nodes(cluster: &Cluster, group: GroupIdx) -> NodeSet {
-    let mut sets = cluster.groups[group].pod_sets();
-    let any_without_gpus = sets.any(|(_, set)| {
-        set.pods.iter().any(|pod| cluster.shape(*pod).is_cpu_only() && cluster.pods[*pod].claim_gpus == 0)
-    });
-    if any_without_gpus {
+    if wants_any_node(cluster, group) {
         return NodeSet::All;
     }
-    let has_gpus = |node: &NodeIdx| {
-        let node = &cluster.nodes[*node];
-        node.idle_gpu_sum(&cluster.dims).0 > 0 || node.releasing_gpu_sum(&cluster.dims).0 > 0
-    };
-    NodeSet::Some(cluster.nodes_by_rank.iter().copied().filter(has_gpus).collect())
+    let open = cluster.nodes_by_rank.iter().copied().filter(|node| offers_gpus(cluster, *node));
+    NodeSet::Some(open.collect())
+}
+
+/// Whether a pod of a group wants no GPU.
+pub(crate) fn wants_any_node(cluster: &Cluster, group: GroupIdx) -> bool {
+    cluster.groups[group].pod_sets().any(|(_, set)| {
+        set.pods.iter().any(|pod| cluster.shape(*pod).is_cpu_only() && cluster.pods[*pod].claim_gpus == 0)
+    })
+}
+
+/// Whether a GPU, or a part of one, is free or being freed on a node.
+pub(crate) fn offers_gpus(cluster: &Cluster, node: NodeIdx) -> bool {
+    let node = &cluster.nodes[node];
+    node.idle_gpu_sum(&cluster.dims).0 > 0 || node.releasing_gpu_sum(&cluster.dims).0 > 0
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub(crate) struct SearchKey {
     /// Where labels matter.
     labels: Option<LabelSetIdx>,
     predicates: bool,
+    /// The nodes: all, or a set with a number.
+    nodes: Option<u64>,
 }
 
 /// What is known of a search.
@@ -60,8 +62,12 @@ impl Failures {
 /// The key of a search whose answer depends on nothing but the specification and the nodes.
 pub(crate) fn key(cluster: &Cluster, trial: &Trial<'_>, set: &NodeSet) -> Option<SearchKey> {
     let registry = &trial.policy.registry;
-    let plain = *set == NodeSet::All
-        && trial.topology.is_none()
+    let nodes = match set {
+        NodeSet::All => None,
+        NodeSet::Marked(marked) => Some(marked.id),
+        NodeSet::Some(_) => return None,
+    };
+    let plain = trial.topology.is_none()
         && !trial.has_claims
         && !trial.has_volumes
         && !trial.cost_varies
@@ -73,5 +79,6 @@ pub(crate) fn key(cluster: &Cluster, trial: &Trial<'_>, set: &NodeSet) -> Option
         shape: cluster.pods[trial.pod].shape,
         labels: trial.uses_terms.then(|| cluster.pods[trial.pod].label_set),
         predicates: registry.builtin.predicates,
+        nodes,
     })
 }

@@ -1,9 +1,11 @@
 //! KAI's plugins under KAI's names.
 
 use super::{
-    Args, GpuOrder, GroupOrder, MemberOrder, NumaArgs, Placement, Plugin, PodOrder, Proportion, QueueOrder,
-    Registry, Strategy,
+    Args, Generator, GpuOrder, GroupOrder, MemberOrder, MinRuntime, NumaArgs, Placement, Plugin, PodOrder,
+    Proportion, QueueOrder, Registry, Strategy,
 };
+use crate::share::min_runtime::ReclaimResolution;
+use kai_units::Span;
 use std::sync::Arc;
 
 /// Adds a plugin's entries.
@@ -53,16 +55,30 @@ pub fn all() -> Vec<Arc<dyn Plugin>> {
             to.builtin.numa =
                 Some(NumaArgs { ignore, reconstruct: args.switch("reconstructAvailable", true) });
         }),
-        // These serve other parts: snapshots and job order are endpoints, minimum runtimes and scenario generators
-        // belong to the evicting actions. Their names are known here.
+        ("minruntime", min_runtime),
+        ("sg-nodelocalgreedy", |_, to| to.generators.push(Generator::NodeLocalGreedy)),
+        ("sg-multinodegang", |_, to| to.generators.push(Generator::MultiNodeGang)),
+        // Snapshots and job order are endpoints of the process; the names are known here.
         ("snapshot", |_, _| {}),
-        ("minruntime", |_, _| {}),
-        ("sg-nodelocalgreedy", |_, _| {}),
-        ("sg-multinodegang", |_, _| {}),
     ];
     let reflect = BuiltIn { name: "reflectjoborder", register: |_, _| {} };
     let plugin = |(name, register)| Arc::new(BuiltIn { name, register }) as Arc<dyn Plugin>;
     table.into_iter().map(plugin).chain([Arc::new(reflect) as Arc<dyn Plugin>]).collect()
+}
+
+fn min_runtime(args: &mut Args<'_>, to: &mut Registry) {
+    let zero = Span(0);
+    let preempt = args.span("defaultPreemptMinRuntime", zero).max(zero);
+    let reclaim = args.span("defaultReclaimMinRuntime", zero).max(zero);
+    let resolution = match args.text("reclaimResolveMethod") {
+        None | Some("lca") => ReclaimResolution::LowestCommonAncestor,
+        Some("queue") => ReclaimResolution::VictimQueue,
+        Some(_) => {
+            args.problem("reclaimResolveMethod", "use `lca` or `queue`; `lca` is used");
+            ReclaimResolution::LowestCommonAncestor
+        }
+    };
+    to.builtin.min_runtime = Some(MinRuntime { preempt, reclaim, resolution });
 }
 
 fn proportion(args: &mut Args<'_>, to: &mut Registry) {

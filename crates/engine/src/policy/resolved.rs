@@ -1,6 +1,7 @@
 //! A configuration made ready: actions and plugins looked up by name.
 
-use super::{Config, DEFAULT_ACTIONS, Params};
+use super::{Config, Params};
+use crate::outcome::Cause;
 use crate::plugin::{PluginSet, Registry};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,8 @@ pub struct Policy {
 pub enum Action {
     /// Places pending groups on free room.
     Allocate,
+    /// Evicts running groups for waiting ones.
+    Evict(Cause),
 }
 
 impl Action {
@@ -33,6 +36,7 @@ impl Action {
     pub fn name(self) -> &'static str {
         match self {
             Self::Allocate => "allocate",
+            Self::Evict(cause) => cause.action(),
         }
     }
 }
@@ -45,9 +49,10 @@ impl Policy {
         for name in &config.actions {
             match name.as_str() {
                 "allocate" => actions.push(Action::Allocate),
-                known if DEFAULT_ACTIONS.contains(&known) => {
-                    warnings.push(format!("action `{known}` evicts pods and is not run by this version"));
-                }
+                "consolidation" => actions.push(Action::Evict(Cause::Consolidation)),
+                "reclaim" => actions.push(Action::Evict(Cause::Reclaim)),
+                "preempt" => actions.push(Action::Evict(Cause::Preempt)),
+                "stalegangeviction" => actions.push(Action::Evict(Cause::Stale)),
                 unknown => warnings.push(format!("action `{unknown}` is not known and is skipped")),
             }
         }

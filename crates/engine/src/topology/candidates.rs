@@ -139,10 +139,11 @@ struct Usable {
 impl Usable {
     /// None when no node of the set takes part in the topology.
     fn of(cluster: &Cluster, topology: &Topology, nodes: &NodeSet, depth: usize) -> Option<Self> {
-        let NodeSet::Some(nodes) = nodes else {
+        if *nodes == NodeSet::All {
             let start = topology.holding_all(depth);
             return (!topology.domain(start).nodes.is_empty()).then_some(Self { start, nodes: None });
-        };
+        }
+        let nodes = nodes.nodes(cluster);
         let start = topology.holding(nodes, depth)?;
         let mut usable = FixedBitSet::with_capacity(cluster.nodes.len());
         for node in nodes.iter().filter(|node| topology.innermost(**node).is_some()) {

@@ -1,0 +1,58 @@
+//! Evicts gangs that have run below their minimum for too long: they hold room and cannot work.
+
+use crate::cycle::Run;
+use crate::disruption::Disruptions;
+use crate::ids::{GroupIdx, PodIdx};
+use crate::outcome::Cause;
+use kai_units::Span;
+
+/// Runs the action.
+pub(crate) fn run(run: &mut Run<'_, '_>) {
+    let mut groups: Vec<(crate::input::Key, GroupIdx)> = run
+        .plan
+        .present_groups()
+        .filter(|(_, g)| g.broken.is_none() && (g.stale_since.is_some() || g.is_stale()))
+        .map(|(group, _)| (run.plan.group_key(group), group))
+        .collect();
+    groups.sort_unstable();
+    for (_, group) in groups {
+        run.guarded(group, |run| of_group(run, group));
+    }
+}
+
+fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
+    let g = &run.plan.groups[group];
+    let (told, now) = (g.stale_since, run.cycle.now);
+    if !g.is_stale() {
+        if told.is_some() {
+            let key = run.plan.group_key(group);
+            run.outcome.staleness.push((key, None));
+        }
+        return false;
+    }
+    let since = told.unwrap_or(now);
+    let grace = g.staleness_grace.unwrap_or(run.policy.params.staleness_grace);
+    if told.is_none() {
+        let key = run.plan.group_key(group);
+        run.outcome.staleness.push((key, Some(since)));
+    }
+    if grace < Span(0) || now < since + grace {
+        return false;
+    }
+    let pods: Vec<PodIdx> =
+        run.plan.groups[group].pods.iter().copied().filter(|pod| run.plan.is_evictable(*pod)).collect();
+    if run.disruptions.is_none() {
+        run.disruptions = Some(Disruptions::new(run.plan.cluster_mut()));
+    }
+    let Some(mut disruptions) = run.disruptions.take() else { return false };
+    let allowed = disruptions.broken_by(&run.plan, &pods).is_none();
+    if allowed {
+        disruptions.draw(&run.plan, &pods);
+        for &pod in &pods {
+            run.push_eviction(pod, Cause::Stale, pods.len(), None);
+            run.plan.evict(pod);
+        }
+    }
+    run.disruptions = Some(disruptions);
+    allowed
+}

@@ -1,0 +1,57 @@
+//! Disruption budgets inside a cycle: how many of the pods that each covers may still be evicted.
+
+use crate::cluster::Cluster;
+use crate::ids::{PodIdx, Sym};
+use crate::input::Key;
+use crate::terms::selector::Query;
+
+/// What the budgets of a cluster leave in a cycle.
+#[derive(Debug, Default)]
+pub struct Disruptions {
+    budgets: Vec<Budget>,
+}
+
+#[derive(Debug)]
+struct Budget {
+    key: Key,
+    namespace: Sym,
+    query: Query,
+    left: i64,
+}
+
+impl Disruptions {
+    /// The budgets as they are when a cycle begins.
+    pub fn new(cluster: &mut Cluster) -> Self {
+        let names = &mut cluster.names;
+        let budget = |b: &crate::input::BudgetInput| Budget {
+            key: b.key.clone(),
+            namespace: names.intern(&b.key.namespace),
+            query: Query::of_labels(&b.selector, names),
+            left: i64::from(b.disruptions_allowed),
+        };
+        Self { budgets: cluster.budgets.values().map(budget).collect() }
+    }
+
+    /// The budget that evicting all these pods would break, if any.
+    pub fn broken_by(&self, cluster: &Cluster, evicted: &[PodIdx]) -> Option<&Key> {
+        let breaks = |budget: &&Budget| budget.covered(cluster, evicted) > budget.left.max(0);
+        self.budgets.iter().find(breaks).map(|budget| &budget.key)
+    }
+
+    /// Counts evictions that were decided.
+    pub fn draw(&mut self, cluster: &Cluster, evicted: &[PodIdx]) {
+        for budget in &mut self.budgets {
+            budget.left -= budget.covered(cluster, evicted);
+        }
+    }
+}
+
+impl Budget {
+    fn covered(&self, cluster: &Cluster, pods: &[PodIdx]) -> i64 {
+        let covers = |pod: &&PodIdx| {
+            let p = &cluster.pods[**pod];
+            p.namespace == self.namespace && self.query.matches_labels(cluster.terms.labels(p.label_set))
+        };
+        pods.iter().filter(covers).count() as i64
+    }
+}

@@ -1,0 +1,235 @@
+//! The search for victims: which running pods give way so that a waiting group gets its places.
+//!
+//! A search tries scenarios, each a set of victims, in a fixed order; the first that plays through and that the rules
+//! allow is carried out. The size of the ask grows from one pod to all of them, and what worked for fewer pods is kept
+//! for more. Scenarios that cannot succeed by a bound on GPUs are never played.
+
+mod accumulate;
+pub(crate) mod ask;
+mod multi_node;
+mod node_local;
+pub(crate) mod rooms;
+pub(crate) mod rules;
+mod simulate;
+mod turns;
+mod victims;
+
+use crate::cluster::Cluster;
+use crate::disruption::Disruptions;
+use crate::ids::{GroupIdx, PodIdx, QueueIdx};
+use crate::node_set::NodeSet;
+use crate::plan::Plan;
+use crate::plugin::{Generator, Registry};
+use crate::share::Triple;
+use accumulate::Gathered;
+use ask::{Ask, Part};
+use multi_node::MultiNode;
+use node_local::NodeLocal;
+use rooms::Rooms;
+use rules::{Refusal, Rules};
+use rustc_hash::FxHashSet;
+use simulate::{Played, Stage};
+use turns::Waiting;
+use victims::{Batch, Candidates, VictimWalk};
+
+/// What the searches of a cycle share.
+pub(crate) struct Search {
+    rooms: Rooms,
+    waiting: Waiting,
+    candidates: Candidates,
+    total: Triple,
+    seed: u64,
+}
+
+/// How a search ended.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Places were found: the plan shows them, and these pods were asked to give way.
+    Solved(Vec<PodIdx>),
+    /// Nothing that was tried works.
+    Nothing(Tried),
+    /// There is nobody who may be evicted.
+    NoVictims,
+}
+
+/// What a search without success looked at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tried {
+    /// Scenarios played.
+    pub played: u32,
+    /// The last rule that said no to one that found places.
+    pub refused: Option<Refusal>,
+}
+
+impl Search {
+    pub(crate) fn new(cluster: &Cluster, registry: &Registry, total: Triple, seed: u64) -> Self {
+        Self {
+            rooms: Rooms::new(cluster),
+            waiting: Waiting::new(cluster, registry),
+            candidates: Candidates::new(cluster),
+            total,
+            seed,
+        }
+    }
+
+    /// Looks for victims. On success the plan holds the result; otherwise it is as before.
+    pub(crate) fn solve(
+        &mut self,
+        plan: &mut Plan<'_>,
+        rules: &Rules<'_>,
+        ask: &Ask,
+        disruptions: &Disruptions,
+    ) -> Found {
+        self.rooms.refresh(plan);
+        let registry = &rules.policy.registry;
+        let leaves: Vec<QueueIdx> =
+            self.candidates.queues().filter(|leaf| rules.allow_leaf(plan, *leaf)).collect();
+        for &leaf in &leaves {
+            self.candidates.sort(plan, registry, leaf);
+        }
+        let start = self.rooms.start(plan, ask.group);
+        let stage = Stage { rules, waiting: &self.waiting, disruptions, total: self.total, seed: self.seed };
+        let mut hunt = Hunt {
+            search: self,
+            stage,
+            registry,
+            leaves,
+            start,
+            tried: Tried::default(),
+            failed: FxHashSet::default(),
+        };
+        for generator in &registry.generators {
+            if let Some(victims) = hunt.with_generator(plan, ask, *generator) {
+                let mut pods: Vec<PodIdx> = Vec::new();
+                for &pod in victims.iter().flat_map(|batch| batch.pods.iter()) {
+                    if !pods.contains(&pod) {
+                        pods.push(pod);
+                    }
+                }
+                return Found::Solved(pods);
+            }
+        }
+        Found::Nothing(hunt.tried)
+    }
+
+    /// Takes up what a committed search changed.
+    pub(crate) fn commit(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
+        for &group in groups {
+            self.waiting.refresh(cluster, registry, group);
+            self.candidates.refresh(cluster, registry, group);
+        }
+    }
+}
+
+/// The search for one group.
+struct Hunt<'a> {
+    search: &'a Search,
+    stage: Stage<'a>,
+    registry: &'a Registry,
+    /// Leaf queues whose groups may be victims.
+    leaves: Vec<QueueIdx>,
+    start: NodeSet,
+    tried: Tried,
+    /// Scenarios that failed, by their pods.
+    failed: FxHashSet<u64>,
+}
+
+impl Hunt<'_> {
+    /// Finds how many pods can be placed, then places all.
+    fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: Generator) -> Option<Vec<Batch>> {
+        let mut recorded = Vec::new();
+        let size = ask.pods.len();
+        let mark = plan.mark();
+        let mut probe = |hunt: &mut Self, count: usize, recorded: &mut Vec<Batch>| {
+            let found = hunt.probe(plan, &ask.first(count), generator, recorded);
+            plan.rollback(mark);
+            found.map(|batches| *recorded = batches).is_some()
+        };
+        let (mut solved, mut count) = (0, 1);
+        let mut failed = loop {
+            if !probe(self, count, &mut recorded) {
+                break count;
+            }
+            solved = count;
+            if count == size {
+                break size + 1;
+            }
+            count = (count * 2).min(size);
+        };
+        while failed - solved > 1 {
+            let middle = usize::midpoint(solved, failed);
+            if probe(self, middle, &mut recorded) {
+                solved = middle;
+            } else {
+                failed = middle;
+            }
+        }
+        if solved == 0 {
+            return None;
+        }
+        self.probe(plan, &ask.whole(), generator, &recorded)
+    }
+
+    /// Tries to place the first pods; gives back the victims, and leaves the plan as it then is.
+    fn probe(
+        &mut self,
+        plan: &mut Plan<'_>,
+        part: &Part<'_>,
+        generator: Generator,
+        recorded: &[Batch],
+    ) -> Option<Vec<Batch>> {
+        let rules = self.stage.rules;
+        let search = self.search;
+        let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
+        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &|g| rules.allow_group(plan, g));
+        let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded);
+        let mut proposals = match generator {
+            Generator::NodeLocalGreedy => {
+                Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty())))
+            }
+            Generator::MultiNodeGang => {
+                Proposals::MultiNode(Box::new(MultiNode::new(plan, gathered, self.start.clone(), recorded)))
+            }
+        };
+        let start = self.start.clone();
+        loop {
+            let picked = {
+                let cluster: &Cluster = plan;
+                let may = |group: GroupIdx| rules.allow_group(cluster, group);
+                match &mut proposals {
+                    Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &may)?,
+                    Proposals::MultiNode(proposals) => proposals.next(cluster, part, &may)?,
+                }
+            };
+            let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();
+            let fingerprint = fingerprint(part, &batches);
+            if batches.is_empty() || self.failed.contains(&fingerprint) {
+                continue;
+            }
+            self.tried.played += 1;
+            match self.stage.play(plan, part, &batches, &start) {
+                Played::Solved(victims) => return Some(victims),
+                Played::NoPlace => {}
+                Played::Refused(refusal) => self.tried.refused = Some(refusal),
+            }
+            self.failed.insert(fingerprint);
+        }
+    }
+}
+
+enum Proposals<'a> {
+    NodeLocal(Box<NodeLocal<'a>>),
+    MultiNode(Box<MultiNode<'a>>),
+}
+
+/// Names a scenario: how many pods are asked for, and who gives way.
+fn fingerprint(part: &Part<'_>, batches: &[Batch]) -> u64 {
+    use std::hash::{BuildHasher, Hash, Hasher};
+    let mut pods: Vec<PodIdx> = batches.iter().flat_map(|batch| batch.pods.iter().copied()).collect();
+    pods.sort_unstable();
+    pods.dedup();
+    let mut hasher = rustc_hash::FxBuildHasher.build_hasher();
+    part.pods.len().hash(&mut hasher);
+    pods.hash(&mut hasher);
+    hasher.finish()
+}

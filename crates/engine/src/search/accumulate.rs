@@ -1,0 +1,106 @@
+//! Victims gathered one batch after the other, until there is a chance.
+//!
+//! Adding a batch costs its pods. Whether enough is gathered is a bound on GPUs: states below it are never tried,
+//! because no placement can succeed in them.
+
+use super::ask::Part;
+use super::rooms::{Freed, Rooms};
+use super::victims::{Batch, VictimWalk};
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, NodeIdx, PodIdx};
+use crate::plugin::Registry;
+use rustc_hash::FxHashSet;
+
+/// Victims of an earlier, smaller success, and those gathered since.
+pub(crate) struct Gathered<'a> {
+    walk: VictimWalk<'a>,
+    registry: &'a Registry,
+    recorded: FxHashSet<PodIdx>,
+    /// In the order of their turns.
+    pub batches: Vec<Batch>,
+    /// GPUs on offer with the recorded victims gone.
+    pub base: Freed<'a>,
+    /// The same with all gathered batches gone as well.
+    pub all: Freed<'a>,
+    /// GPUs wanted, largest first.
+    demands: Vec<i64>,
+    is_even: bool,
+}
+
+/// What a turn brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Added,
+    /// The group has given way already.
+    Nothing,
+    /// No group is left.
+    Over,
+}
+
+impl<'a> Gathered<'a> {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        registry: &'a Registry,
+        rooms: &'a Rooms,
+        walk: VictimWalk<'a>,
+        part: &Part<'_>,
+        recorded: &[Batch],
+    ) -> Self {
+        let mut base = Freed::new(rooms, part.least_gpus());
+        let pods = || recorded.iter().flat_map(|batch| batch.pods.iter().copied());
+        for pod in pods() {
+            if let Some((node, gpus)) = freed_by(cluster, pod) {
+                base.add(node, gpus);
+            }
+        }
+        let mut demands = part.gpus.to_vec();
+        demands.sort_unstable_by(|a, b| b.cmp(a));
+        Self {
+            walk,
+            registry,
+            recorded: pods().collect(),
+            batches: Vec::new(),
+            all: base.clone(),
+            base,
+            demands,
+            is_even: part.is_even(),
+        }
+    }
+
+    /// Gives the next group its turn.
+    pub(crate) fn advance(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) -> Turn {
+        let Some(mut held) = self.walk.pop(cluster, may) else { return Turn::Over };
+        let group = held.group();
+        let before = held.clone();
+        let pods = held.next_batch(cluster, self.registry);
+        if pods.iter().any(|pod| self.recorded.contains(pod)) {
+            let mut rest = before;
+            rest.remove(|pod| self.recorded.contains(&pod));
+            self.walk.push(cluster, rest);
+            return Turn::Nothing;
+        }
+        self.walk.push(cluster, held);
+        for &pod in &pods {
+            if let Some((node, gpus)) = freed_by(cluster, pod) {
+                self.all.add(node, gpus);
+            }
+        }
+        self.batches.push(Batch { group, pods: pods.into() });
+        Turn::Added
+    }
+
+    /// Whether the pods could fit with everything gathered gone, by their GPUs.
+    pub(crate) fn may_be_enough(&self) -> bool {
+        match self.demands.first() {
+            None | Some(0) => true,
+            Some(_) if self.is_even => self.all.fitting >= self.demands.len() as i64,
+            Some(_) => self.all.takes(&self.demands),
+        }
+    }
+}
+
+/// The node of a pod and the GPUs that it gives back there.
+pub(crate) fn freed_by(cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
+    let place = cluster.pods[pod].state.place.as_ref()?;
+    Some((place.node, cluster.accepted(pod, place)[2]))
+}

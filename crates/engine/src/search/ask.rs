@@ -1,0 +1,68 @@
+//! What a group wants: the pods of its next step, and how they weigh.
+
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, PodIdx};
+use crate::order::member::{Selection, pods_to_place};
+use crate::plugin::Registry;
+use crate::share::reclaim::Claim;
+use crate::share::{Triple, sum};
+
+/// The pods of a group's next step, in task order.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub group: GroupIdx,
+    pub pods: Vec<PodIdx>,
+    /// GPUs that each pod is known to need, in millionths; requests by memory count for nothing here.
+    gpus: Vec<i64>,
+}
+
+/// The first pods of an ask: what one probe of the search is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pub group: GroupIdx,
+    pub pods: &'a [PodIdx],
+    pub gpus: &'a [i64],
+}
+
+impl Ask {
+    pub(crate) fn of(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Self {
+        let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
+        let gpus = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).collect();
+        Self { group, pods, gpus }
+    }
+
+    /// The first pods, or all of them.
+    pub(crate) fn first(&self, count: usize) -> Part<'_> {
+        Part { group: self.group, pods: &self.pods[..count], gpus: &self.gpus[..count] }
+    }
+
+    pub(crate) fn whole(&self) -> Part<'_> {
+        self.first(self.pods.len())
+    }
+}
+
+impl Part<'_> {
+    /// What the pods ask of their queue; requests by memory are measured against the smallest GPU.
+    pub(crate) fn amounts(&self, cluster: &Cluster) -> Triple {
+        let reference = cluster.figures.gpu_memory_min;
+        self.pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, reference)))
+    }
+
+    /// The same, with the resources that are at stake.
+    pub(crate) fn claim(&self, cluster: &Cluster) -> Claim {
+        let mut claim = Claim::plain(self.amounts(cluster));
+        let mig: i64 = self.pods.iter().map(|pod| cluster.shape(*pod).mig_quota).sum();
+        claim.involved[2] = claim.amounts[2] > mig;
+        claim
+    }
+
+    /// The smallest number of GPUs that one of the pods needs.
+    pub(crate) fn least_gpus(&self) -> i64 {
+        self.gpus.iter().copied().min().unwrap_or(0)
+    }
+
+    /// All pods need the same number of GPUs.
+    pub(crate) fn is_even(&self) -> bool {
+        self.gpus.iter().all(|gpus| *gpus == self.gpus[0])
+    }
+}

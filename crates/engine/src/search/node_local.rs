@@ -1,0 +1,123 @@
+//! `NodeLocalGreedy`: victims that share a node.
+//!
+//! Whenever a batch was gathered, each node of its group is tried: everybody on it who was gathered so far gives way,
+//! with all that was gathered of these groups elsewhere.
+
+use super::accumulate::{Gathered, Turn, freed_by};
+use super::ask::Part;
+use super::victims::Batch;
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, NodeIdx, PodIdx};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Proposals of one probe.
+pub(crate) struct NodeLocal<'a> {
+    gathered: Gathered<'a>,
+    began: bool,
+    queue: VecDeque<Vec<Batch>>,
+    /// Gathered batches with a pod on a node.
+    on_node: BTreeMap<NodeIdx, Vec<GroupIdx>>,
+    /// Gathered batches of a group.
+    of_group: BTreeMap<GroupIdx, Vec<usize>>,
+    has_recorded: bool,
+}
+
+impl<'a> NodeLocal<'a> {
+    pub(crate) fn new(gathered: Gathered<'a>, has_recorded: bool) -> Self {
+        Self {
+            gathered,
+            began: false,
+            queue: VecDeque::new(),
+            on_node: BTreeMap::new(),
+            of_group: BTreeMap::new(),
+            has_recorded,
+        }
+    }
+
+    /// The next victims to try on top of the recorded ones.
+    pub(crate) fn next(
+        &mut self,
+        cluster: &Cluster,
+        part: &Part<'_>,
+        may: &impl Fn(GroupIdx) -> bool,
+    ) -> Option<Vec<Batch>> {
+        loop {
+            if let Some(found) = self.queue.pop_front() {
+                return Some(found);
+            }
+            if std::mem::replace(&mut self.began, true) {
+                match self.gathered.advance(cluster, may) {
+                    Turn::Over => return None,
+                    Turn::Nothing => continue,
+                    Turn::Added => self.note_batch(cluster),
+                }
+                if self.gathered.may_be_enough() {
+                    self.propose(cluster, part);
+                }
+            } else if self.has_recorded && self.gathered.may_be_enough() {
+                return Some(Vec::new());
+            }
+        }
+    }
+
+    fn note_batch(&mut self, cluster: &Cluster) {
+        let at = self.gathered.batches.len() - 1;
+        let batch = &self.gathered.batches[at];
+        self.of_group.entry(batch.group).or_default().push(at);
+        for &pod in batch.pods.iter() {
+            if let Some(node) = cluster.pods[pod].state.node() {
+                let groups = self.on_node.entry(node).or_default();
+                if !groups.contains(&batch.group) {
+                    groups.push(batch.group);
+                }
+            }
+        }
+    }
+
+    fn propose(&mut self, cluster: &Cluster, part: &Part<'_>) {
+        let latest = self.gathered.batches.last().expect("a batch was added").group;
+        let pods = &cluster.groups[latest].pods;
+        let nodes: BTreeSet<(u32, NodeIdx)> = pods
+            .iter()
+            .filter_map(|pod| cluster.pods[*pod].state.node())
+            .map(|node| (cluster.nodes[node].rank, node))
+            .collect();
+        let mut seen: Vec<Vec<GroupIdx>> = Vec::new();
+        for (_, node) in nodes {
+            let Some(groups) = self.on_node.get(&node) else { continue };
+            let mut sorted = groups.clone();
+            sorted.sort_unstable();
+            if seen.contains(&sorted) || !self.may_fit(cluster, part, groups) {
+                continue;
+            }
+            self.queue.push_back(groups.iter().map(|group| self.merged(*group)).collect());
+            seen.push(sorted);
+        }
+    }
+
+    /// All gathered pods of a group as one batch.
+    fn merged(&self, group: GroupIdx) -> Batch {
+        let batches = self.of_group[&group].iter().map(|at| &self.gathered.batches[*at]);
+        Batch { group, pods: batches.flat_map(|batch| batch.pods.iter().copied()).collect() }
+    }
+
+    /// Whether the pods could fit, by their GPUs, with these groups' gathered pods gone.
+    fn may_fit(&self, cluster: &Cluster, part: &Part<'_>, groups: &[GroupIdx]) -> bool {
+        let least = part.least_gpus();
+        if least == 0 {
+            return true;
+        }
+        let mut freed: BTreeMap<NodeIdx, i64> = BTreeMap::new();
+        let batches = groups.iter().flat_map(|group| &self.of_group[group]);
+        let pods = batches.flat_map(|at| self.gathered.batches[*at].pods.iter().copied());
+        for (node, gpus) in pods.filter_map(|pod: PodIdx| freed_by(cluster, pod)) {
+            *freed.entry(node).or_default() += gpus;
+        }
+        let base = &self.gathered.base;
+        let gain = |(node, gpus): (&NodeIdx, &i64)| {
+            let before = base.gpus(*node).max(0);
+            (before + gpus) / least - before / least
+        };
+        base.fitting.saturating_add(freed.iter().map(gain).sum()) >= part.pods.len() as i64
+    }
+}

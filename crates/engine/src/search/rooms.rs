@@ -1,0 +1,185 @@
+//! How many GPUs every node could offer: free, or being freed.
+//!
+//! Kept up from the log of touched nodes, so that a search that begins costs what changed since the last one. Only to
+//! be refreshed between simulations.
+
+use crate::cluster::Cluster;
+use crate::ids::{IndexVec, NodeIdx};
+use crate::node_set::NodeSet;
+use crate::place::feasible;
+use crate::plan::Plan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// GPUs per node, in millionths.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    gpus: IndexVec<NodeIdx, i64>,
+    /// How many nodes offer each amount.
+    nodes_by_gpus: BTreeMap<i64, u32>,
+    /// Nodes with any GPU, or part of one, that is free or being freed; by name.
+    open: BTreeSet<(u32, NodeIdx)>,
+    /// The open nodes as a list, while nothing changed.
+    open_list: Option<Arc<[NodeIdx]>>,
+    cursor: usize,
+}
+
+impl Rooms {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        let mut rooms = Self {
+            gpus: IndexVec::filled(0, cluster.nodes.len()),
+            nodes_by_gpus: BTreeMap::new(),
+            open: BTreeSet::new(),
+            open_list: None,
+            cursor: cluster.touched_end(),
+        };
+        for &node in &cluster.nodes_by_rank {
+            let gpus = offered(cluster, node);
+            rooms.gpus[node] = gpus;
+            *rooms.nodes_by_gpus.entry(gpus).or_default() += 1;
+            rooms.note_open(cluster, node);
+        }
+        rooms
+    }
+
+    fn note_open(&mut self, cluster: &Cluster, node: NodeIdx) {
+        let key = (cluster.nodes[node].rank, node);
+        let changed = if feasible::offers_gpus(cluster, node) {
+            self.open.insert(key)
+        } else {
+            self.open.remove(&key)
+        };
+        if changed {
+            self.open_list = None;
+        }
+    }
+
+    /// Takes up what changed since the last time.
+    pub(crate) fn refresh(&mut self, cluster: &Cluster) {
+        let end = cluster.touched_end();
+        match cluster.touched_since(self.cursor) {
+            None => *self = Self::new(cluster),
+            Some(touched) => {
+                let mut touched = touched.to_vec();
+                touched.sort_unstable();
+                touched.dedup();
+                for node in touched {
+                    self.note(cluster, node);
+                }
+                self.cursor = end;
+            }
+        }
+    }
+
+    fn note(&mut self, cluster: &Cluster, node: NodeIdx) {
+        if !cluster.nodes[node].present {
+            return;
+        }
+        let (old, new) = (self.gpus[node], offered(cluster, node));
+        if old != new {
+            self.gpus[node] = new;
+            *self.nodes_by_gpus.entry(new).or_default() += 1;
+            let count = self.nodes_by_gpus.get_mut(&old).expect("every node is counted under its amount");
+            *count -= 1;
+            if *count == 0 {
+                self.nodes_by_gpus.remove(&old);
+            }
+        }
+        self.note_open(cluster, node);
+    }
+
+    /// GPUs that a node offers.
+    pub(crate) fn gpus(&self, node: NodeIdx) -> i64 {
+        self.gpus[node]
+    }
+
+    /// How many pods that need so many GPUs each the cluster could take at most.
+    pub(crate) fn fitting(&self, gpus: i64) -> i64 {
+        self.nodes_by_gpus.range(gpus..).map(|(offer, nodes)| offer / gpus * i64::from(*nodes)).sum()
+    }
+
+    /// The amounts on offer, largest first, and how many nodes offer each.
+    pub(crate) fn largest(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
+        self.nodes_by_gpus.iter().rev().map(|(gpus, nodes)| (*gpus, *nodes))
+    }
+
+    /// All GPUs on offer together.
+    pub(crate) fn total(&self) -> i64 {
+        self.nodes_by_gpus.iter().map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
+    }
+
+    /// The nodes that a search starts from.
+    pub(crate) fn start(&mut self, plan: &Plan<'_>, group: crate::ids::GroupIdx) -> NodeSet {
+        if feasible::wants_any_node(plan, group) {
+            return NodeSet::All;
+        }
+        let open = &self.open;
+        let list = self.open_list.get_or_insert_with(|| open.iter().map(|(_, node)| *node).collect());
+        NodeSet::Some(Arc::clone(list))
+    }
+}
+
+fn offered(cluster: &Cluster, node: NodeIdx) -> i64 {
+    let node = &cluster.nodes[node];
+    node.idle_gpu_sum(&cluster.dims).0 + node.releasing_gpu_sum(&cluster.dims).0
+}
+
+/// GPUs on offer once some pods are gone, as far as one group cares: how many of its pods would fit.
+#[derive(Clone, Debug)]
+pub(crate) struct Freed<'r> {
+    rooms: &'r Rooms,
+    /// What was freed on top, by node.
+    more: BTreeMap<NodeIdx, i64>,
+    /// GPUs that the smallest pod needs; 0 where GPUs tell nothing.
+    least: i64,
+    /// Pods of that size that fit.
+    pub fitting: i64,
+}
+
+impl<'r> Freed<'r> {
+    pub(crate) fn new(rooms: &'r Rooms, least: i64) -> Self {
+        let fitting = if least > 0 { rooms.fitting(least) } else { i64::MAX };
+        Self { rooms, more: BTreeMap::new(), least, fitting }
+    }
+
+    /// GPUs on offer on a node.
+    pub(crate) fn gpus(&self, node: NodeIdx) -> i64 {
+        self.rooms.gpus(node) + self.more.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Frees some GPUs of a node.
+    pub(crate) fn add(&mut self, node: NodeIdx, gpus: i64) {
+        let before = self.gpus(node);
+        *self.more.entry(node).or_default() += gpus;
+        if self.least > 0 {
+            self.fitting += (before + gpus).max(0) / self.least - before.max(0) / self.least;
+        }
+    }
+
+    /// Whether demands, largest first, find room one after the other on the nodes that offer most.
+    pub(crate) fn takes(&self, demands: &[i64]) -> bool {
+        let mut offers: Vec<i64> = Vec::new();
+        let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.rooms.gpus(*n)).collect();
+        changed_from.sort_unstable();
+        offers.extend(self.more.keys().map(|n| self.gpus(*n)));
+        for (gpus, nodes) in self.rooms.largest() {
+            let at = changed_from.partition_point(|g| *g < gpus);
+            let gone = changed_from[at..].iter().take_while(|g| **g == gpus).count();
+            let left = (nodes as usize).saturating_sub(gone).min(demands.len());
+            offers.extend(std::iter::repeat_n(gpus, left));
+            if offers.len() >= demands.len() + self.more.len() {
+                break;
+            }
+        }
+        offers.sort_unstable_by(|a, b| b.cmp(a));
+        offers.truncate(demands.len());
+        let mut left = offers.clone();
+        demands.iter().all(|&demand| {
+            if demand == 0 {
+                return true;
+            }
+            let holder = (0..left.len()).take_while(|i| offers[*i] >= demand).find(|i| left[*i] >= demand);
+            holder.inspect(|i| left[*i] -= demand).is_some()
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! Who may be evicted for a group, and which plans are valid.
+
+use super::ask::Part;
+use crate::cluster::Cluster;
+use crate::cluster::pod::Status;
+use crate::disruption::Disruptions;
+use crate::input::Key;
+use crate::ids::{GroupIdx, MemberIdx, PodIdx, QueueIdx};
+use crate::order::tree_walk::leaf_of;
+use crate::outcome::Cause;
+use crate::policy::Policy;
+use crate::share::min_runtime;
+use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
+use crate::share::{Ledger, Preemptibility, QueueTree, root_path};
+use kai_units::Timestamp;
+use std::collections::BTreeMap;
+
+/// The rules of one search.
+pub(crate) struct Rules<'a> {
+    pub policy: &'a Policy,
+    pub cause: Cause,
+    pub now: Timestamp,
+    pub preemptor: GroupIdx,
+    /// The preemptor as reclaim sees it, with everything that its next step asks for.
+    pub reclaimer: Reclaimer,
+    /// Most victim groups; none is unlimited.
+    pub most_victims: Option<u32>,
+}
+
+/// Why a plan is not valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It takes from a queue what that queue is entitled to, or leaves the taker better off than those it took from.
+    Unfair,
+    /// A group would fall below its minimum before its minimum run time is over.
+    MinRuntime(GroupIdx),
+    /// A group that must be moved has nowhere to go.
+    NotMoved,
+    /// More groups than may be moved.
+    TooMany,
+    /// A disruption budget.
+    Budget(Key),
+    /// A user's validator, in its own words.
+    Plugin(String),
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        policy: &'a Policy,
+        cause: Cause,
+        now: Timestamp,
+        whole: &Part<'_>,
+    ) -> Option<Self> {
+        let group = &cluster.groups[whole.group];
+        let preemptibility =
+            if group.preemptible { Preemptibility::Preemptible } else { Preemptibility::NonPreemptible };
+        let reclaimer = Reclaimer {
+            queue: leaf_of(cluster, whole.group)?,
+            preemptibility,
+            request: whole.claim(cluster),
+        };
+        let most_victims = match cause {
+            Cause::Consolidation => policy.params.max_consolidation_victims,
+            Cause::Reclaim | Cause::Preempt | Cause::Stale => None,
+        };
+        Some(Self { policy, cause, now, preemptor: whole.group, reclaimer, most_victims })
+    }
+
+    /// Whether groups of a leaf queue may be victims at all.
+    pub(crate) fn allow_leaf(&self, cluster: &Cluster, leaf: QueueIdx) -> bool {
+        match self.cause {
+            Cause::Consolidation => true,
+            Cause::Preempt => leaf == self.reclaimer.queue,
+            Cause::Reclaim => {
+                leaf != self.reclaimer.queue
+                    && (self.policy.registry.builtin.proportion.is_none()
+                        || reclaim::keeps_victims_of(cluster, &self.reclaimer, leaf))
+            }
+            Cause::Stale => false,
+        }
+    }
+
+    /// Whether a preemptible group of an allowed leaf may be a victim.
+    pub(crate) fn allow_group(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
+        let g = &cluster.groups[victim];
+        let by_cause = match self.cause {
+            Cause::Preempt => g.priority < cluster.groups[self.preemptor].priority,
+            Cause::Consolidation | Cause::Reclaim | Cause::Stale => true,
+        };
+        victim != self.preemptor
+            && by_cause
+            && (g.is_elastic() || !self.is_protected(cluster, victim))
+            && self
+                .policy
+                .registry
+                .victim_filters
+                .iter()
+                .all(|filter| filter.may_be_victim(cluster, self.cause, self.preemptor, victim))
+    }
+
+    /// Whether a group's minimum run time is not over.
+    fn is_protected(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
+        let (Some(args), Some(queue)) = (&self.policy.registry.builtin.min_runtime, cluster.groups[victim].queue)
+        else {
+            return false;
+        };
+        let span = match self.cause {
+            Cause::Reclaim => min_runtime::before_reclaim(
+                cluster,
+                args.resolution,
+                self.reclaimer.queue,
+                queue,
+                args.reclaim,
+            ),
+            Cause::Preempt => min_runtime::before_preempt(cluster, queue, args.preempt),
+            Cause::Consolidation | Cause::Stale => return false,
+        };
+        min_runtime::is_protected(cluster.groups[victim].last_start, span, self.now)
+    }
+
+    /// Whether a plan in which these pods were evicted, some of them placed again, may be carried out.
+    pub(crate) fn check(
+        &self,
+        cluster: &Cluster,
+        before: &Before<'_>,
+        part: &Part<'_>,
+        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
+        disruptions: &Disruptions,
+    ) -> Result<(), Refusal> {
+        let gone = |pod: &PodIdx| {
+            let state = &cluster.pods[*pod].state;
+            state.status == Status::Releasing || state.leaving.is_some()
+        };
+        let evicted: Vec<PodIdx> = victims.values().flatten().copied().filter(gone).collect();
+        match self.cause {
+            Cause::Consolidation => {
+                let leaves = |pod: &PodIdx| cluster.pods[*pod].state.status == Status::Releasing;
+                if evicted.iter().any(leaves) {
+                    return Err(Refusal::NotMoved);
+                }
+                let groups = victims.values().filter(|pods| pods.iter().any(gone)).count();
+                if self.most_victims.is_some_and(|most| groups > most as usize) {
+                    return Err(Refusal::TooMany);
+                }
+            }
+            Cause::Reclaim => {
+                if !self.is_fair(cluster, before, part, victims) {
+                    return Err(Refusal::Unfair);
+                }
+                self.check_min_runtime(cluster, victims)?;
+            }
+            Cause::Preempt => self.check_min_runtime(cluster, victims)?,
+            Cause::Stale => {}
+        }
+        if let Some(budget) = disruptions.broken_by(cluster, &evicted) {
+            return Err(Refusal::Budget(budget.clone()));
+        }
+        for validator in &self.policy.registry.validators {
+            validator
+                .accepts(cluster, self.cause, self.preemptor, &evicted)
+                .map_err(Refusal::Plugin)?;
+        }
+        Ok(())
+    }
+
+    fn check_min_runtime(
+        &self,
+        cluster: &Cluster,
+        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
+    ) -> Result<(), Refusal> {
+        for (&group, pods) in victims {
+            let g = &cluster.groups[group];
+            if !g.is_elastic() || !self.is_protected(cluster, group) {
+                continue;
+            }
+            let of = |member: MemberIdx| pods.iter().filter(|p| cluster.pods[**p].member == Some(member)).count();
+            let sets = g.pod_sets().map(|(member, set)| (set.active_used(), of(member) as u32, set.min));
+            if min_runtime::breaks_minimum(sets.filter(|(_, victims, _)| *victims > 0)) {
+                return Err(Refusal::MinRuntime(group));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_fair(
+        &self,
+        cluster: &Cluster,
+        before: &Before<'_>,
+        part: &Part<'_>,
+        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
+    ) -> bool {
+        let Some(proportion) = self.policy.registry.builtin.proportion else { return true };
+        let mut losses: Vec<(u32, QueueIdx, Claim)> = Vec::new();
+        for (&group, pods) in victims {
+            let Some(queue) = cluster.groups[group].queue else { continue };
+            let rank = cluster.queues[queue].rank;
+            losses.extend(self.losses(cluster, group, pods).into_iter().map(|claim| (rank, queue, claim)));
+        }
+        losses.sort_by_key(|(rank, _, _)| *rank);
+        let losses: Vec<(QueueIdx, Claim)> = losses.into_iter().map(|(_, queue, claim)| (queue, claim)).collect();
+        let reclaimer = Reclaimer { request: part.claim(cluster), ..self.reclaimer };
+        reclaim::scenario_is_fair(before, &reclaimer, &losses, proportion.saturation_multiplier)
+    }
+
+    /// What a group loses, in portions.
+    fn losses(&self, cluster: &Cluster, group: GroupIdx, pods: &[PodIdx]) -> Vec<Claim> {
+        let g = &cluster.groups[group];
+        let sets: Vec<(MemberIdx, u32)> = g.pod_sets().map(|(member, set)| (member, set.min)).collect();
+        let consolidating = self.policy.params.allow_consolidating_reclaim;
+        let victim = |pod: &PodIdx| {
+            let p = &cluster.pods[*pod];
+            let pod_set = sets.iter().position(|(member, _)| p.member == Some(*member))?;
+            // What got a place again, its own or another, is not lost.
+            let kept = consolidating && p.state.status.is_active_allocated();
+            Some(VictimPod { pod_set, holds: (!kept).then(|| held_claim(cluster, *pod)) })
+        };
+        let pods: Vec<VictimPod> = pods.iter().filter_map(victim).collect();
+        let minimums: Vec<u32> = sets.iter().map(|(_, min)| *min).collect();
+        reclaim::portions(&pods, &minimums).into_vec()
+    }
+}
+
+/// What a pod holds, or held before it was moved.
+fn held_claim(cluster: &Cluster, pod: PodIdx) -> Claim {
+    let state = &cluster.pods[pod].state;
+    let place = state.leaving.as_ref().or(state.place.as_ref());
+    let mut claim = Claim::plain(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
+    claim.involved[2] = claim.amounts[2] > cluster.shape(pod).mig_quota;
+    claim
+}
+
+/// The queues as they were before a simulation, for those that it involves.
+pub(crate) struct Before<'c> {
+    cluster: &'c Cluster,
+    ledgers: &'c BTreeMap<QueueIdx, Ledger>,
+}
+
+impl<'c> Before<'c> {
+    pub(crate) fn new(cluster: &'c Cluster, ledgers: &'c BTreeMap<QueueIdx, Ledger>) -> Self {
+        Self { cluster, ledgers }
+    }
+
+    /// The ledgers on the ways from some leaves to the root.
+    pub(crate) fn record(
+        cluster: &Cluster,
+        leaves: impl IntoIterator<Item = QueueIdx>,
+    ) -> BTreeMap<QueueIdx, Ledger> {
+        let mut ledgers = BTreeMap::new();
+        for leaf in leaves {
+            for queue in root_path(cluster, leaf) {
+                if ledgers.contains_key(&queue) {
+                    break;
+                }
+                ledgers.insert(queue, cluster.ledger(queue).clone());
+            }
+        }
+        ledgers
+    }
+}
+
+impl QueueTree for Before<'_> {
+    fn parent(&self, queue: QueueIdx) -> Option<QueueIdx> {
+        self.cluster.parent(queue)
+    }
+    fn ledger(&self, queue: QueueIdx) -> &Ledger {
+        self.ledgers.get(&queue).unwrap_or_else(|| self.cluster.ledger(queue))
+    }
+}

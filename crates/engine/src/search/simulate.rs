@@ -1,0 +1,140 @@
+//! One scenario played through: victims leave, everybody takes turns, the rules judge.
+
+use super::ask::Part;
+use super::rules::{Before, Refusal, Rules};
+use super::turns::{Turns, Waiting};
+use super::victims::Batch;
+use crate::cluster::pod::Status;
+use crate::disruption::Disruptions;
+use crate::ids::{GroupIdx, NodeIdx, PodIdx};
+use crate::node_set::{Marked, NodeSet};
+use crate::order::member::{Selection, pods_to_place};
+use crate::order::tree_walk::{asks_of, leaf_of};
+use crate::place::Step;
+use crate::plan::Plan;
+use crate::share::Triple;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What simulations need to know.
+pub(crate) struct Stage<'a> {
+    pub rules: &'a Rules<'a>,
+    pub waiting: &'a Waiting,
+    pub disruptions: &'a Disruptions,
+    pub total: Triple,
+    pub seed: u64,
+}
+
+/// How a simulation ended.
+#[derive(Debug)]
+pub(crate) enum Played {
+    /// The pods have places, and the rules are content: the plan shows the result.
+    Solved(Vec<Batch>),
+    /// The pods found no places; nothing is changed.
+    NoPlace,
+    /// They did, but a rule says no; nothing is changed.
+    Refused(Refusal),
+}
+
+impl Stage<'_> {
+    /// Evicts all batches and lets everybody involved find a place, in the order of the queue tree. On success the
+    /// plan stays as the simulation left it, and the batches that lost or moved a pod are given back.
+    pub(crate) fn play(
+        &self,
+        plan: &mut Plan<'_>,
+        part: &Part<'_>,
+        batches: &[Batch],
+        start: &NodeSet,
+    ) -> Played {
+        let mark = plan.mark();
+        let victims = victims_of(batches);
+        let leaves = victims.keys().chain([&part.group]).filter_map(|group| leaf_of(plan, *group));
+        let ledgers = Before::record(plan, leaves);
+        for &pod in victims.values().flatten() {
+            plan.evict(pod);
+        }
+        let nodes = with_victims(plan, &victims, start);
+        if !self.take_turns(plan, part, &victims, &nodes) {
+            plan.rollback(mark);
+            return Played::NoPlace;
+        }
+        let verdict =
+            self.rules.check(plan, &Before::new(plan, &ledgers), part, &victims, self.disruptions);
+        match verdict {
+            Ok(()) => Played::Solved(actual(plan, batches)),
+            Err(refusal) => {
+                plan.rollback(mark);
+                Played::Refused(refusal)
+            }
+        }
+    }
+
+    fn take_turns(
+        &self,
+        plan: &mut Plan<'_>,
+        part: &Part<'_>,
+        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
+        nodes: &NodeSet,
+    ) -> bool {
+        let policy = self.rules.policy;
+        let registry = &policy.registry;
+        let mut involved: BTreeMap<GroupIdx, Triple> =
+            victims.keys().map(|group| (*group, asks_of(plan, registry, *group))).collect();
+        involved.insert(part.group, part.amounts(plan));
+        let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved);
+        let mut placed = false;
+        while let Some(group) = turns.next(plan, &involved) {
+            let mut step = Step::new(policy, self.seed, group, Selection::Simulated);
+            if group == part.group {
+                placed = step.run(plan, part.pods, nodes);
+                if !placed {
+                    return false;
+                }
+            } else {
+                let pods = pods_to_place(plan, registry, group, Selection::Simulated);
+                step.run(plan, &pods, nodes);
+            }
+        }
+        placed
+    }
+}
+
+/// The pods of all batches by group, each once, in the order of the batches.
+fn victims_of(batches: &[Batch]) -> BTreeMap<GroupIdx, Vec<PodIdx>> {
+    let mut victims: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
+    for batch in batches {
+        let pods = victims.entry(batch.group).or_default();
+        for &pod in batch.pods.iter() {
+            if !pods.contains(&pod) {
+                pods.push(pod);
+            }
+        }
+    }
+    victims
+}
+
+/// The nodes that a search starts from, and those of the victims.
+fn with_victims(
+    plan: &mut Plan<'_>,
+    victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
+    start: &NodeSet,
+) -> NodeSet {
+    if *start == NodeSet::All {
+        return NodeSet::All;
+    }
+    let of_victims = victims.values().flatten().filter_map(|pod| plan.pods[*pod].state.node());
+    let mut nodes: Vec<NodeIdx> = start.nodes(plan).iter().copied().chain(of_victims).collect();
+    nodes.sort_unstable_by_key(|node| plan.nodes[*node].rank);
+    nodes.dedup();
+    let id = plan.cluster_mut().fresh_version();
+    NodeSet::Marked(Arc::new(Marked::new(plan, nodes.into(), id)))
+}
+
+/// The batches of which a pod is gone or moved.
+fn actual(plan: &Plan<'_>, batches: &[Batch]) -> Vec<Batch> {
+    let hit = |pod: &PodIdx| {
+        let state = &plan.pods[*pod].state;
+        state.status == Status::Releasing || state.leaving.is_some()
+    };
+    batches.iter().filter(|batch| batch.pods.iter().any(hit)).cloned().collect()
+}

@@ -1,0 +1,210 @@
+//! The groups that may have to give way, worst first.
+//!
+//! Candidates are sorted once per action and leaf queue. Every probe of a search walks them with fresh cursors and
+//! asks the rules only about groups whose turn it is; a group that gives up a part comes back with the rest.
+
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, PodIdx, QueueIdx};
+use crate::order::evict::Held;
+use crate::order::groups;
+use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
+use crate::order::tree_walk::leaf_of;
+use crate::plugin::Registry;
+use crate::share::{Triple, sum};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Preemptible groups with pods that may be evicted, by leaf queue.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    leaves: BTreeMap<QueueIdx, Leaf>,
+}
+
+#[derive(Debug, Default)]
+struct Leaf {
+    /// In victim order, once somebody asked.
+    groups: Vec<GroupIdx>,
+    is_sorted: bool,
+    /// Groups before this have nothing left to give.
+    start: usize,
+}
+
+impl Candidates {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        let mut candidates = Self::default();
+        for (group, g) in cluster.present_groups() {
+            if !g.preemptible || g.active_allocated() == 0 {
+                continue;
+            }
+            if let Some(leaf) = leaf_of(cluster, group) {
+                candidates.leaves.entry(leaf).or_default().groups.push(group);
+            }
+        }
+        candidates
+    }
+
+    /// The leaf queues that have candidates.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = QueueIdx> + '_ {
+        self.leaves.keys().copied()
+    }
+
+    /// Puts the candidates of a leaf in victim order.
+    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx) {
+        if let Some(entry) = self.leaves.get_mut(&leaf)
+            && !std::mem::replace(&mut entry.is_sorted, true)
+        {
+            entry.groups.sort_by(|a, b| groups::compare(cluster, registry, *b, *a));
+        }
+    }
+
+    /// The candidates of a leaf, which have been sorted.
+    pub(crate) fn of_leaf(&self, leaf: QueueIdx) -> &[GroupIdx] {
+        self.leaves.get(&leaf).map_or(&[], |entry| &entry.groups[entry.start..])
+    }
+
+    /// Pods of a group were evicted or moved: it has less to give, and another place in the order.
+    pub(crate) fn refresh(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+        let Some(entry) = leaf_of(cluster, group).and_then(|leaf| self.leaves.get_mut(&leaf)) else { return };
+        let Some(at) = entry.groups[entry.start..].iter().position(|g| *g == group) else { return };
+        let at = at + entry.start;
+        let gives = cluster.groups[group].pods.iter().any(|pod| cluster.is_evictable(*pod));
+        if at == entry.start && !gives {
+            entry.start += 1;
+            return;
+        }
+        entry.groups.remove(at);
+        if gives && !entry.is_sorted {
+            entry.groups.push(group);
+        } else if gives {
+            let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
+            let at = entry.groups[entry.start..].partition_point(after) + entry.start;
+            entry.groups.insert(at, group);
+        }
+    }
+}
+
+/// Pods of one group that give way together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub group: GroupIdx,
+    pub pods: Arc<[PodIdx]>,
+}
+
+/// A walk over the candidates of some leaf queues.
+pub(crate) struct VictimWalk<'a> {
+    registry: &'a Registry,
+    queues: QueueHeap<'a>,
+    leaves: Cursors<'a>,
+}
+
+struct Cursors<'a> {
+    leaves: BTreeMap<QueueIdx, Cursor<'a>>,
+    registry: &'a Registry,
+}
+
+struct Cursor<'a> {
+    sorted: &'a [GroupIdx],
+    /// Behind the group that is listed next.
+    at: usize,
+    listed: Option<Held>,
+    /// Groups that gave up a part already, with the rest; last in order first.
+    rest: Vec<Held>,
+    /// What the groups held whose turn is over.
+    taken: Triple,
+}
+
+impl Cursor<'_> {
+    /// Moves on to the next listed group that the rules allow.
+    fn list_next(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) {
+        self.listed = None;
+        while let (None, Some(&group)) = (&self.listed, self.sorted.get(self.at)) {
+            self.at += 1;
+            if may(group) {
+                self.listed = Some(Held::evictable(cluster, group)).filter(|held| !held.is_empty());
+            }
+        }
+    }
+
+    fn next(&self, cluster: &Cluster, registry: &Registry) -> Option<&Held> {
+        match (&self.listed, self.rest.last()) {
+            (Some(listed), Some(rest)) if victim_order(cluster, registry, rest, listed).is_lt() => Some(rest),
+            (Some(listed), _) => Some(listed),
+            (None, rest) => rest,
+        }
+    }
+}
+
+impl Leaves for Cursors<'_> {
+    fn is_empty(&self, leaf: QueueIdx) -> bool {
+        self.leaves.get(&leaf).is_none_or(|cursor| cursor.listed.is_none() && cursor.rest.is_empty())
+    }
+    fn stake(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+        let cursor = &self.leaves[&leaf];
+        let next = cursor.next(cluster, self.registry).map_or([0; 3], |held| held.amounts(cluster));
+        ([0; 3], sum(&cursor.taken, &next))
+    }
+}
+
+impl<'a> VictimWalk<'a> {
+    /// A walk over the sorted candidates of some leaves, as far as the rules allow.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        registry: &'a Registry,
+        total: Triple,
+        leaves: impl IntoIterator<Item = (QueueIdx, &'a [GroupIdx])>,
+        may: &impl Fn(GroupIdx) -> bool,
+    ) -> Self {
+        let mut cursors = Cursors { leaves: BTreeMap::new(), registry };
+        for (leaf, sorted) in leaves {
+            let mut cursor = Cursor { sorted, at: 0, listed: None, rest: Vec::new(), taken: [0; 3] };
+            cursor.list_next(cluster, may);
+            cursors.leaves.insert(leaf, cursor);
+        }
+        let queues: Vec<QueueIdx> = cursors.leaves.keys().copied().collect();
+        let queues = QueueHeap::new(cluster, registry, Purpose::Evict, total, &cursors, queues);
+        Self { registry, queues, leaves: cursors }
+    }
+
+    /// Takes the group whose turn it is, with what it still holds.
+    pub(crate) fn pop(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) -> Option<Held> {
+        let leaf = self.queues.best_leaf(cluster, &self.leaves)?;
+        let cursor = self.leaves.leaves.get_mut(&leaf).expect("the heap holds known leaves");
+        let from_rest = match (&cursor.listed, cursor.rest.last()) {
+            (Some(listed), Some(rest)) => victim_order(cluster, self.registry, rest, listed).is_lt(),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let held = if from_rest { cursor.rest.pop() } else { cursor.listed.take() };
+        if !from_rest {
+            cursor.list_next(cluster, may);
+        }
+        let held = held.expect("the heap holds leaves that are not empty");
+        cursor.taken = sum(&cursor.taken, &held.amounts(cluster));
+        self.queues.taken(cluster, &self.leaves, leaf);
+        Some(held)
+    }
+
+    /// Puts the rest of a group back.
+    pub(crate) fn push(&mut self, cluster: &Cluster, held: Held) {
+        if held.is_empty() {
+            return;
+        }
+        let Some(leaf) = leaf_of(cluster, held.group()) else { return };
+        let cursor = self.leaves.leaves.get_mut(&leaf).expect("the group came from a known leaf");
+        let before = |other: &Held| victim_order(cluster, self.registry, other, &held).is_gt();
+        let at = cursor.rest.partition_point(before);
+        cursor.rest.insert(at, held);
+        self.queues.put(cluster, &self.leaves, leaf);
+    }
+}
+
+/// The order of victims: `Less` goes first.
+fn victim_order(cluster: &Cluster, registry: &Registry, left: &Held, right: &Held) -> Ordering {
+    groups::compare_as(
+        cluster,
+        registry,
+        (right.group(), || right.elastic_state(cluster)),
+        (left.group(), || left.elastic_state(cluster)),
+    )
+}
