@@ -6,13 +6,14 @@
 use crate::repository::{Metadata, Package};
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
     ("kai-api", &["kai-units"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
-    ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-units"]),
+    ("kai-replay", &["kai-engine", "kai-units"]),
+    ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-replay", "kai-units"]),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
     ("xtask", &["kai-api", "kai-cache", "kai-cli", "kai-clock", "kai-engine", "kai-testkit", "kai-units"]),
     ("team-nodes-plugin", &["kai-cli", "kai-engine"]),
@@ -22,12 +23,13 @@ const ALLOWED: [(&str, &[&str]); 9] = [
 const SHELL: [&str; 6] = ["tokio", "hyper", "tower", "kube-client", "kube-runtime", "tracing"];
 
 /// Foreign crates that must not be linked into one of ours, on top of [`SHELL`].
-const BANNED: [(&str, &[&str]); 6] = [
+const BANNED: [(&str, &[&str]); 7] = [
     ("kai-units", &["kube", "k8s-openapi", "serde_json", "jiff"]),
     ("kai-clock", &["kube", "k8s-openapi", "serde_json", "jiff"]),
     ("kai-engine", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-api", &["kai-engine"]),
     ("kai-cache", &["kai-clock"]),
+    ("kai-replay", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-cli", &["kai-testkit"]),
 ];
 

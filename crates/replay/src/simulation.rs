@@ -1,0 +1,249 @@
+//! The loop: a cycle, its effects, and the jump to the next moment at which anything can change.
+
+use crate::history::{History, Sums, Totals};
+use crate::options::Options;
+use crate::report::{Eviction, GroupResult, QueueResult, Report, Waits};
+use crate::script::Script;
+use crate::usage::UsageLedger;
+use crate::world::World;
+use kai_engine::outcome::{Decision, Outcome, QueueReport};
+use kai_engine::verdict::{GroupVerdict, Verdict};
+use kai_engine::{Cycle, Delta, Policy, plan};
+use kai_units::{Span, Timestamp};
+use std::collections::BTreeMap;
+
+/// A cluster in virtual time.
+pub struct Simulation {
+    world: World,
+    policy: Policy,
+    options: Options,
+    history: History,
+    ledger: Option<UsageLedger>,
+    /// When usage is measured next.
+    fetch_at: Timestamp,
+    now: Timestamp,
+    /// The number of the next cycle.
+    tick: u64,
+    planned: u64,
+    /// The last cycle changed something, so that the next one has to be planned.
+    busy: bool,
+    evictions: Vec<Eviction>,
+    verdicts: Vec<GroupVerdict>,
+    hash: u64,
+}
+
+/// How far a simulation got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The time of the last cycle.
+    pub now: Timestamp,
+    /// Cycles planned.
+    pub planned: u64,
+    /// Groups that lack pods which they cannot do without.
+    pub waiting: usize,
+    /// Pods evicted.
+    pub evictions: usize,
+}
+
+impl Simulation {
+    /// A cluster made of these objects, at the beginning of its virtual time.
+    pub fn new(
+        deltas: impl IntoIterator<Item = Delta>,
+        script: &Script,
+        policy: Policy,
+        mut options: Options,
+    ) -> Self {
+        options.period = Span(options.period.0.max(1));
+        Self {
+            world: World::new(deltas, script, &options),
+            policy,
+            history: History::new(options.period, options.samples_max),
+            ledger: options.usage.map(UsageLedger::new),
+            fetch_at: options.start,
+            now: options.start,
+            tick: 0,
+            planned: 0,
+            busy: true,
+            evictions: Vec::new(),
+            verdicts: Vec::new(),
+            hash: 0,
+            options,
+        }
+    }
+
+    /// Plans the next cycle that can change anything and carries it out. `false` when there is none up to the given
+    /// moment.
+    pub fn step(&mut self, until: Timestamp) -> bool {
+        let Some(tick) = self.next_tick() else { return false };
+        let now = self.time_of(tick);
+        if now > until {
+            return false;
+        }
+        (self.now, self.tick) = (now, tick + 1);
+        self.world.pass(now);
+        self.measure(now);
+        let seed = self.options.seed.wrapping_add(tick);
+        let outcome = plan(&mut self.world.cluster, &self.policy, Cycle { now, seed });
+        self.see(now, &outcome);
+        self.planned += 1;
+        self.hash = (self.hash.rotate_left(7) ^ outcome.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.note_evictions(&outcome);
+        self.busy = self.world.carry_out(&outcome, now);
+        self.verdicts = outcome.verdicts;
+        true
+    }
+
+    /// How far it got.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            now: self.now,
+            planned: self.planned,
+            waiting: self.world.waiting(),
+            evictions: self.evictions.len(),
+        }
+    }
+
+    /// Whether nothing is left that could happen.
+    pub fn is_settled(&self) -> bool {
+        self.next_tick().is_none()
+    }
+
+    /// Ends the simulation, at the given moment or at its last cycle, whichever is later.
+    pub fn finish(mut self, end: Option<Timestamp>) -> Report {
+        let settled = self.is_settled();
+        let end = end.unwrap_or(self.now).max(self.now);
+        self.world.pass(end);
+        self.policy.actions.clear();
+        let last = plan(&mut self.world.cluster, &self.policy, Cycle { now: end, seed: self.options.seed });
+        self.see(end, &last);
+        let groups = self.world.results(end);
+        let mut pending = self.verdicts;
+        pending.retain(|verdict| verdict.leading != Verdict::Placed);
+        let elapsed = (end - self.options.start).0;
+        let mean = |sums: Sums| sums.map(|sum| sum as f64 / elapsed.max(1) as f64);
+        Report {
+            start: self.options.start,
+            end,
+            period: self.options.period,
+            cycles: (elapsed / self.options.period.0) as u64,
+            planned: self.planned,
+            settled,
+            capacity: mean(self.history.capacity),
+            held: mean(self.history.held),
+            queues: queue_results(&self.history, &groups, mean),
+            waits: Waits::of(groups.iter()),
+            groups,
+            evictions: self.evictions,
+            pending,
+            samples: self.history.samples(),
+            hash: self.hash,
+        }
+    }
+
+    /// The next cycle that can change anything.
+    fn next_tick(&self) -> Option<u64> {
+        if self.busy {
+            return Some(self.tick);
+        }
+        let timer = self.world.next_timer(self.now, self.policy.params.staleness_grace);
+        let fetch = self.ledger.as_ref().map(|_| self.fetch_at);
+        let next = [self.world.agenda.next_at(), timer, fetch].into_iter().flatten().min()?;
+        let micros = (next - self.options.start).0.max(0) as u64;
+        Some(micros.div_ceil(self.options.period.0 as u64).max(self.tick))
+    }
+
+    fn time_of(&self, tick: u64) -> Timestamp {
+        let micros = i64::try_from(tick).unwrap_or(i64::MAX).saturating_mul(self.options.period.0);
+        self.options.start + Span(micros)
+    }
+
+    /// Measures the usage of queues, where that is due, and tells the cluster.
+    fn measure(&mut self, now: Timestamp) {
+        let Some(ledger) = self.ledger.as_mut().filter(|_| now >= self.fetch_at) else { return };
+        // Before the first cycle there is nothing but what the queues came with.
+        let Some(current) = self.history.current() else { return };
+        ledger.note(
+            current.at.max(ledger.noted()),
+            now,
+            current.queues.iter().map(|q| q.held),
+            current.total,
+        );
+        let usage = ledger.usage(now);
+        for (queue, usage) in self.history.queues.iter().zip(usage) {
+            self.world.set_usage(&queue.name, usage);
+        }
+        self.fetch_at = now + Span(self.options.usage.map_or(1, |usage| usage.fetch_every.0.max(1)));
+    }
+
+    /// Takes in how a cycle found the queues.
+    fn see(&mut self, now: Timestamp, outcome: &Outcome) {
+        self.history.pass(now);
+        if let Some(ledger) = &mut self.ledger {
+            match self.history.current() {
+                Some(sample) => {
+                    let from = sample.at.max(ledger.noted());
+                    ledger.note(from, now, sample.queues.iter().map(|q| q.held), sample.total);
+                }
+                None => {
+                    let names: Vec<&str> = outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
+                    ledger.begin(now, &self.world.usage_of(&names), outcome.total);
+                }
+            }
+        }
+        self.history.see(now, outcome);
+    }
+
+    fn note_evictions(&mut self, outcome: &Outcome) {
+        for decision in &outcome.decisions {
+            if let Decision::Evict { pod, group, preemptor, action, .. } = decision {
+                let queue = group.as_ref().and_then(|group| self.world.queue_of(group)).map(str::to_owned);
+                self.evictions.push(Eviction {
+                    at: self.now,
+                    pod: pod.clone(),
+                    group: group.clone(),
+                    queue,
+                    preemptor: preemptor.clone(),
+                    action,
+                });
+            }
+        }
+    }
+}
+
+fn queue_results(
+    history: &History,
+    groups: &[GroupResult],
+    mean: impl Fn(Sums) -> [f64; 3],
+) -> Vec<QueueResult> {
+    let parents: BTreeMap<&str, Option<&str>> =
+        history.queues.iter().map(|queue| (queue.name.as_str(), queue.parent.as_deref())).collect();
+    // Each group counts for its queue and for those above it.
+    let mut below: BTreeMap<&str, Vec<&GroupResult>> = BTreeMap::new();
+    for group in groups {
+        let path =
+            std::iter::successors(Some(group.queue.as_str()), |name| parents.get(name).copied().flatten());
+        for queue in path.take(parents.len()) {
+            below.entry(queue).or_default().push(group);
+        }
+    }
+    let result = |(queue, totals): (&QueueReport, &Totals)| {
+        let groups = below.get(queue.name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        QueueResult {
+            name: queue.name.clone(),
+            parent: queue.parent.clone(),
+            quota: queue.quota,
+            limit: queue.limit,
+            held: mean(totals.held),
+            held_least: totals.least,
+            held_most: totals.most,
+            fair_share: mean(totals.fair_share),
+            requested: mean(totals.requested),
+            evictions: groups.iter().map(|group| group.evictions).sum(),
+            waits: Waits::of(groups.iter().copied()),
+        }
+    };
+    history.queues.iter().zip(&history.totals).map(result).collect()
+}
+
+#[cfg(test)]
+mod tests;

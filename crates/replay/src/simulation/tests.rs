@@ -1,0 +1,279 @@
+//! Small clusters over virtual time.
+
+use super::*;
+use crate::options::{UsageOptions, Window};
+use crate::script::{AfterEviction, PodScript};
+use kai_engine::input::{
+    GpuRequest, GroupInput, Key, NodeInput, PodInput, PodPhase, QueueInput, QueueShare, SpecInput, WHOLE_GPU,
+};
+use kai_engine::plugin::PluginSet;
+use kai_engine::policy::{Config, Params, PluginConfig};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp(seconds * 1_000_000)
+}
+
+fn secs(seconds: i64) -> Span {
+    Span::from_secs(seconds)
+}
+
+fn key(name: &str) -> Key {
+    Key::new("ns", name)
+}
+
+fn node(name: &str, gpus: i64) -> Delta {
+    let allocatable = [("cpu", 64_000), ("memory", 1 << 40), ("pods", 110), ("gpu", gpus * WHOLE_GPU)];
+    Delta::Node(Box::new(NodeInput {
+        name: name.to_owned(),
+        allocatable: allocatable.map(|(name, amount)| (name.to_owned(), amount)).to_vec(),
+        ..NodeInput::default()
+    }))
+}
+
+fn queue(name: &str, quota: i64) -> Delta {
+    let free = QueueShare { quota: None, limit: None, weight: 1.0 };
+    Delta::Queue(Box::new(QueueInput {
+        name: name.to_owned(),
+        cpu: free,
+        memory: free,
+        gpu: QueueShare { quota: Some(quota * WHOLE_GPU), limit: None, weight: 1.0 },
+        ..QueueInput::default()
+    }))
+}
+
+fn group(name: &str, queue: &str, min: u32) -> Delta {
+    Delta::Group(Box::new(GroupInput {
+        key: key(name),
+        queue: queue.to_owned(),
+        priority: 50,
+        preemptible: true,
+        min_member: Some(min),
+        ..GroupInput::default()
+    }))
+}
+
+fn pod(name: &str, group: &str, gpus: u32) -> PodInput {
+    PodInput {
+        key: key(name),
+        uid: name.to_owned(),
+        group: Some(group.to_owned()),
+        ours: true,
+        spec: SpecInput {
+            request: vec![("cpu".to_owned(), 1_000), ("gpu".to_owned(), i64::from(gpus) * WHOLE_GPU)],
+            gpu: GpuRequest::Whole(gpus),
+            ..SpecInput::default()
+        },
+        ..PodInput::default()
+    }
+}
+
+fn of_pod(pod: PodInput) -> Delta {
+    Delta::Pod(Box::new(pod))
+}
+
+fn policy() -> Policy {
+    let plugin = |name: &str| PluginConfig { name: name.to_owned(), ..PluginConfig::default() };
+    let config = Config {
+        actions: vec!["allocate".to_owned()],
+        plugins: ["predicates", "proportion", "priority", "nodeplacement"].map(plugin).to_vec(),
+        ..Config::default()
+    };
+    Policy::resolve(&config, &Params::default(), &PluginSet::builtin())
+}
+
+fn runs(span: i64) -> PodScript {
+    PodScript { runs_for: Some(secs(span)), ..PodScript::default() }
+}
+
+fn script(pods: &[(&str, PodScript)]) -> Script {
+    Script { pods: pods.iter().map(|(name, script)| (key(name), *script)).collect(), ..Script::default() }
+}
+
+fn run(deltas: Vec<Delta>, script: &Script, options: Options, until: i64) -> Report {
+    let mut simulation = Simulation::new(deltas, script, policy(), options);
+    while simulation.step(at(until)) {}
+    let end = (!simulation.is_settled()).then_some(at(until));
+    simulation.finish(end)
+}
+
+/// One node of two GPUs, and two gangs of one pod that want both.
+fn two_in_a_row() -> Vec<Delta> {
+    vec![
+        node("n", 2),
+        queue("q", 2),
+        group("a", "q", 1),
+        group("b", "q", 1),
+        of_pod(pod("a-0", "a", 2)),
+        of_pod(pod("b-0", "b", 2)),
+    ]
+}
+
+#[test]
+fn the_second_gang_starts_when_the_first_has_finished() {
+    let script = script(&[("a-0", runs(100)), ("b-0", runs(50))]);
+    let report = run(two_in_a_row(), &script, Options::default(), 10_000);
+    let times = |name: &str| {
+        let group = report.groups.iter().find(|group| group.group == key(name)).expect("the group had pods");
+        (group.started, group.finished)
+    };
+    assert_eq!(times("a"), (Some(at(1)), Some(at(101))));
+    assert_eq!(times("b"), (Some(at(102)), Some(at(152))));
+    assert!(report.settled);
+    assert_eq!(report.end, at(152));
+    assert_eq!(report.waits.max, secs(102));
+    assert_eq!(report.waits.started, 2);
+    assert!(report.pending.is_empty());
+    // 151 cycles could have been planned; a handful could change anything.
+    assert!(report.planned < 10, "{}", report.planned);
+}
+
+#[test]
+fn utilisation_is_what_was_held_over_time() {
+    let script = script(&[("a-0", runs(100)), ("b-0", runs(50))]);
+    let mut simulation = Simulation::new(two_in_a_row(), &script, policy(), Options::default());
+    while simulation.step(at(1_000)) {}
+    let report = simulation.finish(Some(at(300)));
+    assert_eq!(report.capacity[2] as i64, 2_000_000);
+    // Both GPUs for the 150 seconds of work and a second of starting each, of 300.
+    let share = report.held[2] / report.capacity[2];
+    assert!((share - 0.5).abs() < 0.01, "{share}");
+    assert_eq!(report.queues[0].held_most[2], 2_000_000);
+    assert_eq!(report.queues[0].held_least[2], 0);
+}
+
+#[test]
+fn a_pod_without_end_keeps_the_other_waiting_with_a_reason() {
+    let report = run(two_in_a_row(), &Script::default(), Options::default(), 1_000);
+    assert_eq!((report.waits.started, report.waits.waiting), (1, 1));
+    assert_eq!(report.pending.len(), 1);
+    assert_eq!(report.pending[0].group, key("b"));
+    assert!(report.settled);
+    assert_eq!(report.samples.len(), 2);
+}
+
+#[test]
+fn groups_and_pods_come_when_the_script_says() {
+    let mut script = script(&[("a-0", runs(10))]);
+    script.groups.insert(key("a"), secs(60));
+    script.pods.insert(key("b-0"), PodScript { submitted_after: Some(secs(30)), ..runs(10) });
+    let report = run(two_in_a_row(), &script, Options::default(), 1_000);
+    let started: Vec<_> = report.groups.iter().map(|g| (g.submitted, g.started)).collect();
+    assert_eq!(started, [(at(60), Some(at(61))), (at(30), Some(at(31)))]);
+    assert_eq!(report.waits.max, secs(1));
+}
+
+#[test]
+fn running_pods_end_when_their_group_began_so_long_ago() {
+    let mut deltas = two_in_a_row();
+    if let Delta::Group(group) = &mut deltas[2] {
+        group.last_start = Some(at(-40));
+    }
+    if let Delta::Pod(pod) = &mut deltas[4] {
+        (pod.phase, pod.node) = (PodPhase::Running, Some("n".to_owned()));
+    }
+    let report = run(deltas, &script(&[("a-0", runs(100))]), Options::default(), 1_000);
+    assert!(report.groups[0].ran_before);
+    assert_eq!(report.groups[0].finished, Some(at(60)));
+    assert_eq!(report.groups[1].started, Some(at(61)));
+    assert_eq!((report.waits.started, report.waits.max), (1, secs(61)));
+}
+
+/// What the engine would say to evict a pod.
+fn eviction(name: &str, uid: &str, action: &'static str) -> Outcome {
+    let evict = Decision::Evict {
+        pod: key(name),
+        uid: uid.to_owned(),
+        group: Some(key("a")),
+        gang_size: 1,
+        preemptor: None,
+        action,
+    };
+    Outcome { decisions: vec![evict], ..Outcome::default() }
+}
+
+#[test]
+fn an_evicted_pod_comes_back_and_begins_anew() {
+    let script = script(&[("a-0", runs(100)), ("b-0", runs(10))]);
+    let mut simulation = Simulation::new(two_in_a_row(), &script, policy(), Options::default());
+    while simulation.step(at(50)) {}
+    simulation.now = at(50);
+    let outcome = eviction("a-0", "a-0", "reclaim");
+    simulation.note_evictions(&outcome);
+    assert!(simulation.world.carry_out(&outcome, at(50)));
+    while simulation.step(at(1_000)) {}
+    let report = simulation.finish(None);
+    let a = &report.groups[0];
+    assert_eq!(a.evictions, 1);
+    assert_eq!(report.queues[0].evictions, 1);
+    assert_eq!(report.evictions[0].queue.as_deref(), Some("q"));
+    // Gone at 51, back at once; it starts anew and runs its whole time.
+    let finished = a.finished.expect("it runs to its end");
+    assert!(finished >= at(152), "{finished:?}");
+    assert!(a.waited_again > Span(0));
+    assert_eq!(report.groups[1].finished.is_some(), report.settled);
+}
+
+#[test]
+fn a_pod_that_stays_away_ends_its_group() {
+    let stays = PodScript { after_eviction: AfterEviction::StaysAway, ..PodScript::default() };
+    let script = script(&[("a-0", stays), ("b-0", runs(10))]);
+    let mut simulation = Simulation::new(two_in_a_row(), &script, policy(), Options::default());
+    while simulation.step(at(50)) {}
+    assert!(simulation.world.carry_out(&eviction("a-0", "a-0", "preempt"), at(50)));
+    while simulation.step(at(1_000)) {}
+    let report = simulation.finish(None);
+    assert_eq!(report.groups[0].finished, Some(at(51)));
+    assert!(report.groups[1].finished.is_some());
+}
+
+#[test]
+fn the_usage_of_queues_is_measured_and_fed_back() {
+    let deltas = vec![
+        node("n", 4),
+        queue("a", 0),
+        queue("b", 0),
+        group("a", "a", 1),
+        group("b", "b", 1),
+        of_pod(pod("a-0", "a", 3)),
+        of_pod(pod("b-0", "b", 3)),
+    ];
+    let usage =
+        UsageOptions { window: Window::Sliding(secs(100)), half_life: Some(secs(20)), fetch_every: secs(5) };
+    let options = Options { usage: Some(usage), ..Options::default() };
+    let report = run(deltas, &Script::default(), options, 200);
+    assert!(!report.settled);
+    let share = |sample: &crate::Sample, at: usize| sample.queues[at].fair_share[2];
+    let (first, last) = (report.samples.first().expect("samples"), report.samples.last().expect("samples"));
+    assert_eq!((share(first, 0), share(first, 1)), (2_000_000, 2_000_000));
+    // The one that runs has used three quarters, so most of the next division goes to the other.
+    let runner = usize::from(last.queues[1].held[2] > 0);
+    assert!(share(last, runner) < share(last, 1 - runner), "{last:?}");
+}
+
+#[test]
+fn the_same_input_gives_the_same_report() {
+    let script = script(&[("a-0", runs(100)), ("b-0", runs(50))]);
+    let once = || run(two_in_a_row(), &script, Options::default(), 500);
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn timers_are_cycles_too() {
+    let mut deltas = two_in_a_row();
+    if let Delta::Group(group) = &mut deltas[3] {
+        group.preemption_delay = Some(secs(300));
+    }
+    let mut simulation = Simulation::new(deltas, &Script::default(), policy(), Options::default());
+    while simulation.step(at(299)) {}
+    assert!(!simulation.is_settled());
+    while simulation.step(at(400)) {}
+    assert_eq!(simulation.progress().now, at(300));
+    assert!(simulation.is_settled());
+}
+
+#[test]
+fn an_empty_cluster_has_one_cycle() {
+    let report = run(vec![queue("q", 1)], &Script::default(), Options::default(), 100);
+    assert!(report.settled && report.groups.is_empty());
+    assert_eq!(report.planned, 1);
+}

@@ -1,0 +1,149 @@
+//! Claims on devices and volumes: what a binder writes into them, and what becomes of them when a pod is gone.
+
+use kai_engine::input::{
+    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, PodInput, RequestAlternative, RequestMode,
+    VolumeClaimInput,
+};
+use kai_engine::outcome::{Bind, ExtendedClaim};
+use kai_engine::{Cluster, Delta};
+use std::collections::BTreeMap;
+
+/// All claims.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claims {
+    pub(super) devices: BTreeMap<Key, ClaimInput>,
+    pub(super) volumes: BTreeMap<Key, VolumeClaimInput>,
+}
+
+impl Claims {
+    /// Gives a pod the devices of its binding.
+    pub(super) fn take(&mut self, pod: &PodInput, bind: &Bind, cluster: &mut Cluster) {
+        for (name, devices) in &bind.claims {
+            let used = pod.claims.iter().find(|claim| claim.name == *name);
+            if let Some(object) = used.and_then(|claim| claim.claim.as_deref()) {
+                self.reserve(&Key::new(pod.key.namespace.as_str(), object), &bind.uid, devices, cluster);
+            }
+        }
+        if let Some(extended) = &bind.extended {
+            let claim = made_for(bind, extended);
+            cluster.apply(Delta::Claim(Box::new(claim.clone())));
+            self.devices.insert(claim.key.clone(), claim);
+        }
+    }
+
+    fn reserve(&mut self, key: &Key, uid: &str, devices: &[ClaimDevice], cluster: &mut Cluster) {
+        let Some(claim) = self.devices.get_mut(key) else { return };
+        claim
+            .allocation
+            .get_or_insert_with(|| ClaimAllocation { devices: devices.to_vec(), node_terms: Vec::new() });
+        if !claim.reserved_for.iter().any(|pod| pod == uid) {
+            claim.reserved_for.push(uid.to_owned());
+        }
+        cluster.apply(Delta::Claim(Box::new(claim.clone())));
+    }
+
+    /// Takes back what a pod had. What is its own goes on to its successor, if it has one.
+    pub(super) fn release(&mut self, pod: &PodInput, successor: Option<&str>, cluster: &mut Cluster) {
+        let made = made_name(&pod.key);
+        if self.devices.get(&made).is_some_and(|claim| claim.synthetic && owned(claim, &pod.uid)) {
+            self.devices.remove(&made);
+            cluster.apply(Delta::ClaimGone(made));
+        }
+        for object in pod.claims.iter().filter_map(|claim| claim.claim.as_deref()) {
+            let key = Key::new(pod.key.namespace.as_str(), object);
+            let Some(claim) = self.devices.get_mut(&key) else { continue };
+            claim.reserved_for.retain(|user| *user != pod.uid);
+            if claim.reserved_for.is_empty() {
+                claim.allocation = None;
+            }
+            if let Some(successor) = successor.filter(|_| owned(claim, &pod.uid)) {
+                claim.owner_pod = Some(successor.to_owned());
+            }
+            cluster.apply(Delta::Claim(Box::new(claim.clone())));
+        }
+        for volume in &pod.volumes {
+            let key = Key::new(pod.key.namespace.as_str(), volume.claim.as_str());
+            let Some(claim) = self.volumes.get_mut(&key) else { continue };
+            if let Some(successor) = successor.filter(|_| claim.owner_pod.as_ref() == Some(&pod.uid)) {
+                claim.owner_pod = Some(successor.to_owned());
+                cluster.apply(Delta::VolumeClaim(claim.clone()));
+            }
+        }
+    }
+}
+
+fn owned(claim: &ClaimInput, uid: &str) -> bool {
+    claim.owner_pod.as_deref() == Some(uid)
+}
+
+fn made_name(pod: &Key) -> Key {
+    Key::new(pod.namespace.as_str(), format!("{}-extended", pod.name))
+}
+
+/// What a binder makes for extended resources that devices stand for.
+fn made_for(bind: &Bind, extended: &ExtendedClaim) -> ClaimInput {
+    let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
+        name: name.clone(),
+        alternatives: vec![RequestAlternative {
+            class: class.clone(),
+            mode: RequestMode::Exactly(u64::from(*count)),
+            ..RequestAlternative::default()
+        }],
+    };
+    ClaimInput {
+        key: made_name(&bind.pod),
+        uid: format!("claim-{}-extended", bind.uid),
+        owner_pod: Some(bind.uid.clone()),
+        synthetic: true,
+        requests: extended.requests.iter().map(ask).collect(),
+        allocation: Some(ClaimAllocation { devices: extended.devices.clone(), node_terms: Vec::new() }),
+        reserved_for: vec![bind.uid.clone()],
+        ..ClaimInput::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_engine::input::PodClaim;
+
+    fn pod() -> PodInput {
+        PodInput {
+            key: Key::new("ns", "p"),
+            uid: "u1".to_owned(),
+            claims: vec![PodClaim {
+                name: "gpu".to_owned(),
+                claim: Some("p-gpu".to_owned()),
+                from_template: true,
+                chosen: Vec::new(),
+            }],
+            ..PodInput::default()
+        }
+    }
+
+    fn bind() -> Bind {
+        Bind {
+            pod: Key::new("ns", "p"),
+            uid: "u1".to_owned(),
+            claims: vec![("gpu".to_owned(), vec![ClaimDevice::default()])],
+            extended: Some(Box::default()),
+            ..Bind::default()
+        }
+    }
+
+    #[test]
+    fn a_pod_takes_its_claims_and_hands_them_on() {
+        let (mut claims, mut cluster) = (Claims::default(), Cluster::new());
+        let key = Key::new("ns", "p-gpu");
+        let own = ClaimInput { key: key.clone(), owner_pod: Some("u1".to_owned()), ..ClaimInput::default() };
+        claims.devices.insert(key.clone(), own);
+        claims.take(&pod(), &bind(), &mut cluster);
+        assert_eq!(claims.devices[&key].reserved_for, ["u1"]);
+        assert!(claims.devices[&key].allocation.is_some());
+        assert!(claims.devices.contains_key(&Key::new("ns", "p-extended")));
+        claims.release(&pod(), Some("u1-2"), &mut cluster);
+        assert_eq!(claims.devices[&key].allocation, None);
+        assert_eq!(claims.devices[&key].owner_pod.as_deref(), Some("u1-2"));
+        assert_eq!(claims.devices.len(), 1);
+    }
+}
