@@ -15,8 +15,6 @@ pub struct Options {
     pub grace: Span,
     /// Seeds the ids of new GPU groups.
     pub seed: u64,
-    /// Spans after a group's start at which it may lose its protection, besides those that queues name.
-    pub protections: Vec<Span>,
     /// Measures the usage of queues and feeds it back, where past usage counts.
     pub usage: Option<UsageOptions>,
     /// Most samples kept for series; `None` keeps every one that differs from the one before.
@@ -56,7 +54,6 @@ impl Default for Options {
             start_delay: Span::from_secs(1),
             grace: Span::from_secs(1),
             seed: 0,
-            protections: Vec::new(),
             usage: None,
             samples_max: Some(2_000),
         }

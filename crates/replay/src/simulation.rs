@@ -55,7 +55,7 @@ impl Simulation {
     ) -> Self {
         options.period = Span(options.period.0.max(1));
         Self {
-            world: World::new(deltas, script, &options),
+            world: World::new(deltas, script, &policy, &options),
             policy,
             history: History::new(options.period, options.samples_max),
             ledger: options.usage.map(UsageLedger::new),
@@ -179,15 +179,12 @@ impl Simulation {
     fn see(&mut self, now: Timestamp, outcome: &Outcome) {
         self.history.pass(now);
         if let Some(ledger) = &mut self.ledger {
-            match self.history.current() {
-                Some(sample) => {
-                    let from = sample.at.max(ledger.noted());
-                    ledger.note(from, now, sample.queues.iter().map(|q| q.held), sample.total);
-                }
-                None => {
-                    let names: Vec<&str> = outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
-                    ledger.begin(now, &self.world.usage_of(&names), outcome.total);
-                }
+            if let Some(sample) = self.history.current() {
+                let from = sample.at.max(ledger.noted());
+                ledger.note(from, now, sample.queues.iter().map(|q| q.held), sample.total);
+            } else {
+                let names: Vec<&str> = outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
+                ledger.begin(now, &self.world.usage_of(&names), outcome.total);
             }
         }
         self.history.see(now, outcome);

@@ -12,14 +12,11 @@ use crate::script::Script;
 use claims::Claims;
 use group::GroupLife;
 use kai_engine::input::{Key, PodPhase, QueueInput};
-use kai_engine::outcome::{Decision, Outcome};
-use kai_engine::{Cluster, Delta};
+use kai_engine::outcome::{Cause, Decision, Outcome};
+use kai_engine::{Cluster, Delta, Policy};
 use kai_units::{Span, Timestamp};
 use pod::PodLife;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The action whose evictions do not count as evictions of the group: they clear away what is broken.
-const STALE_GANGS: &str = "stalegangeviction";
 
 /// All objects, and what is going to happen to them.
 pub(crate) struct World {
@@ -37,7 +34,13 @@ pub(crate) struct World {
 
 impl World {
     /// The objects as they are at the beginning.
-    pub(crate) fn new(deltas: impl IntoIterator<Item = Delta>, script: &Script, options: &Options) -> Self {
+    pub(crate) fn new(
+        deltas: impl IntoIterator<Item = Delta>,
+        script: &Script,
+        policy: &Policy,
+        options: &Options,
+    ) -> Self {
+        let protections = policy.registry.builtin.min_runtime.map(|spans| [spans.preempt, spans.reclaim]);
         let mut world = Self {
             cluster: Cluster::new(),
             agenda: Agenda::default(),
@@ -45,7 +48,7 @@ impl World {
             groups: BTreeMap::new(),
             queues: BTreeMap::new(),
             claims: Claims::default(),
-            protections: options.protections.iter().copied().filter(|span| *span > Span(0)).collect(),
+            protections: protections.into_iter().flatten().filter(|span| *span > Span(0)).collect(),
             start_delay: Span(options.start_delay.0.max(0)),
             grace: Span(options.grace.0.max(0)),
         };
@@ -142,7 +145,8 @@ impl World {
                 Decision::Pipeline { .. } => {}
                 Decision::Evict { pod, uid, group, action, .. } => {
                     self.evict(pod, uid, now);
-                    if let Some(group) = group.as_ref().filter(|_| *action != STALE_GANGS) {
+                    // Clearing away a broken gang does not count as an eviction of the group.
+                    if let Some(group) = group.as_ref().filter(|_| *action != Cause::Stale.action()) {
                         self.stamp(group, |input| input.last_eviction = Some(now));
                     }
                     changed = true;
