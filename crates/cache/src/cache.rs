@@ -53,7 +53,7 @@ impl Cache {
     /// The engine's cluster, brought up to date.
     pub fn cluster_mut(&mut self) -> &mut Cluster {
         let Self { store, cluster } = self;
-        store.drain(|delta| cluster.apply(delta));
+        store.drain_into(cluster);
         cluster
     }
 

@@ -71,6 +71,14 @@ impl<'a> Report<'a> {
     pub fn is_unreadable(&self) -> bool {
         self.is_unreadable
     }
+    /// How many findings there are.
+    pub fn len(&self) -> usize {
+        self.findings.len()
+    }
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.findings.is_empty()
+    }
     /// All findings.
     pub fn into_findings(self) -> Vec<Finding> {
         self.findings

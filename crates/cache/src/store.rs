@@ -12,8 +12,9 @@ use crate::finding::Finding;
 use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, PodGroup, PriorityClass, Stored};
 use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
-use kai_engine::Delta;
+use kai_engine::cluster::Expected;
 use kai_engine::input::Key;
+use kai_engine::{Cluster, Delta};
 use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -199,6 +200,16 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Brings a cluster up to date that has been given all deltas so far.
+    pub fn drain_into(&mut self, cluster: &mut Cluster) {
+        if matches!(self.stale, Stale::Everything) {
+            let count = |kind| self.objects.count(kind);
+            let (nodes, pods, groups) = (count(Kind::Node), count(Kind::Pod), count(Kind::PodGroup));
+            cluster.expect(Expected { nodes, pods, groups });
+        }
+        self.drain(|delta| cluster.apply(delta));
     }
 
     /// Bind requests that are of no more use and should be deleted.

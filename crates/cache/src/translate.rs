@@ -13,4 +13,5 @@ pub mod pod;
 pub mod queue;
 pub mod request;
 pub mod selector;
+pub mod spec;
 pub mod storage;

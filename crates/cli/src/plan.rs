@@ -80,7 +80,7 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
 fn open(snapshot: Snapshot) -> (Store, Cluster) {
     let mut store = snapshot.into_store();
     let mut cluster = Cluster::new();
-    store.drain(|delta| cluster.apply(delta));
+    store.drain_into(&mut cluster);
     (store, cluster)
 }
 

@@ -23,7 +23,7 @@ pub(crate) use settle::presence_of;
 use crate::class::Classes;
 use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
-use crate::input::{BudgetInput, Key, SpecInput};
+use crate::input::{BudgetInput, Key, SharedSpec};
 use crate::intern::Interner;
 use crate::place::memory::Failures;
 use crate::place::ranked::Lists;
@@ -95,7 +95,11 @@ pub struct Cluster {
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
     queue_by_name: FxHashMap<Sym, QueueIdx>,
-    shape_by_spec: FxHashMap<SpecInput, ShapeIdx>,
+    shape_by_spec: FxHashMap<SharedSpec, ShapeIdx>,
+    /// The shape of the pod that came last: the next pod is often like it.
+    last_shape: Option<ShapeIdx>,
+    /// Names that every group needs.
+    fixed: FixedNames,
     free_pods: Vec<PodIdx>,
     /// Pods being deleted, by the moment of their deletion.
     leaving: BTreeSet<(Timestamp, PodIdx)>,
@@ -127,6 +131,26 @@ pub struct Figures {
     pub soft_taints: bool,
     /// Most NUMA zones of a node.
     pub numa_zones: usize,
+}
+
+/// Names that every group needs.
+#[derive(Clone, Copy)]
+struct FixedNames {
+    /// The empty name.
+    nothing: Sym,
+    /// The only pod set of a group without sub-groups.
+    default_set: Sym,
+}
+
+/// How many objects there are going to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods.
+    pub pods: usize,
+    /// Groups.
+    pub groups: usize,
 }
 
 /// What changed since the cluster was last settled.
@@ -163,6 +187,8 @@ impl Cluster {
     pub fn new() -> Self {
         let mut names = Interner::default();
         let dims = Dims::new(&mut names);
+        let fixed =
+            FixedNames { nothing: names.intern(""), default_set: names.intern(group::DEFAULT_POD_SET) };
         Self {
             names,
             dims,
@@ -192,6 +218,8 @@ impl Cluster {
             group_by_key: FxHashMap::default(),
             queue_by_name: FxHashMap::default(),
             shape_by_spec: FxHashMap::default(),
+            last_shape: None,
+            fixed,
             free_pods: Vec::new(),
             leaving: BTreeSet::new(),
             with_claims: BTreeSet::new(),
@@ -201,6 +229,16 @@ impl Cluster {
             pod_order: Vec::new(),
             dirty: Dirty::default(),
         }
+    }
+
+    /// Makes room for objects that are about to come, where their number is known.
+    pub fn expect(&mut self, more: Expected) {
+        self.nodes.reserve(more.nodes);
+        self.node_by_name.reserve(more.nodes);
+        self.pods.reserve(more.pods);
+        self.pod_by_key.reserve(more.pods);
+        self.groups.reserve(more.groups);
+        self.group_by_key.reserve(more.groups);
     }
 
     /// The text of a symbol.

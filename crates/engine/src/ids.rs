@@ -1,8 +1,10 @@
 //! Typed indices into dense vectors.
 //!
-//! Slots are reused and carry no order: whatever needs an order uses ranks or names.
+//! Slots are reused and carry no order: whatever needs an order uses ranks or names. An index is stored as one more
+//! than its position, so that an optional index takes no more room than an index.
 
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 /// A typed `u32` index.
@@ -17,20 +19,24 @@ macro_rules! index_type {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(u32);
+        pub struct $name(NonZeroU32);
 
         impl Idx for $name {
+            #[inline]
             fn new(position: usize) -> Self {
-                Self(u32::try_from(position).expect("fewer than 2^32 objects"))
+                let one_more = u32::try_from(position).ok().and_then(|p| NonZeroU32::MIN.checked_add(p));
+                Self(one_more.expect("fewer than 2^32 - 1 objects"))
             }
+            #[inline]
             fn index(self) -> usize {
-                self.0 as usize
+                // Never wraps; said this way so that no check is left of it.
+                self.0.get().wrapping_sub(1) as usize
             }
         }
 
         impl std::fmt::Debug for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
+                write!(f, concat!($prefix, "{}"), self.index())
             }
         }
     };
@@ -81,6 +87,14 @@ impl<I: Idx, T> IndexVec<I, T> {
     /// An empty vector.
     pub fn new() -> Self {
         Self { items: Vec::new(), kind: PhantomData }
+    }
+    /// An empty vector with room for some items.
+    pub fn with_capacity(count: usize) -> Self {
+        Self { items: Vec::with_capacity(count), kind: PhantomData }
+    }
+    /// Makes room for more items.
+    pub fn reserve(&mut self, more: usize) {
+        self.items.reserve(more);
     }
     /// `count` copies of a value.
     pub fn filled(value: T, count: usize) -> Self

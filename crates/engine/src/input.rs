@@ -23,7 +23,7 @@ pub use node::{Taint, TaintEffect};
 pub use pod::{
     AffinityTerm, ContainerRequest, GpuRequest, HostPort, LabelSelector, NodePreference, NodeTerm,
     NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, Received, Requirement, RequirementOp, SelectorOp,
-    SpecInput, SpreadConstraint, TaskPriority, Toleration, TolerationOp, Utility, WeightedTerm,
+    SharedSpec, SpecInput, SpreadConstraint, TaskPriority, Toleration, TolerationOp, Utility, WeightedTerm,
 };
 pub use queue::{QueueInput, QueueShare};
 pub use storage::{

@@ -1,45 +1,128 @@
 //! Strings, stored once and compared as numbers.
+//!
+//! All texts lie one after another in one buffer, and a table of slots finds them by hash: a cluster has several
+//! names per pod, so what a name costs beyond its letters is twelve bytes and no allocation of its own.
 
-use crate::ids::{IndexVec, Sym};
-use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use crate::ids::{Idx, Sym};
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
 
 /// The strings of one cluster. Symbols carry no order: compare texts where an order matters.
 #[derive(Clone, Debug, Default)]
 pub struct Interner {
-    texts: IndexVec<Sym, Arc<str>>,
-    by_text: FxHashMap<Arc<str>, Sym>,
+    /// All texts.
+    buffer: String,
+    /// Where each text ends; it begins where the one before it ends.
+    ends: Vec<u32>,
+    /// Open addressing with linear probing; the number of slots is a power of two.
+    slots: Vec<Slot>,
+}
+
+/// A place in the table: the text at `position - 1`, or nothing at 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    hash: u32,
+    position: u32,
 }
 
 impl Interner {
     /// The symbol of a text, new if need be.
     pub fn intern(&mut self, text: &str) -> Sym {
-        if let Some(&sym) = self.by_text.get(text) {
-            return sym;
+        // At most three quarters of the slots are taken, so that probing always ends.
+        if (self.ends.len() + 1) * 4 > self.slots.len() * 3 {
+            self.grow();
         }
-        let text: Arc<str> = text.into();
-        let sym = self.texts.push(Arc::clone(&text));
-        self.by_text.insert(text, sym);
+        let hash = hash_of(text);
+        let at = match self.probe(text, hash) {
+            Ok(sym) => return sym,
+            Err(at) => at,
+        };
+        let sym = Sym::new(self.ends.len());
+        self.buffer.push_str(text);
+        self.ends.push(u32::try_from(self.buffer.len()).expect("less than 4 GiB of names"));
+        self.slots[at] = Slot { hash, position: self.ends.len() as u32 };
         sym
     }
 
     /// The symbol of a text that has been seen before.
     pub fn find(&self, text: &str) -> Option<Sym> {
-        self.by_text.get(text).copied()
+        if self.slots.is_empty() { None } else { self.probe(text, hash_of(text)).ok() }
     }
 
     /// The text of a symbol.
     pub fn text(&self, sym: Sym) -> &str {
-        &self.texts[sym]
+        self.at(sym.index())
     }
 
     /// How many distinct strings there are.
     pub fn len(&self) -> usize {
-        self.texts.len()
+        self.ends.len()
     }
 
     /// Whether nothing was interned.
     pub fn is_empty(&self) -> bool {
-        self.texts.is_empty()
+        self.ends.is_empty()
+    }
+
+    #[inline]
+    fn at(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.buffer[start..self.ends[index] as usize]
+    }
+
+    /// The symbol of a text, or the slot where it belongs. There must be an empty slot.
+    #[inline]
+    fn probe(&self, text: &str, hash: u32) -> Result<Sym, usize> {
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot.position == 0 {
+                return Err(at);
+            }
+            let index = slot.position as usize - 1;
+            if slot.hash == hash && self.at(index) == text {
+                return Ok(Sym::new(index));
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn grow(&mut self) {
+        let mut slots = vec![Slot::default(); (self.slots.len() * 2).max(64)];
+        let mask = slots.len() - 1;
+        for slot in self.slots.iter().filter(|slot| slot.position > 0) {
+            let mut at = slot.hash as usize & mask;
+            while slots[at].position > 0 {
+                at = (at + 1) & mask;
+            }
+            slots[at] = *slot;
+        }
+        self.slots = slots;
+    }
+}
+
+fn hash_of(text: &str) -> u32 {
+    let hash = FxBuildHasher.hash_one(text);
+    // Both halves matter: which of them is well mixed is up to the hasher.
+    (hash ^ (hash >> 32)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_has_one_symbol_and_every_symbol_its_text() {
+        let mut names = Interner::default();
+        assert_eq!((names.find("a"), names.is_empty()), (None, true));
+        let texts: Vec<String> =
+            (0..2000).map(|i| if i == 7 { String::new() } else { format!("ä-{i}") }).collect();
+        let syms: Vec<Sym> = texts.iter().map(|text| names.intern(text)).collect();
+        for (text, sym) in texts.iter().zip(&syms) {
+            assert_eq!((names.intern(text), names.find(text)), (*sym, Some(*sym)));
+            assert_eq!(names.text(*sym), text);
+        }
+        assert_eq!((names.len(), names.find("ä-2000")), (2000, None));
     }
 }

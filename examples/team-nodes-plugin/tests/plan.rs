@@ -34,7 +34,7 @@ fn job(name: &str, queue: &str, gpus: u32) -> [Delta; 2] {
         uid: name.into(),
         group: Some(name.into()),
         ours: true,
-        spec,
+        spec: spec.into(),
         ..PodInput::default()
     };
     [Delta::Group(Box::new(group)), Delta::Pod(Box::new(pod))]

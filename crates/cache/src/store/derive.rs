@@ -1,8 +1,9 @@
 //! Stored objects to deltas.
 
 use super::Store;
-use crate::finding::Report;
+use crate::finding::{Finding, Report};
 use crate::object::{BindRequest, Kind, Pod, PodGroup};
+use crate::translate::spec::Recent;
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
 use kai_engine::input::Key;
@@ -18,47 +19,31 @@ impl Store {
         }
         for kind in super::DERIVED {
             // There are many pods and groups: none of them is looked up by its key.
-            if kind == Kind::Pod {
-                self.derive_each(kind, sink, |store| &store.objects.pods, Self::pod_input);
+            let odd = if kind == Kind::Pod {
+                let mut recent = Recent::default();
+                let input = |key, pod, report: &mut Report<'_>| self.pod_input(key, pod, &mut recent, report);
+                derive_each(kind, &self.objects.pods, input, sink)
+            } else if kind == Kind::PodGroup {
+                let input = |_, group, report: &mut Report<'_>| self.group_input(group, report);
+                derive_each(kind, &self.objects.pod_groups, input, sink)
+            } else {
+                self.derive_by_key(kind, sink);
                 continue;
-            }
-            if kind == Kind::PodGroup {
-                self.derive_each(kind, sink, |store| &store.objects.pod_groups, Self::group_input);
-                continue;
-            }
-            for key in self.objects.keys(kind) {
-                match self.derive(kind, &key) {
-                    Some(delta) => sink(delta),
-                    None => {
-                        self.hidden.insert((kind, key));
-                    }
-                }
-            }
+            };
+            self.findings.extend(odd.findings);
+            self.hidden.extend(odd.hidden);
         }
     }
 
-    /// Hands out the inputs of all objects of a kind.
-    fn derive_each<T>(
-        &mut self,
-        kind: Kind,
-        sink: &mut impl FnMut(Delta),
-        objects: impl Fn(&Self) -> &BTreeMap<Key, Box<T>>,
-        input: impl Fn(&Self, &Key, &T, &mut Report<'_>) -> Option<Delta>,
-    ) {
-        let (mut findings, mut hidden) = (Vec::new(), Vec::new());
-        for (key, object) in objects(self) {
-            let mut report = Report::on(kind, key);
-            match input(self, key, object, &mut report) {
+    fn derive_by_key(&mut self, kind: Kind, sink: &mut impl FnMut(Delta)) {
+        for key in self.objects.keys(kind) {
+            match self.derive(kind, &key) {
                 Some(delta) => sink(delta),
-                None => hidden.push((kind, key.clone())),
-            }
-            let found = report.into_findings();
-            if !found.is_empty() {
-                findings.push(((kind, key.clone()), found));
+                None => {
+                    self.hidden.insert((kind, key));
+                }
             }
         }
-        self.findings.extend(findings);
-        self.hidden.extend(hidden);
     }
 
     /// Hands out what became of one object.
@@ -113,10 +98,16 @@ impl Store {
     }
 
     fn derive_pod(&self, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
-        self.pod_input(key, self.objects.pods.get(key)?, report)
+        self.pod_input(key, self.objects.pods.get(key)?, &mut Recent::default(), report)
     }
 
-    fn pod_input(&self, key: &Key, object: &Pod, report: &mut Report<'_>) -> Option<Delta> {
+    fn pod_input<'a>(
+        &self,
+        key: &Key,
+        object: &'a Pod,
+        recent: &mut Recent<'a>,
+        report: &mut Report<'_>,
+    ) -> Option<Delta> {
         let namespaces: &affinity::Namespaces = &self.objects.namespaces;
         let around = pod::Surroundings {
             bind: self.live_bind(key, object),
@@ -124,7 +115,7 @@ impl Store {
             namespaces,
             settings: &self.settings,
         };
-        Some(Delta::Pod(Box::new(pod::translate(object, around, report)?)))
+        Some(Delta::Pod(Box::new(pod::translate_next(object, around, recent, report)?)))
     }
 
     /// The bind request that holds for a pod: not failed for good, made for this very pod, onto a node that is seen.
@@ -153,7 +144,7 @@ impl Store {
             return Some(Delta::Queue(Box::new(queue::translate(object, &self.settings, usage, report))));
         }
         if kind == Kind::PodGroup {
-            return self.group_input(key, objects.pod_groups.get(key)?, report);
+            return self.group_input(objects.pod_groups.get(key)?, report);
         }
         if kind == Kind::Topology {
             return objects.topologies.get(key).map(|object| Delta::Topology(group::topology(object)));
@@ -161,7 +152,7 @@ impl Store {
         objects.config_maps.get(key).map(|_| Delta::ConfigMap(key.clone()))
     }
 
-    fn group_input(&self, _: &Key, object: &PodGroup, report: &mut Report<'_>) -> Option<Delta> {
+    fn group_input(&self, object: &PodGroup, report: &mut Report<'_>) -> Option<Delta> {
         let around = group::Surroundings {
             classes: &self.objects.priority_classes,
             topologies: &self.objects.topologies,
@@ -215,6 +206,34 @@ impl Store {
     fn is_stored(&self, kind: Kind, key: &Key) -> bool {
         self.objects.contains(kind, key)
     }
+}
+
+/// What is odd among the objects of a kind.
+struct Odd {
+    findings: Vec<((Kind, Key), Vec<Finding>)>,
+    hidden: Vec<(Kind, Key)>,
+}
+
+/// Hands out the inputs of all objects of a kind.
+fn derive_each<'a, T>(
+    kind: Kind,
+    objects: &'a BTreeMap<Key, Box<T>>,
+    mut input: impl FnMut(&'a Key, &'a T, &mut Report<'_>) -> Option<Delta>,
+    sink: &mut impl FnMut(Delta),
+) -> Odd {
+    let mut odd = Odd { findings: Vec::new(), hidden: Vec::new() };
+    for (key, object) in objects {
+        let mut report = Report::on(kind, key);
+        match input(key, object, &mut report) {
+            Some(delta) => sink(delta),
+            None => odd.hidden.push((kind, key.clone())),
+        }
+        let found = report.into_findings();
+        if !found.is_empty() {
+            odd.findings.push(((kind, key.clone()), found));
+        }
+    }
+    odd
 }
 
 fn gone(kind: Kind, key: &Key) -> Option<Delta> {

@@ -1,14 +1,14 @@
 //! Pods: what they want, where they are in their life, and what a bind request under way adds.
 
-use super::{affinity, gpu, numa, request, selector};
+use super::spec::Recent;
+use super::{affinity, gpu, numa, selector};
 use crate::finding::Report;
 use crate::object::{BindRequest, Pod};
 use crate::settings::Settings;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use kai_api::well_known::{annotation, label, label_value};
 use kai_engine::input::{
-    DeviceId, HostPort, Key, NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, SpecInput, TaskPriority,
-    Utility,
+    DeviceId, Key, NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, TaskPriority, Utility,
 };
 use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,19 +28,27 @@ pub struct Surroundings<'a> {
 
 /// A pod; `None` for failed pods, which count for nothing.
 pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> Option<PodInput> {
+    translate_next(pod, around, &mut Recent::default(), report)
+}
+
+/// A pod that is read after others in the same surroundings.
+pub fn translate_next<'a>(
+    pod: &'a Pod,
+    around: Surroundings<'_>,
+    recent: &mut Recent<'a>,
+    report: &mut Report<'_>,
+) -> Option<PodInput> {
     let phase = phase(pod, around.bind.is_some(), around.evicted);
-    let base = PodInput {
-        key: pod.metadata.key(),
-        uid: pod.metadata.uid.to_string(),
-        group: pod.metadata.annotation(annotation::POD_GROUP).filter(|n| !n.is_empty()).map(str::to_owned),
-        sub_group: pod.metadata.label(label::SUBGROUP).filter(|n| !n.is_empty()).map(str::to_owned),
-        phase,
-        ..PodInput::default()
-    };
+    let (key, uid) = (pod.metadata.key(), pod.metadata.uid.to_string());
+    let named = |name: Option<&str>| name.filter(|n| !n.is_empty()).map(str::to_owned);
+    let group = named(pod.metadata.annotation(annotation::POD_GROUP));
+    let sub_group = named(pod.metadata.label(label::SUBGROUP));
     match phase {
         PodPhase::Failed => return None,
         // A finished pod only shows that its gang is not short of it.
-        PodPhase::Succeeded => return Some(base),
+        PodPhase::Succeeded => {
+            return Some(PodInput { key, uid, group, sub_group, phase, ..PodInput::default() });
+        }
         PodPhase::Pending
         | PodPhase::Gated
         | PodPhase::Waiting
@@ -60,10 +68,14 @@ pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -
     let bind = around.bind.map(|b| &b.spec);
     let node = pod.spec.node_name.some().or(bind.map(|b| b.selected_node.as_str()));
     let word = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
-    let spec = spec(pod, around, report);
+    let spec = recent.spec(pod, around, report);
     // What a pod asks for without anyone knowing how much cannot be placed: it waits as if held back by a gate.
     let phase = if phase == PodPhase::Pending && report.is_unreadable() { PodPhase::Gated } else { phase };
     Some(PodInput {
+        key,
+        uid,
+        group,
+        sub_group,
         phase,
         node: node.map(str::to_owned),
         created: pod.metadata.creation_timestamp.map(|t| t.0).unwrap_or_default(),
@@ -84,7 +96,6 @@ pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -
         volumes: volumes(pod),
         config_maps: required_config_maps(pod),
         spec,
-        ..base
     })
 }
 
@@ -118,7 +129,7 @@ pub fn bind_failed(bind: &BindRequest) -> bool {
 pub fn required_config_maps(pod: &Pod) -> Vec<String> {
     let spec = &pod.spec;
     let containers = || spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers);
-    let mounted: BTreeSet<&str> = containers().flat_map(|c| &c.volume_mounts).map(|m| &*m.name).collect();
+    let is_mounted = |name: &str| containers().flat_map(|c| &c.volume_mounts).any(|m| m.name == name);
     let exempt = pod.metadata.annotation(annotation::SHARED_GPU_CONFIG_MAP).filter(|p| !p.is_empty());
     let mut names: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -129,7 +140,7 @@ pub fn required_config_maps(pod: &Pod) -> Vec<String> {
             names.push(name.to_owned());
         }
     };
-    for volume in pod.spec.volumes.iter().filter(|v| mounted.contains(&*v.name)) {
+    for volume in pod.spec.volumes.iter().filter(|v| is_mounted(&v.name)) {
         if let Some(map) = &volume.config_map {
             need(map);
         }
@@ -238,59 +249,6 @@ fn volumes(pod: &Pod) -> Vec<PodVolume> {
             made.map(|claim| PodVolume { claim })
         })
         .collect()
-}
-
-fn spec(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> SpecInput {
-    let mut request = request::pod_request(pod, report);
-    let wanted = gpu::wanted(pod, &mut request.total, report);
-    let rules = affinity::rules(pod, around.namespaces, report);
-    // Only zones and devices are told apart by container.
-    let by_container = around.settings.numa_zones || around.settings.device_claims;
-    let (total, overhead) = (std::mem::take(&mut request.total), std::mem::take(&mut request.overhead));
-    SpecInput {
-        request: total.into_list(),
-        overhead: overhead.into_list(),
-        gpu: wanted.gpu,
-        legacy_mig: wanted.legacy_mig,
-        guaranteed: request::is_guaranteed(pod),
-        containers: if by_container { request.containers() } else { Vec::new() },
-        node_selector: selector::labels(&pod.spec.node_selector),
-        node_terms: rules.node_terms,
-        node_preferences: rules.node_preferences,
-        tolerations: selector::tolerations(&pod.spec.tolerations, "spec.tolerations", report),
-        ports: host_ports(pod),
-        affinity: rules.affinity,
-        anti_affinity: rules.anti_affinity,
-        preferred_affinity: rules.preferred,
-        spread: pod
-            .spec
-            .topology_spread_constraints
-            .iter()
-            .map(|constraint| affinity::spread(constraint, pod, report))
-            .collect(),
-        priority_class: (pod.spec.priority_class_name.to_string(), pod.spec.priority.unwrap_or(0)),
-    }
-}
-
-fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let sidecars = pod.spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
-    let mut ports: Vec<HostPort> = pod
-        .spec
-        .containers
-        .iter()
-        .chain(sidecars)
-        .flat_map(|c| &c.ports)
-        .filter_map(|port| {
-            Some(HostPort {
-                ip: port.host_ip.some().unwrap_or("0.0.0.0").to_owned(),
-                protocol: port.protocol.some().unwrap_or("TCP").to_owned(),
-                port: u16::try_from(port.host_port).ok().filter(|p| *p > 0)?,
-            })
-        })
-        .collect();
-    ports.sort();
-    ports.dedup();
-    ports
 }
 
 /// The pod a bind request is for.

@@ -14,6 +14,7 @@ use crate::numa::NumaNode;
 use crate::resource::{Amounts, is_mig};
 use crate::share::Ledger;
 use kai_units::Timestamp;
+use smallvec::SmallVec;
 
 impl Cluster {
     /// Takes in one change.
@@ -77,11 +78,11 @@ impl Cluster {
         self.dirty.devices = true;
     }
 
-    pub(super) fn labels(&mut self, labels: &Labels) -> Box<[(Sym, Sym)]> {
-        let mut list: Vec<_> =
+    pub(super) fn labels(&mut self, labels: &Labels) -> SmallVec<[(Sym, Sym); 8]> {
+        let mut list: SmallVec<_> =
             labels.iter().map(|(k, v)| (self.names.intern(k), self.names.intern(v))).collect();
         list.sort_unstable();
-        list.into_boxed_slice()
+        list
     }
 
     /// The slot of a node's name, made if need be.
@@ -99,7 +100,7 @@ impl Cluster {
         let index = self.node_slot(&input.name);
         let described = self.dims.amounts(&input.allocatable, &mut self.names);
         let has_mig = input.allocatable.iter().any(|(name, amount)| is_mig(name) && *amount > 0);
-        let labels = self.labels(&input.labels);
+        let labels: Box<[_]> = self.labels(&input.labels).as_slice().into();
         let taints = input
             .taints
             .iter()
@@ -152,20 +153,20 @@ impl Cluster {
     }
 
     /// The slot of a group's key, made if need be.
-    pub(super) fn group_slot(&mut self, namespace: &str, name: &str) -> GroupIdx {
-        let key = (self.names.intern(namespace), self.names.intern(name));
+    pub(super) fn group_slot(&mut self, namespace: Sym, name: &str) -> GroupIdx {
+        let key = (namespace, self.names.intern(name));
         if let Some(&group) = self.group_by_key.get(&key) {
             return group;
         }
-        let nothing = self.names.intern("");
-        let group = self.groups.push(absent_group(key.0, key.1, nothing));
+        let group = self.groups.push(absent_group(key.0, key.1, self.fixed.nothing));
         self.group_by_key.insert(key, group);
         group
     }
 
     fn set_group(&mut self, input: &GroupInput) {
-        let index = self.group_slot(&input.key.namespace, &input.key.name);
-        let (members, broken) = tree::build(input, &mut self.names);
+        let namespace = self.names.intern(&input.key.namespace);
+        let index = self.group_slot(namespace, &input.key.name);
+        let (members, broken) = tree::build(input, self.fixed, &mut self.names);
         let uid = self.names.intern(&input.uid);
         let queue_name = self.names.intern(&input.queue);
         let group = &mut self.groups[index];
@@ -187,6 +188,7 @@ impl Cluster {
     }
 
     fn remove_group(&mut self, namespace: &str, name: &str) {
+        let namespace = self.names.intern(namespace);
         let index = self.group_slot(namespace, name);
         let group = &mut self.groups[index];
         let nothing = group.queue_name;

@@ -5,29 +5,37 @@ use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};
 use super::shape;
 use crate::dra::ExtendedRequest;
 use crate::ids::{Idx, PodIdx, ShapeIdx};
-use crate::input::{Key, PodInput, PodPhase, SpecInput};
+use crate::input::{Key, PodInput, PodPhase, SharedSpec};
+use smallvec::SmallVec;
 
 impl Cluster {
     pub(super) fn set_pod(&mut self, input: PodInput) {
         let (namespace, name) = (self.names.intern(&input.key.namespace), self.names.intern(&input.key.name));
-        let group = input.group.as_deref().map(|g| self.group_slot(&input.key.namespace, g));
+        let group = input.group.as_deref().map(|g| self.group_slot(namespace, g));
         let node = input.node.as_deref().filter(|n| !n.is_empty()).map(|n| self.node_slot(n));
         let labels = self.labels(&input.labels);
         let label_set = self.terms.label_set(namespace, &labels);
         let shape = self.shape_slot(input.spec);
         let told_groups: GpuGroups = {
-            let mut groups: Vec<&String> = input.gpu_groups.iter().collect();
+            let mut groups: SmallVec<[&String; 1]> = input.gpu_groups.iter().collect();
             groups.sort();
             groups.dedup();
             groups.into_iter().map(|g| self.names.intern(g)).collect()
         };
-        let extra = PodExtra {
-            volumes: input.volumes.iter().map(|v| self.names.intern(&v.claim)).collect(),
-            config_maps: input.config_maps.iter().map(|c| self.names.intern(c)).collect(),
-            numa: input.numa_placement,
-            claims: input.claims,
-            extended_devices: input.extended_devices,
-        };
+        let is_plain = input.volumes.is_empty()
+            && input.config_maps.is_empty()
+            && input.numa_placement.is_empty()
+            && input.claims.is_empty()
+            && input.extended_devices.is_empty();
+        let extra = (!is_plain).then(|| {
+            Box::new(PodExtra {
+                volumes: input.volumes.iter().map(|v| self.names.intern(&v.claim)).collect(),
+                config_maps: input.config_maps.iter().map(|c| self.names.intern(c)).collect(),
+                numa: input.numa_placement,
+                claims: input.claims,
+                extended_devices: input.extended_devices,
+            })
+        });
         let pod = Pod {
             present: true,
             namespace,
@@ -52,7 +60,7 @@ impl Cluster {
             received: input.received,
             told_node: node,
             told_groups,
-            extra: (extra != PodExtra::default()).then(|| Box::new(extra)),
+            extra,
             claim_gpus: 0,
             state: PodState::unplaced(Status::Pending),
         };
@@ -136,10 +144,21 @@ impl Cluster {
         }
     }
 
-    fn shape_slot(&mut self, spec: SpecInput) -> ShapeIdx {
-        if let Some(&shape) = self.shape_by_spec.get(&spec) {
-            return shape;
+    fn shape_slot(&mut self, spec: SharedSpec) -> ShapeIdx {
+        if let Some(last) = self.last_shape
+            && self.shapes[last].spec.is_same(&spec)
+        {
+            return last;
         }
+        let shape = match self.shape_by_spec.get(&spec) {
+            Some(&shape) => shape,
+            None => self.add_shape(spec),
+        };
+        self.last_shape = Some(shape);
+        shape
+    }
+
+    fn add_shape(&mut self, spec: SharedSpec) -> ShapeIdx {
         let class = self.classes.resolve(&spec, &mut self.names);
         let terms = self.terms.resolve(&spec, &mut self.names);
         let index = ShapeIdx::new(self.shapes.len());

@@ -44,13 +44,11 @@ impl Cluster {
         let mut groups = std::mem::take(&mut self.dirty.groups);
         groups.sort_unstable();
         groups.dedup();
-        for &group in &groups {
+        for group in groups {
             self.settle_group(group, policy);
-        }
-        self.settle_ledgers(policy);
-        for &group in &groups {
             self.count_group(group);
         }
+        self.settle_ledgers(policy);
         self.settle_storage(policy.params.csi_storage);
         self.dirty.all_groups = false;
         self.dirty.queues = false;
@@ -200,7 +198,7 @@ impl Cluster {
 
     /// Membership, order and counts of a group's pods.
     fn settle_group(&mut self, index: GroupIdx, policy: &Policy) {
-        let default = self.names.intern(tree::DEFAULT_POD_SET);
+        let default = self.fixed.default_set;
         let group = &mut self.groups[index];
         let queue = self.queue_by_name.get(&group.queue_name).copied();
         group.queue = queue.filter(|q| group.present && self.queues[*q].present && self.queues[*q].connected);
@@ -209,7 +207,9 @@ impl Cluster {
         let mut invalid = 0;
         for member in &mut members {
             if let Some(set) = member.pod_set_mut() {
-                *set = PodSet::new(set.min);
+                // Keeps the room its list has.
+                set.pods.clear();
+                *set = PodSet { pods: std::mem::take(&mut set.pods), ..PodSet::new(set.min) };
             }
         }
         for &pod in &pods {

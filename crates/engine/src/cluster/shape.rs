@@ -2,7 +2,7 @@
 
 use crate::class::ClassIdx;
 use crate::dra::ExtendedRequest;
-use crate::input::{GpuRequest, SpecInput};
+use crate::input::{GpuRequest, SharedSpec};
 use crate::intern::Interner;
 use crate::numa::NumaRequests;
 use crate::resource::{self, Amounts, Dims, WHOLE_GPU};
@@ -12,7 +12,7 @@ use crate::terms::TermRefs;
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// The value it was made from.
-    pub spec: SpecInput,
+    pub spec: SharedSpec,
     /// What it takes of a node, pod slot included; GPUs of shared requests are not in here.
     pub request: Amounts,
     /// Overhead part of `request`.
@@ -95,7 +95,7 @@ impl Shape {
 
 /// Resolves a specification.
 pub(crate) fn resolve(
-    spec: SpecInput,
+    spec: SharedSpec,
     class: ClassIdx,
     terms: TermRefs,
     dims: &mut Dims,

@@ -1,22 +1,21 @@
 //! Builds a group's tree from its description.
 
+use super::FixedNames;
 use super::group::{Constraint, Group, Member, MemberKind, PodSet};
 use crate::ids::{IndexVec, MemberIdx, Sym};
 use crate::input::{GroupInput, TopologyConstraint};
 use crate::intern::Interner;
 use rustc_hash::FxHashMap;
 
-pub(super) use super::group::DEFAULT_POD_SET;
-
 /// The members of a group, root first. A description that is no tree gives a root without members and a reason.
 pub(super) fn build(
     input: &GroupInput,
+    fixed: FixedNames,
     names: &mut Interner,
 ) -> (IndexVec<MemberIdx, Member>, Option<String>) {
-    let mut members = IndexVec::new();
-    let root_name = names.intern("");
+    let mut members = IndexVec::with_capacity(1 + input.sub_groups.len().max(1));
     let root = members.push(Member {
-        name: root_name,
+        name: fixed.nothing,
         parent: None,
         kind: MemberKind::Set { children: Vec::new(), min: input.min_sub_group },
         topology: constraint(input.topology.as_ref(), names),
@@ -25,10 +24,9 @@ pub(super) fn build(
         return (members, input.broken.clone());
     }
     if input.sub_groups.is_empty() {
-        let name = names.intern(DEFAULT_POD_SET);
         // The sub-group minimum speaks of sub-groups; without any it means nothing.
         let min = input.min_member.unwrap_or(1);
-        let child = leaf(name, root, min, None);
+        let child = leaf(fixed.default_set, root, min, None);
         let child = members.push(child);
         members[root].kind = MemberKind::Set { children: vec![child], min: None };
         return (members, None);

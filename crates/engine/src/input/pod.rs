@@ -2,6 +2,8 @@
 
 use super::{AmountList, DeviceId, Key, Labels};
 use kai_units::Timestamp;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// One pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -49,7 +51,7 @@ pub struct PodInput {
     /// Non-optional config maps it needs, by name, in its namespace.
     pub config_maps: Vec<String>,
     /// Everything about what it wants.
-    pub spec: SpecInput,
+    pub spec: SharedSpec,
 }
 
 /// Where a pod is in its life, as its object tells; states inside a cycle are the engine's own.
@@ -139,6 +141,34 @@ pub struct PodClaim {
 pub struct PodVolume {
     /// Name of the volume claim in the pod's namespace.
     pub claim: String,
+}
+
+/// What a pod wants, shared by pods that are known to want the same. Whoever changes it through one pod gives that
+/// pod a specification of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SharedSpec(Arc<SpecInput>);
+
+impl SharedSpec {
+    /// Whether both are one value, which is cheaper to tell than whether they are equal.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl From<SpecInput> for SharedSpec {
+    fn from(spec: SpecInput) -> Self {
+        Self(Arc::new(spec))
+    }
+}
+impl Deref for SharedSpec {
+    type Target = SpecInput;
+    fn deref(&self) -> &SpecInput {
+        &self.0
+    }
+}
+impl DerefMut for SharedSpec {
+    fn deref_mut(&mut self) -> &mut SpecInput {
+        Arc::make_mut(&mut self.0)
+    }
 }
 
 /// What a pod wants. Pods with equal specs are interchangeable to every filter and score.

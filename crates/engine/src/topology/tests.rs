@@ -69,12 +69,18 @@ impl World {
         self.cluster.pod(&key).expect("the pod was just added")
     }
     fn pending(&mut self, count: usize, spec: &SpecInput) -> Vec<PodIdx> {
-        (0..count).map(|_| self.pod(PodInput { spec: spec.clone(), ..PodInput::default() })).collect()
+        (0..count).map(|_| self.pod(PodInput { spec: spec.clone().into(), ..PodInput::default() })).collect()
     }
     /// A pod on a node, on the named shared GPUs.
     fn placed(&mut self, node: &str, phase: PodPhase, spec: SpecInput, gpu_groups: &[&str]) {
         let gpu_groups = gpu_groups.iter().map(ToString::to_string).collect();
-        self.pod(PodInput { node: Some(node.into()), phase, spec, gpu_groups, ..PodInput::default() });
+        self.pod(PodInput {
+            node: Some(node.into()),
+            phase,
+            spec: spec.into(),
+            gpu_groups,
+            ..PodInput::default()
+        });
     }
     fn running(&mut self, node: &str, spec: SpecInput) {
         self.placed(node, PodPhase::Running, spec, &[]);

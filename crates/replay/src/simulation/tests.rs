@@ -62,7 +62,8 @@ fn pod(name: &str, group: &str, gpus: u32) -> PodInput {
             request: vec![("cpu".to_owned(), 1_000), ("gpu".to_owned(), i64::from(gpus) * WHOLE_GPU)],
             gpu: GpuRequest::Whole(gpus),
             ..SpecInput::default()
-        },
+        }
+        .into(),
         ..PodInput::default()
     }
 }

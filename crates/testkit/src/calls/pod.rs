@@ -48,7 +48,7 @@ fn amounts_of(recorded: &Value) -> Value {
 }
 
 fn request_of(pod: &Value) -> Value {
-    collected(described_with(pod, None).spec.request)
+    collected(described_with(pod, None).spec.request.clone())
 }
 
 fn collected(amounts: input::AmountList) -> Value {

@@ -78,12 +78,15 @@ fn whole_gpus_are_counted_and_zero_is_still_a_request() {
         with_spec(&spec).spec
     };
     let two = gpus(r#"{"nvidia.com/gpu":"2"}"#);
-    assert_eq!((two.gpu, two.request), (GpuRequest::Whole(2), amounts(&[("gpu", 2_000_000)])));
+    assert_eq!((two.gpu, two.request.clone()), (GpuRequest::Whole(2), amounts(&[("gpu", 2_000_000)])));
     assert_eq!(gpus(r#"{"amd.com/gpu":"0"}"#).gpu, GpuRequest::Whole(0));
     let other = gpus(r#"{"example.com/gpu":"2"}"#);
-    assert_eq!((other.gpu, other.request), (GpuRequest::None, amounts(&[("example.com/gpu", 2000)])));
+    assert_eq!((other.gpu, other.request.clone()), (GpuRequest::None, amounts(&[("example.com/gpu", 2000)])));
     let mig = gpus(r#"{"nvidia.com/mig-3g.20gb":"2"}"#);
-    assert_eq!((mig.gpu, mig.request), (GpuRequest::Mig, amounts(&[("nvidia.com/mig-3g.20gb", 2000)])));
+    assert_eq!(
+        (mig.gpu, mig.request.clone()),
+        (GpuRequest::Mig, amounts(&[("nvidia.com/mig-3g.20gb", 2000)]))
+    );
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn the_old_mig_form_is_marked() {
     let (input, _) = with_annotations(r#"{"nvidia.com/mig-1g.5gb":"2"}"#, spec);
     assert!(input.spec.legacy_mig);
     assert_eq!(
-        (input.spec.gpu, input.spec.request),
+        (input.spec.gpu, input.spec.request.clone()),
         (GpuRequest::Mig, amounts(&[("nvidia.com/mig-1g.5gb", 2000)]))
     );
 }
@@ -276,7 +279,7 @@ fn guaranteed_is_read_or_worked_out() {
         let json = format!(
             r#"{{"spec":{{"containers":[{{"name":"a","resources":{resources}}}]}},"status":{{"qosClass":"{status}"}}}}"#
         );
-        request::is_guaranteed(&pod(&json))
+        crate::translate::request::is_guaranteed(&pod(&json))
     };
     let equal = r#"{"requests":{"cpu":"1","memory":"1Gi"},"limits":{"cpu":"1000m","memory":"1Gi"}}"#;
     assert!(with(equal, "") && with("{}", "Guaranteed") && !with(equal, "Burstable"));

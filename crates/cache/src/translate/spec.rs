@@ -1,0 +1,137 @@
+//! What a pod wants, shared between pods that want the same.
+//!
+//! Most pods want exactly what the pod before them in name order wants, since they come from the same template. Telling
+//! that two objects ask alike is much cheaper than reading one of them, so the last reading is kept at hand.
+
+use super::pod::Surroundings;
+use super::{affinity, gpu, request, selector};
+use crate::finding::Report;
+use crate::object::Pod;
+use crate::object::pod::{PodSpec, PodStatus};
+use kai_api::well_known::annotation;
+use kai_engine::input::{HostPort, SharedSpec, SpecInput};
+
+/// The last pod that was read, and what it wants. Good for as long as the surroundings stay what they are.
+#[derive(Debug, Default)]
+pub struct Recent<'a> {
+    last: Option<(&'a Pod, SharedSpec)>,
+}
+
+impl<'a> Recent<'a> {
+    /// What a pod wants.
+    pub(super) fn spec(
+        &mut self,
+        pod: &'a Pod,
+        around: Surroundings<'_>,
+        report: &mut Report<'_>,
+    ) -> SharedSpec {
+        if let Some((last, spec)) = &self.last
+            && asks_alike(last, pod)
+        {
+            return spec.clone();
+        }
+        let found = report.len();
+        let spec = SharedSpec::from(read(pod, around, report));
+        // What is odd about a pod has to be said of each pod anew.
+        self.last = (report.len() == found && is_shareable(pod)).then(|| (pod, spec.clone()));
+        spec
+    }
+}
+
+/// Whether nothing but the fields that [`asks_alike`] compares decides what a pod wants. Rules about other pods read
+/// the pod's own namespace and labels.
+fn is_shareable(pod: &Pod) -> bool {
+    pod.spec.affinity.is_none() && pod.spec.topology_spread_constraints.is_empty()
+}
+
+/// Whether two pods certainly want the same, the first of them being shareable.
+fn asks_alike(a: &Pod, b: &Pod) -> bool {
+    let PodSpec {
+        node_name: _,
+        scheduler_name: _,
+        priority_class_name,
+        priority,
+        node_selector,
+        affinity,
+        tolerations,
+        containers,
+        init_containers,
+        ephemeral_containers: _,
+        overhead,
+        volumes: _,
+        resource_claims: _,
+        scheduling_gates: _,
+        topology_spread_constraints,
+    } = &a.spec;
+    let PodStatus { qos_class, .. } = &a.status;
+    *containers == b.spec.containers
+        && *priority == b.spec.priority
+        && *priority_class_name == b.spec.priority_class_name
+        && *node_selector == b.spec.node_selector
+        && *affinity == b.spec.affinity
+        && *tolerations == b.spec.tolerations
+        && *init_containers == b.spec.init_containers
+        && *overhead == b.spec.overhead
+        && *topology_spread_constraints == b.spec.topology_spread_constraints
+        && *qos_class == b.status.qos_class
+        && told(a).eq(told(b))
+}
+
+/// The annotations that may say what a pod wants: all but the one that every pod has a value of its own for.
+fn told(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    let all = pod.metadata.annotations.iter().map(|(name, value)| (name, &**value));
+    all.filter(|(name, _)| *name != annotation::POD_GROUP)
+}
+
+fn read(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> SpecInput {
+    let mut request = request::pod_request(pod, report);
+    let wanted = gpu::wanted(pod, &mut request.total, report);
+    let rules = affinity::rules(pod, around.namespaces, report);
+    // Only zones and devices are told apart by container.
+    let by_container = around.settings.numa_zones || around.settings.device_claims;
+    let (total, overhead) = (std::mem::take(&mut request.total), std::mem::take(&mut request.overhead));
+    SpecInput {
+        request: total.into_list(),
+        overhead: overhead.into_list(),
+        gpu: wanted.gpu,
+        legacy_mig: wanted.legacy_mig,
+        guaranteed: request::is_guaranteed(pod),
+        containers: if by_container { request.containers() } else { Vec::new() },
+        node_selector: selector::labels(&pod.spec.node_selector),
+        node_terms: rules.node_terms,
+        node_preferences: rules.node_preferences,
+        tolerations: selector::tolerations(&pod.spec.tolerations, "spec.tolerations", report),
+        ports: host_ports(pod),
+        affinity: rules.affinity,
+        anti_affinity: rules.anti_affinity,
+        preferred_affinity: rules.preferred,
+        spread: pod
+            .spec
+            .topology_spread_constraints
+            .iter()
+            .map(|constraint| affinity::spread(constraint, pod, report))
+            .collect(),
+        priority_class: (pod.spec.priority_class_name.to_string(), pod.spec.priority.unwrap_or(0)),
+    }
+}
+
+fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let sidecars = pod.spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
+    let mut ports: Vec<HostPort> = pod
+        .spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|c| &c.ports)
+        .filter_map(|port| {
+            Some(HostPort {
+                ip: port.host_ip.some().unwrap_or("0.0.0.0").to_owned(),
+                protocol: port.protocol.some().unwrap_or("TCP").to_owned(),
+                port: u16::try_from(port.host_port).ok().filter(|p| *p > 0)?,
+            })
+        })
+        .collect();
+    ports.sort();
+    ports.dedup();
+    ports
+}
