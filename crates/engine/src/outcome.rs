@@ -83,7 +83,7 @@ pub enum Decision {
         uid: String,
         /// Its group.
         group: Option<Key>,
-        /// Pods evicted by the same decision.
+        /// Pods that were asked to give way together, those that could stay included.
         gang_size: u32,
         /// For whom.
         preemptor: Option<Key>,

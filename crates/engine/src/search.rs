@@ -115,8 +115,12 @@ impl Search {
     /// Takes up what a committed search changed.
     pub(crate) fn commit(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
         for &group in groups {
-            self.waiting.refresh(cluster, registry, group);
-            self.candidates.refresh(cluster, registry, group);
+            self.waiting.remove(cluster, group);
+            self.candidates.remove(cluster, group);
+        }
+        for &group in groups {
+            self.waiting.put_back(cluster, registry, group);
+            self.candidates.put_back(cluster, registry, group);
         }
     }
 }

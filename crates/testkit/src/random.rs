@@ -66,7 +66,13 @@ fn run_one(file: &Path, recorded: &str) -> Result<CaseOutcome> {
     if ours == theirs {
         return Ok(CaseOutcome::Passed);
     }
-    if let Some(id) = difference::explain(&Facts { world: &world, objects: &objects, config: &config }) {
+    let facts = Facts {
+        world: &world,
+        objects: &objects,
+        config: &config,
+        max_consolidation_victims: policy.params.max_consolidation_victims,
+    };
+    if let Some(id) = difference::explain(&facts) {
         return Ok(CaseOutcome::ByDesign(id));
     }
     let missing = theirs.difference(&ours).map(|line| format!("    missing: {line}\n"));

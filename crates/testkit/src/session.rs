@@ -76,8 +76,12 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
         return Ok(CaseOutcome::NotYet(format!("it runs the action `{action}`")));
     }
     let session = Session::load(case, objects)?;
-    let by_design =
-        difference::explain(&Facts { world: &session.world, objects: &session.objects, config: &config });
+    let by_design = difference::explain(&Facts {
+        world: &session.world,
+        objects: &session.objects,
+        config: &config,
+        max_consolidation_victims: policy.params.max_consolidation_victims,
+    });
     let mut diff = Diff::default();
     let mut audit = Diff::default();
     match case.run.mode {

@@ -153,7 +153,7 @@ impl Run<'_, '_> {
             victims.iter().copied().filter(|pod| gone(&self.plan.pods[*pod].state)).collect();
         let mut groups = vec![ask.group];
         for &pod in &evicted {
-            self.push_eviction(pod, cause, evicted.len(), Some(preemptor.clone()));
+            self.push_eviction(pod, cause, victims.len(), Some(preemptor.clone()));
             groups.extend(self.plan.pods[pod].group);
         }
         let moved = evicted.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());

@@ -77,9 +77,41 @@ pub struct NodeLedger {
     /// Pods with old-style MIG requests.
     pub legacy_mig: u32,
     /// How many counted pods use each DRA device.
-    pub devices: SmallVec<[(Sym, u32); 2]>,
+    pub devices: SmallVec<[(Sym, DeviceUse); 2]>,
     /// NUMA zones with what is left in them.
     pub numa: Option<Box<NumaNode>>,
+}
+
+/// How many pods stay on, leave and wait for a device that several may share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceUse {
+    /// Pods that stay on it.
+    pub staying: u32,
+    /// Pods that leave it.
+    pub leaving: u32,
+    /// Pods that wait for it.
+    pub waiting: u32,
+}
+
+impl DeviceUse {
+    fn of(&mut self, hold: Hold) -> &mut u32 {
+        match hold {
+            Hold::Staying => &mut self.staying,
+            Hold::Leaving => &mut self.leaving,
+            Hold::Waiting => &mut self.waiting,
+        }
+    }
+    /// What the device takes of used, idle and releasing, in devices: it is in use while anybody stays, it becomes
+    /// free when all leave, and those who wait for it take it once.
+    fn charge(self) -> [i64; 3] {
+        let leaves = i64::from(self.staying == 0 && self.leaving > 0);
+        let waits = i64::from(self.staying == 0 && self.waiting > 0);
+        let stays = i64::from(self.staying > 0);
+        [stays + leaves + waits, -stays - leaves, leaves - waits]
+    }
+    fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// What one pod puts on a node.
@@ -129,7 +161,7 @@ impl Node {
     /// Adds a pod's load to the ledger.
     pub fn add(&mut self, load: &Load<'_>, status: Status) {
         let total = self.gpus_total();
-        let tracked = self.track(load, Direction::Add);
+        let tracked = self.track(load, status.hold(), Direction::Add);
         let ledger = &mut self.ledger;
         ledger.used += &tracked;
         match status.hold() {
@@ -151,7 +183,7 @@ impl Node {
     /// Takes a pod's load off the ledger.
     pub fn remove(&mut self, load: &Load<'_>, status: Status) {
         let total = self.gpus_total();
-        let tracked = self.track(load, Direction::Remove);
+        let tracked = self.track(load, status.hold(), Direction::Remove);
         let ledger = &mut self.ledger;
         ledger.used -= &tracked;
         match status.hold() {
@@ -172,16 +204,18 @@ impl Node {
     }
 
     /// The part of a load that the vectors carry; keeps the device counters.
-    fn track(&mut self, load: &Load<'_>, direction: Direction) -> Amounts {
+    fn track(&mut self, load: &Load<'_>, hold: Hold, direction: Direction) -> Amounts {
         let mut tracked = load.shape.request.clone();
         let gpus = if load.shape.is_shared() || load.reservation {
             0
         } else {
             tracked.get(resource::GPU) + load.claim_gpus
         };
-        let shared =
-            if gpus > 0 { self.ledger.count_devices(&load.devices, direction) * WHOLE_GPU } else { 0 };
-        tracked.set(resource::GPU, gpus - shared.min(gpus));
+        if gpus > 0 && self.allocatable.get(resource::GPU) > 0 {
+            self.ledger.count_devices(&load.devices, hold, direction);
+        }
+        // Devices that are known are counted by themselves, since pods may share them.
+        tracked.set(resource::GPU, (gpus - load.devices.len() as i64 * WHOLE_GPU).max(0));
         for dim in 0..tracked.len() {
             let dim = resource::Dim(dim as u16);
             // What the node does not have is served by a device class and accounted there.
@@ -254,7 +288,7 @@ impl Node {
             return None;
         }
         let discount =
-            load.devices.iter().filter(|d| self.ledger.device_count(**d) > 0).count() as i64 * WHOLE_GPU;
+            load.devices.iter().filter(|d| self.ledger.has_device(**d)).count() as i64 * WHOLE_GPU;
         (wanted > free_gpus + discount).then_some(Lack::Gpus)
     }
 
@@ -322,34 +356,34 @@ enum Direction {
 }
 
 impl NodeLedger {
-    /// How many counted pods use a device.
-    pub fn device_count(&self, device: Sym) -> u32 {
-        self.devices.iter().find(|(d, _)| *d == device).map_or(0, |(_, n)| *n)
+    /// Whether a pod that stays, or waits, has a device.
+    pub fn has_device(&self, device: Sym) -> bool {
+        self.devices.iter().any(|(d, uses)| *d == device && uses.staying + uses.waiting > 0)
     }
 
-    /// Moves the device counters and tells how many of the devices other pods use as well.
-    fn count_devices(&mut self, devices: &[Sym], direction: Direction) -> i64 {
-        let mut shared = 0;
+    /// Moves the device counters and what they charge.
+    fn count_devices(&mut self, devices: &[Sym], hold: Hold, direction: Direction) {
         for &device in devices {
             let slot = self.devices.iter().position(|(d, _)| *d == device);
-            match (direction, slot) {
-                (Direction::Add, Some(i)) => {
-                    shared += 1;
-                    self.devices[i].1 += 1;
-                }
-                (Direction::Add, None) => self.devices.push((device, 1)),
-                (Direction::Remove, Some(i)) => {
-                    self.devices[i].1 -= 1;
-                    if self.devices[i].1 == 0 {
-                        self.devices.remove(i);
-                    } else {
-                        shared += 1;
-                    }
-                }
-                (Direction::Remove, None) => {}
+            let slot = slot.unwrap_or_else(|| {
+                self.devices.push((device, DeviceUse::default()));
+                self.devices.len() - 1
+            });
+            let uses = &mut self.devices[slot].1;
+            let before = uses.charge();
+            let count = uses.of(hold);
+            *count = match direction {
+                Direction::Add => *count + 1,
+                Direction::Remove => count.saturating_sub(1),
+            };
+            let (after, nothing) = (uses.charge(), uses.is_nothing());
+            for (amounts, r) in [(&mut self.used, 0), (&mut self.idle, 1), (&mut self.releasing, 2)] {
+                amounts.add(resource::GPU, (after[r] - before[r]) * WHOLE_GPU);
+            }
+            if nothing {
+                self.devices.remove(slot);
             }
         }
-        shared
     }
 
     fn used_gpus(&self) -> i64 {

@@ -64,10 +64,6 @@ impl Held {
         Self { group, pods: pods.collect() }
     }
 
-    /// The pods of a group that may be evicted in this cycle.
-    pub fn evictable(cluster: &Cluster, group: GroupIdx) -> Self {
-        Self::without(cluster, group, |pod| !cluster.is_evictable(pod))
-    }
 
     /// Where the group stands against its minimum with just these pods.
     pub fn elastic_state(&self, cluster: &Cluster) -> ElasticState {

@@ -48,6 +48,7 @@ impl Stage<'_> {
     ) -> Played {
         let mark = plan.mark();
         let victims = victims_of(batches);
+        if std::env::var_os("DBG").is_some() { eprintln!("play {:?} k={} {:?}", plan.group_key(part.group).name, part.pods.len(), victims.values().flatten().map(|p| plan.pod_key(*p).name).collect::<Vec<_>>()); }
         let leaves = victims.keys().chain([&part.group]).filter_map(|group| leaf_of(plan, *group));
         let ledgers = Before::record(plan, leaves);
         for &pod in victims.values().flatten() {

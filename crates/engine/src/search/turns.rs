@@ -34,20 +34,24 @@ impl Waiting {
         waiting
     }
 
-    /// A group's pods changed: it finds its place again, or leaves.
-    pub(crate) fn refresh(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+    /// Takes a group out whose pods changed. All of them must be out before one is put back.
+    pub(crate) fn remove(&mut self, cluster: &Cluster, group: GroupIdx) {
         let Some(leaf) = leaf_of(cluster, group) else { return };
-        let list = self.leaves.entry(leaf).or_default();
+        let Some(list) = self.leaves.get_mut(&leaf) else { return };
         if let Some(at) = list.iter().position(|(g, _)| *g == group) {
             list.remove(at);
-        }
-        if cluster.groups[group].pending() > 0 {
-            let at = list.partition_point(|(g, _)| groups::compare(cluster, registry, *g, group).is_lt());
-            list.insert(at, (group, asks_of(cluster, registry, group)));
         }
         if list.is_empty() {
             self.leaves.remove(&leaf);
         }
+    }
+
+    /// Puts a group back that still waits.
+    pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+        let Some(leaf) = leaf_of(cluster, group).filter(|_| cluster.groups[group].pending() > 0) else { return };
+        let list = self.leaves.entry(leaf).or_default();
+        let at = list.partition_point(|(g, _)| groups::compare(cluster, registry, *g, group).is_lt());
+        list.insert(at, (group, asks_of(cluster, registry, group)));
     }
 }
 

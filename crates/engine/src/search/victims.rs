@@ -37,7 +37,7 @@ impl Candidates {
             if !g.preemptible || g.active_allocated() == 0 {
                 continue;
             }
-            if let Some(leaf) = leaf_of(cluster, group) {
+            if let Some(leaf) = leaf_of(cluster, group).filter(|_| has_rested(cluster, group)) {
                 candidates.leaves.entry(leaf).or_default().groups.push(group);
             }
         }
@@ -63,25 +63,37 @@ impl Candidates {
         self.leaves.get(&leaf).map_or(&[], |entry| &entry.groups[entry.start..])
     }
 
-    /// Pods of a group were evicted or moved: it has less to give, and another place in the order.
-    pub(crate) fn refresh(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+    /// Takes a group out whose pods changed. All of them must be out before one is put back: those that changed no
+    /// longer stand where the order says.
+    pub(crate) fn remove(&mut self, cluster: &Cluster, group: GroupIdx) {
         let Some(entry) = leaf_of(cluster, group).and_then(|leaf| self.leaves.get_mut(&leaf)) else { return };
-        let Some(at) = entry.groups[entry.start..].iter().position(|g| *g == group) else { return };
-        let at = at + entry.start;
-        let gives = cluster.groups[group].pods.iter().any(|pod| cluster.is_evictable(*pod));
-        if at == entry.start && !gives {
-            entry.start += 1;
-            return;
-        }
-        entry.groups.remove(at);
-        if gives && !entry.is_sorted {
-            entry.groups.push(group);
-        } else if gives {
-            let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
-            let at = entry.groups[entry.start..].partition_point(after) + entry.start;
-            entry.groups.insert(at, group);
+        match entry.groups[entry.start..].iter().position(|g| *g == group) {
+            Some(0) => entry.start += 1,
+            Some(at) => {
+                entry.groups.remove(entry.start + at);
+            }
+            None => {}
         }
     }
+
+    /// Puts a group back that still has something to give.
+    pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+        let g = &cluster.groups[group];
+        let gives = g.preemptible && g.active_allocated() > 0 && has_rested(cluster, group);
+        let Some(leaf) = leaf_of(cluster, group).filter(|_| gives) else { return };
+        let entry = self.leaves.entry(leaf).or_default();
+        let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
+        let rest = &entry.groups[entry.start..];
+        let at = if entry.is_sorted { rest.partition_point(after) } else { rest.len() };
+        entry.groups.insert(entry.start + at, group);
+    }
+}
+
+/// Whether this cycle placed or moved no pod of a group: nothing placed in a cycle is evicted in it, and what is left
+/// of a group beside such pods may be too little.
+fn has_rested(cluster: &Cluster, group: GroupIdx) -> bool {
+    let active = |pod: &&PodIdx| cluster.pods[**pod].state.status.is_active_allocated();
+    cluster.groups[group].pods.iter().filter(active).all(|pod| cluster.is_evictable(*pod))
 }
 
 /// Pods of one group that give way together.
@@ -121,7 +133,7 @@ impl Cursor<'_> {
         while let (None, Some(&group)) = (&self.listed, self.sorted.get(self.at)) {
             self.at += 1;
             if may(group) {
-                self.listed = Some(Held::evictable(cluster, group)).filter(|held| !held.is_empty());
+                self.listed = Some(Held::by(cluster, group));
             }
         }
     }

@@ -165,7 +165,7 @@ fn recorded(world: &World, ledger: &NodeLedger) -> Value {
         Value::Object(amounts.iter().map(entry).collect::<Map<_, _>>())
     };
     let devices: Map<_, _> =
-        ledger.devices.iter().map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n))).collect();
+        ledger.devices.iter().map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n.staying + n.leaving + n.waiting))).collect();
     json!({
         "idle": amounts(&ledger.idle),
         "used": amounts(&ledger.used),

@@ -10,6 +10,7 @@ use kai_cache::cel::Selectors;
 use kai_cache::object::{self, BindRequest, Kind};
 use kai_cache::translate::{self, affinity::Namespaces, device::Slices};
 use kai_cache::{Report, Settings};
+use kai_engine::cluster::node::DeviceUse;
 use kai_engine::cluster::Cluster;
 use kai_engine::cluster::node::NodeLedger;
 use kai_engine::cluster::pod::Status;
@@ -188,7 +189,8 @@ impl World {
         for (key, amounts) in map(shared) {
             for (group, value) in map(amounts) {
                 if key == "dra_shared_device_refs" {
-                    ledger.devices.push((names.intern(group), whole(value) as u32));
+                    let uses = DeviceUse { staying: whole(value) as u32, ..DeviceUse::default() };
+                    ledger.devices.push((names.intern(group), uses));
                     continue;
                 }
                 let gpu = ledger.gpus.entry(names.intern(group));

@@ -8,7 +8,7 @@ use crate::world::World;
 use kai_cache::Objects;
 use kai_engine::Delta;
 use kai_engine::input::{
-    GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, TopologyInput, WHOLE_GPU,
+    ClaimInput, GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, RequestMode, TopologyInput, WHOLE_GPU,
 };
 use kai_engine::policy::Config;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,8 @@ pub struct Facts<'a> {
     pub objects: &'a Objects,
     /// The configuration.
     pub config: &'a Config,
+    /// Most victim groups of a consolidation; `None` is unlimited.
+    pub max_consolidation_victims: Option<u32>,
 }
 
 /// One deliberate difference.
@@ -45,6 +47,7 @@ pub const DIFFERENCES: &[Difference] = &[
         id: "D14",
         holds: |facts| facts.pods().any(|p| p.phase == PodPhase::Unknown && p.node.is_some()),
     },
+    Difference { id: "D15", holds: more_candidates_than_may_move },
     Difference { id: "D17", holds: siblings_of_one_age },
     Difference { id: "D19", holds: named_group_on_a_tight_node },
     Difference {
@@ -52,9 +55,13 @@ pub const DIFFERENCES: &[Difference] = &[
         holds: |facts| facts.config.plugins.iter().any(|plugin| !plugin.disabled.is_empty()),
     },
     Difference { id: "D21", holds: required_level_above_a_finer_one },
+    Difference { id: "D22", holds: victims_beyond_a_minimum },
     Difference { id: "D24", holds: |facts| facts.groups().any(|group| group.broken.is_some()) },
     Difference { id: "D28", holds: parts_of_gpus_against_a_bound },
     Difference { id: "D29", holds: spread_beside_a_leaving_pod },
+    Difference { id: "D30", holds: shared_gpus_may_be_left },
+    Difference { id: "D31", holds: what_is_placed_may_be_in_the_way },
+    Difference { id: "D32", holds: absurd_device_count },
 ];
 
 /// The first difference whose predicate holds.
@@ -143,6 +150,73 @@ fn division_with_a_rest(facts: &Facts<'_>) -> bool {
         let differ = all.iter().any(|priority| *priority != all[0]);
         all.len() > 1 && (differ && all.len() > 2 || parts || bounds)
     })
+}
+
+/// The actions that evict pods for others.
+const EVICTING: [&str; 3] = ["consolidation", "reclaim", "preempt"];
+
+fn evicts(facts: &Facts<'_>) -> bool {
+    facts.config.actions.iter().any(|action| EVICTING.contains(&action.as_str()))
+}
+
+/// Pods with a place whose groups may be evicted for others.
+fn evictable<'a>(facts: &Facts<'a>) -> Vec<&'a PodInput> {
+    let preemptible: BTreeSet<&str> =
+        facts.groups().filter(|group| group.preemptible).map(|group| group.key.name.as_str()).collect();
+    let holds = |pod: &&PodInput| {
+        pod.node.is_some() && pod.group.as_deref().is_some_and(|group| preemptible.contains(group))
+    };
+    facts.pods().filter(holds).collect()
+}
+
+/// Consolidation is limited to fewer groups than may be moved.
+fn more_candidates_than_may_move(facts: &Facts<'_>) -> bool {
+    let groups: BTreeSet<_> = evictable(facts).iter().map(|pod| pod.group.as_deref()).collect();
+    facts.config.actions.iter().any(|action| action == "consolidation")
+        && facts.max_consolidation_victims.is_some_and(|most| groups.len() > most as usize)
+}
+
+/// A group that may be evicted runs more pods than its minimum, so that it gives way in several steps.
+fn victims_beyond_a_minimum(facts: &Facts<'_>) -> bool {
+    let mut pods: BTreeMap<&str, u32> = BTreeMap::new();
+    for pod in evictable(facts) {
+        *pods.entry(pod.group.as_deref().unwrap_or_default()).or_default() += 1;
+    }
+    let beyond = |group: &GroupInput| {
+        let minimum: u32 = if group.sub_groups.is_empty() {
+            group.min_member.unwrap_or(1)
+        } else {
+            group.sub_groups.iter().map(|sub| sub.min_member.unwrap_or(0)).sum()
+        };
+        pods.get(group.key.name.as_str()).is_some_and(|pods| *pods > minimum)
+    };
+    evicts(facts) && facts.groups().any(beyond)
+}
+
+/// A pod that shares GPUs may be evicted, and so may find another GPU of its node.
+fn shared_gpus_may_be_left(facts: &Facts<'_>) -> bool {
+    evicts(facts) && evictable(facts).into_iter().any(shares_gpus)
+}
+
+/// Two groups wait, one of them preemptible, and an action that evicts comes after another one: what the first
+/// places may be what the second would like to evict.
+fn what_is_placed_may_be_in_the_way(facts: &Facts<'_>) -> bool {
+    let waiting: BTreeSet<&str> = facts
+        .pods()
+        .filter(|pod| pod.phase == PodPhase::Pending)
+        .filter_map(|pod| pod.group.as_deref())
+        .collect();
+    let preemptible = |group: &GroupInput| group.preemptible && waiting.contains(group.key.name.as_str());
+    evicts(facts) && facts.config.actions.len() > 1 && waiting.len() > 1 && facts.groups().any(preemptible)
+}
+
+/// A claim asks for more devices than there are numbers for.
+fn absurd_device_count(facts: &Facts<'_>) -> bool {
+    let absurd = |claim: &ClaimInput| {
+        let mut asked = claim.requests.iter().flat_map(|request| &request.alternatives);
+        asked.any(|one| matches!(one.mode, RequestMode::Exactly(count) if count > 1_000_000_000))
+    };
+    facts.world.deltas.iter().any(|delta| if let Delta::Claim(claim) = delta { absurd(claim) } else { false })
 }
 
 /// A queue says nothing about a limit.
