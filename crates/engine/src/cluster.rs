@@ -369,14 +369,11 @@ impl Cluster {
         pod::Status::of_phase(self.pods[pod].phase, self.stuck_before)
     }
 
-    /// Whether a pod holds a place that it had before the cycle: nothing placed in a cycle is evicted in it, and
-    /// nothing is evicted twice.
-    pub fn is_evictable(&self, pod: PodIdx) -> bool {
+    /// Whether a pod got its place in this cycle: nothing that was placed in a cycle is evicted in it. (A pod that was
+    /// moved is another matter: it has been evicted, and may only lose the place that it waits for.)
+    pub fn is_fresh(&self, pod: PodIdx) -> bool {
         let state = &self.pods[pod].state;
-        state.status.is_active_allocated()
-            && state.leaving.is_none()
-            && state.place.is_some()
-            && state.status == self.told_status(pod)
+        state.status.is_active_allocated() && state.leaving.is_none() && state.status != self.told_status(pod)
     }
 
     /// A pod's labels and namespace.

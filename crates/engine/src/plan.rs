@@ -86,17 +86,59 @@ enum Listing {
 /// What to do to undo one edit.
 enum Edit {
     /// Boxed, since it is by far the largest.
-    Pod { pod: PodIdx, old: Box<PodState> },
-    Count { pod: PodIdx, group: GroupIdx, member: MemberIdx, from: Status, to: Status, stamp: u64 },
-    Ledger { node: NodeIdx, old: Box<NodeLedger>, version: u64, epoch: u64 },
-    Joined { node: NodeIdx },
-    Left { node: NodeIdx, pod: PodIdx, at: usize },
-    TermsPlaced { pod: PodIdx, node: NodeIdx, presence: Presence },
-    TermsLifted { pod: PodIdx, node: NodeIdx, presence: Presence },
-    Queue { queue: QueueIdx, amounts: Triple, np: bool, version: u64 },
+    Pod {
+        pod: PodIdx,
+        old: Box<PodState>,
+    },
+    Count {
+        pod: PodIdx,
+        group: GroupIdx,
+        member: MemberIdx,
+        from: Status,
+        to: Status,
+        stamp: u64,
+    },
+    Ledger {
+        node: NodeIdx,
+        old: Box<NodeLedger>,
+        version: u64,
+        epoch: u64,
+    },
+    Joined {
+        node: NodeIdx,
+    },
+    Left {
+        node: NodeIdx,
+        pod: PodIdx,
+        at: usize,
+    },
+    TermsPlaced {
+        pod: PodIdx,
+        node: NodeIdx,
+        presence: Presence,
+    },
+    TermsLifted {
+        pod: PodIdx,
+        node: NodeIdx,
+        presence: Presence,
+    },
+    Queue {
+        queue: QueueIdx,
+        amounts: Triple,
+        np: bool,
+        version: u64,
+    },
     Device(Box<Undo>),
-    VolumesPlaced { pod: PodIdx, node: NodeIdx, presence: Presence },
-    VolumesLifted { pod: PodIdx, node: NodeIdx, presence: Presence },
+    VolumesPlaced {
+        pod: PodIdx,
+        node: NodeIdx,
+        presence: Presence,
+    },
+    VolumesLifted {
+        pod: PodIdx,
+        node: NodeIdx,
+        presence: Presence,
+    },
 }
 
 impl Deref for Plan<'_> {
@@ -169,19 +211,35 @@ impl<'c> Plan<'c> {
         self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
-    /// Evicts a pod: it gives back its room and its devices.
+    /// Evicts a pod: it gives back its room and its devices. One that was moved gives up the place it waits for, and
+    /// one that was placed in this cycle waits as before.
     pub fn evict(&mut self, pod: PodIdx) {
         let mut state = self.cluster.pods[pod].state.clone();
+        if self.cluster.is_fresh(pod) {
+            self.set_state(pod, PodState::unplaced(Status::Pending));
+            self.release_devices(pod);
+            return;
+        }
+        if let Some(left) = state.leaving.take() {
+            let place = Some(left);
+            self.set_state(
+                pod,
+                PodState { status: Status::Releasing, place, leaving: None, is_virtual: true },
+            );
+            self.release_devices(pod);
+            return;
+        }
         let has_devices = self.cluster.pods[pod].has_claims() || self.cluster.wants_devices(pod);
         if let (true, Some(place)) = (has_devices, &mut state.place) {
             place.devices = self.cluster.held_devices(pod);
         }
         self.set_state(pod, PodState { status: Status::Releasing, is_virtual: true, ..state });
-        if has_devices {
-            let uid = self.cluster.pods[pod].uid;
-            let undo = self.cluster.devices.release(uid);
-            self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
-        }
+        self.release_devices(pod);
+    }
+
+    fn release_devices(&mut self, pod: PodIdx) {
+        let undo = self.cluster.devices.release(self.cluster.pods[pod].uid);
+        self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
     /// Edits made so far, undone ones included: the measure of work.

@@ -8,8 +8,8 @@ pub mod builtin;
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
-use crate::policy::{PluginConfig, PluginPart};
 use crate::outcome::Cause;
+use crate::policy::{PluginConfig, PluginPart};
 use crate::share::min_runtime::ReclaimResolution;
 use kai_units::Span;
 use std::cmp::Ordering;

@@ -10,7 +10,7 @@ mod multi_node;
 mod node_local;
 pub(crate) mod rooms;
 pub(crate) mod rules;
-mod simulate;
+pub(crate) mod simulate;
 mod turns;
 mod victims;
 
@@ -28,7 +28,7 @@ use node_local::NodeLocal;
 use rooms::Rooms;
 use rules::{Refusal, Rules};
 use rustc_hash::FxHashSet;
-use simulate::{Played, Stage};
+use simulate::{Played, Solution, Stage};
 use turns::Waiting;
 use victims::{Batch, Candidates, VictimWalk};
 
@@ -44,8 +44,8 @@ pub(crate) struct Search {
 /// How a search ended.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Places were found: the plan shows them, and these pods were asked to give way.
-    Solved(Vec<PodIdx>),
+    /// Places were found: the plan shows them.
+    Solved(Solution),
     /// Nothing that was tried works.
     Nothing(Tried),
     /// There is nobody who may be evicted.
@@ -99,14 +99,8 @@ impl Search {
             failed: FxHashSet::default(),
         };
         for generator in &registry.generators {
-            if let Some(victims) = hunt.with_generator(plan, ask, *generator) {
-                let mut pods: Vec<PodIdx> = Vec::new();
-                for &pod in victims.iter().flat_map(|batch| batch.pods.iter()) {
-                    if !pods.contains(&pod) {
-                        pods.push(pod);
-                    }
-                }
-                return Found::Solved(pods);
+            if let Some(solution) = hunt.with_generator(plan, ask, *generator) {
+                return Found::Solved(solution);
             }
         }
         Found::Nothing(hunt.tried)
@@ -140,14 +134,14 @@ struct Hunt<'a> {
 
 impl Hunt<'_> {
     /// Finds how many pods can be placed, then places all.
-    fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: Generator) -> Option<Vec<Batch>> {
+    fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: Generator) -> Option<Solution> {
         let mut recorded = Vec::new();
         let size = ask.pods.len();
         let mark = plan.mark();
         let mut probe = |hunt: &mut Self, count: usize, recorded: &mut Vec<Batch>| {
             let found = hunt.probe(plan, &ask.first(count), generator, recorded);
             plan.rollback(mark);
-            found.map(|batches| *recorded = batches).is_some()
+            found.map(|solution| *recorded = solution.batches).is_some()
         };
         let (mut solved, mut count) = (0, 1);
         let mut failed = loop {
@@ -174,18 +168,19 @@ impl Hunt<'_> {
         self.probe(plan, &ask.whole(), generator, &recorded)
     }
 
-    /// Tries to place the first pods; gives back the victims, and leaves the plan as it then is.
+    /// Tries to place the first pods; on success the plan shows how.
     fn probe(
         &mut self,
         plan: &mut Plan<'_>,
         part: &Part<'_>,
         generator: Generator,
         recorded: &[Batch],
-    ) -> Option<Vec<Batch>> {
+    ) -> Option<Solution> {
         let rules = self.stage.rules;
         let search = self.search;
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
-        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &|g| rules.allow_group(plan, g));
+        let walk =
+            VictimWalk::new(plan, self.registry, search.total, leaves, &|g| rules.allow_group(plan, g));
         let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded);
         let mut proposals = match generator {
             Generator::NodeLocalGreedy => {
@@ -212,7 +207,7 @@ impl Hunt<'_> {
             }
             self.tried.played += 1;
             match self.stage.play(plan, part, &batches, &start) {
-                Played::Solved(victims) => return Some(victims),
+                Played::Solved(solution) => return Some(solution),
                 Played::NoPlace => {}
                 Played::Refused(refusal) => self.tried.refused = Some(refusal),
             }

@@ -1,16 +1,18 @@
 //! What consolidation, reclaim and preempt have in common: groups take turns, and each looks for victims.
 
 use crate::alike::{Representatives, Scope, Signatures};
-use crate::cluster::pod::{PodState, Status};
+use crate::cluster::pod::PodState;
 use crate::cycle::Run;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx};
+use crate::input::Key;
 use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision};
 use crate::place::checks;
 use crate::search::ask::Ask;
 use crate::search::rules::Rules;
+use crate::search::simulate::Solution;
 use crate::search::{Found, Search};
 use crate::share::{Preemptibility, gate, reclaim, root_ledgers};
 
@@ -31,12 +33,8 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     let registry = &run.policy.registry;
     let mut walk = TreeWalk::new(&run.plan, registry, Purpose::Place, run.total, waiting, depth);
     let scope = if cause == Cause::Consolidation { Scope::Cluster } else { Scope::Queue };
-    let mut turn = Turn {
-        cause,
-        search: None,
-        signatures: Signatures::default(),
-        failed: Representatives::new(scope),
-    };
+    let mut turn =
+        Turn { cause, search: None, signatures: Signatures::default(), failed: Representatives::new(scope) };
     while let Some(group) = walk.pop(&run.plan) {
         run.guarded(group, |run| turn.of_group(run, group));
     }
@@ -99,7 +97,9 @@ impl Turn {
         let cluster: &crate::Cluster = &run.plan;
         let has_shares = run.policy.registry.builtin.proportion.is_some();
         match self.cause {
-            Cause::Preempt if has_shares && rules.reclaimer.preemptibility == Preemptibility::NonPreemptible => {
+            Cause::Preempt
+                if has_shares && rules.reclaimer.preemptibility == Preemptibility::NonPreemptible =>
+            {
                 let amounts = crate::place::requested(cluster, &ask.pods);
                 gate::over_quota(root_ledgers(cluster, rules.reclaimer.queue), &amounts).is_none()
             }
@@ -118,13 +118,15 @@ impl Turn {
         let disruptions = run.disruptions.as_ref().expect("made above");
         let used = run.plan.groups[ask.group].active_used();
         let mark = run.plan.mark();
-        let Found::Solved(victims) = search.solve(&mut run.plan, rules, ask, disruptions) else { return false };
+        let Found::Solved(solution) = search.solve(&mut run.plan, rules, ask, disruptions) else {
+            return false;
+        };
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
             run.plan.rollback(mark);
             return false;
         }
-        let groups = run.carry_out(self.cause, ask, &victims);
+        let groups = run.carry_out(self.cause, ask, &solution);
         search.commit(&run.plan, registry, &groups);
         true
     }
@@ -146,22 +148,24 @@ fn enough_in_all(cluster: &crate::Cluster, pods: &[PodIdx]) -> bool {
 
 impl Run<'_, '_> {
     /// Turns a successful search into decisions; gives back the groups that it changed.
-    fn carry_out(&mut self, cause: Cause, ask: &Ask, victims: &[PodIdx]) -> Vec<GroupIdx> {
+    fn carry_out(&mut self, cause: Cause, ask: &Ask, solution: &Solution) -> Vec<GroupIdx> {
         let preemptor = self.plan.group_key(ask.group);
-        let gone = |state: &PodState| state.status == Status::Releasing || state.leaving.is_some();
-        let evicted: Vec<PodIdx> =
-            victims.iter().copied().filter(|pod| gone(&self.plan.pods[*pod].state)).collect();
-        let mut groups = vec![ask.group];
+        let size = solution.before.len();
+        let in_order = solution.batches.iter().flat_map(|batch| batch.pods.iter().copied());
+        let hit: Vec<PodIdx> =
+            in_order.filter(|pod| self.plan.pods[*pod].state != solution.before[pod]).collect();
+        let (again, evicted): (Vec<PodIdx>, Vec<PodIdx>) =
+            hit.iter().partition(|pod| solution.before[*pod].leaving.is_some());
+        self.forget_moves(&again);
         for &pod in &evicted {
-            self.push_eviction(pod, cause, victims.len(), Some(preemptor.clone()));
-            groups.extend(self.plan.pods[pod].group);
+            self.push_eviction(pod, cause, size, Some(preemptor.clone()));
         }
-        let moved = evicted.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
+        let moved = hit.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
         let placed: Vec<PodIdx> = ask.pods.iter().chain(moved).copied().collect();
         for pod in placed {
             self.commit(pod, cause.action());
         }
-        for &pod in &evicted {
+        for &pod in &hit {
             let state = self.plan.pods[pod].state.clone();
             self.plan.set_state(pod, PodState { is_virtual: false, ..state });
         }
@@ -169,9 +173,21 @@ impl Run<'_, '_> {
             disruptions.draw(&self.plan, &evicted);
             self.disruptions = Some(disruptions);
         }
+        let mut groups: Vec<GroupIdx> = hit.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
+        groups.push(ask.group);
         groups.sort_unstable();
         groups.dedup();
         groups
+    }
+
+    /// Pods that were moved earlier in the cycle lose the place they wait for, or get another one.
+    fn forget_moves(&mut self, pods: &[PodIdx]) {
+        if pods.is_empty() {
+            return;
+        }
+        let keys: Vec<Key> = pods.iter().map(|pod| self.plan.pod_key(*pod)).collect();
+        let stale = |decision: &Decision| matches!(decision, Decision::Pipeline { pod, moved: true, .. } if keys.contains(pod));
+        self.outcome.decisions.retain(|decision| !stale(decision));
     }
 
     /// Decides that a pod is evicted.
@@ -180,7 +196,7 @@ impl Run<'_, '_> {
         pod: PodIdx,
         cause: Cause,
         gang_size: usize,
-        preemptor: Option<crate::input::Key>,
+        preemptor: Option<Key>,
     ) {
         let p = &self.plan.pods[pod];
         self.outcome.decisions.push(Decision::Evict {

@@ -40,7 +40,7 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
         return false;
     }
     let pods: Vec<PodIdx> =
-        run.plan.groups[group].pods.iter().copied().filter(|pod| run.plan.is_evictable(*pod)).collect();
+        run.plan.groups[group].pods.iter().copied().filter(|pod| may_go(&run.plan, *pod)).collect();
     if run.disruptions.is_none() {
         run.disruptions = Some(Disruptions::new(run.plan.cluster_mut()));
     }
@@ -55,4 +55,10 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     }
     run.disruptions = Some(disruptions);
     allowed
+}
+
+/// It holds a place, which is not from this cycle, and has not been evicted yet.
+fn may_go(cluster: &crate::Cluster, pod: PodIdx) -> bool {
+    let state = &cluster.pods[pod].state;
+    state.status.is_active_allocated() && state.leaving.is_none() && !cluster.is_fresh(pod)
 }

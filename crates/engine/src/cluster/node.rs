@@ -287,8 +287,7 @@ impl Node {
         if wanted <= free_gpus {
             return None;
         }
-        let discount =
-            load.devices.iter().filter(|d| self.ledger.has_device(**d)).count() as i64 * WHOLE_GPU;
+        let discount = load.devices.iter().filter(|d| self.ledger.has_device(**d)).count() as i64 * WHOLE_GPU;
         (wanted > free_gpus + discount).then_some(Lack::Gpus)
     }
 

@@ -64,7 +64,6 @@ impl Held {
         Self { group, pods: pods.collect() }
     }
 
-
     /// Where the group stands against its minimum with just these pods.
     pub fn elastic_state(&self, cluster: &Cluster) -> ElasticState {
         let mut state = ElasticState::AtMinimum;

@@ -106,7 +106,13 @@ impl<'a> MultiNode<'a> {
             let rank = cluster.nodes[**node].rank;
             counted(node) && start.binary_search_by_key(&rank, |n| cluster.nodes[*n].rank).is_err()
         };
-        plain + self.recorded_nodes.keys().filter(beyond).map(|node| self.gathered.base.gpus(*node)).sum::<i64>()
+        plain
+            + self
+                .recorded_nodes
+                .keys()
+                .filter(beyond)
+                .map(|node| self.gathered.base.gpus(*node))
+                .sum::<i64>()
     }
 }
 
@@ -132,7 +138,8 @@ impl Emitter {
         if count > self.nodes.len() {
             return None;
         }
-        let mut picked: Vec<usize> = self.nodes[..count].iter().flat_map(|(_, _, at)| at.iter().copied()).collect();
+        let mut picked: Vec<usize> =
+            self.nodes[..count].iter().flat_map(|(_, _, at)| at.iter().copied()).collect();
         picked.sort_unstable();
         picked.dedup();
         if count == self.nodes.len() {

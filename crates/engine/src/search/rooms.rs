@@ -44,11 +44,8 @@ impl Rooms {
 
     fn note_open(&mut self, cluster: &Cluster, node: NodeIdx) {
         let key = (cluster.nodes[node].rank, node);
-        let changed = if feasible::offers_gpus(cluster, node) {
-            self.open.insert(key)
-        } else {
-            self.open.remove(&key)
-        };
+        let changed =
+            if feasible::offers_gpus(cluster, node) { self.open.insert(key) } else { self.open.remove(&key) };
         if changed {
             self.open_list = None;
         }

@@ -2,10 +2,10 @@
 
 use super::ask::Part;
 use crate::cluster::Cluster;
-use crate::cluster::pod::Status;
+use crate::cluster::pod::{PodState, Status};
 use crate::disruption::Disruptions;
-use crate::input::Key;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx, QueueIdx};
+use crate::input::Key;
 use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
 use crate::policy::Policy;
@@ -36,6 +36,8 @@ pub(crate) enum Refusal {
     MinRuntime(GroupIdx),
     /// A group that must be moved has nowhere to go.
     NotMoved,
+    /// A pod that was placed in this cycle would lose its place.
+    Fresh,
     /// More groups than may be moved.
     TooMany,
     /// A disruption budget.
@@ -101,7 +103,8 @@ impl<'a> Rules<'a> {
 
     /// Whether a group's minimum run time is not over.
     fn is_protected(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
-        let (Some(args), Some(queue)) = (&self.policy.registry.builtin.min_runtime, cluster.groups[victim].queue)
+        let (Some(args), Some(queue)) =
+            (&self.policy.registry.builtin.min_runtime, cluster.groups[victim].queue)
         else {
             return false;
         };
@@ -128,15 +131,15 @@ impl<'a> Rules<'a> {
         victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
         disruptions: &Disruptions,
     ) -> Result<(), Refusal> {
-        let gone = |pod: &PodIdx| {
-            let state = &cluster.pods[*pod].state;
-            state.status == Status::Releasing || state.leaving.is_some()
-        };
-        let evicted: Vec<PodIdx> = victims.values().flatten().copied().filter(gone).collect();
+        let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
+        let hit: Vec<PodIdx> = victims.values().flatten().copied().filter(gone).collect();
+        // What was moved earlier in the cycle has been evicted already.
+        let first_time = |pod: &PodIdx| before.pods[pod].leaving.is_none();
+        let evicted: Vec<PodIdx> = hit.iter().copied().filter(first_time).collect();
         match self.cause {
             Cause::Consolidation => {
                 let leaves = |pod: &PodIdx| cluster.pods[*pod].state.status == Status::Releasing;
-                if evicted.iter().any(leaves) {
+                if hit.iter().any(leaves) {
                     return Err(Refusal::NotMoved);
                 }
                 let groups = victims.values().filter(|pods| pods.iter().any(gone)).count();
@@ -157,9 +160,7 @@ impl<'a> Rules<'a> {
             return Err(Refusal::Budget(budget.clone()));
         }
         for validator in &self.policy.registry.validators {
-            validator
-                .accepts(cluster, self.cause, self.preemptor, &evicted)
-                .map_err(Refusal::Plugin)?;
+            validator.accepts(cluster, self.cause, self.preemptor, &evicted).map_err(Refusal::Plugin)?;
         }
         Ok(())
     }
@@ -174,7 +175,8 @@ impl<'a> Rules<'a> {
             if !g.is_elastic() || !self.is_protected(cluster, group) {
                 continue;
             }
-            let of = |member: MemberIdx| pods.iter().filter(|p| cluster.pods[**p].member == Some(member)).count();
+            let of =
+                |member: MemberIdx| pods.iter().filter(|p| cluster.pods[**p].member == Some(member)).count();
             let sets = g.pod_sets().map(|(member, set)| (set.active_used(), of(member) as u32, set.min));
             if min_runtime::breaks_minimum(sets.filter(|(_, victims, _)| *victims > 0)) {
                 return Err(Refusal::MinRuntime(group));
@@ -198,7 +200,8 @@ impl<'a> Rules<'a> {
             losses.extend(self.losses(cluster, group, pods).into_iter().map(|claim| (rank, queue, claim)));
         }
         losses.sort_by_key(|(rank, _, _)| *rank);
-        let losses: Vec<(QueueIdx, Claim)> = losses.into_iter().map(|(_, queue, claim)| (queue, claim)).collect();
+        let losses: Vec<(QueueIdx, Claim)> =
+            losses.into_iter().map(|(_, queue, claim)| (queue, claim)).collect();
         let reclaimer = Reclaimer { request: part.claim(cluster), ..self.reclaimer };
         reclaim::scenario_is_fair(before, &reclaimer, &losses, proportion.saturation_multiplier)
     }
@@ -230,15 +233,20 @@ fn held_claim(cluster: &Cluster, pod: PodIdx) -> Claim {
     claim
 }
 
-/// The queues as they were before a simulation, for those that it involves.
+/// The queues and victims as they were before a simulation.
 pub(crate) struct Before<'c> {
     cluster: &'c Cluster,
     ledgers: &'c BTreeMap<QueueIdx, Ledger>,
+    pods: &'c BTreeMap<PodIdx, PodState>,
 }
 
 impl<'c> Before<'c> {
-    pub(crate) fn new(cluster: &'c Cluster, ledgers: &'c BTreeMap<QueueIdx, Ledger>) -> Self {
-        Self { cluster, ledgers }
+    pub(crate) fn new(
+        cluster: &'c Cluster,
+        ledgers: &'c BTreeMap<QueueIdx, Ledger>,
+        pods: &'c BTreeMap<PodIdx, PodState>,
+    ) -> Self {
+        Self { cluster, ledgers, pods }
     }
 
     /// The ledgers on the ways from some leaves to the root.

@@ -4,7 +4,7 @@ use super::ask::Part;
 use super::rules::{Before, Refusal, Rules};
 use super::turns::{Turns, Waiting};
 use super::victims::Batch;
-use crate::cluster::pod::Status;
+use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::node_set::{Marked, NodeSet};
@@ -29,16 +29,25 @@ pub(crate) struct Stage<'a> {
 #[derive(Debug)]
 pub(crate) enum Played {
     /// The pods have places, and the rules are content: the plan shows the result.
-    Solved(Vec<Batch>),
+    Solved(Solution),
     /// The pods found no places; nothing is changed.
     NoPlace,
     /// They did, but a rule says no; nothing is changed.
     Refused(Refusal),
 }
 
+/// A plan that works.
+#[derive(Clone, Debug)]
+pub(crate) struct Solution {
+    /// The batches of which a pod lost its place or was moved.
+    pub batches: Vec<Batch>,
+    /// Everybody who was asked to give way, as they were before.
+    pub before: BTreeMap<PodIdx, PodState>,
+}
+
 impl Stage<'_> {
     /// Evicts all batches and lets everybody involved find a place, in the order of the queue tree. On success the
-    /// plan stays as the simulation left it, and the batches that lost or moved a pod are given back.
+    /// plan stays as the simulation left it.
     pub(crate) fn play(
         &self,
         plan: &mut Plan<'_>,
@@ -48,21 +57,25 @@ impl Stage<'_> {
     ) -> Played {
         let mark = plan.mark();
         let victims = victims_of(batches);
-        if std::env::var_os("DBG").is_some() { eprintln!("play {:?} k={} {:?}", plan.group_key(part.group).name, part.pods.len(), victims.values().flatten().map(|p| plan.pod_key(*p).name).collect::<Vec<_>>()); }
         let leaves = victims.keys().chain([&part.group]).filter_map(|group| leaf_of(plan, *group));
         let ledgers = Before::record(plan, leaves);
+        let nodes = with_victims(plan, &victims, start);
+        let before: BTreeMap<PodIdx, PodState> =
+            victims.values().flatten().map(|pod| (*pod, plan.pods[*pod].state.clone())).collect();
         for &pod in victims.values().flatten() {
             plan.evict(pod);
         }
-        let nodes = with_victims(plan, &victims, start);
         if !self.take_turns(plan, part, &victims, &nodes) {
             plan.rollback(mark);
             return Played::NoPlace;
         }
-        let verdict =
-            self.rules.check(plan, &Before::new(plan, &ledgers), part, &victims, self.disruptions);
-        match verdict {
-            Ok(()) => Played::Solved(actual(plan, batches)),
+        if !put_back(plan, &before) {
+            plan.rollback(mark);
+            return Played::Refused(Refusal::Fresh);
+        }
+        let queues = Before::new(plan, &ledgers, &before);
+        match self.rules.check(plan, &queues, part, &victims, self.disruptions) {
+            Ok(()) => Played::Solved(Solution { batches: actual(plan, batches, &before), before }),
             Err(refusal) => {
                 plan.rollback(mark);
                 Played::Refused(refusal)
@@ -115,11 +128,7 @@ fn victims_of(batches: &[Batch]) -> BTreeMap<GroupIdx, Vec<PodIdx>> {
 }
 
 /// The nodes that a search starts from, and those of the victims.
-fn with_victims(
-    plan: &mut Plan<'_>,
-    victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
-    start: &NodeSet,
-) -> NodeSet {
+fn with_victims(plan: &mut Plan<'_>, victims: &BTreeMap<GroupIdx, Vec<PodIdx>>, start: &NodeSet) -> NodeSet {
     if *start == NodeSet::All {
         return NodeSet::All;
     }
@@ -131,11 +140,23 @@ fn with_victims(
     NodeSet::Marked(Arc::new(Marked::new(plan, nodes.into(), id)))
 }
 
+/// Coming back is no change at all; false when a pod that was placed in this cycle did not.
+fn put_back(plan: &mut Plan<'_>, before: &BTreeMap<PodIdx, PodState>) -> bool {
+    for (&pod, old) in before {
+        let now = &plan.pods[pod].state;
+        let is_back = (&old.place, &old.leaving) == (&now.place, &now.leaving)
+            && now.status.is_active_allocated() == old.status.is_active_allocated();
+        if is_back && old != now {
+            plan.set_state(pod, old.clone());
+        } else if !is_back && old.leaving.is_none() && old.status != plan.told_status(pod) {
+            return false;
+        }
+    }
+    true
+}
+
 /// The batches of which a pod is gone or moved.
-fn actual(plan: &Plan<'_>, batches: &[Batch]) -> Vec<Batch> {
-    let hit = |pod: &PodIdx| {
-        let state = &plan.pods[*pod].state;
-        state.status == Status::Releasing || state.leaving.is_some()
-    };
+fn actual(plan: &Plan<'_>, batches: &[Batch], before: &BTreeMap<PodIdx, PodState>) -> Vec<Batch> {
+    let hit = |pod: &PodIdx| plan.pods[*pod].state != before[pod];
     batches.iter().filter(|batch| batch.pods.iter().any(hit)).cloned().collect()
 }

@@ -48,7 +48,9 @@ impl Waiting {
 
     /// Puts a group back that still waits.
     pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
-        let Some(leaf) = leaf_of(cluster, group).filter(|_| cluster.groups[group].pending() > 0) else { return };
+        let Some(leaf) = leaf_of(cluster, group).filter(|_| cluster.groups[group].pending() > 0) else {
+            return;
+        };
         let list = self.leaves.entry(leaf).or_default();
         let at = list.partition_point(|(g, _)| groups::compare(cluster, registry, *g, group).is_lt());
         list.insert(at, (group, asks_of(cluster, registry, group)));
@@ -225,8 +227,5 @@ fn common_queue(cluster: &Cluster, leaves: impl Iterator<Item = QueueIdx>) -> Op
 
 /// The child of a queue that a leaf is below; the leaf itself where the queue is not above it.
 fn branch_of(cluster: &Cluster, leaf: QueueIdx, common: Option<QueueIdx>) -> QueueIdx {
-    root_path(cluster, leaf)
-        .take_while(|queue| Some(*queue) != common)
-        .last()
-        .unwrap_or(leaf)
+    root_path(cluster, leaf).take_while(|queue| Some(*queue) != common).last().unwrap_or(leaf)
 }

@@ -37,7 +37,7 @@ impl Candidates {
             if !g.preemptible || g.active_allocated() == 0 {
                 continue;
             }
-            if let Some(leaf) = leaf_of(cluster, group).filter(|_| has_rested(cluster, group)) {
+            if let Some(leaf) = leaf_of(cluster, group) {
                 candidates.leaves.entry(leaf).or_default().groups.push(group);
             }
         }
@@ -79,7 +79,7 @@ impl Candidates {
     /// Puts a group back that still has something to give.
     pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
         let g = &cluster.groups[group];
-        let gives = g.preemptible && g.active_allocated() > 0 && has_rested(cluster, group);
+        let gives = g.preemptible && g.active_allocated() > 0;
         let Some(leaf) = leaf_of(cluster, group).filter(|_| gives) else { return };
         let entry = self.leaves.entry(leaf).or_default();
         let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
@@ -87,13 +87,6 @@ impl Candidates {
         let at = if entry.is_sorted { rest.partition_point(after) } else { rest.len() };
         entry.groups.insert(entry.start + at, group);
     }
-}
-
-/// Whether this cycle placed or moved no pod of a group: nothing placed in a cycle is evicted in it, and what is left
-/// of a group beside such pods may be too little.
-fn has_rested(cluster: &Cluster, group: GroupIdx) -> bool {
-    let active = |pod: &&PodIdx| cluster.pods[**pod].state.status.is_active_allocated();
-    cluster.groups[group].pods.iter().filter(active).all(|pod| cluster.is_evictable(*pod))
 }
 
 /// Pods of one group that give way together.
