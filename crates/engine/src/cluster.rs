@@ -23,7 +23,7 @@ pub(crate) use settle::presence_of;
 use crate::class::Classes;
 use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
-use crate::input::{BudgetInput, Key, SharedSpec};
+use crate::input::{BudgetInput, Key, Labels, SharedSpec};
 use crate::intern::Interner;
 use crate::place::memory::Failures;
 use crate::place::ranked::Lists;
@@ -98,6 +98,8 @@ pub struct Cluster {
     shape_by_spec: FxHashMap<SharedSpec, ShapeIdx>,
     /// The shape of the pod that came last: the next pod is often like it.
     last_shape: Option<ShapeIdx>,
+    /// The labels of the pod that came last, likewise.
+    last_labels: Option<LastLabels>,
     /// Names that every group needs.
     fixed: FixedNames,
     free_pods: Vec<PodIdx>,
@@ -131,6 +133,13 @@ pub struct Figures {
     pub soft_taints: bool,
     /// Most NUMA zones of a node.
     pub numa_zones: usize,
+}
+
+/// The labels of the pod that came last.
+struct LastLabels {
+    namespace: Sym,
+    labels: Labels,
+    set: LabelSetIdx,
 }
 
 /// Names that every group needs.
@@ -219,6 +228,7 @@ impl Cluster {
             queue_by_name: FxHashMap::default(),
             shape_by_spec: FxHashMap::default(),
             last_shape: None,
+            last_labels: None,
             fixed,
             free_pods: Vec::new(),
             leaving: BTreeSet::new(),

@@ -30,6 +30,10 @@ impl Text {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+    /// A copy of the text. Unlike `to_string` it goes through no formatter.
+    pub fn to_text(&self) -> String {
+        String::from(&*self.0)
+    }
     /// The text, unless there is none.
     pub fn some(&self) -> Option<&str> {
         (!self.0.is_empty()).then_some(&*self.0)
@@ -185,6 +189,11 @@ pub type Resources = Pairs<Amount>;
 impl<V> Pairs<V> {
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&V> {
+        /// Up to this many keys, telling most of them apart by their length is faster than a search by order.
+        const FEW: usize = 24;
+        if self.0.len() <= FEW {
+            return self.0.iter().find(|(k, _)| **k == *key).map(|(_, value)| value);
+        }
         self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|at| &self.0[at].1)
     }
     /// Keys and values in key order.

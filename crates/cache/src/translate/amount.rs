@@ -7,6 +7,7 @@ use kai_api::well_known::resource;
 use kai_engine::input::{self, AmountList};
 use kai_engine::resource::AMOUNT_MAX;
 use kai_units::Quantity;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// The unit a resource is counted in.
@@ -21,7 +22,14 @@ enum Unit {
 ///
 /// Only `nvidia.com/gpu` and `amd.com/gpu` are GPUs: other names that merely end in `gpu` are resources of their own.
 pub fn dimension(name: &str) -> Option<&str> {
-    unit(name).map(|unit| if unit == Unit::Gpu { input::GPU } else { name })
+    unit(name).map(|unit| unit.dimension(name))
+}
+
+impl Unit {
+    /// The engine's name of a resource that is counted in this unit.
+    fn dimension(self, name: &str) -> &str {
+        if self == Self::Gpu { input::GPU } else { name }
+    }
 }
 
 fn unit(name: &str) -> Option<Unit> {
@@ -37,7 +45,11 @@ fn unit(name: &str) -> Option<Unit> {
 
 /// A quantity of a resource in the engine's base unit, clamped to what sums stay exact for.
 pub fn in_base_units(name: &str, quantity: Quantity) -> i64 {
-    let value = match unit(name) {
+    counted_in(unit(name), quantity)
+}
+
+fn counted_in(unit: Option<Unit>, quantity: Quantity) -> i64 {
+    let value = match unit {
         Some(Unit::Milli) => quantity.milli(),
         Some(Unit::Gpu) => quantity.units().saturating_mul(input::WHOLE_GPU),
         Some(Unit::Whole) | None => quantity.units(),
@@ -47,16 +59,16 @@ pub fn in_base_units(name: &str, quantity: Quantity) -> i64 {
 
 /// Amounts by dimension, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals<'a>(Vec<(&'a str, i64)>);
+pub struct Totals<'a>(SmallVec<[(&'a str, i64); 6]>);
 
 impl<'a> Totals<'a> {
     /// Reads a resource list.
     pub fn read(resources: &'a Resources, field: &str, report: &mut Report<'_>) -> Self {
         let mut totals = Self::default();
         for (name, amount) in resources.iter() {
-            let Some(dimension) = dimension(name) else { continue };
-            if let Some(amount) = read_amount(name, amount, field, report) {
-                totals.add(dimension, amount);
+            let Some(unit) = unit(name) else { continue };
+            if let Some(amount) = read_in(Some(unit), name, amount, field, report) {
+                totals.add(unit.dimension(name), amount);
             }
         }
         totals
@@ -98,8 +110,12 @@ impl<'a> Totals<'a> {
         if other.0.is_empty() {
             return;
         }
-        let mut merged = Vec::with_capacity(self.0.len().max(other.0.len()));
-        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        if self.0.is_empty() {
+            self.0.clone_from(&other.0);
+            return;
+        }
+        let mut merged = SmallVec::with_capacity(self.0.len().max(other.0.len()));
+        let (mut ours, mut theirs) = (self.0.iter().copied().peekable(), other.0.iter().copied().peekable());
         while let (Some(a), Some(b)) = (ours.peek(), theirs.peek()) {
             match a.0.cmp(b.0) {
                 Ordering::Less => merged.extend(ours.next()),
@@ -124,6 +140,16 @@ impl<'a> Totals<'a> {
 /// One amount in base units; bad text and negative amounts are reported and count as nothing. A pod that asks for
 /// such an amount must not be placed as if it asked for nothing, so its report is marked.
 pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report<'_>) -> Option<i64> {
+    read_in(unit(name), name, amount, field, report)
+}
+
+fn read_in(
+    unit: Option<Unit>,
+    name: &str,
+    amount: &Amount,
+    field: &str,
+    report: &mut Report<'_>,
+) -> Option<i64> {
     let quantity = match amount {
         Amount::Exact(quantity) => *quantity,
         Amount::Bad(text) => {
@@ -147,7 +173,7 @@ pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report
         );
         return None;
     }
-    let value = in_base_units(name, quantity);
+    let value = counted_in(unit, quantity);
     if value == AMOUNT_MAX {
         report.add(
             format!("{field}.{name}"),

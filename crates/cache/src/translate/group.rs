@@ -87,7 +87,9 @@ pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report
 
 /// The value of a priority class: by name, else of the default class, else 50.
 pub fn priority(name: &str, classes: &BTreeMap<Key, Box<PriorityClass>>) -> i32 {
-    let named = classes.get(&Key::new("", name));
+    // There are few classes: looking through them is faster than making a key.
+    let mut by_key = classes.iter();
+    let named = by_key.find(|(key, _)| key.name == name && key.namespace.is_empty()).map(|(_, class)| class);
     let default = || classes.values().find(|class| class.global_default);
     named.or_else(default).map_or(priority_class::FALLBACK_VALUE, |class| class.value)
 }
@@ -102,6 +104,9 @@ pub fn topology(topology: &Topology) -> TopologyInput {
 
 /// What is wrong with a sub-group tree: a name used twice, a parent that is missing, or a cycle.
 pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
+    if sub_groups.is_empty() {
+        return None;
+    }
     let mut parents: BTreeMap<&str, Option<String>> = BTreeMap::new();
     for sub_group in sub_groups {
         if parents.insert(&sub_group.name, parent(sub_group)).is_some() {

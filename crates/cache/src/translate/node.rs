@@ -28,7 +28,7 @@ pub fn translate(
 ) -> NodeInput {
     let allocatable = Totals::read(&node.status.allocatable, "status.allocatable", report).into_list();
     NodeInput {
-        name: node.metadata.name.to_string(),
+        name: node.metadata.name.to_text(),
         labels: selector::labels(&node.metadata.labels),
         taints: taints(node, report),
         unschedulable: node.spec.unschedulable,

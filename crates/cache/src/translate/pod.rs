@@ -39,7 +39,7 @@ pub fn translate_next<'a>(
     report: &mut Report<'_>,
 ) -> Option<PodInput> {
     let phase = phase(pod, around.bind.is_some(), around.evicted);
-    let (key, uid) = (pod.metadata.key(), pod.metadata.uid.to_string());
+    let (key, uid) = (pod.metadata.key(), pod.metadata.uid.to_text());
     let named = |name: Option<&str>| name.filter(|n| !n.is_empty()).map(str::to_owned);
     let group = named(pod.metadata.annotation(annotation::POD_GROUP));
     let sub_group = named(pod.metadata.label(label::SUBGROUP));
@@ -130,11 +130,11 @@ pub fn required_config_maps(pod: &Pod) -> Vec<String> {
     let spec = &pod.spec;
     let containers = || spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers);
     let is_mounted = |name: &str| containers().flat_map(|c| &c.volume_mounts).any(|m| m.name == name);
-    let exempt = pod.metadata.annotation(annotation::SHARED_GPU_CONFIG_MAP).filter(|p| !p.is_empty());
     let mut names: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
     let mut need = |reference: &crate::object::pod::ConfigMapRef| {
         let name = &*reference.name;
+        let exempt = pod.metadata.annotation(annotation::SHARED_GPU_CONFIG_MAP).filter(|p| !p.is_empty());
         let made = exempt.is_some_and(|prefix| name.starts_with(prefix));
         if !reference.optional && !made && seen.insert(name.to_owned()) {
             names.push(name.to_owned());

@@ -11,7 +11,7 @@ use kai_engine::input::{
 
 /// Labels as the engine wants them.
 pub fn labels(labels: &Labels) -> input::Labels {
-    labels.iter().map(|(key, value)| (key.to_owned(), value.to_string())).collect()
+    labels.iter().map(|(key, value)| (key.to_owned(), value.to_text())).collect()
 }
 
 /// A selector over labels; absent selects nothing.

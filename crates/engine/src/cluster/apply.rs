@@ -155,12 +155,10 @@ impl Cluster {
     /// The slot of a group's key, made if need be.
     pub(super) fn group_slot(&mut self, namespace: Sym, name: &str) -> GroupIdx {
         let key = (namespace, self.names.intern(name));
-        if let Some(&group) = self.group_by_key.get(&key) {
-            return group;
-        }
-        let group = self.groups.push(absent_group(key.0, key.1, self.fixed.nothing));
-        self.group_by_key.insert(key, group);
-        group
+        *self
+            .group_by_key
+            .entry(key)
+            .or_insert_with(|| self.groups.push(absent_group(key.0, key.1, self.fixed.nothing)))
     }
 
     fn set_group(&mut self, input: &GroupInput) {

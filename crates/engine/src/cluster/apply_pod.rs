@@ -1,11 +1,11 @@
 //! Takes in deltas of pods: their slots, their shapes, and what they hang on to.
 
-use super::Cluster;
 use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};
 use super::shape;
+use super::{Cluster, LastLabels};
 use crate::dra::ExtendedRequest;
-use crate::ids::{Idx, PodIdx, ShapeIdx};
-use crate::input::{Key, PodInput, PodPhase, SharedSpec};
+use crate::ids::{Idx, LabelSetIdx, PodIdx, ShapeIdx, Sym};
+use crate::input::{Key, Labels, PodInput, PodPhase, SharedSpec};
 use smallvec::SmallVec;
 
 impl Cluster {
@@ -13,8 +13,7 @@ impl Cluster {
         let (namespace, name) = (self.names.intern(&input.key.namespace), self.names.intern(&input.key.name));
         let group = input.group.as_deref().map(|g| self.group_slot(namespace, g));
         let node = input.node.as_deref().filter(|n| !n.is_empty()).map(|n| self.node_slot(n));
-        let labels = self.labels(&input.labels);
-        let label_set = self.terms.label_set(namespace, &labels);
+        let label_set = self.label_set_slot(namespace, input.labels);
         let shape = self.shape_slot(input.spec);
         let told_groups: GpuGroups = {
             let mut groups: SmallVec<[&String; 1]> = input.gpu_groups.iter().collect();
@@ -142,6 +141,19 @@ impl Cluster {
             self.devices.remove_pod(pod.uid, &self.names);
             self.dirty.devices = true;
         }
+    }
+
+    fn label_set_slot(&mut self, namespace: Sym, labels: Labels) -> LabelSetIdx {
+        if let Some(last) = &self.last_labels
+            && last.namespace == namespace
+            && last.labels == labels
+        {
+            return last.set;
+        }
+        let symbols = self.labels(&labels);
+        let set = self.terms.label_set(namespace, &symbols);
+        self.last_labels = Some(LastLabels { namespace, labels, set });
+        set
     }
 
     fn shape_slot(&mut self, spec: SharedSpec) -> ShapeIdx {
