@@ -149,6 +149,12 @@ pub mod annotation {
     pub const LAST_START: &str = "kai.scheduler/last-start-timestamp";
     /// When a pod of a pod group was last evicted.
     pub const LAST_EVICTION: &str = "kai.scheduler/last-eviction-timestamp";
+    /// How long a pod, or each pod of a pod group, runs where clusters are simulated; for ever when absent.
+    pub const SIMULATED_DURATION: &str = "kai.scheduler/simulated-duration";
+    /// How long after the beginning of a simulation a pod or a pod group is submitted.
+    pub const SIMULATED_SUBMIT_AT: &str = "kai.scheduler/simulated-submit-at";
+    /// `false` keeps a pod, or the pods of a pod group, away once evicted from a simulated cluster.
+    pub const SIMULATED_RESTART: &str = "kai.scheduler/simulated-restart";
     /// The object at the top of a pod group's owner chain, as YAML.
     pub const TOP_OWNER: &str = "kai.scheduler/top-owner-metadata";
     /// How long a workload waits before others are evicted for it.

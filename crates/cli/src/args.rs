@@ -1,5 +1,9 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
+mod simulate;
+
+pub(crate) use simulate::Simulate;
+
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -15,6 +19,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plan one cycle on a cluster from files, and show placements, queue shares and reasons.
     Plan(Plan),
+    /// Run cycles over virtual time, and show utilisation, waiting times, evictions and shares over time.
+    Simulate(Box<Simulate>),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
 }

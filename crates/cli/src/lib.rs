@@ -7,6 +7,7 @@ mod args;
 mod crds;
 mod plan;
 mod render;
+mod simulate;
 
 use anyhow::Result;
 use args::{Args, Command};
@@ -44,6 +45,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
 fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
     match &args.command {
         Command::Plan(args) => plan::run(args, plugins),
+        Command::Simulate(args) => simulate::run(args, plugins),
         Command::Crds(args) => {
             print(&crds::run(args)?)?;
             Ok(ExitCode::SUCCESS)

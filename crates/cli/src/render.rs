@@ -2,9 +2,9 @@
 //!
 //! Pure functions from an outcome to text. Numbers carry their unit; an unlimited bound is `∞`.
 
-mod amount;
+pub(crate) mod amount;
 mod evictions;
-mod pending;
+pub(crate) mod pending;
 mod placements;
 mod queues;
 
@@ -46,14 +46,14 @@ pub(crate) fn findings(findings: &[Finding]) -> String {
 }
 
 /// A bold heading and what stands under it; bold vanishes where the output is no terminal.
-fn section(text: &mut String, heading: &str, body: &str) {
+pub(crate) fn section(text: &mut String, heading: &str, body: &str) {
     let bold = Style::new().bold();
     let gap = if text.is_empty() { "" } else { "\n" };
     writeln!(text, "{gap}{bold}{heading}{bold:#}\n{body}").expect("writing to a string");
 }
 
 /// A table with headings.
-fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> Option<String> {
+pub(crate) fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> Option<String> {
     if rows.is_empty() {
         return None;
     }

@@ -91,10 +91,10 @@ impl History {
         }
     }
 
-    /// Takes in the queues as a cycle found them.
+    /// Takes in the queues as a cycle left them.
     pub(crate) fn see(&mut self, now: Timestamp, outcome: &Outcome) {
         let queue = |report: &QueueReport| QueueSample {
-            held: report.allocated,
+            held: report.allocated_after,
             fair_share: report.fair_share,
             requested: report.requested,
         };
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn outcome(held: i64) -> Outcome {
-        let queue = QueueReport { allocated: [0, 0, held], ..QueueReport::default() };
+        let queue = QueueReport { allocated_after: [0, 0, held], ..QueueReport::default() };
         Outcome { queues: vec![queue], total: [0, 0, 10], ..Outcome::default() }
     }
 

@@ -3,7 +3,7 @@
 use kai_units::{Span, Timestamp};
 
 /// How a simulation runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// When it begins.
     pub start: Timestamp,
@@ -67,6 +67,13 @@ impl Default for UsageOptions {
             half_life: None,
             fetch_every: Span::from_secs(60),
         }
+    }
+}
+
+impl UsageOptions {
+    /// How far back usage counts at most.
+    pub fn window_length(&self) -> Span {
+        self.window.length()
     }
 }
 

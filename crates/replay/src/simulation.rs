@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub struct Simulation {
     world: World,
     policy: Policy,
+    /// The policy without its actions: a cycle of it changes nothing and tells how things stand.
+    looking: Policy,
     options: Options,
     history: History,
     ledger: Option<UsageLedger>,
@@ -54,9 +56,12 @@ impl Simulation {
         mut options: Options,
     ) -> Self {
         options.period = Span(options.period.0.max(1));
+        let mut looking = policy.clone();
+        looking.actions.clear();
         Self {
             world: World::new(deltas, script, &policy, &options),
             policy,
+            looking,
             history: History::new(options.period, options.samples_max),
             ledger: options.usage.map(UsageLedger::new),
             fetch_at: options.start,
@@ -82,15 +87,27 @@ impl Simulation {
         (self.now, self.tick) = (now, tick + 1);
         self.world.pass(now);
         self.measure(now);
-        let seed = self.options.seed.wrapping_add(tick);
-        let outcome = plan(&mut self.world.cluster, &self.policy, Cycle { now, seed });
-        self.see(now, &outcome);
+        let cycle = Cycle { now, seed: self.options.seed.wrapping_add(tick) };
+        let mut outcome = plan(&mut self.world.cluster, &self.policy, cycle);
         self.planned += 1;
         self.hash = (self.hash.rotate_left(7) ^ outcome.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.note_evictions(&outcome);
         self.busy = self.world.carry_out(&outcome, now);
+        self.correct(&mut outcome, cycle);
+        self.see(now, &outcome);
         self.verdicts = outcome.verdicts;
         true
+    }
+
+    /// Makes an outcome tell what queues really hold after it: to a cycle, pods that wait for room have it already.
+    fn correct(&mut self, outcome: &mut Outcome, cycle: Cycle) {
+        if !outcome.decisions.iter().any(|decision| matches!(decision, Decision::Pipeline { .. })) {
+            return;
+        }
+        let look = plan(&mut self.world.cluster, &self.looking, cycle);
+        for (report, seen) in outcome.queues.iter_mut().zip(&look.queues) {
+            report.allocated_after = seen.allocated;
+        }
     }
 
     /// How far it got.
@@ -113,8 +130,7 @@ impl Simulation {
         let settled = self.is_settled();
         let end = end.unwrap_or(self.now).max(self.now);
         self.world.pass(end);
-        self.policy.actions.clear();
-        let last = plan(&mut self.world.cluster, &self.policy, Cycle { now: end, seed: self.options.seed });
+        let last = plan(&mut self.world.cluster, &self.looking, Cycle { now: end, seed: self.options.seed });
         self.see(end, &last);
         let groups = self.world.results(end);
         let mut pending = self.verdicts;
@@ -125,7 +141,7 @@ impl Simulation {
             start: self.options.start,
             end,
             period: self.options.period,
-            cycles: (elapsed / self.options.period.0) as u64,
+            cycles: self.tick.max((elapsed / self.options.period.0) as u64),
             planned: self.planned,
             settled,
             capacity: mean(self.history.capacity),
@@ -175,7 +191,7 @@ impl Simulation {
         self.fetch_at = now + Span(self.options.usage.map_or(1, |usage| usage.fetch_every.0.max(1)));
     }
 
-    /// Takes in how a cycle found the queues.
+    /// Takes in how a cycle left the queues.
     fn see(&mut self, now: Timestamp, outcome: &Outcome) {
         self.history.pass(now);
         if let Some(ledger) = &mut self.ledger {

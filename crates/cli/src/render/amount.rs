@@ -6,7 +6,7 @@ use kai_engine::verdict::QueueResource;
 const MULTIPLES: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// An amount with its unit where the resource does not imply one.
-pub(super) fn text(resource: QueueResource, amount: i64) -> String {
+pub(crate) fn text(resource: QueueResource, amount: i64) -> String {
     match resource {
         QueueResource::Cpu => decimal(amount, 1_000),
         QueueResource::Gpu => decimal(amount, WHOLE_GPU),
@@ -15,12 +15,12 @@ pub(super) fn text(resource: QueueResource, amount: i64) -> String {
 }
 
 /// A bound; without one there is no end.
-pub(super) fn bound(resource: QueueResource, amount: Option<i64>) -> String {
+pub(crate) fn bound(resource: QueueResource, amount: Option<i64>) -> String {
     amount.map_or_else(|| "∞".to_owned(), |amount| text(resource, amount))
 }
 
 /// The resource in words.
-pub(super) fn name(resource: QueueResource) -> &'static str {
+pub(crate) fn name(resource: QueueResource) -> &'static str {
     match resource {
         QueueResource::Cpu => "CPU",
         QueueResource::Memory => "memory",

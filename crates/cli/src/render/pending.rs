@@ -6,8 +6,12 @@ use kai_engine::verdict::{GroupVerdict, Verdict};
 
 /// One row a group that is not wholly placed; `None` when there is none.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
-    let rows = outcome
-        .verdicts
+    of(&outcome.verdicts)
+}
+
+/// The same from verdicts alone.
+pub(crate) fn of(verdicts: &[GroupVerdict]) -> Option<String> {
+    let rows = verdicts
         .iter()
         .filter(|verdict| verdict.leading != Verdict::Placed)
         .map(|verdict| {

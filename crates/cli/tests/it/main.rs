@@ -3,6 +3,7 @@
 mod bad_input;
 mod odd_input;
 mod planning;
+mod simulating;
 mod tour;
 
 use kai_testkit::shapes;

@@ -1,4 +1,4 @@
-//! The tour in `docs/planning.md`: every command in it is run, and its output is what the text shows.
+//! The tours in `docs`: every command in them is run, and its output is what the text shows.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,12 +7,22 @@ use std::process::Command;
 const GAP: &str = "…";
 
 #[test]
-fn every_command_of_the_tour_prints_what_the_tour_shows() {
+fn every_command_of_the_tour_of_plan_prints_what_it_shows() {
+    prints_what_it_shows("docs/planning.md", 8);
+}
+
+#[test]
+fn every_command_of_the_tour_of_simulate_prints_what_it_shows() {
+    prints_what_it_shows("docs/simulating.md", 5);
+}
+
+#[track_caller]
+fn prints_what_it_shows(tour: &str, examples: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let tour = std::fs::read_to_string(root.join("docs/planning.md")).expect("the tour is there");
+    let tour = std::fs::read_to_string(root.join(tour)).expect("the tour is there");
     let blocks: Vec<&str> =
         tour.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(blocks.len() >= 8, "the tour has its examples");
+    assert!(blocks.len() >= examples, "the tour has its examples");
     for block in blocks {
         let (command, shown) = block.split_once('\n').expect("a command and its output");
         let args = command.strip_prefix("$ kai ").expect("a command line").split(' ');

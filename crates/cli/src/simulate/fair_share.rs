@@ -1,0 +1,263 @@
+//! A request to KAI's fair share simulator: queues that divide a cluster, at one level and at one moment.
+
+use super::fields::Fields;
+use crate::render::{self, amount};
+use anyhow::Result;
+use kai_engine::share::division::{Stake, divide};
+use kai_engine::share::{RESOURCES, Triple, UNITS};
+use kai_engine::verdict::QueueResource;
+use kai_units::Timestamp;
+use serde_json::{Map, Number, Value};
+use std::collections::BTreeMap;
+
+/// What a queue asks for where nothing is said.
+const REQUEST: f64 = 100_000.0;
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// Cpu, memory, gpu.
+    total: [f64; 3],
+    /// By unique id; of two with the same id the later one counts.
+    queues: BTreeMap<String, QueueAsk>,
+}
+
+/// One queue.
+#[derive(Debug)]
+struct QueueAsk {
+    name: String,
+    priority: i32,
+    /// Queues without a readable time count as made last.
+    created: Timestamp,
+    shares: [ShareAsk; 3],
+}
+
+/// What a queue brings to the division of one resource.
+#[derive(Clone, Copy, Debug)]
+struct ShareAsk {
+    deserved: f64,
+    fair_share: f64,
+    max_allowed: f64,
+    weight: f64,
+    request: f64,
+}
+
+impl ShareAsk {
+    /// Where nothing is said, CPU and memory are not bounded, and no GPU is guaranteed.
+    fn default_of(resource: QueueResource) -> Self {
+        let deserved = match resource {
+            QueueResource::Gpu => 0.0,
+            QueueResource::Cpu | QueueResource::Memory => -1.0,
+        };
+        Self { deserved, fair_share: 0.0, max_allowed: -1.0, weight: 1.0, request: REQUEST }
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self {
+            deserved: fields.number("deserved")?.unwrap_or(0.0),
+            fair_share: fields.number("fairShare")?.unwrap_or(0.0),
+            max_allowed: fields.number("maxAllowed")?.unwrap_or(-1.0),
+            weight: fields.number("overQuotaWeight")?.unwrap_or(1.0),
+            request: fields.number("request")?.unwrap_or(REQUEST),
+        })
+    }
+
+    fn stake(self, queue: &QueueAsk, rank: u32, resource: QueueResource, most: f64) -> Stake {
+        let amount = |number: f64| base_units(resource, number, most);
+        let bound = |number: f64| (number >= 0.0).then(|| amount(number));
+        let request = amount(self.request);
+        Stake {
+            quota: bound(self.deserved),
+            requestable: bound(self.max_allowed).map_or(request, |limit| limit.min(request)),
+            weight: self.weight,
+            usage: 0.0,
+            priority: queue.priority,
+            rank,
+            share: amount(self.fair_share),
+        }
+    }
+}
+
+impl Question {
+    /// Reads a request; the name of the file is used in errors.
+    pub(super) fn read(file: &str, value: &Value) -> Result<Self> {
+        let fields = Fields::of(value, format!("`{file}`"))?;
+        let mut total = [0.0; 3];
+        if let Some(totals) = fields.object("totalResource")? {
+            for (amount, resource) in total.iter_mut().zip(RESOURCES) {
+                *amount = totals.number(total_name(resource))?.unwrap_or(0.0);
+            }
+        }
+        let mut queues = BTreeMap::new();
+        for queue in fields.objects("queues")? {
+            queues.insert(queue.text("uid")?.to_owned(), QueueAsk::read(&queue)?);
+        }
+        Ok(Self { total, queues })
+    }
+
+    /// The fair shares by unique id: cpu, memory, gpu.
+    fn answer(&self) -> BTreeMap<&str, Triple> {
+        let mut by_age: Vec<(&String, &QueueAsk)> = self.queues.iter().collect();
+        by_age.sort_by_key(|(uid, queue)| (queue.created, *uid));
+        // Every queue may be guaranteed the whole, so that many wholes must add up.
+        let most = (i64::MAX / (by_age.len() as i64 + 2)) as f64;
+        let mut answer: BTreeMap<&str, Triple> = BTreeMap::new();
+        for (at, resource) in RESOURCES.into_iter().enumerate() {
+            let ranked = by_age.iter().zip(0..);
+            let mut stakes: Vec<Stake> = ranked
+                .map(|((_, queue), rank)| queue.shares[at].stake(queue, rank, resource, most))
+                .collect();
+            divide(UNITS[at], base_units(resource, self.total[at], most), 0.0, &mut stakes);
+            for ((uid, _), stake) in by_age.iter().zip(&stakes) {
+                answer.entry(uid).or_default()[at] = stake.share;
+            }
+        }
+        answer
+    }
+
+    /// The answer as the simulator gives it.
+    pub(super) fn json(&self) -> Result<String> {
+        let shares = |share: Triple| -> Value {
+            let amounts = RESOURCES.into_iter().zip(share);
+            let members = amounts
+                .map(|(resource, amount)| (answer_name(resource).to_owned(), number(resource, amount)));
+            Value::Object(members.collect::<Map<String, Value>>())
+        };
+        let answer: Map<String, Value> =
+            self.answer().into_iter().map(|(uid, share)| (uid.to_owned(), shares(share))).collect();
+        Ok(serde_json::to_string(&answer)? + "\n")
+    }
+
+    /// The answer as a table.
+    pub(super) fn text(&self) -> String {
+        let row = |(uid, share): (&str, Triple)| {
+            let queue = &self.queues[uid];
+            let [cpu, memory, gpu] = [0, 1, 2].map(|at| amount::text(RESOURCES[at], share[at]));
+            let name = if queue.name.is_empty() { uid } else { &queue.name };
+            [name.to_owned(), queue.priority.to_string(), gpu, cpu, memory]
+        };
+        let rows = self.answer().into_iter().map(row).collect();
+        let body = render::table(["QUEUE", "PRIORITY", "GPU", "CPU", "MEMORY"], rows);
+        let mut text = String::new();
+        render::section(&mut text, "Fair shares", body.as_deref().unwrap_or("there are no queues"));
+        text
+    }
+}
+
+impl QueueAsk {
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        let mut shares = RESOURCES.map(ShareAsk::default_of);
+        if let Some(given) = fields.object("resourceShare")? {
+            for (share, resource) in shares.iter_mut().zip(RESOURCES) {
+                if let Some(given) = given.object(answer_name(resource))? {
+                    *share = ShareAsk::read(&given)?;
+                }
+            }
+        }
+        let created =
+            fields.get("creationTimestamp").and_then(Value::as_str).and_then(|text| text.parse().ok());
+        Ok(Self {
+            name: fields.text("name")?.to_owned(),
+            priority: fields.number("priority")?.unwrap_or(0.0) as i32,
+            created: created.unwrap_or(Timestamp(i64::MAX)),
+            shares,
+        })
+    }
+}
+
+/// A resource's name among the totals.
+fn total_name(resource: QueueResource) -> &'static str {
+    match resource {
+        QueueResource::Cpu => "CPU",
+        QueueResource::Memory => "Memory",
+        QueueResource::Gpu => "GPU",
+    }
+}
+
+/// A resource's name in the queues of a request and in the answer.
+fn answer_name(resource: QueueResource) -> &'static str {
+    match resource {
+        QueueResource::Cpu => "cpu",
+        QueueResource::Memory => "memory",
+        QueueResource::Gpu => "gpu",
+    }
+}
+
+/// How many of the engine's units one unit of the file is: devices there, millionths here.
+fn one(resource: QueueResource) -> f64 {
+    match resource {
+        QueueResource::Cpu | QueueResource::Memory => 1.0,
+        QueueResource::Gpu => kai_engine::input::WHOLE_GPU as f64,
+    }
+}
+
+fn base_units(resource: QueueResource, amount: f64, most: f64) -> i64 {
+    (amount * one(resource)).round().clamp(-most, most) as i64
+}
+
+/// A whole number where it is one, as Go writes it.
+fn number(resource: QueueResource, amount: i64) -> Value {
+    let number = amount as f64 / one(resource);
+    if number.fract() == 0.0 {
+        return Value::from(number as i64);
+    }
+    Number::from_f64(number).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(request: &Value) -> Value {
+        let question = Question::read("f", request).expect("a request");
+        serde_json::from_str(&question.json().expect("an answer")).expect("JSON")
+    }
+
+    #[test]
+    fn weights_divide_what_quotas_leave() {
+        let queue = |uid: &str, weight: u32| {
+            json!({"uid": uid, "name": uid, "resourceShare": {"gpu":
+                {"deserved": 10, "request": 100, "overQuotaWeight": weight}}})
+        };
+        let request = json!({"totalResource": {"GPU": 100, "CPU": 16_000, "Memory": 32_000_000},
+            "queues": [queue("a", 3), queue("b", 1)]});
+        let share = |gpu: u32| json!({"gpu": gpu, "cpu": 16_000, "memory": 100_000});
+        assert_eq!(answer(&request), json!({"a": share(70), "b": share(30)}));
+    }
+
+    #[test]
+    fn higher_priority_comes_first_and_limits_hold() {
+        let request = json!({"totalResource": {"GPU": 10}, "queues": [
+            {"uid": "low", "resourceShare": {"gpu": {}}},
+            {"uid": "high", "priority": 1, "resourceShare": {"gpu": {"maxAllowed": 6.5}}},
+            {"uid": "off", "resourceShare": {"gpu": {"request": 0}}},
+        ]});
+        let answer = answer(&request);
+        assert_eq!(answer["high"]["gpu"], json!(6.5));
+        assert_eq!(answer["low"]["gpu"], json!(3.5));
+        assert_eq!(answer["off"]["gpu"], json!(0));
+    }
+
+    #[test]
+    fn the_older_queue_gets_the_odd_unit() {
+        let request = json!({"totalResource": {"GPU": 3}, "queues": [
+            {"uid": "a", "creationTimestamp": "2026-02-01T00:00:00Z"},
+            {"uid": "b", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            {"uid": "c", "creationTimestamp": "soon", "resourceShare": {"gpu": {"overQuotaWeight": 0}}},
+        ]});
+        let answer = answer(&request);
+        assert_eq!([&answer["a"]["gpu"], &answer["b"]["gpu"], &answer["c"]["gpu"]], [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_bad_value_is_named() {
+        let request =
+            json!({"totalResource": {}, "queues": [{}, {"resourceShare": {"gpu": {"request": "many"}}}]});
+        let error = Question::read("f.json", &request).expect_err("no number").to_string();
+        assert!(
+            error.contains("`f.json`, queues[1], resourceShare, gpu: `request` is not a number"),
+            "{error}"
+        );
+    }
+}

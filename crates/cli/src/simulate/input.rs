@@ -1,0 +1,91 @@
+//! Tells by content what a file is: a snapshot, or the input of one of KAI's fair share simulators.
+
+use super::fair_share::Question;
+use super::time_based::World;
+use anyhow::Result;
+use kai_cache::{Snapshot, snapshot};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Input of the simulators is small; what is larger is a snapshot.
+const SIMULATOR_BYTES_MAX: u64 = 4 << 20;
+
+/// What a file holds.
+pub(super) enum Input {
+    /// A cluster.
+    Snapshot(Box<Snapshot>),
+    /// Nodes, queues and jobs of the time-based fair share simulator.
+    TimeBased(World),
+    /// A request to the fair share simulator.
+    FairShare(Question),
+}
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<Input> {
+    let name = path.display().to_string();
+    if let Some(value) = small_value(path) {
+        match form(&value) {
+            Form::FairShare => return Ok(Input::FairShare(Question::read(&name, &value)?)),
+            Form::TimeBased => return Ok(Input::TimeBased(World::read(&name, &value)?)),
+            Form::Other => {}
+        }
+    }
+    Ok(Input::Snapshot(Box::new(snapshot::read_file(path)?)))
+}
+
+/// The form of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Form {
+    FairShare,
+    TimeBased,
+    Other,
+}
+
+/// A small JSON or YAML file as a value. Whatever cannot be read is left to the reader of snapshots, which says why.
+fn small_value(path: &Path) -> Option<Value> {
+    let file = std::fs::File::open(path).ok()?;
+    let mut bytes = Vec::new();
+    let read = file.take(SIMULATOR_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+    if read as u64 > SIMULATOR_BYTES_MAX || bytes.starts_with(b"PK") {
+        return None;
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    if text.trim_start().starts_with('{') {
+        serde_json::from_str(&text).ok()
+    } else {
+        serde_saphyr::from_str(&text).ok()
+    }
+}
+
+fn form(value: &Value) -> Form {
+    let Some(members) = value.as_object() else { return Form::Other };
+    let names: BTreeSet<String> = members.keys().map(|name| name.to_lowercase()).collect();
+    let has = |name: &str| names.contains(name);
+    if has("rawobjects") || has("apiversion") || !has("queues") {
+        Form::Other
+    } else if has("totalresource") {
+        Form::FairShare
+    } else if ["jobs", "halflifeperiod", "kvalue", "windowsize", "cycles"].into_iter().any(has) {
+        Form::TimeBased
+    } else {
+        Form::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn files_are_told_apart_by_their_members() {
+        assert_eq!(form(&json!({"totalResource": {}, "queues": []})), Form::FairShare);
+        assert_eq!(form(&json!({"Queues": [], "Jobs": {}})), Form::TimeBased);
+        assert_eq!(form(&json!({"queues": [], "halfLifePeriod": 0})), Form::TimeBased);
+        assert_eq!(form(&json!({"rawObjects": {}, "queues": [], "jobs": 1})), Form::Other);
+        assert_eq!(form(&json!({"queues": []})), Form::Other);
+        assert_eq!(form(&json!([1])), Form::Other);
+    }
+}

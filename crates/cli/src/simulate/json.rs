@@ -1,0 +1,170 @@
+//! Everything about a simulation as one JSON object. GPUs in devices, CPU in cores, memory in bytes, times in seconds.
+
+use super::tables::RESOURCES;
+use anyhow::Result;
+use kai_engine::explain::plain;
+use kai_engine::input::WHOLE_GPU;
+use kai_engine::verdict::{GroupVerdict, QueueResource};
+use kai_replay::{GroupResult, QueueResult, QueueSample, Report, Waits};
+use kai_units::{Span, Timestamp};
+use serde_json::{Map, Value, json};
+
+/// The object, on one line.
+pub(super) fn text(report: &Report) -> Result<String> {
+    let at = |moment: Timestamp| seconds(moment - report.start);
+    let evictions: Vec<Value> = report
+        .evictions
+        .iter()
+        .map(|eviction| {
+            json!({
+                "at_s": at(eviction.at),
+                "pod": eviction.pod.to_string(),
+                "group": eviction.group.as_ref().map(ToString::to_string),
+                "queue": eviction.queue,
+                "for": eviction.preemptor.as_ref().map(ToString::to_string),
+                "by": eviction.action,
+            })
+        })
+        .collect();
+    let whole = json!({
+        "from": report.start.to_string(),
+        "to": report.end.to_string(),
+        "period_s": seconds(report.period),
+        "cycles": report.cycles,
+        "planned_cycles": report.planned,
+        "settled": report.settled,
+        "capacity": by_resource(|resource, at| mean(resource, report.capacity[at])),
+        "held": by_resource(|resource, at| mean(resource, report.held[at])),
+        "utilisation": by_resource(|_, at| utilisation(report.held[at], report.capacity[at])),
+        "waiting": waits(&report.waits),
+        "queues": report.queues.iter().map(queue).collect::<Vec<_>>(),
+        "groups": report.groups.iter().map(|g| group(g, report.start)).collect::<Vec<_>>(),
+        "evictions": evictions,
+        "pending": report.pending.iter().map(pending).collect::<Vec<_>>(),
+        "series": series(report),
+        "outcome_hash": format!("{:016x}", report.hash),
+    });
+    Ok(serde_json::to_string(&whole)? + "\n")
+}
+
+fn queue(queue: &QueueResult) -> Value {
+    let shares = by_resource(|resource, at| {
+        json!({
+            "quota": queue.quota[at].map(|quota| unit(resource, quota)),
+            "limit": queue.limit[at].map(|limit| unit(resource, limit)),
+            "fair_share": mean(resource, queue.fair_share[at]),
+            "requested": mean(resource, queue.requested[at]),
+            "held": mean(resource, queue.held[at]),
+            "held_least": unit(resource, queue.held_least[at]),
+            "held_most": unit(resource, queue.held_most[at]),
+        })
+    });
+    json!({
+        "name": queue.name,
+        "parent": queue.parent,
+        "evicted": queue.evictions,
+        "waiting": waits(&queue.waits),
+        "resources": shares,
+    })
+}
+
+fn group(group: &GroupResult, start: Timestamp) -> Value {
+    json!({
+        "group": group.group.to_string(),
+        "queue": group.queue,
+        "pods": group.pods,
+        "submitted_s": seconds(group.submitted - start),
+        "ran_before": group.ran_before,
+        "started_s": group.started.map(|at| seconds(at - start)),
+        "finished_s": group.finished.map(|at| seconds(at - start)),
+        "waited_s": group.waited().map(seconds),
+        "waited_again_s": seconds(group.waited_again),
+        "waits": group.waits,
+        "evicted": group.evictions,
+    })
+}
+
+fn pending(verdict: &GroupVerdict) -> Value {
+    let sentence = plain(&verdict.leading, &verdict.queue);
+    json!({
+        "group": verdict.group.to_string(),
+        "queue": verdict.queue,
+        "pods": verdict.pending,
+        "why": sentence.text,
+        "hint": sentence.hint,
+    })
+}
+
+fn waits(waits: &Waits) -> Value {
+    let span = |span: Span| (waits.started > 0).then(|| seconds(span));
+    json!({
+        "started": waits.started,
+        "waiting": waits.waiting,
+        "mean_s": span(waits.mean),
+        "p50_s": span(waits.p50),
+        "p90_s": span(waits.p90),
+        "max_s": span(waits.max),
+    })
+}
+
+/// Times, and for each queue and resource as many numbers.
+fn series(report: &Report) -> Value {
+    let times: Vec<Value> = report.samples.iter().map(|sample| seconds(sample.at - report.start)).collect();
+    let queues: Map<String, Value> = report
+        .queues
+        .iter()
+        .enumerate()
+        .map(|(queue, result)| {
+            let line = |resource, at: usize, read: fn(&QueueSample) -> &[i64; 3]| -> Vec<Value> {
+                report.samples.iter().map(|s| unit(resource, read(&s.queues[queue])[at])).collect()
+            };
+            let lines = by_resource(|resource, at| {
+                json!({
+                    "held": line(resource, at, |sample| &sample.held),
+                    "fair_share": line(resource, at, |sample| &sample.fair_share),
+                    "requested": line(resource, at, |sample| &sample.requested),
+                })
+            });
+            (result.name.clone(), lines)
+        })
+        .collect();
+    json!({ "at_s": times, "queues": queues })
+}
+
+fn by_resource(value: impl Fn(QueueResource, usize) -> Value) -> Value {
+    let name = |resource| match resource {
+        QueueResource::Gpu => "gpu",
+        QueueResource::Cpu => "cpu",
+        QueueResource::Memory => "memory",
+    };
+    Value::Object(RESOURCES.into_iter().map(|(r, at)| (name(r).to_owned(), value(r, at))).collect())
+}
+
+fn utilisation(held: f64, capacity: f64) -> Value {
+    if capacity > 0.0 { number(held / capacity) } else { Value::Null }
+}
+
+fn seconds(span: Span) -> Value {
+    number(span.0 as f64 / 1e6)
+}
+
+fn unit(resource: QueueResource, amount: i64) -> Value {
+    mean(resource, amount as f64)
+}
+
+fn mean(resource: QueueResource, amount: f64) -> Value {
+    number(match resource {
+        QueueResource::Gpu => amount / WHOLE_GPU as f64,
+        QueueResource::Cpu => amount / 1_000.0,
+        QueueResource::Memory => amount.round(),
+    })
+}
+
+/// Six decimals at most; whole numbers without any.
+fn number(number: f64) -> Value {
+    let rounded = (number * 1e6).round() / 1e6;
+    if rounded.fract() == 0.0 && rounded.abs() < 9e15 {
+        return json!(rounded as i64);
+    }
+    json!(rounded)
+}

@@ -1,0 +1,82 @@
+//! What `kai simulate` was asked for, checked and ready to use.
+
+use crate::args;
+use anyhow::{Context, Result, bail};
+use kai_cache::config_file::{self, SchedulerConfig};
+use kai_replay::Options;
+use kai_units::{Span, Timestamp, duration};
+
+/// A checked request.
+pub(super) struct Request {
+    /// Replaces the file's own configuration.
+    pub(super) config: Option<SchedulerConfig>,
+    pub(super) now: Option<Timestamp>,
+    pub(super) period: Option<Span>,
+    pub(super) seed: Option<u64>,
+    start_delay: Option<Span>,
+    grace: Option<Span>,
+    cycles: Option<u32>,
+    span: Option<Span>,
+    /// Every cycle shows in the output.
+    whole_series: bool,
+}
+
+impl Request {
+    /// Checks arguments and reads the configuration.
+    pub(super) fn new(args: &args::Simulate) -> Result<Self> {
+        let files = args.files.len();
+        if files > 1 && (args.html.is_some() || args.csv.is_some()) {
+            bail!("--html and --csv take the report of one file, but {files} are given");
+        }
+        if args.json && args.csv.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+            bail!("--json and --csv - both print; hint: give --csv a file");
+        }
+        let config = match &args.config {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read `{}`", path.display()))?;
+                Some(config_file::read(&text).with_context(|| format!("cannot use `{}`", path.display()))?)
+            }
+        };
+        Ok(Self {
+            config,
+            now: args.now.as_deref().map(str::parse).transpose().context("--now cannot be read")?,
+            period: span("--period", args.period.as_deref(), Span(1))?,
+            seed: args.seed,
+            start_delay: span("--start-delay", args.start_delay.as_deref(), Span(0))?,
+            grace: span("--grace", args.grace.as_deref(), Span(0))?,
+            cycles: args.cycles,
+            span: span("--for", args.span.as_deref(), Span(1))?,
+            whole_series: args.csv.is_some(),
+        })
+    }
+
+    /// Puts what was asked for in place of what a file says.
+    pub(super) fn options(&self, from_file: Options) -> Options {
+        Options {
+            period: self.period.unwrap_or(from_file.period),
+            start_delay: self.start_delay.unwrap_or(from_file.start_delay),
+            grace: self.grace.unwrap_or(from_file.grace),
+            seed: self.seed.unwrap_or(from_file.seed),
+            samples_max: if self.whole_series { None } else { from_file.samples_max },
+            ..from_file
+        }
+    }
+
+    /// When a simulation ends, if that is said here or by a number of cycles in the file.
+    pub(super) fn end(&self, options: &Options, cycles_of_file: Option<u32>) -> Option<Timestamp> {
+        let of_cycles = |cycles: u32| Span(options.period.0.saturating_mul(i64::from(cycles)));
+        let span = self.span.or_else(|| self.cycles.or(cycles_of_file).map(of_cycles))?;
+        Some(options.start + span)
+    }
+}
+
+fn span(option: &str, text: Option<&str>, least: Span) -> Result<Option<Span>> {
+    let Some(text) = text else { return Ok(None) };
+    let span = duration::parse_extended(text).with_context(|| format!("{option} cannot be read"))?;
+    if span < least {
+        bail!("{option} cannot be `{text}`; hint: time goes forwards, so write a span such as `1s`");
+    }
+    Ok(Some(span))
+}

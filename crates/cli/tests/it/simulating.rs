@@ -1,0 +1,195 @@
+//! `kai simulate` on each kind of input: tables, numbers, the page, rows, and refusals.
+
+use crate::{NOW, kai, scratch, shape, stderr, stdout};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// An example of the repository.
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    path.to_str().expect("the path is plain").to_owned()
+}
+
+/// The numbers of a simulation.
+#[track_caller]
+fn numbers(args: &[&str]) -> Value {
+    let output = kai(args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// Refused with exit code 2 and an error that contains all the words.
+#[track_caller]
+fn refused(args: &[&str], words: &[&str]) {
+    let output = kai(args);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}{}", stdout(&output));
+    assert!(text.contains("error: ") && !text.contains("panicked"), "{text}");
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing in: {text}");
+    }
+}
+
+fn group<'a>(numbers: &'a Value, name: &str) -> &'a Value {
+    let groups = numbers["groups"].as_array().expect("a list");
+    groups.iter().find(|group| group["group"] == name).expect("the group is there")
+}
+
+#[test]
+fn a_snapshot_lives_through_a_morning() {
+    let numbers = numbers(&["simulate", &example("busy-morning.yaml"), "--json"]);
+    let train = group(&numbers, "lab/train");
+    assert_eq!(train["submitted_s"], 600);
+    assert_eq!(train["waited_s"], 2, "it takes its quota back: evicted in one cycle, bound in the next");
+    assert!(train["finished_s"].as_f64().expect("it finishes") >= 3_000.0);
+    assert!(group(&numbers, "lab/sweep")["evicted"].as_u64() > Some(0));
+    assert_eq!(group(&numbers, "lab/giant")["waits"], true);
+    assert_eq!(numbers["pending"][0]["group"], "lab/giant");
+    assert_eq!(numbers["settled"], true);
+    let series = &numbers["series"];
+    let times = series["at_s"].as_array().expect("times").len();
+    assert_eq!(series["queues"]["vision"]["gpu"]["held"].as_array().map(Vec::len), Some(times));
+    let used = numbers["utilisation"]["gpu"].as_f64().expect("a share");
+    assert!(used > 0.3 && used < 1.0, "{used}");
+}
+
+#[test]
+fn the_end_can_be_a_number_of_cycles_or_a_span() {
+    let file = scratch("until.json", shape("gang", 2));
+    let cycles = numbers(&["simulate", &file, "--now", NOW, "--json", "--cycles", "30", "--period", "2s"]);
+    assert_eq!((&cycles["cycles"], &cycles["to"]), (&json!(30), &json!("2026-07-01T00:01:00Z")));
+    let span = numbers(&["simulate", &file, "--now", NOW, "--json", "--for", "1m", "--period", "2s"]);
+    assert_eq!(cycles, span);
+    assert!(cycles["planned_cycles"].as_u64() < Some(30), "cycles that cannot change anything are skipped");
+}
+
+#[test]
+fn a_simulation_is_the_same_every_time() {
+    let run = || stdout(&kai(&["simulate", &example("busy-morning.yaml"), "--json"]));
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_escapes_names() {
+    let odd = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
+    let odd = scratch(
+        "odd-names.yaml",
+        odd.replace("queue: vision", "queue: \"<b>&\"").replace("name: vision", "name: \"<b>&\""),
+    );
+    let page = scratch("page.html", "");
+    let output = kai(&["simulate", &odd, "--html", &page]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    for absent in ["<script", "http://", "https://", "<b>", "src=", "url("] {
+        assert!(!page.contains(absent), "`{absent}` is in the page");
+    }
+    for present in
+        ["<svg", "prefers-color-scheme: dark", "&lt;b&gt;&amp;", "Evicted pods", "lab/sweep", "fair share"]
+    {
+        assert!(page.contains(present), "`{present}` is missing in the page");
+    }
+}
+
+#[test]
+fn a_request_for_fair_shares_is_answered_as_kai_does() {
+    let queue = |uid: &str, weight: u32| {
+        json!({"uid": uid, "name": uid,
+            "resourceShare": {"gpu": {"deserved": 10, "request": 100, "overQuotaWeight": weight}}})
+    };
+    let request = json!({"totalResource": {"GPU": 100, "CPU": 16_000, "Memory": 32_000_000},
+        "queues": [queue("heavy", 3), queue("light", 1)]});
+    let file = scratch("request.json", request.to_string());
+    let share = |gpu: u32| json!({"gpu": gpu, "cpu": 16_000, "memory": 100_000});
+    assert_eq!(numbers(&["simulate", &file, "--json"]), json!({"heavy": share(70), "light": share(30)}));
+    let table = stdout(&kai(&["simulate", &file]));
+    assert!(table.contains("heavy") && table.contains("70"), "{table}");
+}
+
+#[test]
+fn time_based_input_gives_a_row_for_each_queue_and_cycle() {
+    let output = kai(&["simulate", &example("time-based.yaml"), "--csv", "-"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("Time,QueueID,Allocation,FairShare"));
+    assert_eq!(lines.next(), Some("0,alpha,16.000000,8.000000"));
+    assert_eq!(text.lines().count(), 1 + 3 * 1_024);
+    // What the running queue used counts against it, so that the GPUs change hands again and again.
+    let holds = |line: &&str| line.contains(",alpha,16.000000,");
+    let alpha = text.lines().filter(holds).count();
+    assert!((200..=800).contains(&alpha), "{alpha}");
+    let numbers = numbers(&["simulate", &example("time-based.yaml"), "--json"]);
+    assert!(numbers["evictions"].as_array().map(Vec::len) >= Some(2), "{}", numbers["evictions"]);
+    assert_eq!(numbers["evictions"][0]["by"], "reclaim");
+}
+
+#[test]
+fn without_weight_on_usage_the_gpus_stay_where_they_are() {
+    let text = std::fs::read_to_string(example("time-based.yaml")).expect("the example is there");
+    let file = scratch("no-usage.yaml", text.replace("KValue: 1.0", "KValue: 0"));
+    let numbers = numbers(&["simulate", &file, "--json"]);
+    assert_eq!(numbers["evictions"], json!([]));
+}
+
+#[test]
+fn a_usage_database_in_the_configuration_makes_usage_count() {
+    let text = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
+    let counted =
+        "usageDBConfig: {clientType: prometheus, usageParams: {halfLifePeriod: 10m, windowSize: 1h}}";
+    let file = scratch("counted.yaml", text.replacen("config:\n", &format!("config:\n  {counted}\n"), 1));
+    let planned = |file: &str| {
+        let numbers = numbers(&["simulate", file, "--json", "--for", "1h"]);
+        numbers["planned_cycles"].as_u64().expect("a count")
+    };
+    // Usage is measured once a minute, and each measurement is a reason for a cycle.
+    assert!(planned(&file) >= 60 && planned(&example("busy-morning.yaml")) < 60);
+}
+
+#[test]
+fn unreadable_annotations_are_told_and_count_as_absent() {
+    let text = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
+    let file = scratch("annotated.yaml", text.replace("simulated-duration: 1h", "simulated-duration: long"));
+    let output = kai(&["simulate", &file, "--for", "1m"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let warning = stderr(&output);
+    assert!(warning.contains("warning: Pod `lab/sweep-0`") && warning.contains("`long`"), "{warning}");
+}
+
+#[test]
+fn bad_input_is_refused_in_words() {
+    refused(&["simulate", "/nowhere/to/be.found"], &["`/nowhere/to/be.found`"]);
+    let bad = |name: &str, text: &str| scratch(name, text);
+    let file = bad("nodes.yaml", "Queues: []\nNodes: 7\nJobs: {}\n");
+    refused(&["simulate", &file], &["nodes.yaml", "`Nodes` is not a list", "hint: "]);
+    let file = bad("many.yaml", "Queues: []\nJobs: {a: {NumPods: 4000000000, NumJobs: 4000000000}}\n");
+    refused(&["simulate", &file], &["many.yaml", "nodes and pods", "hint: "]);
+    let file = bad("share.json", r#"{"totalResource": {"GPU": "all"}, "queues": []}"#);
+    refused(&["simulate", &file], &["share.json", "`GPU` is not a number"]);
+    refused(&["simulate", &bad("deep.yaml", &format!("queues: {}", "[".repeat(100_000)))], &["deep.yaml"]);
+    refused(&["simulate", &bad("none.yaml", "a: 1\n")], &["has no `rawObjects`"]);
+    let good = example("busy-morning.yaml");
+    refused(&["simulate", &good, "--for", "soon"], &["--for", "`soon`", "hint: "]);
+    refused(&["simulate", &good, "--period", "0s"], &["--period", "`0s`", "hint: "]);
+    refused(&["simulate", &good, "--cycles", "0"], &["--cycles"]);
+    refused(&["simulate", &good, "--cycles", "1", "--for", "1s"], &["--for"]);
+    refused(&["simulate", &good, &good, "--html", "x.html"], &["--html", "one file"]);
+    refused(&["simulate", &example("fair-share.json"), "--html", "x.html"], &["makes no chart"]);
+}
+
+#[test]
+fn huge_numbers_overflow_nothing() {
+    let queues: Vec<Value> = (0..500)
+        .map(|uid| {
+            json!({"uid": uid.to_string(), "priority": 1e300, "resourceShare":
+            {"gpu": {"deserved": 1e300, "request": 1e300}, "memory": {"deserved": -1, "request": 1e300}}})
+        })
+        .collect();
+    let request = json!({"totalResource": {"GPU": 1e300, "Memory": 1e300, "CPU": -1e300}, "queues": queues});
+    let output = kai(&["simulate", &scratch("huge-share.json", request.to_string()), "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let world = "Cycles: 3\nHalfLifePeriod: 4000000000\nWindowSize: 4000000000\nKValue: 1e300\nNodes: [{GPUs: 4000000000}]\n\
+                 Queues: [{Name: a, DeservedGPUs: 1e300, Weight: 1e300}]\nJobs: {a: {GPUs: 4000000000}}\n";
+    let output = kai(&["simulate", &scratch("huge-world.yaml", world)]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
