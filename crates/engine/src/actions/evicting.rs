@@ -64,7 +64,10 @@ impl Turn {
             return false;
         }
         let cluster: &crate::Cluster = &run.plan;
-        let Some(rules) = Rules::new(cluster, run.policy, self.cause, run.cycle.now, &ask.whole()) else {
+        let evicted = |decision: &Decision| matches!(decision, Decision::Evict { .. });
+        let room = run.outcome.decisions.iter().any(evicted);
+        let now = run.cycle.now;
+        let Some(rules) = Rules::new(cluster, run.policy, self.cause, now, &ask.whole(), room) else {
             return false;
         };
         if self.cause == Cause::Reclaim && run.policy.registry.builtin.proportion.is_some() {

@@ -25,6 +25,8 @@ pub(crate) struct Rules<'a> {
     pub reclaimer: Reclaimer,
     /// Most victim groups; none is unlimited.
     pub most_victims: Option<u32>,
+    /// Pods were evicted in this cycle, so that there may be room that nobody looked at yet.
+    pub room_was_made: bool,
 }
 
 /// Why a plan is not valid.
@@ -53,6 +55,7 @@ impl<'a> Rules<'a> {
         cause: Cause,
         now: Timestamp,
         whole: &Part<'_>,
+        room_was_made: bool,
     ) -> Option<Self> {
         let group = &cluster.groups[whole.group];
         let preemptibility =
@@ -66,7 +69,7 @@ impl<'a> Rules<'a> {
             Cause::Consolidation => policy.params.max_consolidation_victims,
             Cause::Reclaim | Cause::Preempt | Cause::Stale => None,
         };
-        Some(Self { policy, cause, now, preemptor: whole.group, reclaimer, most_victims })
+        Some(Self { policy, cause, now, preemptor: whole.group, reclaimer, most_victims, room_was_made })
     }
 
     /// Whether groups of a leaf queue may be victims at all.
@@ -92,6 +95,7 @@ impl<'a> Rules<'a> {
         };
         victim != self.preemptor
             && by_cause
+            && (self.room_was_made || !is_fresh(cluster, victim))
             && (g.is_elastic() || !self.is_protected(cluster, victim))
             && self
                 .policy
@@ -222,6 +226,12 @@ impl<'a> Rules<'a> {
         let minimums: Vec<u32> = sets.iter().map(|(_, min)| *min).collect();
         reclaim::portions(&pods, &minimums).into_vec()
     }
+}
+
+/// Whether a group got a place in this cycle. Such pods keep their places, so that asking them to give way helps only
+/// where evictions made room since: everybody finds their place again, and the preemptor finds the room.
+fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
+    cluster.groups[group].pods.iter().any(|pod| cluster.is_fresh(*pod))
 }
 
 /// What a pod holds, or held before it was moved.

@@ -99,6 +99,8 @@ pub(crate) struct Batch {
 /// A walk over the candidates of some leaf queues.
 pub(crate) struct VictimWalk<'a> {
     registry: &'a Registry,
+    /// How many more groups may have a turn.
+    groups_left: u32,
     queues: QueueHeap<'a>,
     leaves: Cursors<'a>,
 }
@@ -159,6 +161,7 @@ impl<'a> VictimWalk<'a> {
         total: Triple,
         leaves: impl IntoIterator<Item = (QueueIdx, &'a [GroupIdx])>,
         may: &impl Fn(GroupIdx) -> bool,
+        most_groups: Option<u32>,
     ) -> Self {
         let mut cursors = Cursors { leaves: BTreeMap::new(), registry };
         for (leaf, sorted) in leaves {
@@ -168,7 +171,7 @@ impl<'a> VictimWalk<'a> {
         }
         let queues: Vec<QueueIdx> = cursors.leaves.keys().copied().collect();
         let queues = QueueHeap::new(cluster, registry, Purpose::Evict, total, &cursors, queues);
-        Self { registry, queues, leaves: cursors }
+        Self { registry, groups_left: most_groups.unwrap_or(u32::MAX), queues, leaves: cursors }
     }
 
     /// Takes the group whose turn it is, with what it still holds.
@@ -180,6 +183,9 @@ impl<'a> VictimWalk<'a> {
             (None, Some(_)) => true,
             (_, None) => false,
         };
+        if !from_rest {
+            self.groups_left = self.groups_left.checked_sub(1)?;
+        }
         let held = if from_rest { cursor.rest.pop() } else { cursor.listed.take() };
         if !from_rest {
             cursor.list_next(cluster, may);
