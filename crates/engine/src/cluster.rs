@@ -243,6 +243,8 @@ impl Cluster {
 
     /// Makes room for objects that are about to come, where their number is known.
     pub fn expect(&mut self, more: Expected) {
+        // A name and a unique id each.
+        self.names.reserve(more.nodes + 2 * (more.pods + more.groups));
         self.nodes.reserve(more.nodes);
         self.node_by_name.reserve(more.nodes);
         self.pods.reserve(more.pods);

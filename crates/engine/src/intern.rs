@@ -6,6 +6,7 @@
 use crate::ids::{Idx, Sym};
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 /// The strings of one cluster. Symbols carry no order: compare texts where an order matters.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +31,7 @@ impl Interner {
     pub fn intern(&mut self, text: &str) -> Sym {
         // At most three quarters of the slots are taken, so that probing always ends.
         if (self.ends.len() + 1) * 4 > self.slots.len() * 3 {
-            self.grow();
+            self.rehash((self.slots.len() * 2).max(64));
         }
         let hash = hash_of(text);
         let at = match self.probe(text, hash) {
@@ -44,6 +45,15 @@ impl Interner {
         sym
     }
 
+    /// Makes room for more strings.
+    pub fn reserve(&mut self, more: usize) {
+        self.ends.reserve(more);
+        let slots = ((self.ends.len() + more) * 4 / 3 + 1).next_power_of_two();
+        if slots > self.slots.len() {
+            self.rehash(slots);
+        }
+    }
+
     /// The symbol of a text that has been seen before.
     pub fn find(&self, text: &str) -> Option<Sym> {
         if self.slots.is_empty() { None } else { self.probe(text, hash_of(text)).ok() }
@@ -51,7 +61,7 @@ impl Interner {
 
     /// The text of a symbol.
     pub fn text(&self, sym: Sym) -> &str {
-        self.at(sym.index())
+        &self.buffer[self.range(sym.index())]
     }
 
     /// How many distinct strings there are.
@@ -65,9 +75,9 @@ impl Interner {
     }
 
     #[inline]
-    fn at(&self, index: usize) -> &str {
+    fn range(&self, index: usize) -> Range<usize> {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        &self.buffer[start..self.ends[index] as usize]
+        start..self.ends[index] as usize
     }
 
     /// The symbol of a text, or the slot where it belongs. There must be an empty slot.
@@ -81,15 +91,15 @@ impl Interner {
                 return Err(at);
             }
             let index = slot.position as usize - 1;
-            if slot.hash == hash && self.at(index) == text {
+            if slot.hash == hash && self.buffer.as_bytes()[self.range(index)] == *text.as_bytes() {
                 return Ok(Sym::new(index));
             }
             at = (at + 1) & mask;
         }
     }
 
-    fn grow(&mut self) {
-        let mut slots = vec![Slot::default(); (self.slots.len() * 2).max(64)];
+    fn rehash(&mut self, count: usize) {
+        let mut slots = vec![Slot::default(); count];
         let mask = slots.len() - 1;
         for slot in self.slots.iter().filter(|slot| slot.position > 0) {
             let mut at = slot.hash as usize & mask;

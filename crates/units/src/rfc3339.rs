@@ -40,8 +40,8 @@ fn parse(text: &str) -> Option<Timestamp> {
         return None;
     }
     let number = |from: usize, to: usize| -> Option<i64> {
-        let part = &text[from..to];
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
+        let mut digits = bytes[from..to].iter();
+        digits.try_fold(0, |all, b| b.is_ascii_digit().then(|| all * 10 + i64::from(b - b'0')))
     };
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);

@@ -84,6 +84,9 @@ fn read<T>(
 
 /// The shared GPUs that labels of a bound pod name: the plain label, then one label per device.
 pub fn groups_from_labels(pod: &Pod) -> Vec<String> {
+    if pod.metadata.labels.iter().all(|(key, _)| !key.starts_with(label::GPU_GROUP)) {
+        return Vec::new();
+    }
     let plain = pod.metadata.label(label::GPU_GROUP);
     let per_device = pod.metadata.labels.iter().filter(|(key, _)| key.starts_with(label::GPU_GROUP_PREFIX));
     let mut seen = BTreeSet::new();
