@@ -51,7 +51,7 @@ impl ProgressLine {
 
 fn text(progress: &Progress, passed: Span, limit: Span) -> String {
     format!(
-        "simulated {} of {} in {} cycles, {} groups waiting, {} evictions",
+        "simulated {} of {} in {} cycles; groups waiting: {}; pods evicted: {}",
         spans::short(passed),
         spans::short(limit),
         progress.planned,
@@ -69,7 +69,7 @@ mod tests {
         let progress = Progress { now: Timestamp(0), planned: 70, waiting: 3, evictions: 1 };
         assert_eq!(
             text(&progress, Span::from_secs(90), Span::from_secs(7_200)),
-            "simulated 1m30s of 2h in 70 cycles, 3 groups waiting, 1 evictions"
+            "simulated 1m30s of 2h in 70 cycles; groups waiting: 3; pods evicted: 1"
         );
     }
 }

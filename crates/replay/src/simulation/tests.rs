@@ -82,6 +82,21 @@ fn policy() -> Policy {
     Policy::resolve(&config, &Params::default(), &PluginSet::builtin())
 }
 
+/// All actions and plugins that there are by default.
+fn evicting_policy() -> Policy {
+    Policy::resolve(&Config::default(), &Params::default(), &PluginSet::builtin())
+}
+
+/// A queue that has taken all four GPUs, and one that comes later for the half that it is owed.
+fn two_that_share() -> (Vec<Delta>, Script) {
+    let mut deltas = vec![node("n", 4), queue("a", 2), queue("b", 2), group("a", "a", 1), group("b", "b", 2)];
+    deltas.extend((0..4).map(|at| of_pod(pod(&format!("a-{at}"), "a", 1))));
+    deltas.extend((0..2).map(|at| of_pod(pod(&format!("b-{at}"), "b", 1))));
+    let mut script = script(&[("a-0", runs(300)), ("b-0", runs(60)), ("b-1", runs(90))]);
+    script.groups.insert(key("b"), secs(40));
+    (deltas, script)
+}
+
 fn runs(span: i64) -> PodScript {
     PodScript { runs_for: Some(secs(span)), ..PodScript::default() }
 }
@@ -277,4 +292,37 @@ fn an_empty_cluster_has_one_cycle() {
     let report = run(vec![queue("q", 1)], &Script::default(), Options::default(), 100);
     assert!(report.settled && report.groups.is_empty());
     assert_eq!(report.planned, 1);
+}
+
+#[test]
+fn a_queue_takes_back_what_it_is_owed() {
+    let (deltas, script) = two_that_share();
+    let mut simulation = Simulation::new(deltas, &script, evicting_policy(), Options::default());
+    while simulation.step(at(600)) {}
+    let report = simulation.finish(None);
+    let b = report.groups.iter().find(|group| group.queue == "b").expect("the group had pods");
+    // Evicted in one cycle, gone and bound in the next, running a second later.
+    assert_eq!(b.waited(), Some(secs(2)));
+    assert_eq!(report.evictions.len(), 2);
+    assert!(report.evictions.iter().all(|e| e.action == "reclaim" && e.preemptor == Some(key("b"))));
+    assert_eq!(report.queues.iter().map(|queue| queue.evictions).collect::<Vec<_>>(), [2, 0]);
+}
+
+#[test]
+fn skipped_cycles_would_have_changed_nothing() {
+    let (deltas, script) = two_that_share();
+    let run = |skip: bool| {
+        let mut simulation = Simulation::new(deltas.clone(), &script, evicting_policy(), Options::default());
+        while simulation.step(at(599)) {
+            simulation.busy |= !skip;
+        }
+        simulation.busy = false;
+        let planned = simulation.planned;
+        let mut report = simulation.finish(Some(at(600)));
+        (report.planned, report.hash) = (0, 0);
+        (planned, report)
+    };
+    let ((few, skipping), (all, plain)) = (run(true), run(false));
+    assert_eq!(skipping, plain);
+    assert!(few < 20 && all == 600, "{few} of {all}");
 }

@@ -16,6 +16,8 @@ pub(super) struct GroupLife {
     pub(super) submit_at: Option<Timestamp>,
     /// Its pods.
     pub(super) pods: Vec<Key>,
+    /// How many of its pods something is still to come from.
+    open: usize,
     /// Its pods that run or have done their work.
     up: Up,
     /// When it and its first pod were there.
@@ -46,6 +48,7 @@ impl World {
         let group = GroupLife {
             submit_at,
             pods: Vec::new(),
+            open: 0,
             up: Up::new(),
             submitted: None,
             waits_since: None,
@@ -63,6 +66,7 @@ impl World {
     pub(super) fn open_groups(&mut self, start: Timestamp) {
         for group in self.groups.values_mut() {
             let pods = group.pods.iter().filter_map(|key| self.pods.get(key));
+            group.open = pods.clone().filter(|pod| pod.is_open()).count();
             for pod in pods.filter(|pod| pod.present) {
                 group.submitted = Some(start);
                 if pod.is_up() {
@@ -117,11 +121,11 @@ impl World {
         }
     }
 
-    /// Takes a group away when nothing more is to come from it.
-    pub(super) fn close_group(&mut self, key: &Key, now: Timestamp) {
+    /// Nothing more is to come from a pod of the group; when that holds for all, the group is taken away.
+    pub(super) fn close_pod(&mut self, key: &Key, now: Timestamp) {
         let Some(group) = self.groups.get_mut(key) else { return };
-        let mut pods = group.pods.iter().filter_map(|pod| self.pods.get(pod));
-        if pods.any(super::PodLife::is_open) {
+        group.open = group.open.saturating_sub(1);
+        if group.open > 0 {
             return;
         }
         group.finished = Some(now);

@@ -177,7 +177,7 @@ impl World {
         };
         self.cluster.apply(Delta::Pod(Box::new(pod.input.clone())));
         if let Some(group) = pod.group() {
-            self.close_group(&group, now);
+            self.close_pod(&group, now);
         }
     }
 
@@ -199,7 +199,7 @@ impl World {
         self.pods.remove(key);
         self.cluster.apply(Delta::PodGone(key.clone()));
         if let Some(group) = group {
-            self.close_group(&group, now);
+            self.close_pod(&group, now);
         }
     }
 }
