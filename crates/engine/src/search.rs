@@ -180,8 +180,7 @@ impl Hunt<'_> {
         let search = self.search;
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let may = |group: GroupIdx| rules.allow_group(plan, group);
-        let walk =
-            VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.most_victims);
+        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.most_victims);
         let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded);
         let mut proposals = match generator {
             Generator::NodeLocalGreedy => {

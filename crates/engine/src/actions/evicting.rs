@@ -121,7 +121,8 @@ impl Turn {
         let disruptions = run.disruptions.as_ref().expect("made above");
         let used = run.plan.groups[ask.group].active_used();
         let mark = run.plan.mark();
-        let Found::Solved(solution) = search.solve(&mut run.plan, rules, ask, disruptions) else {
+        let found = search.solve(&mut run.plan, rules, ask, disruptions);
+        let Found::Solved(solution) = found else {
             return false;
         };
         let group = &run.plan.groups[ask.group];

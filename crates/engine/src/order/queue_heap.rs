@@ -8,9 +8,10 @@ use super::heap::Heap;
 use crate::cluster::Cluster;
 use crate::ids::QueueIdx;
 use crate::plugin::{QueueOrder, Registry};
-use crate::share::order::Contender;
-use crate::share::{QueueTree, Triple};
+use crate::share::order::{Age, Contender};
+use crate::share::{QueueTree, Triple, root_path};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// What the heaps are for.
@@ -48,6 +49,8 @@ pub struct QueueHeap<'p> {
     nodes: Vec<QueueNode>,
     roots: Heap<usize>,
     node_of: FxHashMap<QueueIdx, usize>,
+    /// Queues that go first among queues of one age.
+    favoured: SmallVec<[QueueIdx; 4]>,
 }
 
 struct QueueNode {
@@ -59,7 +62,8 @@ struct QueueNode {
 }
 
 impl<'p> QueueHeap<'p> {
-    /// Heaps over leaves that have something, filled in name order.
+    /// Heaps over leaves that have something, filled in name order. Among queues of one age, the one that a favoured
+    /// leaf is in goes first.
     pub fn new(
         cluster: &Cluster,
         registry: &'p Registry,
@@ -67,6 +71,7 @@ impl<'p> QueueHeap<'p> {
         total: Triple,
         leaves: &impl Leaves,
         queues: impl IntoIterator<Item = QueueIdx>,
+        favoured: Option<QueueIdx>,
     ) -> Self {
         let mut heap = Self {
             registry,
@@ -75,6 +80,7 @@ impl<'p> QueueHeap<'p> {
             nodes: Vec::new(),
             roots: Heap::new(),
             node_of: FxHashMap::default(),
+            favoured: favoured.into_iter().flat_map(|leaf| root_path(cluster, leaf)).collect(),
         };
         let mut queues: Vec<QueueIdx> = queues.into_iter().filter(|q| !leaves.is_empty(*q)).collect();
         queues.sort_unstable_by_key(|q| cluster.queues[*q].rank);
@@ -232,12 +238,18 @@ impl<'p> QueueHeap<'p> {
                 return self.purpose.directed(order);
             }
         }
-        self.purpose.directed(cluster.ledger(qa).rank.cmp(&cluster.ledger(qb).rank))
+        self.purpose.directed(self.age(cluster, qa).cmp(&self.age(cluster, qb)))
     }
 
     fn contender<'c>(&self, cluster: &'c Cluster, leaves: &impl Leaves, node: usize) -> Contender<'c> {
         let (asks, gives) = leaves.stake(cluster, self.nodes[self.best_below(node)].queue);
-        Contender { ledger: cluster.ledger(self.nodes[node].queue), asks, gives }
+        let queue = self.nodes[node].queue;
+        Contender { ledger: cluster.ledger(queue), asks, gives, age: self.age(cluster, queue) }
+    }
+
+    fn age(&self, cluster: &Cluster, queue: QueueIdx) -> Age {
+        let created = cluster.queues[queue].created;
+        Age { created, is_plain: !self.favoured.contains(&queue), rank: cluster.ledger(queue).rank }
     }
 
     /// The leaf below a node whose turn it would be as the heaps stand.

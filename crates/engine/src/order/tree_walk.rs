@@ -108,7 +108,7 @@ impl<'p> TreeWalk<'p> {
             }
             queues.push(leaf[0].1);
         }
-        let queues = QueueHeap::new(cluster, registry, purpose, total, &leaves, queues);
+        let queues = QueueHeap::new(cluster, registry, purpose, total, &leaves, queues, None);
         Self { queues, leaves }
     }
 

@@ -95,7 +95,7 @@ impl Stage<'_> {
         let mut involved: BTreeMap<GroupIdx, Triple> =
             victims.keys().map(|group| (*group, asks_of(plan, registry, *group))).collect();
         involved.insert(part.group, part.amounts(plan));
-        let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved);
+        let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved, part.group);
         let mut placed = false;
         while let Some(group) = turns.next(plan, &involved) {
             let mut step = Step::new(policy, self.seed, group, Selection::Simulated);

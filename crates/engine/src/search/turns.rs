@@ -125,13 +125,15 @@ impl Leaves for Cursors<'_> {
 }
 
 impl<'a> Turns<'a> {
-    /// The turns of some groups, each with what its next step asks for.
+    /// The turns of some groups, each with what its next step asks for. Between queues that are equal in everything,
+    /// age included, the preemptor's goes first: the others would only take back what they just gave.
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
         total: Triple,
         waiting: &'a Waiting,
         involved: &BTreeMap<GroupIdx, Triple>,
+        preemptor: GroupIdx,
     ) -> Self {
         let mut by_leaf: BTreeMap<QueueIdx, Vec<Turn>> = BTreeMap::new();
         for (&group, &asks) in involved {
@@ -165,7 +167,15 @@ impl<'a> Turns<'a> {
         }
         let queues: Vec<QueueIdx> = leaves.keys().copied().collect();
         let leaves = Cursors { leaves, left_below };
-        let queues = QueueHeap::new(cluster, registry, Purpose::Place, total, &leaves, queues);
+        let queues = QueueHeap::new(
+            cluster,
+            registry,
+            Purpose::Place,
+            total,
+            &leaves,
+            queues,
+            leaf_of(cluster, preemptor),
+        );
         Self { queues, leaves }
     }
 

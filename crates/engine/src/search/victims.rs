@@ -170,7 +170,7 @@ impl<'a> VictimWalk<'a> {
             cursors.leaves.insert(leaf, cursor);
         }
         let queues: Vec<QueueIdx> = cursors.leaves.keys().copied().collect();
-        let queues = QueueHeap::new(cluster, registry, Purpose::Evict, total, &cursors, queues);
+        let queues = QueueHeap::new(cluster, registry, Purpose::Evict, total, &cursors, queues, None);
         Self { registry, groups_left: most_groups.unwrap_or(u32::MAX), queues, leaves: cursors }
     }
 

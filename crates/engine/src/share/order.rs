@@ -6,6 +6,7 @@
 
 use super::{Bounds, Ledger, Triple, difference, sum};
 use crate::input::WHOLE_GPU;
+use kai_units::Timestamp;
 use std::cmp::Ordering;
 
 /// A queue and what it would do next.
@@ -17,6 +18,26 @@ pub struct Contender<'a> {
     pub asks: Triple,
     /// What the victims taken from it hold.
     pub gives: Triple,
+    /// Decides where everything else is equal.
+    pub age: Age,
+}
+
+/// Where a queue stands among equals: older first, then one that is favoured, then by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age {
+    /// When it was created.
+    pub created: Timestamp,
+    /// Among queues of one age it is not favoured.
+    pub is_plain: bool,
+    /// Position among all queues by (creation, name).
+    pub rank: u32,
+}
+
+impl Age {
+    /// Of queues whose ranks tell everything.
+    pub fn by_rank(ledger: &Ledger) -> Self {
+        Self { created: Timestamp(0), is_plain: true, rank: ledger.rank }
+    }
 }
 
 /// Compares two sibling queues; [`Ordering::Less`] means that `left` is served first.
@@ -42,7 +63,7 @@ pub fn compare(left: &Contender<'_>, right: &Contender<'_>, total: &Triple) -> O
             left.cmp(&dominant_share(&r.allocated, &shares[1], total))
         })
         .then_with(|| compare_bounds(&shares[0], &shares[1]))
-        .then_with(|| l.rank.cmp(&r.rank))
+        .then_with(|| left.age.cmp(&right.age))
 }
 
 /// Whether some resource is used although the queue has no share of it.

@@ -1,7 +1,7 @@
 //! Tests of the queue arithmetic that several of its modules share.
 
 use super::division::{Stake, divide, divide_tree};
-use super::order::{Contender, compare, dominant_share};
+use super::order::{Age, Contender, compare, dominant_share};
 use super::reclaim::{
     Claim, Reclaimer, VictimPod, keeps_victims_of, may_reclaim, portions, scenario_is_fair,
 };
@@ -235,7 +235,7 @@ proptest! {
         let ledgers: Vec<_> = numbers.iter().enumerate().map(|(rank, &(quota, fair, allocated, _, priority))| {
             Ledger { priority, rank: rank as u32, ..gpus(quota, fair, allocated) }
         }).collect();
-        let side = |i: usize| Contender { ledger: &ledgers[i], asks: [0, 0, numbers[i].3 * G], gives: [0; 3] };
+        let side = |i: usize| Contender { ledger: &ledgers[i], asks: [0, 0, numbers[i].3 * G], gives: [0; 3], age: Age::by_rank(&ledgers[i]) };
         let total = [0, 0, 9 * G];
         prop_assert_eq!(compare(&side(0), &side(1), &total), compare(&side(1), &side(0), &total).reverse());
         prop_assert_ne!(compare(&side(0), &side(1), &total), Ordering::Equal);
@@ -260,8 +260,8 @@ fn limits_bind_at_every_level_before_quotas_do() {
 #[test]
 fn the_queue_with_the_smaller_share_after_its_request_goes_first() {
     let (q0, q1) = (gpus(3, 0, 0), Ledger { rank: 1, ..gpus(2, 0, 0) });
-    let left = Contender { ledger: &q0, asks: [0, 0, G], gives: [0; 3] };
-    let right = Contender { ledger: &q1, asks: [0, 0, G], gives: [0; 3] };
+    let left = Contender { ledger: &q0, asks: [0, 0, G], gives: [0; 3], age: Age::by_rank(&q0) };
+    let right = Contender { ledger: &q1, asks: [0, 0, G], gives: [0; 3], age: Age::by_rank(&q1) };
     assert_eq!(compare(&left, &right, &[0, 0, 4 * G]), Ordering::Less);
     assert_eq!(compare(&right, &left, &[0, 0, 4 * G]), Ordering::Greater);
 }

@@ -164,8 +164,11 @@ fn recorded(world: &World, ledger: &NodeLedger) -> Value {
             |(dim, amount)| (world.cluster.text(world.cluster.dims.name(dim)).to_owned(), json!(amount));
         Value::Object(amounts.iter().map(entry).collect::<Map<_, _>>())
     };
-    let devices: Map<_, _> =
-        ledger.devices.iter().map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n.staying + n.leaving + n.waiting))).collect();
+    let devices: Map<_, _> = ledger
+        .devices
+        .iter()
+        .map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n.staying + n.leaving + n.waiting)))
+        .collect();
     json!({
         "idle": amounts(&ledger.idle),
         "used": amounts(&ledger.used),

@@ -8,7 +8,8 @@ use crate::world::World;
 use kai_cache::Objects;
 use kai_engine::Delta;
 use kai_engine::input::{
-    ClaimInput, GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, RequestMode, TopologyInput, WHOLE_GPU,
+    ClaimInput, GpuRequest, GroupInput, NodeInput, PodInput, PodPhase, QueueInput, RequestMode,
+    TopologyInput, WHOLE_GPU,
 };
 use kai_engine::policy::Config;
 use std::collections::{BTreeMap, BTreeSet};

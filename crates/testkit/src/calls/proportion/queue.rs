@@ -10,7 +10,7 @@ use kai_cache::object::{Kind, Queue};
 use kai_cache::{Report, Settings, translate};
 use kai_engine::input::{Key, QueueShare, WHOLE_GPU};
 use kai_engine::order::member::{Selection, pods_to_place};
-use kai_engine::share::order::{Contender, compare};
+use kai_engine::share::order::{Age, Contender, compare};
 use kai_engine::share::{Triple, sum};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
@@ -95,8 +95,12 @@ fn order(case: &Case<'_>) -> CallOutcome {
     let age = |queue: &Value| (time_rank(&queue["created"]), text(&queue["uid"]).to_owned());
     let younger = age(l).cmp(&age(r)) == Ordering::Greater;
     let ledgers = [ledger(l, u32::from(younger)), ledger(r, u32::from(!younger))];
-    let contenders: [Contender<'_>; 2] =
-        std::array::from_fn(|i| Contender { ledger: &ledgers[i], asks: asks[i], gives: [0; 3] });
+    let contenders: [Contender<'_>; 2] = std::array::from_fn(|i| Contender {
+        ledger: &ledgers[i],
+        asks: asks[i],
+        gives: [0; 3],
+        age: Age::by_rank(&ledgers[i]),
+    });
     let total = quantities(&case.input["total_resources"]);
     let outcome = result(case, compare(&contenders[0], &contenders[1], &total) as i8);
     if outcome == CallOutcome::Passed || time_rank(&l["created"]) != time_rank(&r["created"]) {
@@ -104,8 +108,12 @@ fn order(case: &Case<'_>) -> CallOutcome {
     }
     // With equal ranks only the age is left to decide.
     let same_rank = [ledger(l, 0), ledger(r, 0)];
-    let contenders: [Contender<'_>; 2] =
-        std::array::from_fn(|i| Contender { ledger: &same_rank[i], asks: asks[i], gives: [0; 3] });
+    let contenders: [Contender<'_>; 2] = std::array::from_fn(|i| Contender {
+        ledger: &same_rank[i],
+        asks: asks[i],
+        gives: [0; 3],
+        age: Age::by_rank(&same_rank[i]),
+    });
     match compare(&contenders[0], &contenders[1], &total) {
         Ordering::Equal => CallOutcome::ByDesign(SAME_AGE),
         Ordering::Less | Ordering::Greater => outcome,
