@@ -165,11 +165,11 @@ impl Run<'_, '_> {
             self.push_eviction(pod, cause, size, Some(preemptor.clone()));
         }
         let moved = hit.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
-        let placed: Vec<PodIdx> = ask.pods.iter().chain(moved).copied().collect();
-        for pod in placed {
+        let placed: Vec<PodIdx> = ask.pods.iter().chain(moved).chain(&solution.joined).copied().collect();
+        for &pod in &placed {
             self.commit(pod, cause.action());
         }
-        for &pod in &hit {
+        for &pod in hit.iter().chain(&placed) {
             let state = self.plan.pods[pod].state.clone();
             self.plan.set_state(pod, PodState { is_virtual: false, ..state });
         }

@@ -1,6 +1,6 @@
 //! Pods whose group requires one domain of a topology are in one.
 
-use super::after::After;
+use super::after::{After, How};
 use super::{Findings, Law};
 use crate::cluster::Cluster;
 use crate::cluster::group::{Constraint, Group};
@@ -40,6 +40,9 @@ fn check_member(
     let (mut old, mut new): (BTreeSet<Domain>, BTreeSet<Domain>) = (BTreeSet::new(), BTreeSet::new());
     for held in after.held.iter().filter(|h| mine(h.pod)) {
         let domain = domain(before, constraint.topology, required, held.node);
+        if held.how == How::Leaves {
+            continue;
+        }
         if !held.how.is_new() {
             old.extend(domain.filter(|_| before.pods[held.pod].state.status.is_active_allocated()));
             continue;

@@ -29,6 +29,9 @@ pub(crate) struct Rules<'a> {
     pub room_was_made: bool,
 }
 
+/// The pods that were asked to give way, by group, in the order of their turns.
+pub(crate) type Victims = Vec<(GroupIdx, Vec<PodIdx>)>;
+
 /// Why a plan is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -132,11 +135,11 @@ impl<'a> Rules<'a> {
         cluster: &Cluster,
         before: &Before<'_>,
         part: &Part<'_>,
-        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
+        victims: &Victims,
         disruptions: &Disruptions,
     ) -> Result<(), Refusal> {
         let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
-        let hit: Vec<PodIdx> = victims.values().flatten().copied().filter(gone).collect();
+        let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
         // What was moved earlier in the cycle has been evicted already.
         let first_time = |pod: &PodIdx| before.pods[pod].leaving.is_none();
         let evicted: Vec<PodIdx> = hit.iter().copied().filter(first_time).collect();
@@ -146,7 +149,7 @@ impl<'a> Rules<'a> {
                 if hit.iter().any(leaves) {
                     return Err(Refusal::NotMoved);
                 }
-                let groups = victims.values().filter(|pods| pods.iter().any(gone)).count();
+                let groups = victims.iter().filter(|(_, pods)| pods.iter().any(gone)).count();
                 if self.most_victims.is_some_and(|most| groups > most as usize) {
                     return Err(Refusal::TooMany);
                 }
@@ -169,12 +172,9 @@ impl<'a> Rules<'a> {
         Ok(())
     }
 
-    fn check_min_runtime(
-        &self,
-        cluster: &Cluster,
-        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
-    ) -> Result<(), Refusal> {
-        for (&group, pods) in victims {
+    fn check_min_runtime(&self, cluster: &Cluster, victims: &Victims) -> Result<(), Refusal> {
+        for (group, pods) in victims {
+            let group = *group;
             let g = &cluster.groups[group];
             if !g.is_elastic() || !self.is_protected(cluster, group) {
                 continue;
@@ -189,16 +189,11 @@ impl<'a> Rules<'a> {
         Ok(())
     }
 
-    fn is_fair(
-        &self,
-        cluster: &Cluster,
-        before: &Before<'_>,
-        part: &Part<'_>,
-        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
-    ) -> bool {
+    fn is_fair(&self, cluster: &Cluster, before: &Before<'_>, part: &Part<'_>, victims: &Victims) -> bool {
         let Some(proportion) = self.policy.registry.builtin.proportion else { return true };
         let mut losses: Vec<(u32, QueueIdx, Claim)> = Vec::new();
-        for (&group, pods) in victims {
+        for (group, pods) in victims {
+            let group = *group;
             let Some(queue) = cluster.groups[group].queue else { continue };
             let rank = cluster.queues[queue].rank;
             losses.extend(self.losses(cluster, group, pods).into_iter().map(|claim| (rank, queue, claim)));

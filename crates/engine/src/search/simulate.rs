@@ -1,7 +1,7 @@
 //! One scenario played through: victims leave, everybody takes turns, the rules judge.
 
 use super::ask::Part;
-use super::rules::{Before, Refusal, Rules};
+use super::rules::{Before, Refusal, Rules, Victims};
 use super::turns::{Turns, Waiting};
 use super::victims::Batch;
 use crate::cluster::pod::PodState;
@@ -13,6 +13,7 @@ use crate::order::tree_walk::{asks_of, leaf_of};
 use crate::place::Step;
 use crate::plan::Plan;
 use crate::share::Triple;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub(crate) struct Solution {
     pub batches: Vec<Batch>,
     /// Everybody who was asked to give way, as they were before.
     pub before: BTreeMap<PodIdx, PodState>,
+    /// Waiting pods of their groups that got a place along with them.
+    pub joined: Vec<PodIdx>,
 }
 
 impl Stage<'_> {
@@ -57,12 +60,19 @@ impl Stage<'_> {
     ) -> Played {
         let mark = plan.mark();
         let victims = victims_of(batches);
-        let leaves = victims.keys().chain([&part.group]).filter_map(|group| leaf_of(plan, *group));
+        let leaves = victims
+            .iter()
+            .map(|(group, _)| group)
+            .chain([&part.group])
+            .filter_map(|group| leaf_of(plan, *group));
         let ledgers = Before::record(plan, leaves);
         let nodes = with_victims(plan, &victims, start);
-        let before: BTreeMap<PodIdx, PodState> =
-            victims.values().flatten().map(|pod| (*pod, plan.pods[*pod].state.clone())).collect();
-        for &pod in victims.values().flatten() {
+        let before: BTreeMap<PodIdx, PodState> = victims
+            .iter()
+            .flat_map(|(_, pods)| pods)
+            .map(|pod| (*pod, plan.pods[*pod].state.clone()))
+            .collect();
+        for &pod in victims.iter().flat_map(|(_, pods)| pods) {
             plan.evict(pod);
         }
         if !self.take_turns(plan, part, &victims, &nodes) {
@@ -75,7 +85,10 @@ impl Stage<'_> {
         }
         let queues = Before::new(plan, &ledgers, &before);
         match self.rules.check(plan, &queues, part, &victims, self.disruptions) {
-            Ok(()) => Played::Solved(Solution { batches: actual(plan, batches, &before), before }),
+            Ok(()) => {
+                let joined = joined(plan, &victims, &before);
+                Played::Solved(Solution { batches: actual(plan, batches, &before), before, joined })
+            }
             Err(refusal) => {
                 plan.rollback(mark);
                 Played::Refused(refusal)
@@ -83,17 +96,11 @@ impl Stage<'_> {
         }
     }
 
-    fn take_turns(
-        &self,
-        plan: &mut Plan<'_>,
-        part: &Part<'_>,
-        victims: &BTreeMap<GroupIdx, Vec<PodIdx>>,
-        nodes: &NodeSet,
-    ) -> bool {
+    fn take_turns(&self, plan: &mut Plan<'_>, part: &Part<'_>, victims: &Victims, nodes: &NodeSet) -> bool {
         let policy = self.rules.policy;
         let registry = &policy.registry;
         let mut involved: BTreeMap<GroupIdx, Triple> =
-            victims.keys().map(|group| (*group, asks_of(plan, registry, *group))).collect();
+            victims.iter().map(|(group, _)| (*group, asks_of(plan, registry, *group))).collect();
         involved.insert(part.group, part.amounts(plan));
         let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved, part.group);
         let mut placed = false;
@@ -114,25 +121,26 @@ impl Stage<'_> {
 }
 
 /// The pods of all batches by group, each once, in the order of the batches.
-fn victims_of(batches: &[Batch]) -> BTreeMap<GroupIdx, Vec<PodIdx>> {
-    let mut victims: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
+fn victims_of(batches: &[Batch]) -> Victims {
+    let mut victims = Victims::new();
+    let mut at: FxHashMap<GroupIdx, usize> = FxHashMap::default();
+    let mut seen: FxHashSet<PodIdx> = FxHashSet::default();
     for batch in batches {
-        let pods = victims.entry(batch.group).or_default();
-        for &pod in batch.pods.iter() {
-            if !pods.contains(&pod) {
-                pods.push(pod);
-            }
-        }
+        let at = *at.entry(batch.group).or_insert_with(|| {
+            victims.push((batch.group, Vec::new()));
+            victims.len() - 1
+        });
+        victims[at].1.extend(batch.pods.iter().copied().filter(|pod| seen.insert(*pod)));
     }
     victims
 }
 
 /// The nodes that a search starts from, and those of the victims.
-fn with_victims(plan: &mut Plan<'_>, victims: &BTreeMap<GroupIdx, Vec<PodIdx>>, start: &NodeSet) -> NodeSet {
+fn with_victims(plan: &mut Plan<'_>, victims: &Victims, start: &NodeSet) -> NodeSet {
     if *start == NodeSet::All {
         return NodeSet::All;
     }
-    let of_victims = victims.values().flatten().filter_map(|pod| plan.pods[*pod].state.node());
+    let of_victims = victims.iter().flat_map(|(_, pods)| pods).filter_map(|pod| plan.pods[*pod].state.node());
     let mut nodes: Vec<NodeIdx> = start.nodes(plan).iter().copied().chain(of_victims).collect();
     nodes.sort_unstable_by_key(|node| plan.nodes[*node].rank);
     nodes.dedup();
@@ -153,6 +161,14 @@ fn put_back(plan: &mut Plan<'_>, before: &BTreeMap<PodIdx, PodState>) -> bool {
         }
     }
     true
+}
+
+/// Pods of the victims' groups that waited and were placed by a simulation.
+fn joined(plan: &Plan<'_>, victims: &Victims, before: &BTreeMap<PodIdx, PodState>) -> Vec<PodIdx> {
+    let sets = victims.iter().flat_map(|(group, _)| plan.groups[*group].pod_sets());
+    let pods = sets.flat_map(|(_, set)| set.pods.iter().copied());
+    pods.filter(|pod| plan.is_fresh(*pod) && plan.pods[*pod].state.is_virtual && !before.contains_key(pod))
+        .collect()
 }
 
 /// The batches of which a pod is gone or moved.
