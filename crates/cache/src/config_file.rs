@@ -3,7 +3,7 @@
 //! The file is read forgivingly as KAI reads it (unknown keys are ignored, keys match in any case); what a snapshot
 //! holds is taken as it stands, since it records what a scheduler really ran with.
 
-use kai_engine::policy::{Config, DEFAULT_ACTIONS, PluginConfig, PluginPart, SearchBudgets};
+use kai_engine::policy::{Config, DEFAULT_ACTIONS, PluginConfig, PluginPart, SearchBudgets, SearchDepth};
 use kai_units::{Span, duration};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -106,6 +106,9 @@ pub fn to_value(config: &SchedulerConfig) -> Value {
     if !engine.queue_depth.is_empty() {
         value["queueDepthPerAction"] = json!(engine.queue_depth);
     }
+    if engine.search == SearchDepth::Kai {
+        value["search"] = "kai".into();
+    }
     if let Some(usage_db) = &config.usage_db {
         value["usageDBConfig"] = usage_db.clone();
     }
@@ -163,7 +166,12 @@ fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
         None => SearchBudgets::default(),
     };
     let usage_db = fields.get("usageDBConfig").cloned();
-    let engine = Config { actions, plugins, queue_depth, budgets };
+    let search = match fields.text("search")? {
+        None | Some("" | "full") => SearchDepth::Full,
+        Some("kai") => SearchDepth::Kai,
+        Some(other) => return Err(bad("search", &other.into(), "write `full` or `kai`")),
+    };
+    let engine = Config { actions, plugins, queue_depth, budgets, search };
     Ok(SchedulerConfig { engine, usage_db, warnings: Vec::new() })
 }
 

@@ -18,6 +18,18 @@ pub struct Config {
     pub queue_depth: BTreeMap<String, usize>,
     /// How long the victim search may take.
     pub budgets: SearchBudgets,
+    /// How far the victim search goes.
+    pub search: SearchDepth,
+}
+
+/// How far the victim search goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SearchDepth {
+    /// After the configured generators, the smallest set of victims is looked for.
+    #[default]
+    Full,
+    /// The configured generators and nothing else, as in KAI.
+    Kai,
 }
 
 /// One configured plugin.
@@ -154,6 +166,7 @@ impl Default for Config {
                 .collect(),
             queue_depth: BTreeMap::new(),
             budgets: SearchBudgets::default(),
+            search: SearchDepth::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod accumulate;
 pub(crate) mod ask;
+mod minimal;
 mod multi_node;
 mod node_local;
 pub(crate) mod rooms;
@@ -20,9 +21,11 @@ use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::node_set::NodeSet;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry};
+use crate::policy::SearchDepth;
 use crate::share::Triple;
 use accumulate::Gathered;
 use ask::{Ask, Part};
+use minimal::Offers;
 use multi_node::MultiNode;
 use node_local::NodeLocal;
 use rooms::Rooms;
@@ -37,6 +40,8 @@ pub(crate) struct Search {
     rooms: Rooms,
     waiting: Waiting,
     candidates: Candidates,
+    /// What it costs to make room on each node, from the last search that asked.
+    offers: Option<Offers>,
     total: Triple,
     seed: u64,
 }
@@ -59,6 +64,8 @@ pub(crate) struct Tried {
     pub played: u32,
     /// The last rule that said no to one that found places.
     pub refused: Option<Refusal>,
+    /// Every set of victims was tried.
+    pub exhausted: bool,
 }
 
 impl Search {
@@ -67,6 +74,7 @@ impl Search {
             rooms: Rooms::new(cluster),
             waiting: Waiting::new(cluster, registry),
             candidates: Candidates::new(cluster),
+            offers: None,
             total,
             seed,
         }
@@ -88,6 +96,7 @@ impl Search {
             self.candidates.sort(plan, registry, leaf);
         }
         let start = self.rooms.start(plan, ask.group);
+        let mut offers = self.offers.take();
         let stage = Stage { rules, waiting: &self.waiting, disruptions, total: self.total, seed: self.seed };
         let mut hunt = Hunt {
             search: self,
@@ -98,12 +107,17 @@ impl Search {
             tried: Tried::default(),
             failed: FxHashSet::default(),
         };
+        let mut found = None;
         for generator in &registry.generators {
-            if let Some(solution) = hunt.with_generator(plan, ask, *generator) {
-                return Found::Solved(solution);
-            }
+            found = found.or_else(|| hunt.with_generator(plan, ask, *generator));
         }
-        Found::Nothing(hunt.tried)
+        if rules.policy.search == SearchDepth::Full {
+            found = found.or_else(|| hunt.with_smallest_set(plan, ask, &mut offers));
+            found = found.map(|solution| hunt.stage.spare(plan, &ask.whole(), solution));
+        }
+        let tried = hunt.tried;
+        self.offers = offers;
+        found.map_or(Found::Nothing(tried), Found::Solved)
     }
 
     /// Takes up what a committed search changed.
@@ -190,7 +204,6 @@ impl Hunt<'_> {
                 Proposals::MultiNode(Box::new(MultiNode::new(plan, gathered, self.start.clone(), recorded)))
             }
         };
-        let start = self.start.clone();
         loop {
             let picked = {
                 let cluster: &Cluster = plan;
@@ -201,18 +214,59 @@ impl Hunt<'_> {
                 }
             };
             let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();
-            let fingerprint = fingerprint(part, &batches);
-            if batches.is_empty() || self.failed.contains(&fingerprint) {
-                continue;
+            if let Some(solution) = self.play(plan, part, &batches) {
+                return Some(solution);
             }
-            self.tried.played += 1;
-            match self.stage.play(plan, part, &batches, &start) {
-                Played::Solved(solution) => return Some(solution),
-                Played::NoPlace => {}
-                Played::Refused(refusal) => self.tried.refused = Some(refusal),
-            }
-            self.failed.insert(fingerprint);
         }
+    }
+
+    /// Plays one scenario, unless it failed before.
+    fn play(&mut self, plan: &mut Plan<'_>, part: &Part<'_>, batches: &[Batch]) -> Option<Solution> {
+        let fingerprint = fingerprint(part, batches);
+        if batches.is_empty() || self.failed.contains(&fingerprint) {
+            return None;
+        }
+        self.tried.played += 1;
+        match self.stage.play(plan, part, batches, &self.start) {
+            Played::Solved(solution) => return Some(solution),
+            Played::NoPlace => {}
+            Played::Refused(refusal) => self.tried.refused = Some(refusal),
+        }
+        self.failed.insert(fingerprint);
+        None
+    }
+
+    /// Looks for the cheapest victims; with few of them, among all sets.
+    fn with_smallest_set(
+        &mut self,
+        plan: &mut Plan<'_>,
+        ask: &Ask,
+        offers: &mut Option<Offers>,
+    ) -> Option<Solution> {
+        let (rules, search, part) = (self.stage.rules, self.search, ask.whole());
+        if rules.room_was_made
+            && let Some(solution) = self.stage.play_nobody(plan, &part)
+        {
+            return Some(solution);
+        }
+        let cluster: &Cluster = plan;
+        let may = |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
+        let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
+        let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &may, None);
+        let sets = if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
+            self.tried.exhausted = true;
+            minimal::all_sets(cluster, rules, &search.rooms, &part, &batches)
+        } else if part.least_gpus() > 0 {
+            let key = Offers::key(cluster, rules, ask, &self.leaves);
+            let known = offers.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.rooms, &key));
+            if !known {
+                *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
+            }
+            offers.as_ref().map_or_else(Vec::new, |o| o.proposals(cluster, rules, &search.rooms, &part))
+        } else {
+            Vec::new()
+        };
+        sets.into_iter().find_map(|batches| self.play(plan, &part, &batches))
     }
 }
 

@@ -10,7 +10,7 @@ use kai_cache::snapshot;
 use kai_engine::audit::audit;
 use kai_engine::outcome::Decision;
 use kai_engine::plugin::PluginSet;
-use kai_engine::policy::Policy;
+use kai_engine::policy::{Policy, SearchDepth};
 use kai_engine::{Cycle, plan};
 use kai_units::Timestamp;
 use std::collections::BTreeSet;
@@ -45,7 +45,8 @@ pub fn run(dir: &Path) -> Result<Vec<CaseResult>> {
 }
 
 fn run_one(file: &Path, recorded: &str) -> Result<CaseOutcome> {
-    let snapshot = snapshot::read_file(file)?;
+    let mut snapshot = snapshot::read_file(file)?;
+    snapshot.config.engine.search = SearchDepth::Kai;
     let policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), &PluginSet::builtin());
     let evicts = recorded.lines().any(|line| line.starts_with("evict "));
     if evicts && policy.actions.len() < snapshot.config.engine.actions.len() {

@@ -1,6 +1,6 @@
 //! A configuration made ready: actions and plugins looked up by name.
 
-use super::{Config, Params};
+use super::{Config, Params, SearchBudgets, SearchDepth};
 use crate::outcome::Cause;
 use crate::plugin::{PluginSet, Registry};
 use std::collections::BTreeMap;
@@ -14,6 +14,10 @@ pub struct Policy {
     pub registry: Registry,
     /// Most groups of one leaf queue that an action looks at.
     pub queue_depth: BTreeMap<String, usize>,
+    /// How long the victim search may take.
+    pub budgets: SearchBudgets,
+    /// How far the victim search goes.
+    pub search: SearchDepth,
     /// Process parameters.
     pub params: Params,
     /// Score every node for every pod and remember nothing: the reading that indices and memories are held to.
@@ -60,6 +64,8 @@ impl Policy {
             actions,
             registry,
             queue_depth: config.queue_depth.clone(),
+            budgets: config.budgets.clone(),
+            search: config.search,
             params: params.clone(),
             literal: false,
             warnings,

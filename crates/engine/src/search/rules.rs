@@ -225,7 +225,7 @@ impl<'a> Rules<'a> {
 
 /// Whether a group got a place in this cycle. Such pods keep their places, so that asking them to give way helps only
 /// where evictions made room since: everybody finds their place again, and the preemptor finds the room.
-fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
+pub(crate) fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
     cluster.groups[group].pods.iter().any(|pod| cluster.is_fresh(*pod))
 }
 

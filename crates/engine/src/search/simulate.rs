@@ -6,13 +6,13 @@ use super::turns::{Turns, Waiting};
 use super::victims::Batch;
 use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
-use crate::ids::{GroupIdx, NodeIdx, PodIdx};
+use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::node_set::{Marked, NodeSet};
 use crate::order::member::{Selection, pods_to_place};
 use crate::order::tree_walk::{asks_of, leaf_of};
 use crate::place::Step;
 use crate::plan::Plan;
-use crate::share::Triple;
+use crate::share::{Ledger, Triple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,6 +46,8 @@ pub(crate) struct Solution {
     pub before: BTreeMap<PodIdx, PodState>,
     /// Waiting pods of their groups that got a place along with them.
     pub joined: Vec<PodIdx>,
+    /// The queues involved, as they were before.
+    pub ledgers: BTreeMap<QueueIdx, Ledger>,
 }
 
 impl Stage<'_> {
@@ -87,13 +89,70 @@ impl Stage<'_> {
         match self.rules.check(plan, &queues, part, &victims, self.disruptions) {
             Ok(()) => {
                 let joined = joined(plan, &victims, &before);
-                Played::Solved(Solution { batches: actual(plan, batches, &before), before, joined })
+                let batches = actual(plan, batches, &before);
+                Played::Solved(Solution { batches, before, joined, ledgers })
             }
             Err(refusal) => {
                 plan.rollback(mark);
                 Played::Refused(refusal)
             }
         }
+    }
+
+    /// Places the pods on room that evictions of this cycle left over; nobody gives way.
+    pub(crate) fn play_nobody(&self, plan: &mut Plan<'_>, part: &Part<'_>) -> Option<Solution> {
+        let mut step = Step::new(self.rules.policy, self.seed, part.group, Selection::Simulated);
+        let leaf = leaf_of(plan, part.group);
+        let ledgers = Before::record(plan, leaf);
+        let nobody = Solution { batches: Vec::new(), before: BTreeMap::new(), joined: Vec::new(), ledgers };
+        step.run(plan, part.pods, &NodeSet::All).then_some(nobody)
+    }
+
+    /// Lets victims keep their places where everybody else's stay as they are and the rules remain content.
+    pub(crate) fn spare(&self, plan: &mut Plan<'_>, part: &Part<'_>, mut solution: Solution) -> Solution {
+        let victims = victims_of(&solution.batches);
+        for (group, pods) in victims.iter().rev() {
+            let hit: Vec<PodIdx> =
+                pods.iter().copied().filter(|pod| plan.pods[*pod].state != solution.before[pod]).collect();
+            // What was moved earlier in the cycle has been evicted already.
+            if hit.is_empty() || hit.iter().any(|pod| solution.before[pod].leaving.is_some()) {
+                continue;
+            }
+            let mark = plan.mark();
+            let stays = self.stay(plan, *group, &hit, &solution.before) && {
+                let queues = Before::new(plan, &solution.ledgers, &solution.before);
+                self.rules.check(plan, &queues, part, &victims, self.disruptions).is_ok()
+            };
+            if !stays {
+                plan.rollback(mark);
+            }
+        }
+        solution
+            .batches
+            .retain(|batch| batch.pods.iter().any(|pod| plan.pods[*pod].state != solution.before[pod]));
+        solution
+    }
+
+    /// Puts pods of a group back where they were; false when that does not work out.
+    fn stay(
+        &self,
+        plan: &mut Plan<'_>,
+        group: GroupIdx,
+        pods: &[PodIdx],
+        before: &BTreeMap<PodIdx, PodState>,
+    ) -> bool {
+        for &pod in pods {
+            if plan.pods[pod].state.leaving.is_some() {
+                plan.evict(pod);
+            }
+        }
+        pods.iter().all(|pod| {
+            let Some(node) = before[pod].node() else { return false };
+            let mut step = Step::new(self.rules.policy, self.seed, group, Selection::Simulated);
+            step.run(plan, &[*pod], &NodeSet::Some([node].into()))
+                && plan.pods[*pod].state.place == before[pod].place
+                && plan.pods[*pod].state.leaving.is_none()
+        })
     }
 
     fn take_turns(&self, plan: &mut Plan<'_>, part: &Part<'_>, victims: &Victims, nodes: &NodeSet) -> bool {

@@ -7,7 +7,7 @@ use kai_engine::cluster::pod::{Pod, Status};
 use kai_engine::ids::PodIdx;
 use kai_engine::input::{GpuRequest, WHOLE_GPU};
 use kai_engine::plugin::PluginSet;
-use kai_engine::policy::{Config, Params, PluginConfig, Policy};
+use kai_engine::policy::{Config, Params, PluginConfig, Policy, SearchDepth};
 use kai_engine::resource;
 use kai_engine::{Cycle, Observer, Outcome, plan_observed};
 use kai_units::{Span, Timestamp};
@@ -74,6 +74,7 @@ pub(super) fn config(run: &Run) -> Config {
         actions: run.actions.clone(),
         plugins: run.plugins.iter().map(plugin).collect(),
         queue_depth: run.queue_depth_per_action.clone(),
+        search: SearchDepth::Kai,
         ..Config::default()
     }
 }
