@@ -123,7 +123,7 @@ fn run_file(file: &File, results: &mut Vec<CallResult>) {
         .map_or(UNKNOWN, |(_, reason)| reason);
     for case in &file.cases {
         let outcome = match adapter {
-            Some(adapter) => adapter(&Case::new(case)),
+            Some(adapter) => adapter(&Case::new(case, &file.cases)),
             None => CallOutcome::NotYet(reason),
         };
         results.push(CallResult {

@@ -121,11 +121,10 @@ fn evaluate(case: &Case<'_>) -> CallOutcome {
 }
 
 fn score(case: &Case<'_>) -> CallOutcome {
-    let at = Meeting::on_node(case);
-    if at.node.is_none() && at.requests.wants_alignment() {
-        return CallOutcome::NotYet("the record does not tell the largest zone count of the cluster");
-    }
-    let score = numa::score(at.node.as_ref(), &at.requests, &at.ignored, 0);
+    let mut at = Meeting::on_node(case);
+    let nodes = case.inputs_beside().map(|input| &input["node"]["numa_topology"]);
+    let nodes: Vec<NumaNode> = nodes.filter_map(|topology| node(&mut at.names, topology)).collect();
+    let score = numa::score(at.node.as_ref(), &at.requests, &at.ignored, numa::max_zones(&nodes));
     same(case.result(), &json!([score, null]))
 }
 

@@ -14,11 +14,19 @@ pub(super) struct Case<'a> {
     pub(super) output: &'a Value,
     /// The whole record.
     pub(super) record: &'a Value,
+    /// All records of the function, this one among them.
+    file: &'a [Value],
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(record: &'a Value) -> Self {
-        Self { input: &record["input"], output: &record["output"], record }
+    pub(super) fn new(record: &'a Value, file: &'a [Value]) -> Self {
+        Self { input: &record["input"], output: &record["output"], record, file }
+    }
+
+    /// The inputs of all calls that were recorded in one go with this one, and so in one cluster.
+    pub(super) fn inputs_beside(&self) -> impl Iterator<Item = &'a Value> {
+        let source = &self.record["source"];
+        self.file.iter().filter(move |record| record["source"] == *source).map(|record| &record["input"])
     }
 
     /// The list of return values.

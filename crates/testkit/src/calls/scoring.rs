@@ -2,14 +2,20 @@
 
 use super::compare::same;
 use super::node::Visit;
-use super::record::{Case, number, text};
+use super::record::{Case, number, text, whole};
 use super::{Adapter, Area, CallOutcome};
+use kai_cache::object::{self, Kind};
+use kai_cache::{Report, translate};
 use kai_engine::cluster::node::When;
+use kai_engine::input::Key;
 use kai_engine::place::{gpus, score};
 use kai_engine::resource::{self, WHOLE_GPU};
 use serde_json::{Value, json};
 
 pub(super) const AREA: Area = Area { name: "unit-scoring", adapter, not_run: &[] };
+
+/// The label that names the MiB of each GPU of a node.
+const GPU_MEMORY: &str = "nvidia.com/gpu.memory";
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {
@@ -32,13 +38,22 @@ fn result(case: &Case<'_>, score: f64) -> CallOutcome {
 }
 
 fn gpu(case: &Case<'_>, score: fn(f64) -> f64) -> CallOutcome {
-    if !case.result()[1].is_null() {
-        return CallOutcome::NotYet("GPU memory is a multiple of 100 from 100 on by construction");
+    if !is_memory_readable(&case.input["node"]) {
+        // Of a call that failed only the error counts.
+        return same(&json!(!case.result()[1].is_null()), &json!(true));
     }
     let visit = visit(case);
     let group = text(&case.input["gpu_idx"]);
     let group = (group != "-2").then(|| visit.world.cluster.names.find(group)).flatten();
     result(case, score(gpus::used_portion(&visit.world.cluster, visit.node, group)))
+}
+
+/// Whether a label with a node's recorded GPU memory tells anything.
+fn is_memory_readable(node: &Value) -> bool {
+    let label = json!({ GPU_MEMORY: whole(&node["gpu_memory_mib"]).to_string() });
+    let object = serde_json::from_value::<object::Node>(json!({ "metadata": { "labels": label } }));
+    let (object, key) = (object.unwrap_or_default(), Key::default());
+    translate::node::gpu_memory(&object, &mut Report::on(Kind::Node, &key)).known
 }
 
 fn availability(case: &Case<'_>) -> CallOutcome {

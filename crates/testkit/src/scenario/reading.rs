@@ -107,6 +107,7 @@ fn words(verdict: &Verdict) -> String {
             format!("impossible: {} {}", pod.name, impossible(reason))
         }
         Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
+        Verdict::NoVictims(miss) => format!("{} evicts nobody", miss.cause.action()),
         Verdict::WaitingForVictims { waiting } => format!("{waiting} wait for room"),
         Verdict::Broken(why) => format!("broken: {why}"),
         Verdict::Placed
