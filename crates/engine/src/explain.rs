@@ -5,6 +5,7 @@
 
 mod amount;
 pub mod capacity;
+pub(crate) mod evictions;
 mod fit;
 mod plain;
 #[cfg(test)]
@@ -163,6 +164,7 @@ fn node_fit(verdict: &Verdict) -> Option<&NodeFit> {
         | Verdict::Topology(_)
         | Verdict::PodImpossible { .. }
         | Verdict::PreemptionDelay { .. }
+        | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
         | Verdict::Quarantined(_) => None,
     }
@@ -182,6 +184,7 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
         Verdict::Placed
         | Verdict::NotTried
         | Verdict::NotReady { .. }
+        | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
         | Verdict::PodImpossible { reason: PodMiss::UnknownSubGroup(_), .. } => Vec::new(),
         Verdict::QueueMissing => {

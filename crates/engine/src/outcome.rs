@@ -89,7 +89,60 @@ pub enum Decision {
         preemptor: Option<Key>,
         /// The deciding action.
         action: &'static str,
+        /// The rule that allowed it, with the numbers it went by.
+        why: Box<EvictionWhy>,
     },
+}
+
+/// The rule that allowed an eviction (cpu in millicores, memory in bytes, GPUs in millionths).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EvictionWhy {
+    /// The pod gets another place.
+    Moved {
+        /// The node it moves to.
+        node: String,
+    },
+    /// Its queue held more than its allocatable share of something.
+    AboveShare {
+        /// The two queues where the ways of both from the root part.
+        taker: QueueChange,
+        /// The queue that loses.
+        giver: QueueChange,
+    },
+    /// Its queue held more than its quota, and the taker's stays within its own.
+    AboveQuota {
+        /// The two queues where the ways of both from the root part.
+        taker: QueueChange,
+        /// The queue that loses.
+        giver: QueueChange,
+    },
+    /// The preemptor is more important.
+    Priority {
+        /// Priority of the preemptor.
+        preemptor: i32,
+        /// Priority of the victim.
+        victim: i32,
+    },
+    /// The gang ran below its minimum for too long.
+    Stale {
+        /// Since when, in microseconds since the epoch.
+        since: i64,
+    },
+}
+
+/// A queue before and after a decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct QueueChange {
+    /// The queue.
+    pub queue: String,
+    /// Guaranteed; `None` is unlimited.
+    pub quota: [Option<i64>; 3],
+    /// Fair share.
+    pub fair_share: [i64; 3],
+    /// Held before.
+    pub before: [i64; 3],
+    /// Held after.
+    pub after: [i64; 3],
 }
 
 /// A binding.

@@ -130,6 +130,16 @@ pub enum Generator {
     MultiNodeGang,
 }
 
+impl Generator {
+    /// Its name in the configuration of budgets.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NodeLocalGreedy => "NodeLocalGreedy",
+            Self::MultiNodeGang => "MultiNodeGang",
+        }
+    }
+}
+
 /// An entry of the queue order.
 #[derive(Clone)]
 pub enum QueueOrder {

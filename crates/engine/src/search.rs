@@ -6,6 +6,7 @@
 
 mod accumulate;
 pub(crate) mod ask;
+pub(crate) mod budget;
 mod minimal;
 mod multi_node;
 mod node_local;
@@ -19,10 +20,11 @@ use crate::cluster::Cluster;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::node_set::NodeSet;
+use crate::outcome::Cause;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry};
 use crate::policy::SearchDepth;
-use crate::share::Triple;
+use crate::share::{Triple, sum};
 use accumulate::Gathered;
 use ask::{Ask, Part};
 use minimal::Offers;
@@ -55,6 +57,8 @@ pub(crate) enum Found {
     Nothing(Tried),
     /// There is nobody who may be evicted.
     NoVictims,
+    /// Everything that may be evicted is too little: GPUs wanted, free, and evictable in so many queues.
+    TooLittle { requested: i64, free: i64, evictable: i64, queues: u32 },
 }
 
 /// What a search without success looked at.
@@ -66,6 +70,12 @@ pub(crate) struct Tried {
     pub refused: Option<Refusal>,
     /// Every set of victims was tried.
     pub exhausted: bool,
+    /// The budget ran out.
+    pub gave_up: bool,
+    /// Pods that would have fitted with every gathered victim gone, by their GPUs.
+    pub fitting: Option<i64>,
+    /// Node evaluations and edits.
+    pub steps: u64,
 }
 
 impl Search {
@@ -87,6 +97,7 @@ impl Search {
         rules: &Rules<'_>,
         ask: &Ask,
         disruptions: &Disruptions,
+        budget: Option<u64>,
     ) -> Found {
         self.rooms.refresh(plan);
         let registry = &rules.policy.registry;
@@ -94,6 +105,9 @@ impl Search {
             self.candidates.queues().filter(|leaf| rules.allow_leaf(plan, *leaf)).collect();
         for &leaf in &leaves {
             self.candidates.sort(plan, registry, leaf);
+        }
+        if let Some(bound) = self.bound(plan, rules, ask, &leaves) {
+            return bound;
         }
         let start = self.rooms.start(plan, ask.group);
         let mut offers = self.offers.take();
@@ -106,18 +120,45 @@ impl Search {
             start,
             tried: Tried::default(),
             failed: FxHashSet::default(),
+            limit: None,
         };
-        let mut found = None;
-        for generator in &registry.generators {
-            found = found.or_else(|| hunt.with_generator(plan, ask, *generator));
+        let (mut found, begun) = (None, plan.work());
+        for &generator in &registry.generators {
+            let left = budget.map(|budget| budget.saturating_sub(plan.work() - begun));
+            let steps = budget::for_generator(&rules.policy.budgets, generator.name(), left);
+            hunt.limit = steps.map(|steps| plan.work() + steps);
+            found = found.or_else(|| hunt.with_generator(plan, ask, generator));
         }
+        hunt.limit = None;
         if rules.policy.search == SearchDepth::Full {
             found = found.or_else(|| hunt.with_smallest_set(plan, ask, &mut offers));
             found = found.map(|solution| hunt.stage.spare(plan, &ask.whole(), solution));
         }
-        let tried = hunt.tried;
+        let mut tried = hunt.tried;
+        tried.steps = plan.work() - begun;
         self.offers = offers;
         found.map_or(Found::Nothing(tried), Found::Solved)
+    }
+
+    /// What can be said before any scenario is tried.
+    fn bound(&self, cluster: &Cluster, rules: &Rules<'_>, ask: &Ask, leaves: &[QueueIdx]) -> Option<Found> {
+        let of_leaves = leaves.iter().map(|leaf| (*leaf, self.candidates.of_leaf(*leaf)));
+        let may = |group: GroupIdx| rules.allow_group(cluster, group);
+        let registry = &rules.policy.registry;
+        if VictimWalk::new(cluster, registry, self.total, of_leaves, &may, None).is_empty()
+            && !rules.room_was_made
+        {
+            return Some(Found::NoVictims);
+        }
+        let evictable = leaves.iter().fold([0; 3], |all, leaf| sum(&all, &self.candidates.total_of(*leaf)));
+        let (requested, free) = (ask.whole().gpus.iter().sum::<i64>(), self.rooms.total());
+        let moves_only = rules.cause == Cause::Consolidation;
+        (!moves_only && requested > free + evictable[2]).then(|| Found::TooLittle {
+            requested,
+            free,
+            evictable: evictable[2],
+            queues: leaves.iter().filter(|leaf| self.candidates.total_of(**leaf)[2] > 0).count() as u32,
+        })
     }
 
     /// Takes up what a committed search changed.
@@ -144,6 +185,8 @@ struct Hunt<'a> {
     tried: Tried,
     /// Scenarios that failed, by their pods.
     failed: FxHashSet<u64>,
+    /// The plan's work beyond which this generator gives up.
+    limit: Option<u64>,
 }
 
 impl Hunt<'_> {
@@ -209,10 +252,18 @@ impl Hunt<'_> {
                 let cluster: &Cluster = plan;
                 let may = |group: GroupIdx| rules.allow_group(cluster, group);
                 match &mut proposals {
-                    Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &may)?,
-                    Proposals::MultiNode(proposals) => proposals.next(cluster, part, &may)?,
+                    Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &may),
+                    Proposals::MultiNode(proposals) => proposals.next(cluster, part, &may),
                 }
             };
+            let Some(picked) = picked else {
+                self.tried.fitting = Some(proposals.fitting());
+                return None;
+            };
+            if self.limit.is_some_and(|limit| plan.work() > limit) {
+                self.tried.gave_up = true;
+                return None;
+            }
             let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();
             if let Some(solution) = self.play(plan, part, &batches) {
                 return Some(solution);
@@ -273,6 +324,16 @@ impl Hunt<'_> {
 enum Proposals<'a> {
     NodeLocal(Box<NodeLocal<'a>>),
     MultiNode(Box<MultiNode<'a>>),
+}
+
+impl Proposals<'_> {
+    /// Pods that would fit with everybody gathered gone.
+    fn fitting(&self) -> i64 {
+        match self {
+            Self::NodeLocal(proposals) => proposals.fitting(),
+            Self::MultiNode(proposals) => proposals.fitting(),
+        }
+    }
 }
 
 /// Names a scenario: how many pods are asked for, and who gives way.

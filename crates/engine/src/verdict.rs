@@ -4,6 +4,7 @@
 //! from it elsewhere.
 
 use crate::input::{AmountList, Key};
+use crate::outcome::Cause;
 
 /// The three resources that queues account for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +94,8 @@ pub enum Verdict {
         /// Microseconds since the epoch.
         until: i64,
     },
+    /// Nobody was evicted or moved for it.
+    NoVictims(Box<EvictionMiss>),
     /// It waits on its nodes for room that is being freed.
     WaitingForVictims {
         /// Pods that wait.
@@ -100,6 +103,105 @@ pub enum Verdict {
     },
     /// Planning this group failed inside the engine; it is set aside.
     Quarantined(String),
+}
+
+/// Why nobody was evicted or moved for a group by one action.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EvictionMiss {
+    /// The action.
+    pub cause: Cause,
+    /// What made the refusal.
+    pub reason: EvictionReason,
+}
+
+/// What made a refusal to evict, with its numbers (cpu in millicores, memory in bytes, GPUs in millionths).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EvictionReason {
+    /// Reclaim: with the group its queue would hold more than its fair share, so that it may not take from others.
+    BeyondFairShare {
+        /// The queue.
+        queue: String,
+        /// Which resource.
+        resource: QueueResource,
+        /// Its fair share.
+        fair_share: i64,
+        /// What it holds.
+        used: i64,
+        /// What the group asks for.
+        requested: i64,
+    },
+    /// A non-preemptible group beyond its queue's quota.
+    BeyondQuota(QueueExcess),
+    /// No running group may be evicted for it: by queue, priority, preemptibility or minimum run time.
+    NoCandidates,
+    /// Even if all that may be evicted were gone there would be too little.
+    TooLittle {
+        /// Which resource.
+        resource: QueueResource,
+        /// What the group asks for.
+        requested: i64,
+        /// What is free or being freed.
+        free: i64,
+        /// What could be evicted, in all.
+        evictable: i64,
+        /// In how many queues.
+        queues: u32,
+    },
+    /// Even if all that may be evicted were gone, too few of its pods would find a node with enough GPUs.
+    NodesTooSmall {
+        /// Pods of the step.
+        pods: u32,
+        /// How many would fit at most.
+        fitting: u32,
+        /// GPUs that the smallest of them needs.
+        gpus: i64,
+    },
+    /// Consolidation: all free GPUs together are too few.
+    TooLittleFree {
+        /// What the group asks for.
+        requested: i64,
+        /// What is free or being freed.
+        free: i64,
+    },
+    /// A group that looks like it and is no harder found nothing in this cycle.
+    LikeAnother(Key),
+    /// Scenarios were tried, and none worked.
+    NothingWorked {
+        /// How many.
+        tried: u32,
+        /// Every set of victims was among them.
+        all: bool,
+        /// The rule that the last otherwise good one broke.
+        refused: Option<EvictionRefusal>,
+    },
+    /// The search's budget ran out.
+    GaveUp {
+        /// Scenarios tried.
+        tried: u32,
+        /// Steps spent: node evaluations and edits.
+        steps: u64,
+    },
+    /// No eviction would help a pod of it.
+    Impossible(PodMiss),
+}
+
+/// The rule that a plan with evictions broke.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EvictionRefusal {
+    /// It would take from a queue what that queue is entitled to.
+    Unfair,
+    /// This group's minimum run time is not over.
+    MinRuntime(Key),
+    /// A group that must be moved has nowhere to go.
+    NotMoved,
+    /// A pod placed in this cycle would lose its place.
+    Fresh,
+    /// More groups than may be moved.
+    TooManyMoved,
+    /// A disruption budget.
+    Budget(Key),
+    /// A user's validator, in its own words.
+    Plugin(String),
 }
 
 /// How far a gang got.

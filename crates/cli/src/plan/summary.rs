@@ -100,6 +100,7 @@ fn name(verdict: &Verdict) -> &'static str {
         Verdict::Topology(_) => "topology",
         Verdict::PodImpossible { .. } => "pod_impossible",
         Verdict::PreemptionDelay { .. } => "preemption_delay",
+        Verdict::NoVictims(_) => "no_victims",
         Verdict::WaitingForVictims { .. } => "waiting_for_victims",
         Verdict::Quarantined(_) => "quarantined",
     }

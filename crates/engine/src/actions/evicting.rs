@@ -1,20 +1,23 @@
 //! What consolidation, reclaim and preempt have in common: groups take turns, and each looks for victims.
 
-use crate::alike::{Representatives, Scope, Signatures};
+use crate::alike::{Prospect, Representatives, Scope, Signatures};
+use crate::cluster::Cluster;
 use crate::cluster::pod::PodState;
 use crate::cycle::Run;
 use crate::disruption::Disruptions;
-use crate::ids::{GroupIdx, PodIdx};
+use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::input::Key;
 use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
-use crate::outcome::{Cause, Decision};
+use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
 use crate::place::checks;
 use crate::search::ask::Ask;
+use crate::search::budget::ActionBudget;
 use crate::search::rules::Rules;
 use crate::search::simulate::Solution;
-use crate::search::{Found, Search};
-use crate::share::{Preemptibility, gate, reclaim, root_ledgers};
+use crate::search::{Found, Search, Tried};
+use crate::share::{Preemptibility, RESOURCES, gate, levelled_pair, reclaim, root_ledgers, root_path};
+use crate::verdict::{EvictionMiss, EvictionReason, QueueResource, Verdict};
 
 /// Runs one of the actions.
 pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
@@ -33,8 +36,13 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     let registry = &run.policy.registry;
     let mut walk = TreeWalk::new(&run.plan, registry, Purpose::Place, run.total, waiting, depth);
     let scope = if cause == Cause::Consolidation { Scope::Cluster } else { Scope::Queue };
-    let mut turn =
-        Turn { cause, search: None, signatures: Signatures::default(), failed: Representatives::new(scope) };
+    let mut turn = Turn {
+        cause,
+        search: None,
+        budget: ActionBudget::new(&run.policy.budgets, cause.action()),
+        signatures: Signatures::default(),
+        failed: Representatives::new(scope),
+    };
     while let Some(group) = walk.pop(&run.plan) {
         run.guarded(group, |run| turn.of_group(run, group));
     }
@@ -52,6 +60,7 @@ struct Turn {
     cause: Cause,
     /// Made when the first group needs it.
     search: Option<Search>,
+    budget: ActionBudget,
     signatures: Signatures,
     failed: Representatives,
 }
@@ -63,55 +72,76 @@ impl Turn {
         if ask.pods.is_empty() {
             return false;
         }
-        let cluster: &crate::Cluster = &run.plan;
         let evicted = |decision: &Decision| matches!(decision, Decision::Evict { .. });
         let room = run.outcome.decisions.iter().any(evicted);
-        let now = run.cycle.now;
+        let (cluster, now): (&Cluster, _) = (&run.plan, run.cycle.now);
         let Some(rules) = Rules::new(cluster, run.policy, self.cause, now, &ask.whole(), room) else {
             return false;
         };
-        if self.cause == Cause::Reclaim && run.policy.registry.builtin.proportion.is_some() {
-            let ledger = &cluster.queues[rules.reclaimer.queue].ledger;
-            let reclaimer = &rules.reclaimer;
-            if !reclaim::may_reclaim(ledger, reclaimer.preemptibility, &reclaimer.request.amounts) {
-                return false;
+        match self.obstacle(run, &rules, &ask) {
+            Ok(()) => {}
+            Err(reason) => return self.refuse(run, group, reason),
+        }
+        match self.search(run, &rules, &ask) {
+            Ok(()) => true,
+            Err(reason) => {
+                if run.policy.params.use_signatures {
+                    self.failed.note(&run.plan, &mut self.signatures, group);
+                }
+                self.refuse(run, group, reason)
             }
         }
-        let use_signatures = run.policy.params.use_signatures;
-        if use_signatures && self.failed.prospect(cluster, &mut self.signatures, group).may_skip() {
-            return false;
-        }
-        for &pod in &ask.pods {
-            if checks::check_lasting(cluster, run.policy, pod).is_err() {
-                return false;
-            }
-        }
-        if self.may_search(run, &rules, &ask) && self.search(run, &rules, &ask) {
-            return true;
-        }
-        if use_signatures {
-            self.failed.note(&run.plan, &mut self.signatures, group);
-        }
+    }
+
+    fn refuse(&self, run: &mut Run<'_, '_>, group: GroupIdx, reason: EvictionReason) -> bool {
+        let miss = EvictionMiss { cause: self.cause, reason };
+        run.note_obstacle_once(group, Verdict::NoVictims(Box::new(miss)));
         false
     }
 
     /// What must hold before victims are looked for.
-    fn may_search(&self, run: &Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> bool {
-        let cluster: &crate::Cluster = &run.plan;
+    fn obstacle(&mut self, run: &Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
+        let cluster: &Cluster = &run.plan;
         let has_shares = run.policy.registry.builtin.proportion.is_some();
+        if self.cause == Cause::Reclaim && has_shares {
+            within_share(cluster, rules)?;
+        }
+        if run.policy.params.use_signatures
+            && let Prospect::NotEasier(other) = self.failed.prospect(cluster, &mut self.signatures, ask.group)
+        {
+            return Err(EvictionReason::LikeAnother(cluster.group_key(other)));
+        }
+        for &pod in &ask.pods {
+            checks::check_lasting(cluster, run.policy, pod).map_err(EvictionReason::Impossible)?;
+        }
+        Ok(())
+    }
+
+    /// What is left to check after a group's like has not failed yet: its failure speaks for others.
+    fn may_search(&mut self, run: &Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
+        let cluster: &Cluster = &run.plan;
+        let has_shares = run.policy.registry.builtin.proportion.is_some();
+        let fixed = rules.reclaimer.preemptibility == Preemptibility::NonPreemptible;
         match self.cause {
-            Cause::Preempt
-                if has_shares && rules.reclaimer.preemptibility == Preemptibility::NonPreemptible =>
-            {
+            Cause::Preempt if has_shares && fixed => {
                 let amounts = crate::place::requested(cluster, &ask.pods);
-                gate::over_quota(root_ledgers(cluster, rules.reclaimer.queue), &amounts).is_none()
+                let queue = rules.reclaimer.queue;
+                match gate::over_quota(root_ledgers(cluster, queue), &amounts) {
+                    None => Ok(()),
+                    Some(excess) => {
+                        let at = root_path(cluster, queue).nth(excess.level).unwrap_or(queue);
+                        let name = cluster.text(cluster.queues[at].display);
+                        Err(EvictionReason::BeyondQuota(excess.named(name)))
+                    }
+                }
             }
             Cause::Consolidation => enough_in_all(cluster, &ask.pods),
-            Cause::Preempt | Cause::Reclaim | Cause::Stale => true,
+            Cause::Preempt | Cause::Reclaim | Cause::Stale => Ok(()),
         }
     }
 
-    fn search(&mut self, run: &mut Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> bool {
+    fn search(&mut self, run: &mut Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
+        self.may_search(run, rules, ask)?;
         let registry = &run.policy.registry;
         let (total, seed) = (run.total, run.cycle.seed);
         let search = self.search.get_or_insert_with(|| Search::new(&run.plan, registry, total, seed));
@@ -120,24 +150,75 @@ impl Turn {
         }
         let disruptions = run.disruptions.as_ref().expect("made above");
         let used = run.plan.groups[ask.group].active_used();
-        let mark = run.plan.mark();
-        let found = search.solve(&mut run.plan, rules, ask, disruptions);
-        let Found::Solved(solution) = found else {
-            return false;
+        let (mark, begun) = (run.plan.mark(), run.plan.work());
+        let budget = self.budget.for_group(&run.policy.budgets);
+        let found = search.solve(&mut run.plan, rules, ask, disruptions, budget);
+        self.budget.spend(run.plan.work() - begun);
+        let solution = match found {
+            Found::Solved(solution) => solution,
+            Found::Nothing(tried) => return Err(nothing(&run.plan, ask, &tried)),
+            Found::NoVictims => return Err(EvictionReason::NoCandidates),
+            Found::TooLittle { requested, free, evictable, queues } => {
+                let resource = QueueResource::Gpu;
+                return Err(EvictionReason::TooLittle { resource, requested, free, evictable, queues });
+            }
         };
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
             run.plan.rollback(mark);
-            return false;
+            return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
         search.commit(&run.plan, registry, &groups);
-        true
+        Ok(())
     }
 }
 
+/// A search that failed, as a reason.
+fn nothing(cluster: &Cluster, ask: &Ask, tried: &Tried) -> EvictionReason {
+    let pods = ask.pods.len() as u32;
+    let fitting = tried.fitting.and_then(|fitting| u32::try_from(fitting).ok());
+    match fitting {
+        _ if tried.gave_up => EvictionReason::GaveUp { tried: tried.played, steps: tried.steps },
+        Some(fitting) if fitting < pods => {
+            EvictionReason::NodesTooSmall { pods, fitting, gpus: ask.whole().least_gpus() }
+        }
+        _ => EvictionReason::NothingWorked {
+            tried: tried.played,
+            all: tried.exhausted,
+            refused: tried.refused.as_ref().map(|refusal| refusal.told(cluster)),
+        },
+    }
+}
+
+/// Whether a group's queue stays within its fair share, and within its quota if the group is non-preemptible.
+fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionReason> {
+    let (ledger, reclaimer) = (&cluster.queues[rules.reclaimer.queue].ledger, &rules.reclaimer);
+    let asked = &reclaimer.request.amounts;
+    if reclaim::may_reclaim(ledger, reclaimer.preemptibility, asked) {
+        return Ok(());
+    }
+    let queue = cluster.text(cluster.queues[reclaimer.queue].display).to_owned();
+    let over = (0..3).find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
+    Err(match over {
+        Some(r) => EvictionReason::BeyondFairShare {
+            queue,
+            resource: RESOURCES[r],
+            fair_share: ledger.fair_share[r],
+            used: ledger.allocated[r],
+            requested: asked[r],
+        },
+        None => {
+            let path = std::iter::once(ledger);
+            gate::over_quota(path, asked).map_or(EvictionReason::NoCandidates, |excess| {
+                EvictionReason::BeyondQuota(excess.named(queue))
+            })
+        }
+    })
+}
+
 /// Whether what is free or being freed would be enough if it were in one piece.
-fn enough_in_all(cluster: &crate::Cluster, pods: &[PodIdx]) -> bool {
+fn enough_in_all(cluster: &Cluster, pods: &[PodIdx]) -> Result<(), EvictionReason> {
     let (mut gpus, mut mib) = (0, 0);
     for &node in cluster.nodes_by_rank.iter().filter(|node| cluster.nodes[**node].is_ready()) {
         let n = &cluster.nodes[node];
@@ -147,7 +228,10 @@ fn enough_in_all(cluster: &crate::Cluster, pods: &[PodIdx]) -> bool {
     }
     let asked: i64 = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).sum();
     let asked_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
-    gpus >= asked && mib >= asked_mib
+    if gpus >= asked && mib >= asked_mib {
+        return Ok(());
+    }
+    Err(EvictionReason::TooLittleFree { requested: asked, free: gpus })
 }
 
 impl Run<'_, '_> {
@@ -162,7 +246,8 @@ impl Run<'_, '_> {
             hit.iter().partition(|pod| solution.before[*pod].leaving.is_some());
         self.forget_moves(&again);
         for &pod in &evicted {
-            self.push_eviction(pod, cause, size, Some(preemptor.clone()));
+            let why = self.why(cause, ask, solution, pod);
+            self.push_eviction(pod, cause, size, Some(preemptor.clone()), why);
         }
         let moved = hit.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
         let placed: Vec<PodIdx> = ask.pods.iter().chain(moved).chain(&solution.joined).copied().collect();
@@ -201,6 +286,7 @@ impl Run<'_, '_> {
         cause: Cause,
         gang_size: usize,
         preemptor: Option<Key>,
+        why: EvictionWhy,
     ) {
         let p = &self.plan.pods[pod];
         self.outcome.decisions.push(Decision::Evict {
@@ -210,6 +296,41 @@ impl Run<'_, '_> {
             gang_size: gang_size as u32,
             preemptor,
             action: cause.action(),
+            why: Box::new(why),
         });
+    }
+
+    /// The rule by which a pod gives way.
+    fn why(&self, cause: Cause, ask: &Ask, solution: &Solution, pod: PodIdx) -> EvictionWhy {
+        let cluster: &Cluster = &self.plan;
+        let p = &cluster.pods[pod];
+        if let (Some(_), Some(node)) = (&p.state.leaving, p.state.node()) {
+            return EvictionWhy::Moved { node: cluster.text(cluster.nodes[node].name).to_owned() };
+        }
+        let (taker, victim) = (&cluster.groups[ask.group], p.group.map(|group| &cluster.groups[group]));
+        let queues = taker.queue.zip(victim.and_then(|victim| victim.queue));
+        let (Cause::Reclaim, Some((taking, giving))) = (cause, queues) else {
+            let victim = victim.map_or(0, |victim| victim.priority);
+            return EvictionWhy::Priority { preemptor: taker.priority, victim };
+        };
+        let (taking, giving) = levelled_pair(cluster, taking, giving);
+        let change = |queue: QueueIdx| {
+            let now = &cluster.queues[queue].ledger;
+            let before = solution.ledgers.get(&queue).unwrap_or(now);
+            QueueChange {
+                queue: cluster.text(cluster.queues[queue].display).to_owned(),
+                quota: now.quota,
+                fair_share: now.fair_share,
+                before: before.allocated,
+                after: now.allocated,
+            }
+        };
+        let (taker, giver) = (change(taking), change(giving));
+        let ledger = solution.ledgers.get(&giving).unwrap_or(&cluster.queues[giving].ledger);
+        if reclaim::holds_beyond_share(ledger, &ledger.allocated) {
+            EvictionWhy::AboveShare { taker, giver }
+        } else {
+            EvictionWhy::AboveQuota { taker, giver }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::cycle::Run;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx};
-use crate::outcome::Cause;
+use crate::outcome::{Cause, EvictionWhy};
 use kai_units::Span;
 
 /// Runs the action.
@@ -49,7 +49,7 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     if allowed {
         disruptions.draw(&run.plan, &pods);
         for &pod in &pods {
-            run.push_eviction(pod, Cause::Stale, pods.len(), None);
+            run.push_eviction(pod, Cause::Stale, pods.len(), None, EvictionWhy::Stale { since: since.0 });
             run.plan.evict(pod);
         }
     }

@@ -78,6 +78,7 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         Verdict::PreemptionDelay { until, .. } => {
             (format!("it may not cause evictions before {}", Timestamp(*until)), None)
         }
+        Verdict::NoVictims(miss) => (super::evictions::no_victims(miss), None),
         Verdict::WaitingForVictims { waiting } => {
             (format!("{} for room that is being freed", pods_wait(*waiting)), None)
         }

@@ -41,6 +41,11 @@ impl<'a> MultiNode<'a> {
         Self { gathered, began: false, emitter: None, start, recorded_nodes }
     }
 
+    /// Pods that would fit with everybody gathered gone.
+    pub(crate) fn fitting(&self) -> i64 {
+        self.gathered.all.fitting
+    }
+
     /// The next victims to try on top of the recorded ones.
     pub(crate) fn next(
         &mut self,

@@ -12,6 +12,7 @@ use crate::policy::Policy;
 use crate::share::min_runtime;
 use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
 use crate::share::{Ledger, Preemptibility, QueueTree, root_path};
+use crate::verdict::EvictionRefusal;
 use kai_units::Timestamp;
 use std::collections::BTreeMap;
 
@@ -49,6 +50,21 @@ pub(crate) enum Refusal {
     Budget(Key),
     /// A user's validator, in its own words.
     Plugin(String),
+}
+
+impl Refusal {
+    /// The same with names.
+    pub(crate) fn told(&self, cluster: &Cluster) -> EvictionRefusal {
+        match self {
+            Self::Unfair => EvictionRefusal::Unfair,
+            Self::MinRuntime(group) => EvictionRefusal::MinRuntime(cluster.group_key(*group)),
+            Self::NotMoved => EvictionRefusal::NotMoved,
+            Self::Fresh => EvictionRefusal::Fresh,
+            Self::TooMany => EvictionRefusal::TooManyMoved,
+            Self::Budget(budget) => EvictionRefusal::Budget(budget.clone()),
+            Self::Plugin(words) => EvictionRefusal::Plugin(words.clone()),
+        }
+    }
 }
 
 impl<'a> Rules<'a> {

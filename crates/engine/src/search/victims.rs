@@ -10,7 +10,8 @@ use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
 use crate::order::tree_walk::leaf_of;
 use crate::plugin::Registry;
-use crate::share::{Triple, sum};
+use crate::share::{Triple, difference, sum};
+use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,17 @@ struct Leaf {
     is_sorted: bool,
     /// Groups before this have nothing left to give.
     start: usize,
+    /// What each group holds, and all of them together, once sorted.
+    held: FxHashMap<GroupIdx, Triple>,
+    total: Triple,
+}
+
+impl Leaf {
+    fn count(&mut self, cluster: &Cluster, group: GroupIdx) {
+        let amounts = Held::by(cluster, group).amounts(cluster);
+        self.total = sum(&self.total, &amounts);
+        self.held.insert(group, amounts);
+    }
 }
 
 impl Candidates {
@@ -55,7 +67,15 @@ impl Candidates {
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
             entry.groups.sort_by(|a, b| groups::compare(cluster, registry, *b, *a));
+            for at in 0..entry.groups.len() {
+                entry.count(cluster, entry.groups[at]);
+            }
         }
+    }
+
+    /// What the candidates of a leaf, which have been sorted, hold together.
+    pub(crate) fn total_of(&self, leaf: QueueIdx) -> Triple {
+        self.leaves.get(&leaf).map_or([0; 3], |entry| entry.total)
     }
 
     /// The candidates of a leaf, which have been sorted.
@@ -67,6 +87,9 @@ impl Candidates {
     /// longer stand where the order says.
     pub(crate) fn remove(&mut self, cluster: &Cluster, group: GroupIdx) {
         let Some(entry) = leaf_of(cluster, group).and_then(|leaf| self.leaves.get_mut(&leaf)) else { return };
+        if let Some(held) = entry.held.remove(&group) {
+            entry.total = difference(&entry.total, &held);
+        }
         match entry.groups[entry.start..].iter().position(|g| *g == group) {
             Some(0) => entry.start += 1,
             Some(at) => {
@@ -86,6 +109,9 @@ impl Candidates {
         let rest = &entry.groups[entry.start..];
         let at = if entry.is_sorted { rest.partition_point(after) } else { rest.len() };
         entry.groups.insert(entry.start + at, group);
+        if entry.is_sorted {
+            entry.count(cluster, group);
+        }
     }
 }
 
@@ -172,6 +198,11 @@ impl<'a> VictimWalk<'a> {
         let queues: Vec<QueueIdx> = cursors.leaves.keys().copied().collect();
         let queues = QueueHeap::new(cluster, registry, Purpose::Evict, total, &cursors, queues, None);
         Self { registry, groups_left: most_groups.unwrap_or(u32::MAX), queues, leaves: cursors }
+    }
+
+    /// Whether nobody has anything to give.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
     }
 
     /// Takes the group whose turn it is, with what it still holds.

@@ -2,7 +2,7 @@
 
 use kai_engine::audit::{Law, audit};
 use kai_engine::input::Key;
-use kai_engine::outcome::{Bind, Decision};
+use kai_engine::outcome::{Bind, Decision, EvictionWhy};
 use kai_engine::{Cycle, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
@@ -39,6 +39,7 @@ fn evict(pod: &str) -> Decision {
         gang_size: 1,
         preemptor: None,
         action: "preempt",
+        why: Box::new(EvictionWhy::Priority { preemptor: 75, victim: 50 }),
     }
 }
 
