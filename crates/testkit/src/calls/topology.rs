@@ -4,25 +4,26 @@ mod tree;
 
 use super::compare::same;
 use super::record::{Case, list, map, text, whole};
+use super::world::{NOW, World};
 use super::{Adapter, Area, CallOutcome};
-use kai_engine::Delta;
 use kai_engine::ids::{DomainIdx, NodeIdx};
+use kai_engine::input::{QueueInput, TopologyInput};
 use kai_engine::node_set::NodeSet;
+use kai_engine::outcome::Decision;
+use kai_engine::plugin::PluginSet;
+use kai_engine::policy::{Config, Params, PluginConfig, Policy};
 use kai_engine::topology::{Candidates, Demand, Levels, Request, Room, Topology, candidates};
 use kai_engine::verdict::TopologyReason;
+use kai_engine::{Cycle, Delta, plan};
 use serde_json::{Map, Value, json};
-use tree::{NAME, Site, Ties, Tree};
+use tree::{NAME, STAND_IN, Site, Ties, Tree};
 
 pub(super) const AREA: Area = Area { name: "unit-topology", adapter, not_run: &[] };
 
 /// The recorded name of the domain, and of the level, around all others.
 const ROOT: &str = "root";
-
-const NO_TREE: &str = "there is always a tree";
-const NO_LEVEL: &str = "a constraint without a level is refused before anything is sorted";
-const UNEVEN: &str = "every domain reaches down to the innermost level";
-const NO_SUM: &str = "the recorded counts of a domain are not the sum of those inside it";
-const NO_CONSTRAINT: &str = "members without a constraint do not ask";
+/// The queue of a job whose pods are placed.
+const QUEUE: &str = "queue";
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {
@@ -103,16 +104,14 @@ fn relevant_levels(case: &Case<'_>) -> CallOutcome {
 fn pods_that_fit(case: &Case<'_>) -> CallOutcome {
     let before = &case.input["domain"];
     // A node without anything stands for a domain without nodes.
-    let Some(mut tree) = Tree::new(before, Ties::Recorded, &empty_node) else {
-        return CallOutcome::NotYet(UNEVEN);
-    };
+    let mut tree = Tree::new(before, Ties::Recorded, &empty_node);
     let pods = tree.site.settle(&case.input["tasks"]);
     let cluster = &tree.site.world.cluster;
     let demand = Demand::of(cluster, &pods);
     let topology = tree.site.topology();
     let room = Room::measure(&cluster.nodes, topology, &demand, Topology::root(), tree.levels.len());
-    let counts: Map<_, _> =
-        topology.domains().skip(1).map(|(domain, _)| (tree.id(domain), json!(room.pods(domain)))).collect();
+    let count = |(domain, _)| Some((tree.id(domain)?, json!(room.pods(domain))));
+    let counts: Map<_, _> = topology.domains().skip(1).filter_map(count).collect();
     let after = &case.output["after"]["domain"];
     let mut expected = Map::new();
     note_counts(if after.is_null() { before } else { after }, &mut expected);
@@ -126,7 +125,7 @@ fn note_counts(domain: &Value, into: &mut Map<String, Value>) {
 
 /// Ids of a recorded tree, level by level down to a depth.
 fn recorded_levels(root: &Value, depth: usize) -> Vec<Vec<String>> {
-    let mut at = vec![root];
+    let mut at: Vec<_> = (!root.is_null()).then_some(root).into_iter().collect();
     let mut levels = Vec::new();
     while !at.is_empty() && levels.len() < depth {
         levels.push(at.iter().map(|domain| text(&domain["id"]).to_owned()).collect());
@@ -137,25 +136,23 @@ fn recorded_levels(root: &Value, depth: usize) -> Vec<Vec<String>> {
 
 fn order(case: &Case<'_>) -> CallOutcome {
     let (before, after) = (&case.input["root"], &case.output["after"]["root"]);
-    if before.is_null() {
-        return CallOutcome::NotYet(NO_TREE);
-    }
+    let deepest = case.input["max_depth_level"].as_str();
+    let ties = if deepest.is_some() { Ties::ById } else { Ties::Recorded };
     let free = |domain: &Value| json!({ "allocatable": domain["free"], "idle": domain["free"] });
-    let Some(mut tree) = Tree::new(before, Ties::ById, &free) else { return CallOutcome::NotYet(UNEVEN) };
-    let Some(depth) = tree.depth(text(&case.input["max_depth_level"])) else {
-        return CallOutcome::NotYet(NO_LEVEL);
-    };
+    let mut tree = if before.is_null() { Tree::empty(deepest) } else { Tree::new(before, ties, &free) };
     let pods = tree.site.settle(&json!([{
         "uid": "all", "status": "Pending", "request": case.input["tasks_resources"],
     }]));
+    let constraint = tree.site.constraint(&json!({ "preferred_level": deepest }));
+    let levels = Levels::of(tree.site.topology(), &constraint);
+    let found = levels.map_or_else(|| tree.unordered(), |levels| tree.ordered(&pods, levels.deepest()));
+    let depth = levels.map_or(tree.levels.len(), Levels::deepest);
     let expected = recorded_levels(if after.is_null() { before } else { after }, depth);
-    same(&json!(expected), &json!(tree.ordered(&pods, depth)))
+    same(&json!(expected), &json!(found))
 }
 
 fn level_domains(case: &Case<'_>) -> CallOutcome {
-    let Some(mut tree) = Tree::new(&case.input["root"], Ties::Recorded, &empty_node) else {
-        return CallOutcome::NotYet(UNEVEN);
-    };
+    let mut tree = Tree::new(&case.input["root"], Ties::Recorded, &empty_node);
     let pods = tree.site.settle(&slot_task());
     let depth = tree.depth(text(&case.input["level"]));
     let found = depth.and_then(|depth| tree.ordered(&pods, depth).pop()).unwrap_or_default();
@@ -165,12 +162,8 @@ fn level_domains(case: &Case<'_>) -> CallOutcome {
 
 fn inner_levels_first(case: &Case<'_>) -> CallOutcome {
     let root = &case.input["root"];
-    if root.is_null() {
-        return CallOutcome::NotYet(NO_TREE);
-    }
-    let Some(mut tree) = Tree::new(root, Ties::Recorded, &empty_node) else {
-        return CallOutcome::NotYet(UNEVEN);
-    };
+    let mut tree =
+        if root.is_null() { Tree::empty(None) } else { Tree::new(root, Ties::Recorded, &empty_node) };
     let pods = tree.site.settle(&slot_task());
     let levels = tree.ordered(&pods, tree.levels.len());
     let found: Vec<_> = levels.into_iter().rev().flatten().collect();
@@ -179,9 +172,7 @@ fn inner_levels_first(case: &Case<'_>) -> CallOutcome {
 }
 
 fn scores(case: &Case<'_>) -> CallOutcome {
-    let Some(mut tree) = Tree::new(&case.input["domain"], Ties::Recorded, &empty_node) else {
-        return CallOutcome::NotYet(UNEVEN);
-    };
+    let mut tree = Tree::new(&case.input["domain"], Ties::Recorded, &empty_node);
     let pods = tree.site.settle(&slot_task());
     let constraint = tree.site.constraint(&json!({ "preferred_level": case.input["preferred_level"] }));
     let cluster = &tree.site.world.cluster;
@@ -195,28 +186,56 @@ fn scores(case: &Case<'_>) -> CallOutcome {
     same(&case.result()[0], &Value::Object(scores))
 }
 
-/// The children of a domain in a recorded map of levels; an id ends with the id of the domain around it.
-fn children<'a>(domains: &'a Value, levels: &[&str], depth: usize, id: &str) -> Vec<&'a Value> {
-    let below = levels.get(depth).map_or(&Value::Null, |level| &domains[*level]);
-    let inside = |domain: &&Value| id.is_empty() || text(&domain["id"]).ends_with(&format!(".{id}"));
-    map(below).map(|(_, domain)| domain).filter(inside).collect()
+/// A recorded map from level to domains: ids of domains may be missing or the same, keys are not.
+struct Domains<'a> {
+    by_level: &'a Value,
+    levels: &'a [&'a str],
+    /// Levels and keys of the domains that have been put inside one.
+    taken: Vec<(&'a str, &'a str)>,
 }
 
-/// A domain with the domains inside it, from a recorded map of levels.
-fn nested(domains: &Value, levels: &[&str], depth: usize, domain: &Value) -> Value {
-    let mut tree = domain.clone();
-    let inside = children(domains, levels, depth + 1, text(&domain["id"]));
-    tree["children"] = inside.iter().map(|child| nested(domains, levels, depth + 1, child)).collect();
-    tree
-}
+impl<'a> Domains<'a> {
+    /// The domains at a depth that are inside one: those it lists, or else those whose id ends with its own.
+    fn inside(&mut self, depth: usize, domain: &Value) -> Vec<&'a Value> {
+        let Some(level) = self.levels.get(depth).copied() else { return Vec::new() };
+        let around = format!(".{}", text(&domain["id"]));
+        let listed: Vec<&str> = list(&domain["children"]).map(text).collect();
+        let mut wanted: Vec<_> = listed.iter().map(|id| Some(*id)).collect();
+        if listed.is_empty() {
+            wanted.resize(map(&self.by_level[level]).count(), None);
+        }
+        let mut found = Vec::new();
+        for wanted in wanted {
+            let is_it = |(key, domain): &(&String, &Value)| {
+                let id = text(&domain["id"]);
+                !self.taken.contains(&(level, key.as_str()))
+                    && wanted.map_or(around == "." || id.ends_with(&around), |wanted| wanted == id)
+            };
+            if let Some((key, domain)) = map(&self.by_level[level]).find(is_it) {
+                self.taken.push((level, key));
+                found.push(domain);
+            }
+        }
+        found
+    }
 
-/// Whether every count is the sum of those inside.
-fn adds_up(domain: &Value) -> bool {
-    let counts: Vec<i64> = list(&domain["children"]).map(|child| whole(&child["allocatable_pods"])).collect();
-    let is_sum = counts.is_empty()
-        || counts.contains(&-1)
-        || counts.iter().sum::<i64>() == whole(&domain["allocatable_pods"]);
-    is_sum && list(&domain["children"]).all(adds_up)
+    /// A domain with everything inside it, which is at a depth. A stand-in takes the pods that fit into the domain and
+    /// into nothing inside it; where more fits inside than into the domain, what fits inside counts.
+    fn nested(&mut self, depth: usize, domain: &Value) -> Value {
+        let mut tree = domain.clone();
+        let mut inside: Vec<Value> = Vec::new();
+        for child in self.inside(depth, domain) {
+            inside.push(self.nested(depth + 1, child));
+        }
+        let counts: Vec<i64> = inside.iter().map(|child| whole(&child["allocatable_pods"])).collect();
+        let rest = whole(&domain["allocatable_pods"]) - counts.iter().sum::<i64>();
+        if rest > 0 && counts.iter().all(|count| *count >= 0) && !counts.is_empty() {
+            let level = self.levels[depth];
+            inside.push(json!({ "id": STAND_IN, "level": level, "allocatable_pods": rest }));
+        }
+        tree["children"] = inside.into();
+        tree
+    }
 }
 
 fn fitting_domains(case: &Case<'_>) -> CallOutcome {
@@ -224,12 +243,10 @@ fn fitting_domains(case: &Case<'_>) -> CallOutcome {
     let domains = &recorded["domains_by_level"];
     let levels: Vec<&str> = list(&recorded["levels"]).map(text).collect();
     let present = levels.iter().position(|level| domains[*level].is_object()).unwrap_or(levels.len());
-    let outermost = children(domains, &levels, present, "");
-    let mut root = json!({ "id": ROOT, "level": ROOT });
-    root["children"] = outermost.iter().map(|domain| nested(domains, &levels, present, domain)).collect();
-    if !list(&root["children"]).all(adds_up) {
-        return CallOutcome::NotYet(NO_SUM);
-    }
+    let mut reading = Domains { by_level: domains, levels: &levels, taken: Vec::new() };
+    let mut root = reading.nested(present, &Value::Null);
+    root["id"] = json!(ROOT);
+    root["level"] = json!(ROOT);
     let tasks: Vec<&Value> = map(&case.input["pod_sets"]).flat_map(|(_, set)| list(&set["tasks"])).collect();
     let one = tasks.first().map_or(&Value::Null, |task| &task["request"]);
     let node = |domain: &Value| {
@@ -246,7 +263,7 @@ fn fitting_domains(case: &Case<'_>) -> CallOutcome {
         infos.extend(list(&domain["nodes"]).map(|name| (text(name).to_owned(), node(domain))));
     }
     root["node_infos"] = Value::Object(infos);
-    let Some(mut tree) = Tree::new(&root, Ties::ById, &node) else { return CallOutcome::NotYet(UNEVEN) };
+    let mut tree = Tree::new(&root, Ties::ById, &node);
     let held: Vec<&str> = tasks.iter().filter_map(|task| task["node"].as_str()).collect();
     let wanted = whole(&case.input["tasks_count"]) as usize;
     let pending: Vec<_> = tasks.iter().filter(|task| task["node"].is_null()).take(wanted).collect();
@@ -279,13 +296,13 @@ fn domain_ids(tree: &Tree, found: &Candidates) -> Vec<String> {
         let same_nodes: Vec<_> = tree.site.topology().domains().filter(is_it).collect();
         taken.extend(same_nodes.last().map(|(domain, _)| *domain));
     }
-    taken.into_iter().map(|domain| tree.id(domain)).collect()
+    taken.into_iter().filter_map(|domain| tree.id(domain)).collect()
 }
 
 fn node_sets(case: &Case<'_>) -> CallOutcome {
     let recorded = &case.input["sub_group"]["topology_constraint"];
     if recorded.is_null() {
-        return CallOutcome::NotYet(NO_CONSTRAINT);
+        return unconstrained(case);
     }
     let topology = &case.input["self"]["topologies"][text(&recorded["topology"])];
     let mut site = Site::new(list(&topology["levels"]).map(text));
@@ -312,4 +329,34 @@ fn node_sets(case: &Case<'_>) -> CallOutcome {
             with_error(case, Some(found.sets.iter().map(names).collect::<Vec<_>>().into()))
         }
     }
+}
+
+/// A member without a constraint asks for no sets of nodes: its pods go to whichever node there is.
+fn unconstrained(case: &Case<'_>) -> CallOutcome {
+    let config = Config {
+        actions: vec!["allocate".to_owned()],
+        plugins: vec![PluginConfig { name: "topology".to_owned(), ..PluginConfig::default() }],
+        ..Config::default()
+    };
+    let policy = Policy::resolve(&config, &Params::default(), &PluginSet::builtin());
+    let mut job = case.input["job"].clone();
+    job["queue"] = json!(QUEUE);
+    let mut usable = Vec::new();
+    for node in list(&case.input["node_set"]) {
+        let mut world = World::new(&[]);
+        for (name, topology) in map(&case.input["self"]["topologies"]) {
+            let levels = list(&topology["levels"]).map(|level| text(level).to_owned()).collect();
+            world.cluster.apply(Delta::Topology(TopologyInput { name: name.clone(), levels }));
+        }
+        let queue = QueueInput { name: QUEUE.to_owned(), ..QueueInput::default() };
+        world.cluster.apply(Delta::Queue(Box::new(queue)));
+        world.add_node(node);
+        world.add_job(&job);
+        let outcome = plan(&mut world.cluster, &policy, Cycle { now: NOW, seed: 0 });
+        let binds = outcome.decisions.iter().filter(|decision| matches!(decision, Decision::Bind(_)));
+        if binds.count() == list(&case.input["tasks"]).count() {
+            usable.push(&node["name"]);
+        }
+    }
+    with_error(case, Some(json!([usable])))
 }

@@ -359,8 +359,13 @@ fn gpu_request(task: &Value) -> GpuRequest {
 fn request(task: &Value, gpu: GpuRequest) -> AmountList {
     let mut request = amount_list(&task["request"], &task["vector_map"]);
     request.retain(|(name, _)| name != input::GPU && name != input::PODS);
-    if let GpuRequest::Whole(count) = gpu {
-        request.push((input::GPU.to_owned(), i64::from(count) * WHOLE_GPU));
+    let whole_gpus = match gpu {
+        GpuRequest::Whole(count) => i64::from(count),
+        GpuRequest::Mig => (number(&task["gpu"]["portion"]) * number(&task["gpu"]["devices"])) as i64,
+        GpuRequest::None | GpuRequest::Fraction { .. } | GpuRequest::Memory { .. } => 0,
+    };
+    if whole_gpus > 0 || matches!(gpu, GpuRequest::Whole(_)) {
+        request.push((input::GPU.to_owned(), whole_gpus * WHOLE_GPU));
     }
     request
 }

@@ -1,6 +1,7 @@
 //! Recorded trees of domains as clusters.
 //!
-//! Nothing but labelled nodes makes a tree in the engine, so each innermost domain gets a node unless it names some.
+//! Nothing but labelled nodes makes a tree in the engine, so each innermost domain gets a node unless it names some,
+//! and a branch that ends above the innermost level is continued by stand-ins, which no answer mentions.
 
 use super::super::record::{list, text};
 use super::super::world::World;
@@ -13,6 +14,8 @@ use serde_json::{Map, Value, json};
 
 /// The name of every topology here.
 pub(super) const NAME: &str = "recorded-topology";
+/// The id of a domain that is in no record.
+pub(super) const STAND_IN: &str = "(stand-in)";
 
 /// A cluster with one topology.
 pub(super) struct Site {
@@ -59,6 +62,8 @@ pub(super) struct Tree {
     pub(super) site: Site,
     /// Names of the levels, outermost first.
     pub(super) levels: Vec<String>,
+    /// How many nodes were made for domains that name none.
+    made: usize,
 }
 
 /// Which of two equally tight siblings comes first: label values begin with a number that says so.
@@ -78,24 +83,24 @@ struct Reading<'a> {
 }
 
 impl Tree {
+    /// A tree with one level, or none, and without nodes.
+    pub(super) fn empty(level: Option<&str>) -> Self {
+        let levels: Vec<String> = level.map(str::to_owned).into_iter().collect();
+        Self { site: Site::new(levels.iter().map(String::as_str)), levels, made: 0 }
+    }
+
     /// Reads a domain with its children; `node` describes the node of an innermost domain that names none.
-    ///
-    /// None when some branch ends above the innermost level.
-    pub(super) fn new(root: &Value, ties: Ties, node: &dyn Fn(&Value) -> Value) -> Option<Self> {
+    pub(super) fn new(root: &Value, ties: Ties, node: &dyn Fn(&Value) -> Value) -> Self {
         let mut levels = Vec::new();
         let mut at = vec![root];
         while let Some(domain) = at.first() {
             levels.push(text(&domain["level"]).to_owned());
-            let below: Vec<_> = at.iter().map(|domain| list(&domain["children"]).count()).collect();
-            if below.contains(&0) && below.iter().any(|count| *count > 0) {
-                return None;
-            }
             at = at.into_iter().flat_map(|domain| list(&domain["children"])).collect();
         }
-        let mut tree = Self { site: Site::new(levels.iter().map(String::as_str)), levels };
+        let mut tree = Self { site: Site::new(levels.iter().map(String::as_str)), levels, made: 0 };
         let reading = Reading { node_infos: &root["node_infos"], ties, node };
         tree.add(&reading, root, 0, &Map::new());
-        Some(tree)
+        tree
     }
 
     fn add(&mut self, reading: &Reading<'_>, domain: &Value, position: usize, around: &Map<String, Value>) {
@@ -114,12 +119,21 @@ impl Tree {
         if list(&domain["children"]).next().is_some() {
             return;
         }
+        for level in &self.levels {
+            labels.entry(level).or_insert_with(|| json!(format!("{:03} {STAND_IN}", 0)));
+        }
         let named: Vec<&str> = list(&domain["nodes"]).map(text).collect();
         for name in &named {
             self.add_node(&reading.node_infos[name], name, &labels);
         }
         if named.is_empty() {
-            self.add_node(&(reading.node)(domain), text(&domain["id"]), &labels);
+            // Ids of domains may be the same in different branches.
+            self.made += 1;
+            self.add_node(
+                &(reading.node)(domain),
+                &format!("{} {}", text(&domain["id"]), self.made),
+                &labels,
+            );
         }
     }
 
@@ -132,10 +146,11 @@ impl Tree {
         self.site.world.add_node(&node);
     }
 
-    /// The recorded id of a domain.
-    pub(super) fn id(&self, domain: DomainIdx) -> String {
+    /// The recorded id of a domain; none for a stand-in.
+    pub(super) fn id(&self, domain: DomainIdx) -> Option<String> {
         let id = &self.site.topology().domain(domain).id;
-        id.rsplit_once(' ').map_or(id.to_string(), |(_, id)| id.to_owned())
+        let id = id.rsplit_once(' ').map_or(&**id, |(_, id)| id);
+        (id != STAND_IN).then(|| id.to_owned())
     }
 
     /// The depth of a recorded level.
@@ -148,7 +163,18 @@ impl Tree {
         let cluster = &self.site.world.cluster;
         let demand = Demand::of(cluster, pods);
         let room = Room::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);
-        let levels = room.order().into_iter().skip(1);
-        levels.map(|level| level.into_iter().map(|domain| self.id(domain)).collect()).collect()
+        self.ids(room.order().into_iter().skip(1))
+    }
+
+    /// Ids of the domains of each level, as they are when nothing was compared.
+    pub(super) fn unordered(&self) -> Vec<Vec<String>> {
+        let topology = self.site.topology();
+        let at = |depth| topology.domains().filter(move |(_, d)| d.depth == depth).map(|(domain, _)| domain);
+        self.ids((1..=self.levels.len()).map(|depth| at(depth).collect()))
+    }
+
+    fn ids(&self, levels: impl Iterator<Item = Vec<DomainIdx>>) -> Vec<Vec<String>> {
+        let levels = levels.map(|level| level.into_iter().filter_map(|domain| self.id(domain)).collect());
+        levels.filter(|level: &Vec<String>| !level.is_empty()).collect()
     }
 }
