@@ -8,7 +8,7 @@ use kai_engine::cluster::node::When;
 use kai_engine::place::gpus;
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-gpu_sharing", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-gpu_sharing", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     (function == "gpu_sharing.GetNodePreferableGpuForSharing").then_some(choose as Adapter)

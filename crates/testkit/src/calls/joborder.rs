@@ -15,7 +15,7 @@ use kai_units::Span;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) const AREA: Area = Area { name: "unit-joborder", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-joborder", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     (function == "utils.JobsOrderByQueues").then_some(walk as Adapter)

@@ -8,7 +8,7 @@ use kai_engine::share::min_runtime::{self, MinRuntimes, ReclaimResolution};
 use kai_units::{Span, Timestamp};
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-minruntime", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-minruntime", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {

@@ -12,7 +12,7 @@ use kai_engine::numa::{self, Ignored, NumaNode, NumaRequests, Placement, ZoneBoo
 use kai_engine::resource::{Amounts, Dim};
 use serde_json::{Map, Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-numa", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-numa", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {

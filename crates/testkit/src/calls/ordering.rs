@@ -9,7 +9,7 @@ use kai_engine::order::{member, pods};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 
-pub(super) const AREA: Area = Area { name: "unit-ordering", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-ordering", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {

@@ -13,7 +13,7 @@ use kai_engine::order::member::Selection;
 use kai_units::Span;
 use serde_json::{Map, Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-pod", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-pod", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {

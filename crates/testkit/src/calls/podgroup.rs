@@ -18,7 +18,7 @@ use kai_units::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-pub(super) const AREA: Area = Area { name: "unit-podgroup", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-podgroup", adapter };
 
 /// A set that needs fewer than all its members counts only those it needs.
 const MIN_SUB_GROUP: &str = "D03";

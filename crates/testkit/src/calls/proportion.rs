@@ -11,7 +11,7 @@ use super::{Adapter, Area, CallOutcome};
 use kai_engine::share::{self, order};
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-proportion", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-proportion", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     let (_, name) = function.split_once('.')?;

@@ -9,7 +9,7 @@ use super::{Adapter, Area, CallOutcome};
 use kai_engine::resource::MigProfile;
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-resources", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-resources", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {

@@ -12,7 +12,7 @@ use kai_engine::place::{gpus, score};
 use kai_engine::resource::{self, WHOLE_GPU};
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-scoring", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-scoring", adapter };
 
 /// The label that names the MiB of each GPU of a node.
 const GPU_MEMORY: &str = "nvidia.com/gpu.memory";

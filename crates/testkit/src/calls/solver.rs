@@ -8,7 +8,7 @@ use kai_engine::alike::{Prospect, Representatives, Scope, Signatures};
 use kai_engine::place::feasible::feasible_nodes;
 use serde_json::{Value, json};
 
-pub(super) const AREA: Area = Area { name: "unit-solver", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-solver", adapter };
 
 fn adapter(function: &str) -> Option<Adapter> {
     match function {

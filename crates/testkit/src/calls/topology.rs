@@ -18,7 +18,7 @@ use kai_engine::{Cycle, Delta, plan};
 use serde_json::{Map, Value, json};
 use tree::{NAME, STAND_IN, Site, Ties, Tree};
 
-pub(super) const AREA: Area = Area { name: "unit-topology", adapter, not_run: &[] };
+pub(super) const AREA: Area = Area { name: "unit-topology", adapter };
 
 /// The recorded name of the domain, and of the level, around all others.
 const ROOT: &str = "root";
