@@ -71,6 +71,8 @@ pub struct Cluster {
     pub topologies: Topologies,
     /// Disruption budgets.
     pub budgets: BTreeMap<Key, BudgetInput>,
+    /// Groups for which room was made in the last cycle, in the order it was.
+    pub(crate) held: Vec<Key>,
     /// Config maps that exist.
     pub config_maps: FxHashSet<(Sym, Sym)>,
     /// Present nodes in name order.
@@ -212,6 +214,7 @@ impl Cluster {
             devices: Devices::default(),
             topologies: Topologies::default(),
             budgets: BTreeMap::new(),
+            held: Vec::new(),
             config_maps: FxHashSet::default(),
             nodes_by_rank: Vec::new(),
             queues_by_rank: Vec::new(),
@@ -251,6 +254,12 @@ impl Cluster {
         self.pod_by_key.reserve(more.pods);
         self.groups.reserve(more.groups);
         self.group_by_key.reserve(more.groups);
+    }
+
+    /// Remembers for whom the last cycle made room: they go first in the next one, so that nobody takes what others
+    /// were evicted for, and nobody is evicted twice for the same group.
+    pub fn hold(&mut self, groups: Vec<Key>) {
+        self.held = groups;
     }
 
     /// The text of a symbol.

@@ -219,6 +219,14 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Notes that a group waits for room that is kept for it.
+    pub(crate) fn hold(&mut self, group: GroupIdx) {
+        let key = self.plan.group_key(group);
+        if self.plan.groups[group].count(Status::Pipelined) > 0 && !self.outcome.held.contains(&key) {
+            self.outcome.held.push(key);
+        }
+    }
+
     /// Notes that a group began to run.
     pub(crate) fn started(&mut self, group: GroupIdx) {
         let key = self.plan.group_key(group);

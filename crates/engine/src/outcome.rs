@@ -24,6 +24,9 @@ pub struct Outcome {
     pub queues: Vec<QueueReport>,
     /// Cluster totals that the shares divide (cpu, memory, gpu).
     pub total: [i64; 3],
+    /// Groups for which room was made that they wait for. Whoever runs the next cycle tells the cluster
+    /// ([`crate::Cluster::hold`]), and they go first.
+    pub held: Vec<Key>,
     /// Groups that began to run.
     pub started: Vec<Key>,
     /// Groups whose staleness clock changed: since when they run below their minimum, or no longer.

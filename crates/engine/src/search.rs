@@ -33,7 +33,7 @@ use node_local::NodeLocal;
 use rooms::Rooms;
 use rules::{Refusal, Rules};
 use rustc_hash::FxHashSet;
-use simulate::{Played, Solution, Stage};
+use simulate::{First, Played, Solution, Stage};
 use turns::Waiting;
 use victims::{Batch, Candidates, VictimWalk};
 
@@ -265,20 +265,26 @@ impl Hunt<'_> {
                 return None;
             }
             let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();
-            if let Some(solution) = self.play(plan, part, &batches) {
+            if let Some(solution) = self.play(plan, part, &batches, First::ByQueue) {
                 return Some(solution);
             }
         }
     }
 
     /// Plays one scenario, unless it failed before.
-    fn play(&mut self, plan: &mut Plan<'_>, part: &Part<'_>, batches: &[Batch]) -> Option<Solution> {
-        let fingerprint = fingerprint(part, batches);
+    fn play(
+        &mut self,
+        plan: &mut Plan<'_>,
+        part: &Part<'_>,
+        batches: &[Batch],
+        first: First,
+    ) -> Option<Solution> {
+        let fingerprint = fingerprint(part, batches, first);
         if batches.is_empty() || self.failed.contains(&fingerprint) {
             return None;
         }
         self.tried.played += 1;
-        match self.stage.play(plan, part, batches, &self.start) {
+        match self.stage.play(plan, part, batches, &self.start, first) {
             Played::Solved(solution) => return Some(solution),
             Played::NoPlace => {}
             Played::Refused(refusal) => self.tried.refused = Some(refusal),
@@ -317,7 +323,9 @@ impl Hunt<'_> {
         } else {
             Vec::new()
         };
-        sets.into_iter().find_map(|batches| self.play(plan, &part, &batches))
+        // Inside one queue the order of groups is the queue's own business.
+        let first = if rules.cause == Cause::Preempt { First::ByQueue } else { First::Preemptor };
+        sets.into_iter().find_map(|batches| self.play(plan, &part, &batches, first))
     }
 }
 
@@ -337,13 +345,13 @@ impl Proposals<'_> {
 }
 
 /// Names a scenario: how many pods are asked for, and who gives way.
-fn fingerprint(part: &Part<'_>, batches: &[Batch]) -> u64 {
+fn fingerprint(part: &Part<'_>, batches: &[Batch], first: First) -> u64 {
     use std::hash::{BuildHasher, Hash, Hasher};
     let mut pods: Vec<PodIdx> = batches.iter().flat_map(|batch| batch.pods.iter().copied()).collect();
     pods.sort_unstable();
     pods.dedup();
     let mut hasher = rustc_hash::FxBuildHasher.build_hasher();
-    part.pods.len().hash(&mut hasher);
+    (part.pods.len(), first).hash(&mut hasher);
     pods.hash(&mut hasher);
     hasher.finish()
 }

@@ -24,10 +24,22 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
         depth,
     );
     run.note_beyond_depth(&waiting, depth);
+    serve_held(run, &waiting);
     while let Some(group) = walk.pop(&run.plan) {
         run.visited(group);
         if run.guarded(group, |run| place_next(run, group)) && run.plan.groups[group].pending() > 0 {
             walk.push(&run.plan, group);
+        }
+    }
+}
+
+/// Groups for which room was made come before all others.
+fn serve_held(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
+    let held: Vec<GroupIdx> = run.plan.held.iter().filter_map(|key| run.plan.group(key)).collect();
+    for group in held.into_iter().filter(|group| waiting.contains(group)) {
+        run.visited(group);
+        if run.guarded(group, |run| place_next(run, group)) {
+            run.hold(group);
         }
     }
 }

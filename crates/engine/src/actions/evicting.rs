@@ -11,6 +11,7 @@ use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
 use crate::place::checks;
+use crate::policy::SearchDepth;
 use crate::search::ask::Ask;
 use crate::search::budget::ActionBudget;
 use crate::search::rules::Rules;
@@ -169,6 +170,9 @@ impl Turn {
             return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
+        if run.policy.search == SearchDepth::Full {
+            run.hold(ask.group);
+        }
         search.commit(&run.plan, registry, &groups);
         Ok(())
     }

@@ -10,6 +10,7 @@ pub(super) fn hash(outcome: &Outcome) -> u64 {
     outcome.verdicts.hash(&mut hasher);
     outcome.queues.hash(&mut hasher);
     outcome.total.hash(&mut hasher);
+    outcome.held.hash(&mut hasher);
     outcome.started.hash(&mut hasher);
     outcome.staleness.hash(&mut hasher);
     hasher.finish()

@@ -26,6 +26,15 @@ pub(crate) struct Stage<'a> {
     pub seed: u64,
 }
 
+/// Who finds a place first in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum First {
+    /// Whoever the queue tree says: what the next cycle would do with the room.
+    ByQueue,
+    /// The preemptor: the room is kept for it until it has it.
+    Preemptor,
+}
+
 /// How a simulation ended.
 #[derive(Debug)]
 pub(crate) enum Played {
@@ -59,6 +68,7 @@ impl Stage<'_> {
         part: &Part<'_>,
         batches: &[Batch],
         start: &NodeSet,
+        first: First,
     ) -> Played {
         let mark = plan.mark();
         let victims = victims_of(batches);
@@ -77,7 +87,7 @@ impl Stage<'_> {
         for &pod in victims.iter().flat_map(|(_, pods)| pods) {
             plan.evict(pod);
         }
-        if !self.take_turns(plan, part, &victims, &nodes) {
+        if !self.take_turns(plan, part, &victims, &nodes, first) {
             plan.rollback(mark);
             return Played::NoPlace;
         }
@@ -155,14 +165,32 @@ impl Stage<'_> {
         })
     }
 
-    fn take_turns(&self, plan: &mut Plan<'_>, part: &Part<'_>, victims: &Victims, nodes: &NodeSet) -> bool {
+    fn take_turns(
+        &self,
+        plan: &mut Plan<'_>,
+        part: &Part<'_>,
+        victims: &Victims,
+        nodes: &NodeSet,
+        first: First,
+    ) -> bool {
         let policy = self.rules.policy;
         let registry = &policy.registry;
         let mut involved: BTreeMap<GroupIdx, Triple> =
             victims.iter().map(|(group, _)| (*group, asks_of(plan, registry, *group))).collect();
-        involved.insert(part.group, part.amounts(plan));
-        let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved, part.group);
         let mut placed = false;
+        match first {
+            First::ByQueue => {
+                involved.insert(part.group, part.amounts(plan));
+            }
+            First::Preemptor => {
+                let mut step = Step::new(policy, self.seed, part.group, Selection::Simulated);
+                placed = step.run(plan, part.pods, nodes);
+                if !placed {
+                    return false;
+                }
+            }
+        }
+        let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved, part.group);
         while let Some(group) = turns.next(plan, &involved) {
             let mut step = Step::new(policy, self.seed, group, Selection::Simulated);
             if group == part.group {
