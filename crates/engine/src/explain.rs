@@ -5,7 +5,8 @@
 
 mod amount;
 pub mod capacity;
-pub(crate) mod evictions;
+mod eviction_event;
+mod evictions;
 mod fit;
 mod plain;
 #[cfg(test)]
@@ -13,6 +14,8 @@ mod tests;
 mod topology;
 
 pub use capacity::QueueDetails;
+pub use eviction_event::eviction_message;
+pub use evictions::{Refusal, refusals, rule};
 pub use plain::{Sentence, plain};
 
 use crate::input::Key;

@@ -1,85 +1,277 @@
-//! Why nobody was evicted for a group, in a sentence.
+//! Evictions for people: by which rule a pod gives way, and why nobody was evicted for a group.
+//!
+//! [`rule`] tells the rule of an eviction, [`refusals`] what kept each action from evicting somebody for a pending
+//! group. Actions that were kept back by the same reason share a sentence.
 
 use super::amount::{number, unit};
-use crate::outcome::Cause;
-use crate::verdict::{EvictionMiss, EvictionReason, EvictionRefusal, QueueResource};
+use super::plain::{MORE_ROOM, Sentence, amount, beyond, pod_hint, pod_miss};
+use crate::outcome::{Cause, EvictionWhy, QueueChange};
+use crate::verdict::{EvictionMiss, EvictionReason, EvictionRefusal, GroupVerdict, QueueResource, Verdict};
+use kai_units::Timestamp;
 
-/// Why an action evicted or moved nobody.
-pub(crate) fn no_victims(miss: &EvictionMiss) -> String {
-    let verb = match miss.cause {
-        Cause::Consolidation => "moving others does not help",
-        Cause::Reclaim => "nothing is reclaimed for it",
-        Cause::Preempt => "nobody is preempted for it",
-        Cause::Stale => "no gang is evicted for it",
-    };
-    format!("{verb}: {}", reason(&miss.reason))
+/// The resources of a triple, those that people ask about first.
+const RESOURCES: [(QueueResource, usize); 3] =
+    [(QueueResource::Gpu, 2), (QueueResource::Cpu, 0), (QueueResource::Memory, 1)];
+
+/// Why some actions evicted or moved nobody for a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// The actions, in the order they ran.
+    pub causes: Vec<Cause>,
+    /// What kept them back.
+    pub reason: &'a EvictionReason,
+    /// The same in words.
+    pub sentence: Sentence,
 }
 
-fn reason(reason: &EvictionReason) -> String {
-    match reason {
-        EvictionReason::BeyondFairShare { queue, resource, fair_share, used, requested } => format!(
-            "queue `{queue}` holds {} of its fair share of {} and would need {} more",
-            of(*resource, *used),
-            of(*resource, *fair_share),
-            of(*resource, *requested),
-        ),
-        EvictionReason::BeyondQuota(excess) => format!(
-            "it is non-preemptible, and queue `{}` has {} of its quota of {} in such use",
-            excess.queue,
-            of(excess.resource, excess.used),
-            of(excess.resource, excess.bound),
-        ),
-        EvictionReason::NoCandidates => "no running group may be evicted for it".to_owned(),
-        EvictionReason::TooLittle { resource, requested, free, evictable, queues } => format!(
-            "it needs {}, but only {} are free and {} could be evicted in {queues} queue{}",
-            of(*resource, *requested),
-            of(*resource, *free),
-            of(*resource, *evictable),
-            if *queues == 1 { "" } else { "s" },
-        ),
-        EvictionReason::NodesTooSmall { pods, fitting, .. } => format!(
-            "even with everybody gone who may be evicted, only {fitting} of {pods} pods would find a node with enough GPUs"
-        ),
-        EvictionReason::TooLittleFree { requested, free } => format!(
-            "it needs {}, and only {} are free in all",
-            of(QueueResource::Gpu, *requested),
-            of(QueueResource::Gpu, *free),
-        ),
-        EvictionReason::LikeAnother(group) => {
-            format!("group `{group}`, which asks for no more, found nothing either")
+/// What kept each action from making room for a group by eviction, each reason once.
+pub fn refusals(group: &GroupVerdict) -> Vec<Refusal<'_>> {
+    let mut merged: Vec<(Vec<Cause>, &EvictionReason)> = Vec::new();
+    for verdict in std::iter::once(&group.leading).chain(&group.further) {
+        let Verdict::NoVictims(miss) = verdict else { continue };
+        // The same words would mean different things for reasons that depend on the action.
+        let is_shared = |of: &[Cause], reason: &EvictionReason| {
+            *reason == miss.reason && (of.contains(&miss.cause) || !depends_on_cause(reason))
+        };
+        match merged.iter_mut().find(|(causes, reason)| is_shared(causes, reason)) {
+            Some((causes, _)) if causes.contains(&miss.cause) => {}
+            Some((causes, _)) => causes.push(miss.cause),
+            None => merged.push((vec![miss.cause], &miss.reason)),
         }
-        EvictionReason::NothingWorked { tried, all, refused } => {
-            let scope = if *all { "all sets of victims were tried" } else { "scenarios were tried" };
-            let rule = refused
-                .as_ref()
-                .map_or(String::new(), |r| format!("; the last one was refused: {}", refusal(r)));
-            format!("{scope} ({tried}), and none works{rule}")
-        }
-        EvictionReason::GaveUp { tried, .. } => {
-            format!("the search gave up after {tried} scenarios; its budget is spent")
-        }
-        EvictionReason::Impossible(_) => "no eviction would help".to_owned(),
+    }
+    let told = |(causes, reason): (Vec<Cause>, _)| Refusal {
+        sentence: sentence(&causes, reason, &group.queue),
+        causes,
+        reason,
+    };
+    merged.into_iter().map(told).collect()
+}
+
+/// Why one action evicted or moved nobody.
+pub(super) fn no_victims(miss: &EvictionMiss, queue: &str) -> Sentence {
+    sentence(&[miss.cause], &miss.reason, queue)
+}
+
+/// `no reclaim or preemption: …`, and what would help.
+fn sentence(causes: &[Cause], reason: &EvictionReason, queue: &str) -> Sentence {
+    let names: Vec<&str> = causes.iter().map(|cause| noun(*cause)).collect();
+    let cause = causes.first().copied().unwrap_or(Cause::Reclaim);
+    Sentence {
+        text: format!("no {}: {}", names.join(" or "), text(cause, reason, queue)),
+        hint: Some(hint(cause, reason, queue)),
     }
 }
 
-fn refusal(refusal: &EvictionRefusal) -> String {
+fn noun(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Consolidation => "consolidation",
+        Cause::Reclaim => "reclaim",
+        Cause::Preempt => "preemption",
+        Cause::Stale => "eviction of stale gangs",
+    }
+}
+
+fn depends_on_cause(reason: &EvictionReason) -> bool {
+    match reason {
+        EvictionReason::NoCandidates | EvictionReason::TooLittle { .. } => true,
+        EvictionReason::BeyondFairShare { .. }
+        | EvictionReason::BeyondQuota(_)
+        | EvictionReason::NodesTooSmall { .. }
+        | EvictionReason::TooLittleFree { .. }
+        | EvictionReason::LikeAnother(_)
+        | EvictionReason::NothingWorked { .. }
+        | EvictionReason::GaveUp { .. }
+        | EvictionReason::Impossible(_) => false,
+    }
+}
+
+fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
+    match reason {
+        EvictionReason::BeyondFairShare { queue, resource, fair_share, used, requested } => format!(
+            "queue `{queue}` would go to {} of its fair share of {}, and takes from others only up to it",
+            number(used + requested, unit(*resource)),
+            amount(*resource, *fair_share),
+        ),
+        EvictionReason::BeyondQuota(excess) => {
+            format!("{} for pods that cannot be preempted", beyond(excess, "quota"))
+        }
+        EvictionReason::NoCandidates => no_candidates(cause, queue),
+        EvictionReason::TooLittle { resource, requested, free, evictable, queues } => {
+            let lacking = amount(*resource, requested - free);
+            let only_so_many = only_so_many(*resource, *evictable);
+            match cause {
+                Cause::Preempt => format!(
+                    "it would need {lacking} from less important groups of queue `{queue}`; {only_so_many} preemptible"
+                ),
+                Cause::Reclaim | Cause::Consolidation | Cause::Stale if *queues > 1 => format!(
+                    "queue `{queue}` would need {lacking} from queues above their share; {only_so_many} \
+                     reclaimable, in {queues} queues"
+                ),
+                Cause::Reclaim | Cause::Consolidation | Cause::Stale => format!(
+                    "queue `{queue}` would need {lacking} from queues above their share; {only_so_many} reclaimable"
+                ),
+            }
+        }
+        EvictionReason::NodesTooSmall { pods, fitting, gpus } => {
+            let gpus = amount(QueueResource::Gpu, *gpus);
+            let who = if *pods == 1 {
+                format!("its pod would find no node with {gpus}")
+            } else {
+                format!("only {fitting} of its {pods} pods would find a node with {gpus} or more")
+            };
+            format!("even with everybody gone who may be evicted, {who}")
+        }
+        EvictionReason::TooLittleFree { requested, free } => {
+            let only_so_many = only_so_many(QueueResource::Gpu, *free);
+            format!("it needs {}, and {only_so_many} free in all", amount(QueueResource::Gpu, *requested))
+        }
+        EvictionReason::LikeAnother(group) => {
+            format!("group `{group}`, which asks for no more, found nothing in this cycle")
+        }
+        EvictionReason::NothingWorked { tried, all, refused } => {
+            nothing_worked(*tried, *all, refused.as_ref())
+        }
+        EvictionReason::GaveUp { tried, steps } => format!(
+            "the search budget ran out after {} and {}",
+            counted(u64::from(*tried), "scenario"),
+            counted(*steps, "step")
+        ),
+        EvictionReason::Impossible(miss) => format!("evictions would not help, since {}", pod_miss(miss)),
+    }
+}
+
+/// `only 16 are`, `only 1 is`, `none is`.
+fn only_so_many(resource: QueueResource, amount: i64) -> String {
+    match number(amount, unit(resource)).as_str() {
+        "0" => "none is".to_owned(),
+        "1" => "only 1 is".to_owned(),
+        many => format!("only {many} are"),
+    }
+}
+
+fn no_candidates(cause: Cause, queue: &str) -> String {
+    match cause {
+        Cause::Consolidation | Cause::Stale => "no running group may be moved".to_owned(),
+        Cause::Reclaim => "no other queue has a group that may be evicted for it".to_owned(),
+        Cause::Preempt => format!("queue `{queue}` has no less important group that may be evicted for it"),
+    }
+}
+
+fn nothing_worked(tried: u32, all: bool, refused: Option<&EvictionRefusal>) -> String {
+    let tried = match (tried, all) {
+        (0, _) => "no set of victims makes enough room".to_owned(),
+        (1, true) => "the only set of victims was tried and does not work".to_owned(),
+        (1, false) => "one set of victims was tried and does not work".to_owned(),
+        (tried, true) => format!("all {tried} sets of victims were tried and none works"),
+        (tried, false) => format!("{tried} sets of victims were tried and none works"),
+    };
+    refused.map_or(tried.clone(), |rule| format!("{tried}: {}", broken(rule)))
+}
+
+/// The rule that the last otherwise good plan broke.
+fn broken(refusal: &EvictionRefusal) -> String {
     match refusal {
         EvictionRefusal::Unfair => "a queue would lose what it is entitled to".to_owned(),
         EvictionRefusal::MinRuntime(group) => format!("the minimum run time of group `{group}` is not over"),
-        EvictionRefusal::NotMoved => "somebody who must be moved has nowhere to go".to_owned(),
+        EvictionRefusal::NotMoved => "a pod that must be moved has nowhere to go".to_owned(),
         EvictionRefusal::Fresh => "a pod placed in this cycle would lose its place".to_owned(),
-        EvictionRefusal::TooManyMoved => "more groups would be moved than the limit allows".to_owned(),
+        EvictionRefusal::TooManyMoved => "more groups would be moved than a cycle may move".to_owned(),
         EvictionRefusal::Budget(budget) => format!("disruption budget `{budget}` would be broken"),
         EvictionRefusal::Plugin(words) => words.clone(),
     }
 }
 
-/// An amount with its unit.
-fn of(resource: QueueResource, amount: i64) -> String {
-    let number = number(amount, unit(resource));
-    match resource {
-        QueueResource::Cpu => format!("{number} cores"),
-        QueueResource::Memory => format!("{number} GB"),
-        QueueResource::Gpu => format!("{number} GPU{}", if number == "1" { "" } else { "s" }),
+/// What a user can do.
+fn hint(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
+    match reason {
+        EvictionReason::BeyondFairShare { queue, .. } => {
+            format!(
+                "raise the quota or the over-quota weight of `{queue}`, or wait for its own pods to finish"
+            )
+        }
+        EvictionReason::BeyondQuota(excess) => {
+            format!("use a preemptible priority class, or raise the quota of `{}`", excess.queue)
+        }
+        EvictionReason::NoCandidates => match cause {
+            Cause::Consolidation | Cause::Stale => MORE_ROOM.to_owned(),
+            Cause::Reclaim => format!(
+                "only preemptible groups of queues above their share give way, once their minimum run time is over; raise \
+                 the quota of `{queue}`, or wait"
+            ),
+            Cause::Preempt => "use a priority class of a higher value, or wait".to_owned(),
+        },
+        EvictionReason::TooLittle { .. } | EvictionReason::TooLittleFree { .. } => MORE_ROOM.to_owned(),
+        EvictionReason::NodesTooSmall { .. } => {
+            "ask for fewer GPUs in each pod, wait for pods to finish, or add a node".to_owned()
+        }
+        EvictionReason::LikeAnother(group) => format!("see what keeps `{group}` pending"),
+        EvictionReason::NothingWorked { refused, .. } => {
+            refused.as_ref().map_or_else(|| MORE_ROOM.to_owned(), broken_hint)
+        }
+        EvictionReason::GaveUp { .. } => {
+            "raise `scenarioSearchBudgets` in the scheduler's configuration, or wait for pods to finish"
+                .to_owned()
+        }
+        EvictionReason::Impossible(miss) => {
+            pod_hint(miss).unwrap_or("see why the pod cannot be placed as it is").to_owned()
+        }
     }
+}
+
+fn broken_hint(refusal: &EvictionRefusal) -> String {
+    match refusal {
+        EvictionRefusal::Unfair => "raise the quota of its queue, or wait for pods to finish".to_owned(),
+        EvictionRefusal::MinRuntime(group) => {
+            format!("wait until `{group}` has run long enough, or shorten the minimum run time of its queue")
+        }
+        EvictionRefusal::NotMoved => MORE_ROOM.to_owned(),
+        EvictionRefusal::Fresh => "wait for the next cycle".to_owned(),
+        EvictionRefusal::TooManyMoved => {
+            "raise `maxNumberConsolidationPreemptees`, or wait for pods to finish".to_owned()
+        }
+        EvictionRefusal::Budget(budget) => {
+            format!("wait until `{budget}` allows more disruptions, or loosen it")
+        }
+        EvictionRefusal::Plugin(_) => "see the configuration of the plugin that refused".to_owned(),
+    }
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The rule by which a pod gives way, in words.
+pub fn rule(why: &EvictionWhy) -> String {
+    match why {
+        EvictionWhy::Moved { .. } => "it gets another place".to_owned(),
+        EvictionWhy::AboveShare { giver, .. } => {
+            let share = |at: usize| giver.quota[at].map(|quota| quota.max(giver.fair_share[at]));
+            format!("queue `{}` held more than its share{}", giver.queue, of_what(giver, share))
+        }
+        EvictionWhy::AboveQuota { taker, giver } => format!(
+            "queue `{}` held more than its quota{}, and `{}` stays within its own",
+            giver.queue,
+            of_what(giver, |at| giver.quota[at]),
+            taker.queue
+        ),
+        EvictionWhy::Priority { preemptor, victim } => {
+            format!("priority {preemptor} comes before {victim}")
+        }
+        EvictionWhy::Stale { since } => {
+            format!("its gang has run below its minimum since {}", Timestamp(*since))
+        }
+    }
+}
+
+/// ` of GPUs`: the resources of which a queue held more than a bound.
+fn of_what(queue: &QueueChange, bound: impl Fn(usize) -> Option<i64>) -> String {
+    let name = |resource| match resource {
+        QueueResource::Gpu => "GPUs",
+        QueueResource::Cpu => "CPU",
+        QueueResource::Memory => "memory",
+    };
+    let beyond =
+        RESOURCES.into_iter().filter(|(_, at)| bound(*at).is_some_and(|most| queue.before[*at] > most));
+    let names: Vec<&str> = beyond.map(|(resource, _)| name(resource)).collect();
+    if names.is_empty() { String::new() } else { format!(" of {}", names.join(" and ")) }
 }

@@ -10,7 +10,8 @@ use crate::verdict::{
 use kai_units::Timestamp;
 use std::fmt;
 
-const MORE_ROOM: &str = "wait for pods to finish, or add a node";
+/// The next step where room is lacking.
+pub(super) const MORE_ROOM: &str = "wait for pods to finish, or add a node";
 
 /// A sentence, and what would help.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         Verdict::PreemptionDelay { until, .. } => {
             (format!("it may not cause evictions before {}", Timestamp(*until)), None)
         }
-        Verdict::NoVictims(miss) => (super::evictions::no_victims(miss), None),
+        Verdict::NoVictims(miss) => return super::evictions::no_victims(miss, queue),
         Verdict::WaitingForVictims { waiting } => {
             (format!("{} for room that is being freed", pods_wait(*waiting)), None)
         }
@@ -103,7 +104,7 @@ fn in_sub_group(name: &str) -> String {
 }
 
 /// An amount with its measure: `4 GPUs`, `1 GPU`, `0.5 GPUs`, `16 GB of memory`.
-fn amount(resource: QueueResource, value: i64) -> String {
+pub(super) fn amount(resource: QueueResource, value: i64) -> String {
     let text = number(value, unit(resource));
     match resource {
         QueueResource::Cpu if text == "1" => "1 CPU core".to_owned(),
@@ -114,7 +115,8 @@ fn amount(resource: QueueResource, value: i64) -> String {
     }
 }
 
-fn beyond(excess: &QueueExcess, bound: &str) -> String {
+/// A bound, and how far a queue would go.
+pub(super) fn beyond(excess: &QueueExcess, bound: &str) -> String {
     let after = number(excess.used + excess.requested, unit(excess.resource));
     format!(
         "queue `{}` would go to {after} of its {bound} of {}",
@@ -245,7 +247,8 @@ fn gpu_kind(miss: GpuKindMiss) -> &'static str {
     }
 }
 
-fn pod_miss(miss: &PodMiss) -> String {
+/// Why a pod cannot be placed as it is.
+pub(super) fn pod_miss(miss: &PodMiss) -> String {
     match miss {
         PodMiss::UnknownSubGroup(name) => format!("its sub-group `{name}` does not exist"),
         PodMiss::ConfigMap(name) => format!("config map `{name}` is missing"),
@@ -279,7 +282,8 @@ fn pod_miss(miss: &PodMiss) -> String {
     }
 }
 
-fn pod_hint(miss: &PodMiss) -> Option<&'static str> {
+/// What would help such a pod.
+pub(super) fn pod_hint(miss: &PodMiss) -> Option<&'static str> {
     match miss {
         PodMiss::UnknownSubGroup(_) => Some("correct the pod's label, or add the sub-group"),
         PodMiss::ConfigMap(_) => Some("create the config map"),

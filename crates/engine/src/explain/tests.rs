@@ -1,5 +1,6 @@
 //! Every text, from verdicts made by hand.
 
+mod evictions;
 mod plain;
 
 use super::*;

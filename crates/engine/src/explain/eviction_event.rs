@@ -1,0 +1,101 @@
+//! The text of the event that tells a group about the eviction of one of its pods.
+
+use super::amount::{number, unit};
+use crate::cluster::Cluster;
+use crate::input::Key;
+use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
+use crate::share::root_path;
+use crate::verdict::QueueResource;
+
+/// What the event says besides the decision itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    /// Priority of the queue that loses.
+    pub(super) giver: Option<i32>,
+    /// Priority of the queue that takes.
+    pub(super) taker: Option<i32>,
+    /// Pods that the victim's group needs at least.
+    pub(super) minimum: u32,
+}
+
+/// The text of an eviction's event, in the form that tools read; `None` for other decisions.
+///
+/// The cluster is the one that was planned on.
+pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String> {
+    let Decision::Evict { pod, group, preemptor, action, why, .. } = decision else { return None };
+    let group = group.as_ref().and_then(|key| cluster.group(key));
+    let taker = preemptor.as_ref().and_then(|key| cluster.group(key));
+    let queue_of = |group| cluster.groups[group].queue;
+    let priority = |leaf: Option<_>, change: &QueueChange| {
+        let path = leaf.into_iter().flat_map(|leaf| root_path(cluster, leaf));
+        let mut queues = path.map(|queue| &cluster.queues[queue]);
+        queues.find(|queue| cluster.text(queue.display) == change.queue).map(|queue| queue.ledger.priority)
+    };
+    let mut beside = Beside::default();
+    if let EvictionWhy::AboveShare { taker: takes, giver } | EvictionWhy::AboveQuota { taker: takes, giver } =
+        why.as_ref()
+    {
+        beside.giver = priority(group.and_then(queue_of), giver);
+        beside.taker = priority(taker.and_then(queue_of), takes);
+    }
+    beside.minimum =
+        group.map_or(0, |group| cluster.groups[group].pod_sets().map(|(_, pods)| pods.min).sum());
+    Some(message(pod, preemptor.as_ref(), action, why, beside))
+}
+
+/// The text. A pod that is moved hears which action moved it, like one that is not.
+pub(super) fn message(
+    pod: &Key,
+    preemptor: Option<&Key>,
+    action: &str,
+    why: &EvictionWhy,
+    beside: Beside,
+) -> String {
+    let by = preemptor.map_or_else(String::new, |group| format!(" {group}"));
+    match why {
+        EvictionWhy::Stale { .. } => {
+            let minimum = beside.minimum;
+            format!("Pod {pod} was evicted: its workload runs with fewer pods than its minimum of {minimum}")
+        }
+        EvictionWhy::AboveShare { taker, giver } | EvictionWhy::AboveQuota { taker, giver } => {
+            let mut text = format!("Pod {pod} was preempted by workload{by}.");
+            for (queue, priority) in [(giver, beside.giver), (taker, beside.taker)] {
+                text.extend(priority.map(|priority| format!("\n{}", uses(queue, priority))));
+            }
+            text
+        }
+        EvictionWhy::Moved { .. } if action == Cause::Consolidation.action() => {
+            format!("Pod {pod} was evicted and gets another place, for bin packing (consolidation)")
+        }
+        EvictionWhy::Moved { .. } if action == Cause::Reclaim.action() => {
+            format!("Pod {pod} was preempted by workload{by}.")
+        }
+        EvictionWhy::Moved { .. } | EvictionWhy::Priority { .. } => {
+            format!("Pod {pod} was preempted by higher priority workload{by}")
+        }
+    }
+}
+
+/// A queue before the eviction.
+fn uses(queue: &QueueChange, priority: i32) -> String {
+    format!(
+        "{} uses <{}> with a quota of <{}>, fair-share of <{}> and queue priority of <{priority}>.",
+        queue.queue,
+        amounts(queue.before.map(Some)),
+        amounts(queue.quota),
+        amounts(queue.fair_share.map(Some)),
+    )
+}
+
+fn amounts(triple: [Option<i64>; 3]) -> String {
+    let [cpu, memory, gpu] = triple;
+    let amount = |amount: Option<i64>, resource| {
+        amount.map_or_else(|| "Unlimited".to_owned(), |amount| number(amount, unit(resource)))
+    };
+    format!(
+        "GPU: {}, CPU: {} (cores), memory: {} (GB)",
+        amount(gpu, QueueResource::Gpu),
+        amount(cpu, QueueResource::Cpu),
+        amount(memory, QueueResource::Memory)
+    )
+}
