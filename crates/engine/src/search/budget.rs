@@ -6,8 +6,9 @@
 use crate::policy::SearchBudgets;
 use kai_units::Span;
 
-/// Steps that a second of a configured budget stands for.
-pub(crate) const STEPS_PER_SECOND: i64 = 20_000;
+/// Steps that a second of a configured budget stands for: about the pace that the budgets in the field were written
+/// for.
+pub(crate) const STEPS_PER_SECOND: i64 = 2_000;
 
 /// The steps that a span stands for; none for no limit.
 pub(crate) fn steps(span: Span) -> Option<u64> {

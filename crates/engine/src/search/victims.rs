@@ -36,7 +36,11 @@ struct Leaf {
 
 impl Leaf {
     fn count(&mut self, cluster: &Cluster, group: GroupIdx) {
-        let amounts = Held::by(cluster, group).amounts(cluster);
+        let mut amounts = [0; 3];
+        for pod in Held::by(cluster, group).pods() {
+            let place = cluster.pods[pod].state.place.as_ref();
+            amounts = sum(&amounts, &place.map_or([0; 3], |place| cluster.accepted(pod, place)));
+        }
         self.total = sum(&self.total, &amounts);
         self.held.insert(group, amounts);
     }
