@@ -7,11 +7,16 @@
 //! again from the pods, every selector is matched again by its text.
 
 mod after;
+mod books;
+mod eviction;
+mod fairness;
 mod gang;
 mod matching;
 mod node;
+mod protection;
 mod queue;
 mod rules;
+mod takings;
 mod topology;
 
 use crate::cluster::Cluster;
@@ -55,8 +60,16 @@ pub enum Law {
     Placement,
     /// Pods that must be near each other are.
     Topology,
-    /// Only what may be evicted is.
+    /// Only what may be evicted is, once, and for somebody who gains by it.
     Eviction,
+    /// Consolidation moves pods; it takes nothing from anybody.
+    Move,
+    /// No queue loses to reclaim what it is entitled to, nor takes more than it is entitled to.
+    Reclaim,
+    /// Groups keep their minimum until their minimum run time is over.
+    MinRuntime,
+    /// Disruption budgets are kept.
+    Budget,
     /// Every pending group has one verdict.
     Verdicts,
 }
@@ -87,6 +100,8 @@ pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violat
         queue::check(before, &after, &mut findings);
     }
     gang::check(before, &after, &mut findings);
+    gang::check_losses(before, &after, &mut findings);
+    eviction::check(before, policy, &after, outcome, &mut findings);
     if policy.registry.builtin.predicates {
         rules::check(before, policy, &after, &mut findings);
     }

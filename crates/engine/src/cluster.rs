@@ -115,6 +115,8 @@ pub struct Cluster {
     waiting: BTreeSet<GroupIdx>,
     /// Pods that began to leave before this moment are stuck.
     stuck_before: Timestamp,
+    /// The moment of the last cycle.
+    settled_at: Timestamp,
     /// The pod order that the groups' pods are sorted by.
     pod_order: Vec<&'static str>,
     dirty: Dirty,
@@ -239,6 +241,7 @@ impl Cluster {
             with_volumes: BTreeSet::new(),
             waiting: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
+            settled_at: Timestamp(i64::MIN),
             pod_order: Vec::new(),
             dirty: Dirty::default(),
         }
@@ -383,6 +386,11 @@ impl Cluster {
     pub(crate) fn fresh_version(&mut self) -> u64 {
         self.last_version += 1;
         self.last_version
+    }
+
+    /// The moment of the last cycle that was planned on the cluster.
+    pub(crate) fn settled_at(&self) -> Timestamp {
+        self.settled_at
     }
 
     /// The status that a pod had when the cycle began.

@@ -50,6 +50,7 @@ pub struct Scenario {
     groups: Vec<Listed>,
     expected: BTreeMap<Key, String>,
     shares: Option<Vec<String>>,
+    evictions: Option<Vec<String>>,
 }
 
 impl Scenario {
@@ -78,13 +79,16 @@ impl Scenario {
         world.deltas.extend(queues);
         let named = |name: &'static str| sections.iter().filter(move |s: &&Section| s.name == name);
         let policy: Vec<Entry> = named("policy").flat_map(|s| s.entries.clone()).collect();
-        let shares = named("shares").next().map(|s| s.entries.iter().map(|e| e.words.join(" ")).collect());
+        let lines = |name: &'static str| {
+            named(name).next().map(|s| s.entries.iter().map(|e| e.words.join(" ")).collect::<Vec<_>>())
+        };
         Ok(Self {
             world,
             policy: settings::policy(&policy)?,
             groups,
             expected: named("expect").flat_map(|s| &s.entries).map(expectation).collect(),
-            shares,
+            shares: lines("shares"),
+            evictions: lines("evictions"),
         })
     }
 
@@ -118,6 +122,9 @@ impl Scenario {
         for _ in 0..CYCLES_STILL {
             self.compare(&run.cycle()?, "and does not stay so")?;
         }
+        if let Some(evictions) = &self.evictions {
+            ensure!(*evictions == run.evicted(), "evictions are {:?}, not {evictions:?}", run.evicted());
+        }
         Ok(())
     }
 
@@ -146,8 +153,9 @@ impl Scenario {
         let mut dropping = false;
         for line in text.lines() {
             if !line.starts_with(char::is_whitespace) && !line.is_empty() {
-                dropping =
-                    line.starts_with("expect") || (self.shares.is_some() && line.starts_with("shares"));
+                dropping = line.starts_with("expect")
+                    || (self.shares.is_some() && line.starts_with("shares"))
+                    || (self.evictions.is_some() && line.starts_with("evictions"));
             }
             if !dropping {
                 kept.push(line);
@@ -157,6 +165,9 @@ impl Scenario {
         let mut text = kept.join("\n").trim_end().to_owned() + "\n";
         for (i, line) in shares.iter().enumerate().filter(|_| self.shares.is_some()) {
             writeln!(text, "{:<9}{line}", if i == 0 { "shares" } else { "" })?;
+        }
+        for (i, line) in run.evicted().iter().enumerate().filter(|_| self.evictions.is_some()) {
+            writeln!(text, "{:<11}{line}", if i == 0 { "evictions" } else { "" })?;
         }
         for (i, group) in self.groups.iter().enumerate() {
             let head = if i == 0 { "expect" } else { "" };
@@ -191,7 +202,8 @@ fn object(section: &str, entry: &Entry) -> Result<Vec<Delta>> {
         "volumeclaims" => vec![supply::volume_claim(entry)?],
         "capacities" => vec![supply::capacity(entry)?],
         "configmaps" => entry.words.iter().map(|name| supply::config_map(name)).collect(),
-        "policy" | "expect" | "shares" => Vec::new(),
+        "budgets" => vec![supply::budget(entry)?],
+        "policy" | "expect" | "shares" | "evictions" => Vec::new(),
         other => bail!("there is no section `{other}`"),
     })
 }
@@ -229,13 +241,28 @@ struct Run<'s> {
     scenario: &'s Scenario,
     world: World,
     cluster: Cluster,
+    /// For whom the last cycle made room.
+    held: Vec<Key>,
     shares: Vec<String>,
+    evictions: Vec<String>,
 }
 
 impl<'s> Run<'s> {
     fn new(scenario: &'s Scenario) -> Self {
         let world = scenario.world.clone();
-        Self { scenario, cluster: world.cluster(), world, shares: Vec::new() }
+        Self {
+            scenario,
+            cluster: world.cluster(),
+            world,
+            held: Vec::new(),
+            shares: Vec::new(),
+            evictions: Vec::new(),
+        }
+    }
+
+    /// All evictions so far.
+    fn evicted(&self) -> Vec<String> {
+        if self.evictions.is_empty() { vec!["none".to_owned()] } else { self.evictions.clone() }
     }
 
     /// Runs one cycle, carries it out, and tells where every group is.
@@ -246,10 +273,14 @@ impl<'s> Run<'s> {
         let outcome = plan_observed(&mut self.cluster, policy, cycle, &mut eye);
         let violations = audit(&self.cluster, policy, &outcome);
         ensure!(violations.is_empty(), "the audit objects: {}", joined(&violations));
-        let rebuilt = kai_engine::plan(&mut self.world.cluster(), policy, cycle);
+        let mut rebuilt = self.world.cluster();
+        rebuilt.hold(self.held.clone());
+        let rebuilt = kai_engine::plan(&mut rebuilt, policy, cycle);
         ensure!(rebuilt == outcome, "a cluster built from nothing decides otherwise");
         let again = kai_engine::plan(&mut self.cluster, policy, cycle);
         ensure!(again == outcome, "planning the same cluster twice decides otherwise");
+        self.held.clone_from(&outcome.held);
+        self.cluster.hold(outcome.held.clone());
         for name in self.world.carry_out(&outcome.decisions) {
             if let Some(pod) = self.world.pod_mut(&name) {
                 self.cluster.apply(Delta::Pod(Box::new(pod.clone())));
@@ -263,6 +294,7 @@ impl<'s> Run<'s> {
             }
         }
         self.shares = reading::shares(&outcome);
+        self.evictions.extend(reading::evictions(&outcome));
         Ok(states)
     }
 

@@ -1,4 +1,4 @@
-//! Groups are whole or absent: nothing is placed below a group's minimum.
+//! Groups are whole or absent: nothing is placed below a group's minimum, and no eviction leaves a part of one.
 
 use super::after::{After, How};
 use super::{Findings, Law};
@@ -43,6 +43,47 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
                 .say(Law::Gang, format!("pods of group `{key}` are bound while its minimum waits for room"));
         }
     }
+}
+
+/// A group that had its minimum still has it, or nothing at all.
+pub(super) fn check_losses(before: &Cluster, after: &After, findings: &mut Findings) {
+    let losers: BTreeSet<GroupIdx> = after.evicted.iter().filter_map(|pod| before.pods[*pod].group).collect();
+    for index in losers {
+        let group = &before.groups[index];
+        let left = count(before, after, index, group);
+        let had = tally(before, group, &|pod| before.pods[*pod].state.status.is_active_allocated());
+        let whole = |c: &Count| c.sure + c.waiting;
+        let key = before.group_key(index);
+        let any = group.members.indices().map(|member| whole(&left[member])).sum::<u32>();
+        let worked = satisfied(group, Group::root(), &had, &whole);
+        if any > 0 && worked && !satisfied(group, Group::root(), &left, &whole) {
+            findings
+                .say(Law::Gang, format!("evictions leave {any} pods of group `{key}`, below its minimum"));
+        }
+        for (member, set) in group.pod_sets() {
+            let (had, left) = (whole(&had[member]), whole(&left[member]));
+            if left > 0 && had >= set.min && left < set.min {
+                let name = before.text(group.members[member].name);
+                let what = format!("evictions leave {left} of {} pods of `{name}` in group `{key}`", set.min);
+                findings.say(Law::Gang, what);
+            }
+        }
+    }
+}
+
+/// Whether the pods of a group that pass a test are enough for its minimum.
+pub(super) fn is_satisfied_by(before: &Cluster, group: &Group, test: &dyn Fn(&PodIdx) -> bool) -> bool {
+    satisfied(group, Group::root(), &tally(before, group, test), &|count: &Count| count.sure)
+}
+
+fn tally(before: &Cluster, group: &Group, test: &dyn Fn(&PodIdx) -> bool) -> IndexVec<MemberIdx, Count> {
+    let mut counts = IndexVec::filled(Count::default(), group.members.len());
+    for pod in group.pods.iter().filter(|pod| test(pod)) {
+        if let Some(member) = before.pods[*pod].member {
+            counts[member].sure += 1;
+        }
+    }
+    counts
 }
 
 fn count(before: &Cluster, after: &After, index: GroupIdx, group: &Group) -> IndexVec<MemberIdx, Count> {

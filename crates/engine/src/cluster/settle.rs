@@ -27,6 +27,7 @@ impl Cluster {
         self.trim_touched();
         self.failures.clear();
         self.epoch = self.fresh_version();
+        self.settled_at = now;
         self.note_stuck(now + Span(-policy.params.stuck_threshold.0));
         self.note_pod_order(policy);
         self.settle_devices();

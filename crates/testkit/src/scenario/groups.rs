@@ -1,7 +1,7 @@
 //! Groups of a scenario with their pods: `train queue=a min=2 pods=2x{gpu=1} running@n1`.
 
 use super::pods::sketch;
-use super::syntax::{Entry, listed, pair};
+use super::syntax::{Entry, listed, pair, span};
 use anyhow::{Context, Result, bail, ensure};
 use kai_engine::Delta;
 use kai_engine::input::{
@@ -46,6 +46,12 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
             "topology" => group.topology = Some(constraint(value)?),
             "sub" => group.sub_groups.push(sub_group(value)?),
             "broken" => group.broken = Some(value.to_owned()),
+            "age" => group.created = ago(value, now)?,
+            "started" => group.last_start = Some(ago(value, now)?),
+            "evicted" => group.last_eviction = Some(ago(value, now)?),
+            "stale" => group.stale_since = Some(ago(value, now)?),
+            "grace" => group.staleness_grace = Some(span(value)?),
+            "delay" => group.preemption_delay = Some(span(value)?),
             "pods" => blocks.push(Block::read(value)?),
             _ => match blocks.last_mut() {
                 Some(block) if block.state.is_none() => block.state = Some(word.clone()),
@@ -62,6 +68,11 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
         block.build(&key, now, &mut done)?;
     }
     Ok(done)
+}
+
+/// The moment that lies so far back.
+fn ago(text: &str, now: Timestamp) -> Result<Timestamp> {
+    Ok(now + Span(-span(text)?.0))
 }
 
 /// `NAME`, or `NAMESPACE/NAME`.

@@ -1,6 +1,6 @@
 //! Nodes, topologies and queues of a scenario.
 
-use super::syntax::{Entry, listed, pair, range, scaled};
+use super::syntax::{Entry, listed, pair, range, scaled, span};
 use anyhow::{Context, Result, bail};
 use kai_engine::Delta;
 use kai_engine::input::{
@@ -130,7 +130,7 @@ pub(super) fn topology(entry: &Entry) -> Delta {
     Delta::Topology(TopologyInput { name: entry.words[0].clone(), levels: entry.words[1..].to_vec() })
 }
 
-/// `team/alice quota=4 limit=8 weight=2 priority=100 cpu.quota=10 usage=0.5 …`; plain keys are about GPUs.
+/// `team/alice quota=4 limit=8 weight=2 priority=100 cpu.quota=10 usage=0.5 reclaimmin=5m …`; plain keys are about GPUs.
 pub(super) fn queue(entry: &Entry, position: usize) -> Result<Delta> {
     let name = entry.words[0].clone();
     let free = QueueShare { quota: None, limit: None, weight: 1.0 };
@@ -150,6 +150,8 @@ pub(super) fn queue(entry: &Entry, position: usize) -> Result<Delta> {
             "priority" => queue.priority = value.parse()?,
             "created" => queue.created = Timestamp(0) + Span::from_secs(value.parse()?),
             "usage" => queue.usage[2] = value.parse()?,
+            "preemptmin" => queue.preempt_min_runtime = Some(span(value)?),
+            "reclaimmin" => queue.reclaim_min_runtime = Some(span(value)?),
             _ => {
                 let (share, unit, key) = match key.split_once('.') {
                     Some(("cpu", key)) => (&mut queue.cpu, 1000, key),

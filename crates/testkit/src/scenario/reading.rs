@@ -1,9 +1,10 @@
-//! What came out of a scenario, in the words of its `expect` and `shares` sections.
+//! What came out of a scenario, in the words of its `expect`, `shares` and `evictions` sections.
 
 use kai_engine::Outcome;
 use kai_engine::cluster::Cluster;
 use kai_engine::cluster::pod::Status;
 use kai_engine::input::{Key, WHOLE_GPU};
+use kai_engine::outcome::Decision;
 use kai_engine::verdict::{NodeFit, NodeMiss, PodMiss, QueueExcess, TopologyReason, Verdict};
 use std::collections::BTreeMap;
 
@@ -110,11 +111,13 @@ fn words(verdict: &Verdict) -> String {
         Verdict::NoVictims(miss) => format!("{} evicts nobody", miss.cause.action()),
         Verdict::WaitingForVictims { waiting } => format!("{waiting} wait for room"),
         Verdict::Broken(why) => format!("broken: {why}"),
+        Verdict::PreemptionDelay { delay, .. } => {
+            format!("preemption delay of {} s", delay / 1_000_000)
+        }
         Verdict::Placed
         | Verdict::QueueMissing
         | Verdict::QueueNotLeaf
         | Verdict::NotTried
-        | Verdict::PreemptionDelay { .. }
         | Verdict::Quarantined(_) => format!("{verdict:?}"),
     }
 }
@@ -161,4 +164,28 @@ fn too_small(reason: &TopologyReason) -> String {
 pub(super) fn shares(outcome: &Outcome) -> Vec<String> {
     let share = |micro: i64| micro as f64 / WHOLE_GPU as f64;
     outcome.queues.iter().map(|q| format!("{} {}", q.name, share(q.fair_share[2]))).collect()
+}
+
+/// Who was evicted for whom: `reclaim for train: old-0 older-0>n2`, with where a pod is moved.
+pub(super) fn evictions(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    let moves: BTreeMap<&Key, &str> = outcome
+        .decisions
+        .iter()
+        .filter_map(|decision| match decision {
+            Decision::Pipeline { pod, node, moved: true, .. } => Some((pod, node.as_str())),
+            Decision::Pipeline { .. } | Decision::Bind(_) | Decision::Evict { .. } => None,
+        })
+        .collect();
+    for decision in &outcome.decisions {
+        let Decision::Evict { pod, preemptor, action, .. } = decision else { continue };
+        let head =
+            preemptor.as_ref().map_or(format!("{action}:"), |group| format!("{action} for {}:", group.name));
+        let word = moves.get(pod).map_or(pod.name.clone(), |node| format!("{}>{node}", pod.name));
+        match lines.last_mut().filter(|(last, _)| *last == head) {
+            Some((_, words)) => words.push(word),
+            None => lines.push((head, vec![word])),
+        }
+    }
+    lines.into_iter().map(|(head, words)| format!("{head} {}", words.join(" "))).collect()
 }

@@ -1,11 +1,12 @@
 //! The policy of a scenario: KAI's built-in one, and what the file changes.
 
-use super::syntax::{Entry, pair};
+use super::syntax::{Entry, pair, span};
 use anyhow::{Context, Result, bail};
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig, PluginPart, Policy};
 
-/// Reads `+PLUGIN`, `-PLUGIN`, `PLUGIN.ARGUMENT=VALUE`, `PLUGIN.disable=PART`, `depth=2`, `restrict`, `csi`.
+/// Reads `+PLUGIN`, `-PLUGIN`, `PLUGIN.ARGUMENT=VALUE`, `PLUGIN.disable=PART`, `depth=2`, `restrict`, `csi`,
+/// `actions=allocate+reclaim`, `movable=2`, `grace=1m`, `strictreclaim`.
 pub(super) fn policy(entries: &[Entry]) -> Result<Policy> {
     let mut config = Config::default();
     let mut params = Params { device_claims: true, ..Params::default() };
@@ -34,6 +35,13 @@ pub(super) fn policy(entries: &[Entry]) -> Result<Policy> {
                 "restrict" => params.restrict_nodes = true,
                 "csi" => params.csi_storage = true,
                 "noclaims" => params.device_claims = false,
+                "actions" => config.actions = value.split('+').map(str::to_owned).collect(),
+                "movable" => {
+                    params.max_consolidation_victims =
+                        if value == "all" { None } else { Some(value.parse()?) };
+                }
+                "grace" => params.staleness_grace = span(value)?,
+                "strictreclaim" => params.allow_consolidating_reclaim = false,
                 _ => bail!("a policy has no `{word}`"),
             },
         }

@@ -1,11 +1,11 @@
-//! Devices, volumes and config maps of a scenario.
+//! Devices, volumes, config maps and disruption budgets of a scenario.
 
 use super::groups::{NAMESPACE, key};
 use super::syntax::{Entry, pair, scaled};
 use anyhow::{Context, Result, bail};
 use kai_engine::Delta;
 use kai_engine::input::{
-    CapacityInput, ClaimAllocation, ClaimDevice, ClaimInput, ClaimPhase, ClaimRequest, Device,
+    BudgetInput, CapacityInput, ClaimAllocation, ClaimDevice, ClaimInput, ClaimPhase, ClaimRequest, Device,
     DeviceClassInput, DeviceId, Key, LabelSelector, NodeTerm, RequestAlternative, RequestMode, Requirement,
     RequirementOp, SelectorOp, SliceInput, SliceNodes, StorageClassInput, VolumeClaimInput, VolumeInput,
 };
@@ -149,6 +149,23 @@ pub(super) fn capacity(entry: &Entry) -> Result<Delta> {
 /// A config map's name.
 pub(super) fn config_map(name: &str) -> Delta {
     Delta::ConfigMap(Key::new(NAMESPACE, name))
+}
+
+/// `NAME covers=LABEL:VALUE allows=1`
+pub(super) fn budget(entry: &Entry) -> Result<Delta> {
+    let mut budget = BudgetInput { key: key(&entry.words[0]), ..BudgetInput::default() };
+    for word in &entry.words[1..] {
+        match pair(word) {
+            ("covers", label) => {
+                let (label, value) = colon(label)?;
+                let requirement = (label.to_owned(), SelectorOp::In(vec![value.to_owned()]));
+                budget.selector.requirements.push(requirement);
+            }
+            ("allows", count) => budget.disruptions_allowed = count.parse()?,
+            _ => bail!("line {}: a disruption budget has no `{word}`", entry.line),
+        }
+    }
+    Ok(Delta::Budget(budget))
 }
 
 fn label_term(text: &str) -> Result<NodeTerm> {

@@ -4,6 +4,7 @@
 //! continues it. ` | ` separates entries on one line, ` # ` begins a comment, and braces hold words together.
 
 use anyhow::{Result, bail, ensure};
+use kai_units::Span;
 
 /// One section.
 #[derive(Debug)]
@@ -110,4 +111,9 @@ pub(super) fn range(word: &str) -> Result<Vec<String>> {
 pub(super) fn scaled(text: &str, unit: i64) -> Result<i64> {
     let value: f64 = text.parse().map_err(|_| anyhow::anyhow!("`{text}` is no number"))?;
     Ok((value * unit as f64).round() as i64)
+}
+
+/// A stretch of time such as `30s` or `5m`.
+pub(super) fn span(text: &str) -> Result<Span> {
+    kai_units::duration::parse_extended(text).map_err(|_| anyhow::anyhow!("`{text}` is no stretch of time"))
 }
