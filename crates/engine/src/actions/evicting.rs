@@ -204,20 +204,17 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionReas
     }
     let queue = cluster.text(cluster.queues[reclaimer.queue].display).to_owned();
     let over = (0..3).find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
-    Err(match over {
-        Some(r) => EvictionReason::BeyondFairShare {
-            queue,
-            resource: RESOURCES[r],
-            fair_share: ledger.fair_share[r],
-            used: ledger.allocated[r],
-            requested: asked[r],
-        },
-        None => {
-            let path = std::iter::once(ledger);
-            gate::over_quota(path, asked).map_or(EvictionReason::NoCandidates, |excess| {
-                EvictionReason::BeyondQuota(excess.named(queue))
-            })
-        }
+    let Some(r) = over else {
+        let excess = gate::over_quota(std::iter::once(ledger), asked);
+        let beyond = |excess: gate::Excess| EvictionReason::BeyondQuota(excess.named(queue));
+        return Err(excess.map_or(EvictionReason::NoCandidates, beyond));
+    };
+    Err(EvictionReason::BeyondFairShare {
+        queue,
+        resource: RESOURCES[r],
+        fair_share: ledger.fair_share[r],
+        used: ledger.allocated[r],
+        requested: asked[r],
     })
 }
 
