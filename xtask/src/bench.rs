@@ -25,6 +25,9 @@ const GROWTH_NODES_MIN: usize = 5_000;
 /// Runs shorter than this are compared by instruction counts.
 const SHORT_RUN_MS: f64 = 20.0;
 
+/// The size whose instructions go on the page.
+const COUNTED_NODES: usize = 100;
+
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -72,12 +75,14 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         let theirs = baseline
             .as_ref()
             .zip(calibration_ms)
-            .and_then(|(baseline, ms)| baseline.scaled(case.shape.name, case.nodes, ours, ms));
+            .and_then(|(baseline, ms)| baseline.scaled(case.shape.name, case.nodes, ms));
         let decisions = match &baseline {
             Some(baseline) => baseline.compare(case, ours)?,
             None => None,
         };
         let growth = growth(&kai, &cases, &measured, case)?;
+        let counted = args.write && case.nodes == COUNTED_NODES;
+        let instructions = if counted { kai.instructions(&case.snapshot)? } else { None };
         rows.push(Row {
             shape: case.shape,
             nodes: case.nodes,
@@ -85,6 +90,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
             theirs,
             decisions,
             growth,
+            instructions,
         });
     }
     println!("{}", report::table(&rows));

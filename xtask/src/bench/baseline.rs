@@ -1,7 +1,7 @@
 //! KAI's recorded times and decisions on the same clusters.
 
 use super::Case;
-use super::decisions::{self, Comparison};
+use super::decisions::{self, Comparison, Tally};
 use super::measure::Measured;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -32,12 +32,13 @@ struct Run {
     bind_requests: [usize; 2],
     evicted: [usize; 2],
     pipelined: [usize; 2],
+    moved: [usize; 2],
 }
 
 /// One recorded run in this machine's milliseconds.
 pub(super) struct Scaled {
     pub(super) open_ms: f64,
-    /// Planning, in the actions that we ran too: other work is not compared.
+    /// Planning.
     pub(super) actions_ms: f64,
     pub(super) rss_mb: f64,
 }
@@ -58,19 +59,12 @@ impl Baseline {
     }
 
     /// What KAI would have taken here.
-    pub(super) fn scaled(
-        &self,
-        shape: &str,
-        nodes: usize,
-        ours: &Measured,
-        calibration_ms: f64,
-    ) -> Option<Scaled> {
+    pub(super) fn scaled(&self, shape: &str, nodes: usize, calibration_ms: f64) -> Option<Scaled> {
         let run = self.find(shape, nodes)?;
         let factor = calibration_ms / run.calibration_ms;
-        let shared = run.actions_ms.iter().filter(|(action, _)| ours.actions_ms.contains_key(*action));
         Some(Scaled {
             open_ms: run.session_open_ms * factor,
-            actions_ms: shared.map(|(_, ms)| ms).sum::<f64>() * factor,
+            actions_ms: run.actions_ms.values().sum::<f64>() * factor,
             rss_mb: run.max_rss_mb,
         })
     }
@@ -78,11 +72,9 @@ impl Baseline {
     /// Compares our decisions with KAI's, where KAI decides the same every time.
     pub(super) fn compare(&self, case: &Case, ours: &Measured) -> Result<Option<Comparison>> {
         let (shape, nodes) = (case.shape.name, case.nodes);
-        let Some(run) = self.find(shape, nodes).filter(|run| run.is_deterministic) else {
-            return Ok(None);
-        };
-        if let Some(action) = run.missing_action(ours) {
-            return Ok(Some(Comparison::NotRun(action.to_owned())));
+        let Some(run) = self.find(shape, nodes) else { return Ok(None) };
+        if !run.is_deterministic {
+            return Ok(Some(Comparison::Varies(ours.tally(), run.least())));
         }
         let path = self.decisions.join(format!("{shape}-{nodes}.txt"));
         let decided = [run.bind_requests, run.evicted, run.pipelined].iter().any(|count| count[1] > 0);
@@ -99,10 +91,11 @@ impl Baseline {
 }
 
 impl Run {
-    /// The action that KAI spent most time on among those that we did not run, where KAI evicted something.
-    fn missing_action(&self, ours: &Measured) -> Option<&str> {
-        let missing = self.actions_ms.iter().filter(|(action, _)| !ours.actions_ms.contains_key(*action));
-        let slowest = missing.max_by(|a, b| a.1.total_cmp(b.1));
-        slowest.map(|(action, _)| action.as_str()).filter(|_| self.evicted[1] > 0)
+    /// The least that a recorded run came to; ranges are all that is kept, so each figure is taken by itself.
+    fn least(&self) -> Tally {
+        Tally {
+            placed: (self.bind_requests[0] + self.pipelined[0]).saturating_sub(self.moved[0]),
+            lost: self.evicted[1].saturating_sub(self.moved[1]),
+        }
     }
 }

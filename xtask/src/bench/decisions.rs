@@ -16,8 +16,19 @@ pub(super) enum Comparison {
         /// Decisions that only the other side made.
         theirs_alone: Vec<String>,
     },
-    /// The other side evicted by an action that we did not run.
-    NotRun(String),
+    /// Everything that the other side decided, and places for pods that it found none for.
+    MoreFound(usize),
+    /// The other side decides differently from run to run: what came of it, ours first.
+    Varies(Tally, Tally),
+}
+
+/// What a cycle came to, in pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Pods that waited and were given a place.
+    pub(super) placed: usize,
+    /// Pods that lost theirs without getting another.
+    pub(super) lost: usize,
 }
 
 /// Compares the texts of two files.
@@ -25,6 +36,9 @@ pub(super) fn compare(ours: &str, theirs: &str) -> Comparison {
     let (ours, theirs) = (lines(ours), lines(theirs));
     if ours == theirs {
         return Comparison::Equal(ours.len());
+    }
+    if theirs.is_subset(&ours) {
+        return Comparison::MoreFound(ours.len() - theirs.len());
     }
     let alone = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
     Comparison::Different { ours_alone: alone(&ours, &theirs), theirs_alone: alone(&theirs, &ours) }

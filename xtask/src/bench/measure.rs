@@ -1,9 +1,9 @@
 //! Runs `kai plan` on a snapshot and reads what it measured.
 
+use super::decisions::Tally;
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -20,18 +20,24 @@ pub(super) struct Kai {
 }
 
 /// What one run measured.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 pub(super) struct Measured {
     pub(super) load_ms: f64,
     pub(super) open_ms: f64,
-    /// Times per action: what is missing here was not run.
-    pub(super) actions_ms: BTreeMap<String, f64>,
     pub(super) total_actions_ms: f64,
     pub(super) max_rss_mb: f64,
     pub(super) outcome_hash: String,
+    pub(super) placed_pending: usize,
+    pub(super) evicted: usize,
+    pub(super) moved: usize,
 }
 
 impl Measured {
+    /// What came of it, in pods.
+    pub(super) fn tally(&self) -> Tally {
+        Tally { placed: self.placed_pending, lost: self.evicted.saturating_sub(self.moved) }
+    }
+
     /// Keeps the better of two runs, each figure by itself.
     pub(super) fn merge(&mut self, other: &Self) -> Result<()> {
         if self.outcome_hash != other.outcome_hash {
