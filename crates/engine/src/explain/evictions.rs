@@ -88,7 +88,7 @@ fn depends_on_cause(reason: &EvictionReason) -> bool {
 fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
     match reason {
         EvictionReason::BeyondFairShare { queue, resource, fair_share, used, requested } => format!(
-            "queue `{queue}` would go to {} of its fair share of {}, and takes from others only up to it",
+            "queue `{queue}` would go to {} of its fair share of {}",
             number(used + requested, unit(*resource)),
             amount(*resource, *fair_share),
         ),
@@ -101,7 +101,7 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
             let only_so_many = only_so_many(*resource, *evictable);
             match cause {
                 Cause::Preempt => format!(
-                    "it would need {lacking} from less important groups of queue `{queue}`; {only_so_many} preemptible"
+                    "it would need {lacking} from its own queue `{queue}`; {only_so_many} preemptible"
                 ),
                 Cause::Reclaim | Cause::Consolidation | Cause::Stale if *queues > 1 => format!(
                     "queue `{queue}` would need {lacking} from queues above their share; {only_so_many} \
@@ -123,10 +123,11 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
         }
         EvictionReason::TooLittleFree { requested, free } => {
             let only_so_many = only_so_many(QueueResource::Gpu, *free);
-            format!("it needs {}, and {only_so_many} free in all", amount(QueueResource::Gpu, *requested))
+            let in_all = if *free == 0 { "" } else { " in all" };
+            format!("it needs {}, and {only_so_many} free{in_all}", amount(QueueResource::Gpu, *requested))
         }
         EvictionReason::LikeAnother(group) => {
-            format!("group `{group}`, which asks for no more, found nothing in this cycle")
+            format!("group `{group}`, which asks for no more, found nothing")
         }
         EvictionReason::NothingWorked { tried, all, refused } => {
             nothing_worked(*tried, *all, refused.as_ref())
@@ -243,7 +244,7 @@ fn counted(count: u64, noun: &str) -> String {
 /// The rule by which a pod gives way, in words.
 pub fn rule(why: &EvictionWhy) -> String {
     match why {
-        EvictionWhy::Moved { .. } => "it gets another place".to_owned(),
+        EvictionWhy::Moved { .. } => "it starts again elsewhere".to_owned(),
         EvictionWhy::AboveShare { giver, .. } => {
             let share = |at: usize| giver.quota[at].map(|quota| quota.max(giver.fair_share[at]));
             format!("queue `{}` held more than its share{}", giver.queue, of_what(giver, share))

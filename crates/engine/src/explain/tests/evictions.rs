@@ -53,8 +53,7 @@ fn a_refusal_names_its_bound_with_numbers() {
         (
             Cause::Reclaim,
             beyond,
-            "no reclaim: queue `team` would go to 5 of its fair share of 4 GPUs, and takes from others only up to it; \
-             hint: raise the quota or the over-quota weight of `team`, or wait for its own pods to finish",
+            "no reclaim: queue `team` would go to 5 of its fair share of 4 GPUs; hint: raise the quota or the over-quota weight of `team`, or wait for its own pods to finish",
         ),
         (
             Cause::Preempt,
@@ -82,7 +81,7 @@ fn a_refusal_names_its_bound_with_numbers() {
             Cause::Preempt,
             too_little(0, 0),
             &format!(
-                "no preemption: it would need 24 GPUs from less important groups of queue `team`; none is \
+                "no preemption: it would need 24 GPUs from its own queue `team`; none is \
                  preemptible; hint: {room}"
             ),
         ),
@@ -120,7 +119,7 @@ fn a_search_without_success_says_how_far_it_got() {
         (
             Cause::Consolidation,
             EvictionReason::LikeAnother(other.clone()),
-            "no consolidation: group `lab/other`, which asks for no more, found nothing in this cycle; hint: see what \
+            "no consolidation: group `lab/other`, which asks for no more, found nothing; hint: see what \
              keeps `lab/other` pending",
         ),
         (
@@ -169,7 +168,7 @@ fn actions_with_the_same_reason_share_a_sentence() {
     assert_eq!(
         texts,
         [
-            "no consolidation or reclaim: group `lab/other`, which asks for no more, found nothing in this cycle",
+            "no consolidation or reclaim: group `lab/other`, which asks for no more, found nothing",
             "no reclaim: no other queue has a group that may be evicted for it",
             "no preemption: queue `research` has no less important group that may be evicted for it",
         ]
