@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     /// Snapshot files: a zip archive, JSON or YAML. Each is planned by itself.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Print times and counts as JSON instead of tables.
+    /// Print times, counts, evictions and reasons as JSON instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
     /// Write one sorted line per decision to this file.

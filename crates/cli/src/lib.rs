@@ -4,7 +4,9 @@
 //! where text goes.
 
 mod args;
+mod batches;
 mod crds;
+mod figures;
 mod plan;
 mod render;
 mod simulate;

@@ -4,6 +4,7 @@
 //! `--decisions` names.
 
 mod decisions;
+mod reasons;
 mod request;
 mod summary;
 mod timing;

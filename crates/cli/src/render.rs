@@ -1,4 +1,4 @@
-//! Tables that people read: placements, queue shares, and why a group is pending.
+//! Tables that people read: placements, evictions, queue shares, and why a group is pending.
 //!
 //! Pure functions from an outcome to text. Numbers carry their unit; an unlimited bound is `∞`.
 
@@ -27,6 +27,9 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     section(&mut text, "Placements", placements::table(outcome).as_deref().unwrap_or("nothing was placed"));
     if let Some(evictions) = evictions::table(outcome) {
         section(&mut text, "Evictions", &evictions);
+    }
+    if let Some(changes) = evictions::changes(outcome) {
+        section(&mut text, "Taken and given", &changes);
     }
     section(&mut text, "Queue shares", queues::table(outcome).as_deref().unwrap_or("there are no queues"));
     section(&mut text, "Pending", pending::table(outcome).as_deref().unwrap_or("every group has its place"));

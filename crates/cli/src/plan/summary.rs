@@ -1,9 +1,10 @@
 //! A cycle in numbers: how long it took, what it decided, why groups wait. What `--json` prints.
 
+use super::reasons;
 use super::timing::Times;
 use kai_engine::outcome::{Decision, Outcome};
-use kai_engine::verdict::Verdict;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The numbers of a cycle.
@@ -26,6 +27,10 @@ pub(super) struct Summary {
     max_rss_mb: f64,
     outcome_hash: String,
     verdicts: BTreeMap<&'static str, usize>,
+    /// Who is evicted for whom, by which rule.
+    evictions: Vec<Value>,
+    /// Why each pending group is pending, and why nobody was evicted for it.
+    pending: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<Vec<String>>,
 }
@@ -46,7 +51,7 @@ impl Summary {
         }
         let mut verdicts = BTreeMap::new();
         for verdict in &outcome.verdicts {
-            *verdicts.entry(name(&verdict.leading)).or_default() += 1;
+            *verdicts.entry(reasons::name(&verdict.leading)).or_default() += 1;
         }
         Self {
             now,
@@ -62,6 +67,8 @@ impl Summary {
             max_rss_mb: peak_memory_mb(),
             outcome_hash: format!("{:016x}", outcome.hash),
             verdicts,
+            evictions: reasons::evictions(outcome),
+            pending: reasons::pending(outcome),
             findings,
         }
     }
@@ -83,34 +90,11 @@ fn peak_memory_mb() -> f64 {
     kib.map_or(0.0, |kib| (kib / 1_024.0 * 10.0).round() / 10.0)
 }
 
-/// A verdict's name in counts.
-fn name(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Placed => "placed",
-        Verdict::NotTried => "not_tried",
-        Verdict::QueueMissing => "queue_missing",
-        Verdict::QueueNotLeaf => "queue_not_leaf",
-        Verdict::Broken(_) => "broken",
-        Verdict::NotReady { .. } => "not_ready",
-        Verdict::OverLimit(_) => "over_limit",
-        Verdict::NonPreemptibleOverQuota(_) => "non_preemptible_over_quota",
-        Verdict::BeyondQueueDepth { .. } => "beyond_queue_depth",
-        Verdict::GangShort { .. } => "gang_short",
-        Verdict::NoNode(_) => "no_node",
-        Verdict::Topology(_) => "topology",
-        Verdict::PodImpossible { .. } => "pod_impossible",
-        Verdict::PreemptionDelay { .. } => "preemption_delay",
-        Verdict::NoVictims(_) => "no_victims",
-        Verdict::WaitingForVictims { .. } => "waiting_for_victims",
-        Verdict::Quarantined(_) => "quarantined",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use kai_engine::input::Key;
-    use kai_engine::verdict::GroupVerdict;
+    use kai_engine::verdict::{GroupVerdict, Verdict};
 
     #[test]
     fn moved_pods_count_as_pipelined_but_not_as_placed() {

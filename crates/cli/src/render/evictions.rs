@@ -1,22 +1,91 @@
-//! Which pod is deleted, and for whom.
+//! Who is evicted for whom, by which rule, and what the queues on both sides had before and after.
 
-use kai_engine::outcome::{Decision, Outcome};
+use super::{amount, queues};
+use crate::batches::{Batch, Story, stories};
+use kai_engine::Outcome;
+use kai_engine::explain::rule;
+use kai_engine::outcome::{EvictionWhy, QueueChange};
+use kai_engine::verdict::QueueResource;
 
-/// One row a pod that is evicted, by pod; `None` when there is none.
+/// Most pods that a row names; the rest is counted.
+const PODS_MAX: usize = 4;
+
+/// One row for pods of a group that give way by the same rule; `None` when nobody does.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
-    let mut rows: Vec<[String; 4]> = outcome
-        .decisions
-        .iter()
-        .filter_map(|decision| match decision {
-            Decision::Evict { pod, group, preemptor, action, .. } => {
-                let name = |key: &Option<kai_engine::input::Key>| {
-                    key.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string)
-                };
-                Some([pod.to_string(), name(group), name(preemptor), (*action).to_owned()])
+    let mut rows = Vec::new();
+    for story in stories(outcome) {
+        let mut head = [preemptor(&story), story.action.to_owned()];
+        for batch in &story.batches {
+            let [preemptor, action] = std::mem::take(&mut head);
+            let group = batch.group.map_or_else(|| "–".to_owned(), ToString::to_string);
+            rows.push([preemptor, action, group, pods(batch), what(batch.why)]);
+        }
+    }
+    super::table(["FOR", "BY", "GROUP", "PODS", "WHAT AND WHY"], rows)
+}
+
+/// The queues that took from others and those that gave; `None` when no eviction was about queues.
+pub(super) fn changes(outcome: &Outcome) -> Option<String> {
+    let mut rows = Vec::new();
+    for story in stories(outcome) {
+        let mut preemptor = preemptor(&story);
+        for (change, takes) in story.changes() {
+            let mut head = [
+                std::mem::take(&mut preemptor),
+                change.queue.clone(),
+                (if takes { "takes" } else { "gives" }).to_owned(),
+            ];
+            for (resource, at) in shown(change) {
+                let [preemptor, queue, role] = std::mem::take(&mut head);
+                rows.push([
+                    preemptor,
+                    queue,
+                    role,
+                    amount::name(resource).to_owned(),
+                    amount::bound(resource, change.quota[at]),
+                    amount::text(resource, change.fair_share[at]),
+                    amount::text(resource, change.before[at]),
+                    amount::text(resource, change.after[at]),
+                ]);
             }
-            Decision::Bind(_) | Decision::Pipeline { .. } => None,
-        })
-        .collect();
-    rows.sort();
-    super::table(["POD", "GROUP", "FOR", "BY"], rows)
+        }
+    }
+    super::table(["FOR", "QUEUE", "ROLE", "RESOURCE", "QUOTA", "FAIR SHARE", "BEFORE", "AFTER"], rows)
+}
+
+/// GPUs, and what else changes hands where the queue has a bound for it.
+fn shown(change: &QueueChange) -> Vec<(QueueResource, usize)> {
+    let is_shown = |&(resource, at): &(QueueResource, usize)| match resource {
+        QueueResource::Gpu => true,
+        QueueResource::Cpu | QueueResource::Memory => {
+            change.quota[at].is_some_and(|quota| quota > 0) && change.before[at] != change.after[at]
+        }
+    };
+    queues::RESOURCES.into_iter().filter(is_shown).collect()
+}
+
+fn preemptor(story: &Story<'_>) -> String {
+    story.preemptor.map_or_else(|| "–".to_owned(), ToString::to_string)
+}
+
+/// The names; the namespace is the group's.
+fn pods(batch: &Batch<'_>) -> String {
+    if batch.group.is_none() {
+        return batch.pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    }
+    let names: Vec<&str> = batch.pods.iter().take(PODS_MAX).map(|pod| pod.name.as_str()).collect();
+    match batch.pods.len().saturating_sub(PODS_MAX) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+fn what(why: &EvictionWhy) -> String {
+    match why {
+        EvictionWhy::Moved { node } => format!("moved to {node}"),
+        EvictionWhy::AboveShare { .. }
+        | EvictionWhy::AboveQuota { .. }
+        | EvictionWhy::Priority { .. }
+        | EvictionWhy::Stale { .. } => format!("evicted: {}", rule(why)),
+    }
 }

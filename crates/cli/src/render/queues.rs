@@ -6,7 +6,7 @@ use kai_engine::verdict::QueueResource;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Resources in the order of people's interest, with their place in a report.
-const RESOURCES: [(QueueResource, usize); 3] =
+pub(super) const RESOURCES: [(QueueResource, usize); 3] =
     [(QueueResource::Gpu, 2), (QueueResource::Cpu, 0), (QueueResource::Memory, 1)];
 
 /// One row a queue and resource, children under their parents; `None` when there are no queues.

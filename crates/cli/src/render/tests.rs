@@ -3,8 +3,10 @@
 use super::outcome;
 use insta::assert_snapshot;
 use kai_engine::input::Key;
-use kai_engine::outcome::{Bind, Decision, Outcome, QueueReport};
-use kai_engine::verdict::{GroupVerdict, NodeFit, NodeMiss, QueueExcess, QueueResource, Verdict};
+use kai_engine::outcome::{Bind, Cause, Decision, EvictionWhy, Outcome, QueueChange, QueueReport};
+use kai_engine::verdict::{
+    EvictionMiss, EvictionReason, GroupVerdict, NodeFit, NodeMiss, QueueExcess, QueueResource, Verdict,
+};
 
 fn key(name: &str) -> Key {
     Key::new("lab", name)
@@ -62,6 +64,60 @@ fn fit() -> NodeFit {
     }
 }
 
+fn evict(
+    pod: &str,
+    group: Option<&str>,
+    preemptor: Option<&str>,
+    action: &'static str,
+    why: EvictionWhy,
+) -> Decision {
+    Decision::Evict {
+        pod: key(pod),
+        uid: pod.to_owned(),
+        group: group.map(key),
+        gang_size: 1,
+        preemptor: preemptor.map(key),
+        action,
+        why: Box::new(why),
+    }
+}
+
+fn moved(node: &str) -> EvictionWhy {
+    EvictionWhy::Moved { node: node.to_owned() }
+}
+
+fn above_share() -> EvictionWhy {
+    let change = |queue: &str, cpu: [i64; 2], gpus: [i64; 2]| QueueChange {
+        queue: queue.to_owned(),
+        quota: [Some(16_000), None, Some(4_000_000)],
+        fair_share: [16_000, 64 << 30, 5_000_000],
+        before: [cpu[0], 1 << 30, gpus[0]],
+        after: [cpu[1], 1 << 30, gpus[1]],
+    };
+    EvictionWhy::AboveShare {
+        taker: change("bob", [2_000, 2_000], [2_000_000, 4_000_000]),
+        giver: change("alice", [4_000, 2_000], [7_000_000, 5_000_000]),
+    }
+}
+
+fn no_victims(cause: Cause, reason: EvictionReason) -> Verdict {
+    Verdict::NoVictims(Box::new(EvictionMiss { cause, reason }))
+}
+
+fn like(group: &str) -> EvictionReason {
+    EvictionReason::LikeAnother(key(group))
+}
+
+fn too_little() -> EvictionReason {
+    EvictionReason::TooLittle {
+        resource: QueueResource::Gpu,
+        requested: 24_000_000,
+        free: 0,
+        evictable: 16_000_000,
+        queues: 1,
+    }
+}
+
 fn example() -> Outcome {
     Outcome {
         decisions: vec![
@@ -75,14 +131,17 @@ fn example() -> Outcome {
                 action: "reclaim",
                 moved: false,
             },
-            Decision::Evict {
-                pod: key("old-0"),
-                uid: "7".to_owned(),
-                group: Some(key("old")),
-                gang_size: 1,
-                preemptor: Some(key("next")),
-                action: "reclaim",
-            },
+            evict("old-0", Some("old"), Some("next"), "reclaim", above_share()),
+            evict("moving-0", Some("moving"), Some("next"), "reclaim", moved("node-b")),
+            evict("old-1", Some("old"), Some("next"), "reclaim", above_share()),
+            evict(
+                "low-0",
+                Some("low"),
+                Some("high"),
+                "preempt",
+                EvictionWhy::Priority { preemptor: 75, victim: 50 },
+            ),
+            evict("half-0", Some("half"), None, "stalegangeviction", EvictionWhy::Stale { since: 0 }),
         ],
         verdicts: vec![
             GroupVerdict {
@@ -90,7 +149,12 @@ fn example() -> Outcome {
                 queue: "research".to_owned(),
                 pending: 4,
                 leading: Verdict::GangShort { sub_group: String::new(), found: 3, needed: 4, fit: fit() },
-                further: vec![Verdict::OverLimit(excess())],
+                further: vec![
+                    Verdict::OverLimit(excess()),
+                    no_victims(Cause::Consolidation, like("other")),
+                    no_victims(Cause::Reclaim, too_little()),
+                    no_victims(Cause::Preempt, like("other")),
+                ],
             },
             GroupVerdict {
                 group: key("lost"),
@@ -129,9 +193,21 @@ fn an_outcome_reads_from_placements_to_reasons() {
       lab/web-0     node-a   –          bound by allocate
 
     Evictions
-      POD         GROUP     FOR        BY
-    ────────────────────────────────────────────
-      lab/old-0   lab/old   lab/next   reclaim
+      FOR        BY                  GROUP        PODS           WHAT AND WHY
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+      lab/next   reclaim             lab/old      old-0, old-1   evicted: queue `alice` held more than
+                                                                 its share of GPUs
+                                     lab/moving   moving-0       moved to node-b
+      lab/high   preempt             lab/low      low-0          evicted: priority 75 comes before 50
+      –          stalegangeviction   lab/half     half-0         evicted: its gang has run below its
+                                                                 minimum since 1970-01-01T00:00:00Z
+
+    Taken and given
+      FOR        QUEUE   ROLE    RESOURCE   QUOTA   FAIR SHARE   BEFORE   AFTER
+    ─────────────────────────────────────────────────────────────────────────────
+      lab/next   bob     takes   GPU        4       5            2        4
+                 alice   gives   GPU        4       5            7        5
+                                 CPU        16      16           4        2
 
     Queue shares
       QUEUE      RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
@@ -145,11 +221,15 @@ fn an_outcome_reads_from_placements_to_reasons() {
 
     Pending
       GROUP      QUEUE      PODS   WHY
-    ───────────────────────────────────────────────────────────────────────────────────────────────
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
       lab/big    research   4      3 of 4 needed pods found a node; none of 3 nodes takes pod
                                    `lab/train-3`: 2 × not enough GPUs, 1 × taint `maintenance`
                                    hint: wait for pods to finish, or add a node
                                    also: queue `research` would go to 10 of its limit of 8 GPUs
+                                   no consolidation or preemption: group `lab/other`, which asks for
+                                   no more, found nothing
+                                   no reclaim: queue `research` would need 24 GPUs from queues above
+                                   their share; only 16 are reclaimable
       lab/lost   nowhere    1      queue `nowhere` does not exist, or one of its parents does not
                                    hint: create the queue, or correct its name in the label
                                    `kai.scheduler/queue`
@@ -176,6 +256,21 @@ fn long_tables_end_in_a_count() {
     let decisions = (0..50).map(|pod| bind(&format!("p-{pod:02}"), "node-a", 1, 100, &[])).collect();
     let text = outcome(&Outcome { decisions, ..Outcome::default() });
     assert!(text.contains("… and 10 more"), "{text}");
+}
+
+#[test]
+fn many_pods_of_a_group_are_counted() {
+    let evict = |at: usize| evict(&format!("p-{at}"), Some("g"), Some("next"), "reclaim", moved("node-a"));
+    let text = outcome(&Outcome { decisions: (0..9).map(evict).collect(), ..Outcome::default() });
+    assert!(text.contains("p-0, p-1, p-2, p-3 and 5"), "{text}");
+    assert!(!text.contains("Taken and given"), "{text}");
+}
+
+#[test]
+fn pods_without_a_group_are_named_in_full() {
+    let decisions = ["a", "b"].map(|pod| evict(pod, None, Some("next"), "reclaim", moved("node-a")));
+    let text = outcome(&Outcome { decisions: decisions.into(), ..Outcome::default() });
+    assert!(text.contains("lab/a ") && text.contains("lab/b "), "{text}");
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Everything about a simulation as one JSON object. GPUs in devices, CPU in cores, memory in bytes, times in seconds.
 
-use super::tables::RESOURCES;
+use crate::figures::{by_resource, mean, number, unit};
 use anyhow::Result;
 use kai_engine::explain::plain;
-use kai_engine::input::WHOLE_GPU;
-use kai_engine::verdict::{GroupVerdict, QueueResource};
+use kai_engine::verdict::GroupVerdict;
 use kai_replay::{GroupResult, QueueResult, QueueSample, Report, Waits};
 use kai_units::{Span, Timestamp};
 use serde_json::{Map, Value, json};
@@ -125,19 +124,10 @@ fn series(report: &Report) -> Value {
                     "requested": line(resource, at, |sample| &sample.requested),
                 })
             });
-            (result.name.clone(), lines)
+            (result.name.clone(), Value::Object(lines))
         })
         .collect();
     json!({ "at_s": times, "queues": queues })
-}
-
-fn by_resource(value: impl Fn(QueueResource, usize) -> Value) -> Value {
-    let name = |resource| match resource {
-        QueueResource::Gpu => "gpu",
-        QueueResource::Cpu => "cpu",
-        QueueResource::Memory => "memory",
-    };
-    Value::Object(RESOURCES.into_iter().map(|(r, at)| (name(r).to_owned(), value(r, at))).collect())
 }
 
 fn utilisation(held: f64, capacity: f64) -> Value {
@@ -146,25 +136,4 @@ fn utilisation(held: f64, capacity: f64) -> Value {
 
 fn seconds(span: Span) -> Value {
     number(span.0 as f64 / 1e6)
-}
-
-fn unit(resource: QueueResource, amount: i64) -> Value {
-    mean(resource, amount as f64)
-}
-
-fn mean(resource: QueueResource, amount: f64) -> Value {
-    number(match resource {
-        QueueResource::Gpu => amount / WHOLE_GPU as f64,
-        QueueResource::Cpu => amount / 1_000.0,
-        QueueResource::Memory => amount.round(),
-    })
-}
-
-/// Six decimals at most; whole numbers without any.
-fn number(number: f64) -> Value {
-    let rounded = (number * 1e6).round() / 1e6;
-    if rounded.fract() == 0.0 && rounded.abs() < 9e15 {
-        return json!(rounded as i64);
-    }
-    json!(rounded)
 }

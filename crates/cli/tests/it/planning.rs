@@ -2,7 +2,7 @@
 
 use crate::{NOW, kai, scratch, shape, stderr, stdout};
 use insta::assert_snapshot;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn a_snapshot_becomes_tables() {
@@ -24,31 +24,56 @@ fn a_snapshot_becomes_tables() {
 
     Pending
       GROUP          QUEUE   PODS   WHY
-    ────────────────────────────────────────────────────────────────────────────────────────────────
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
       bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation: it needs 64 GPUs, and only 24 are free in all
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
+                                    no preemption: queue `a` has no less important group that may be
+                                    evicted for it
       bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
       bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
       bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
       bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
       bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
       bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
       bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
                                     pods
                                     hint: wait for pods to finish, or ask for fewer pods
+                                    no consolidation or preemption: group `bench/dist-0`, which asks
+                                    for no more, found nothing
+                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
     ");
 }
 
@@ -71,11 +96,39 @@ fn numbers_have_every_key() {
         "max_rss_mb",
         "outcome_hash",
         "verdicts",
+        "evictions",
+        "pending",
     ] {
         assert!(numbers.get(key).is_some(), "`{key}` is missing in {numbers}");
     }
     assert_eq!(numbers["bind_requests"], 16);
     assert_eq!(numbers["now"], NOW);
+}
+
+#[test]
+fn evictions_and_reasons_are_numbers_too() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/evictions.yaml");
+    let output = kai(&["plan", example, "--json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let named = |list: &str, key: &str, name: &str| -> Value {
+        let all = told[list].as_array().expect("a list");
+        all.iter().find(|entry| entry[key] == name).unwrap_or_else(|| panic!("no `{name}` in {told}")).clone()
+    };
+    let reclaimed = named("evictions", "by", "reclaim");
+    assert_eq!(reclaimed["rule"], "above_share");
+    assert_eq!(reclaimed["pods"], json!(["lab/sweep-7", "lab/sweep-6"]));
+    assert_eq!(reclaimed["giver"]["queue"], "vision");
+    let gpus = json!({ "quota": 6, "fair_share": 6, "before": 8, "after": 6 });
+    assert_eq!(reclaimed["giver"]["resources"]["gpu"], gpus);
+    let moved = named("evictions", "by", "consolidation");
+    assert_eq!((&moved["rule"], &moved["moved_to"]), (&json!("moved"), &json!("gpu-3")));
+    let preempted = named("evictions", "by", "preempt");
+    assert_eq!((&preempted["priority"], &preempted["victim_priority"]), (&json!(75), &json!(50)));
+    let giant = named("pending", "group", "lab/giant");
+    assert_eq!(giant["verdict"], "gang_short");
+    let refusal = &giant["no_victims"][1];
+    assert_eq!((&refusal["reason"], &refusal["by"]), (&json!("beyond_fair_share"), &json!(["reclaim"])));
+    assert_eq!((&refusal["used"], &refusal["requested"]), (&json!(6), &json!(12)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ const GAP: &str = "…";
 
 #[test]
 fn every_command_of_the_tour_of_plan_prints_what_it_shows() {
-    prints_what_it_shows("docs/planning.md", 8);
+    prints_what_it_shows("docs/planning.md", 9);
 }
 
 #[test]

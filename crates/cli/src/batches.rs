@@ -1,0 +1,76 @@
+//! Evictions that belong together: for whom, by which action, and which pods of a group give way by the same rule.
+
+use kai_engine::Outcome;
+use kai_engine::input::Key;
+use kai_engine::outcome::{Decision, EvictionWhy, QueueChange};
+use std::collections::BTreeMap;
+
+/// Everything that one action evicted for one group.
+#[derive(Clone, Debug)]
+pub(crate) struct Story<'a> {
+    /// For whom; nobody where a gang is evicted for its own sake.
+    pub(crate) preemptor: Option<&'a Key>,
+    /// The action.
+    pub(crate) action: &'static str,
+    /// Who gives way, in the order of the decisions.
+    pub(crate) batches: Vec<Batch<'a>>,
+}
+
+/// Pods of one group that give way by the same rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch<'a> {
+    /// Their group.
+    pub(crate) group: Option<&'a Key>,
+    /// The pods, in the order of the decisions.
+    pub(crate) pods: Vec<&'a Key>,
+    /// The rule.
+    pub(crate) why: &'a EvictionWhy,
+}
+
+impl<'a> Story<'a> {
+    /// The queues that take and give, each change once: with `true` the one that takes.
+    pub(crate) fn changes(&self) -> Vec<(&'a QueueChange, bool)> {
+        let mut changes: Vec<(&QueueChange, bool)> = Vec::new();
+        for (taker, giver) in self.batches.iter().filter_map(|batch| queues(batch.why)) {
+            for change in [(taker, true), (giver, false)] {
+                if !changes.contains(&change) {
+                    changes.push(change);
+                }
+            }
+        }
+        changes
+    }
+}
+
+/// The queue that takes and the one that gives, where the rule is about queues.
+pub(crate) fn queues(why: &EvictionWhy) -> Option<(&QueueChange, &QueueChange)> {
+    match why {
+        EvictionWhy::AboveShare { taker, giver } | EvictionWhy::AboveQuota { taker, giver } => {
+            Some((taker, giver))
+        }
+        EvictionWhy::Moved { .. } | EvictionWhy::Priority { .. } | EvictionWhy::Stale { .. } => None,
+    }
+}
+
+/// All evictions, in the order of the first one of each story.
+pub(crate) fn stories(outcome: &Outcome) -> Vec<Story<'_>> {
+    let mut stories: Vec<Story<'_>> = Vec::new();
+    let mut known: BTreeMap<(Option<&Key>, &str), usize> = BTreeMap::new();
+    for decision in &outcome.decisions {
+        let Decision::Evict { pod, group, preemptor, action, why, .. } = decision else { continue };
+        let (group, preemptor) = (group.as_ref(), preemptor.as_ref());
+        let at = *known.entry((preemptor, action)).or_insert_with(|| {
+            stories.push(Story { preemptor, action, batches: Vec::new() });
+            stories.len() - 1
+        });
+        let batches = &mut stories[at].batches;
+        // Without a group, pods have nothing in common.
+        let is_same =
+            |batch: &&mut Batch<'_>| group.is_some() && batch.group == group && batch.why == why.as_ref();
+        match batches.iter_mut().rev().find(is_same) {
+            Some(batch) => batch.pods.push(pod),
+            None => batches.push(Batch { group, pods: vec![pod], why }),
+        }
+    }
+    stories
+}

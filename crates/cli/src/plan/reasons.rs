@@ -1,0 +1,185 @@
+//! Evictions and pending groups as JSON: the rules and reasons with their numbers, and the same in words.
+
+use crate::batches::{Batch, Story, queues, stories};
+use crate::figures::{by_resource, key, unit};
+use kai_engine::Outcome;
+use kai_engine::explain::{Refusal, plain, refusals, rule};
+use kai_engine::outcome::{EvictionWhy, QueueChange};
+use kai_engine::verdict::{EvictionReason, EvictionRefusal, GroupVerdict, QueueResource, Verdict};
+use kai_units::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// One object for pods of a group that give way to the same group by the same rule.
+pub(super) fn evictions(outcome: &Outcome) -> Vec<Value> {
+    let of_story =
+        |story: &Story<'_>| story.batches.iter().map(|batch| eviction(story, batch)).collect::<Vec<_>>();
+    stories(outcome).iter().flat_map(of_story).collect()
+}
+
+fn eviction(story: &Story<'_>, batch: &Batch<'_>) -> Value {
+    let name = match batch.why {
+        EvictionWhy::Moved { .. } => "moved",
+        EvictionWhy::AboveShare { .. } => "above_share",
+        EvictionWhy::AboveQuota { .. } => "above_quota",
+        EvictionWhy::Priority { .. } => "priority",
+        EvictionWhy::Stale { .. } => "stale",
+    };
+    let mut told = object(json!({
+        "for": story.preemptor.map(ToString::to_string),
+        "by": story.action,
+        "group": batch.group.map(ToString::to_string),
+        "pods": batch.pods.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "rule": name,
+        "why": rule(batch.why),
+    }));
+    told.append(&mut object(match batch.why {
+        EvictionWhy::Moved { node } => json!({ "moved_to": node }),
+        EvictionWhy::Priority { preemptor, victim } => {
+            json!({ "priority": preemptor, "victim_priority": victim })
+        }
+        EvictionWhy::Stale { since } => json!({ "since": Timestamp(*since).to_string() }),
+        EvictionWhy::AboveShare { .. } | EvictionWhy::AboveQuota { .. } => json!({}),
+    }));
+    if let Some((taker, giver)) = queues(batch.why) {
+        told.append(&mut object(json!({ "taker": change(taker), "giver": change(giver) })));
+    }
+    Value::Object(told)
+}
+
+fn change(change: &QueueChange) -> Value {
+    let resources = by_resource(|resource, at| {
+        json!({
+            "quota": change.quota[at].map(|quota| unit(resource, quota)),
+            "fair_share": unit(resource, change.fair_share[at]),
+            "before": unit(resource, change.before[at]),
+            "after": unit(resource, change.after[at]),
+        })
+    });
+    json!({ "queue": change.queue, "resources": resources })
+}
+
+/// One object a group that is not wholly placed.
+pub(super) fn pending(outcome: &Outcome) -> Vec<Value> {
+    outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(group).collect()
+}
+
+fn group(verdict: &GroupVerdict) -> Value {
+    let reason = |of: &Verdict| {
+        let sentence = plain(of, &verdict.queue);
+        object(json!({ "verdict": name(of), "why": sentence.text, "hint": sentence.hint }))
+    };
+    let further = verdict.further.iter().filter(|further| !matches!(further, Verdict::NoVictims(_)));
+    let mut told = object(json!({
+        "group": verdict.group.to_string(),
+        "queue": verdict.queue,
+        "pods": verdict.pending,
+        "further": further.map(reason).collect::<Vec<_>>(),
+        "no_victims": refusals(verdict).iter().map(refusal).collect::<Vec<_>>(),
+    }));
+    told.append(&mut reason(&verdict.leading));
+    Value::Object(told)
+}
+
+fn refusal(refusal: &Refusal<'_>) -> Value {
+    let (name, mut numbers) = numbers(refusal.reason);
+    let mut told = object(json!({
+        "by": refusal.causes.iter().map(|cause| cause.action()).collect::<Vec<_>>(),
+        "reason": name,
+        "why": refusal.sentence.text,
+        "hint": refusal.sentence.hint,
+    }));
+    told.append(&mut numbers);
+    Value::Object(told)
+}
+
+/// The name of a reason, and its numbers.
+fn numbers(reason: &EvictionReason) -> (&'static str, Map<String, Value>) {
+    let (name, numbers) = match reason {
+        EvictionReason::BeyondFairShare { queue, resource: r, fair_share, used, requested } => (
+            "beyond_fair_share",
+            json!({
+                "of_queue": queue, "resource": key(*r), "fair_share": unit(*r, *fair_share), "used": unit(*r, *used),
+                "requested": unit(*r, *requested),
+            }),
+        ),
+        EvictionReason::BeyondQuota(excess) => {
+            let r = excess.resource;
+            (
+                "beyond_quota",
+                json!({
+                    "of_queue": excess.queue, "resource": key(r), "quota": unit(r, excess.bound),
+                    "used": unit(r, excess.used), "requested": unit(r, excess.requested),
+                }),
+            )
+        }
+        EvictionReason::NoCandidates => ("no_candidates", json!({})),
+        EvictionReason::TooLittle { resource: r, requested, free, evictable, queues } => (
+            "too_little",
+            json!({
+                "resource": key(*r), "requested": unit(*r, *requested), "free": unit(*r, *free),
+                "evictable": unit(*r, *evictable), "in_queues": queues,
+            }),
+        ),
+        EvictionReason::NodesTooSmall { pods, fitting, gpus } => (
+            "nodes_too_small",
+            json!({ "of_pods": pods, "fitting": fitting, "least_gpus": unit(QueueResource::Gpu, *gpus) }),
+        ),
+        EvictionReason::TooLittleFree { requested, free } => {
+            let gpus = |amount: &i64| unit(QueueResource::Gpu, *amount);
+            (
+                "too_little_free",
+                json!({ "resource": "gpu", "requested": gpus(requested), "free": gpus(free) }),
+            )
+        }
+        EvictionReason::LikeAnother(group) => ("like_another", json!({ "like": group.to_string() })),
+        EvictionReason::NothingWorked { tried, all, refused } => {
+            ("nothing_worked", json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(broken) }))
+        }
+        EvictionReason::GaveUp { tried, steps } => ("gave_up", json!({ "tried": tried, "steps": steps })),
+        EvictionReason::Impossible(_) => ("impossible", json!({})),
+    };
+    (name, object(numbers))
+}
+
+fn broken(refusal: &EvictionRefusal) -> Value {
+    match refusal {
+        EvictionRefusal::Unfair => json!({ "rule": "unfair" }),
+        EvictionRefusal::MinRuntime(group) => json!({ "rule": "min_runtime", "of": group.to_string() }),
+        EvictionRefusal::NotMoved => json!({ "rule": "not_moved" }),
+        EvictionRefusal::Fresh => json!({ "rule": "fresh" }),
+        EvictionRefusal::TooManyMoved => json!({ "rule": "too_many_moved" }),
+        EvictionRefusal::Budget(budget) => json!({ "rule": "disruption_budget", "of": budget.to_string() }),
+        EvictionRefusal::Plugin(words) => json!({ "rule": "plugin", "of": words }),
+    }
+}
+
+/// The fields of an object.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+/// A verdict's name.
+pub(super) fn name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Placed => "placed",
+        Verdict::NotTried => "not_tried",
+        Verdict::QueueMissing => "queue_missing",
+        Verdict::QueueNotLeaf => "queue_not_leaf",
+        Verdict::Broken(_) => "broken",
+        Verdict::NotReady { .. } => "not_ready",
+        Verdict::OverLimit(_) => "over_limit",
+        Verdict::NonPreemptibleOverQuota(_) => "non_preemptible_over_quota",
+        Verdict::BeyondQueueDepth { .. } => "beyond_queue_depth",
+        Verdict::GangShort { .. } => "gang_short",
+        Verdict::NoNode(_) => "no_node",
+        Verdict::Topology(_) => "topology",
+        Verdict::PodImpossible { .. } => "pod_impossible",
+        Verdict::PreemptionDelay { .. } => "preemption_delay",
+        Verdict::NoVictims(_) => "no_victims",
+        Verdict::WaitingForVictims { .. } => "waiting_for_victims",
+        Verdict::Quarantined(_) => "quarantined",
+    }
+}
