@@ -14,6 +14,7 @@ use crate::plan::Plan;
 use crate::policy::{Action, Policy};
 use crate::share::{Triple, division};
 use crate::verdict::Verdict;
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 /// Watches a cycle from outside.
@@ -63,6 +64,7 @@ pub fn plan_observed(
         obstacles: BTreeMap::new(),
         quarantined: BTreeMap::new(),
         disruptions: None,
+        held: FxHashSet::default(),
     };
     let start = run.plan.mark();
     for action in &policy.actions {
@@ -98,6 +100,8 @@ pub(crate) struct Run<'c, 'p> {
     pub quarantined: BTreeMap<GroupIdx, String>,
     /// What disruption budgets leave, once an action asked.
     pub disruptions: Option<Disruptions>,
+    /// Groups that wait for room that is kept for them.
+    held: FxHashSet<GroupIdx>,
 }
 
 impl Run<'_, '_> {
@@ -222,7 +226,7 @@ impl Run<'_, '_> {
     /// Notes that a group waits for room that is kept for it.
     pub(crate) fn hold(&mut self, group: GroupIdx) {
         let key = self.plan.group_key(group);
-        if self.plan.groups[group].count(Status::Pipelined) > 0 && !self.outcome.held.contains(&key) {
+        if self.plan.groups[group].count(Status::Pipelined) > 0 && self.held.insert(group) {
             self.outcome.held.push(key);
         }
     }

@@ -90,6 +90,12 @@ impl Search {
         }
     }
 
+    /// GPUs and GPU memory that are free or being freed on ready nodes.
+    pub(crate) fn free(&mut self, cluster: &Cluster) -> (i64, i64) {
+        self.rooms.refresh(cluster);
+        self.rooms.ready()
+    }
+
     /// Looks for victims. On success the plan holds the result; otherwise it is as before.
     pub(crate) fn solve(
         &mut self,
@@ -243,9 +249,7 @@ impl Hunt<'_> {
             Generator::NodeLocalGreedy => {
                 Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty())))
             }
-            Generator::MultiNodeGang => {
-                Proposals::MultiNode(Box::new(MultiNode::new(plan, gathered, self.start.clone(), recorded)))
-            }
+            Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
         };
         loop {
             let picked = {

@@ -118,34 +118,12 @@ impl Turn {
         Ok(())
     }
 
-    /// What is left to check after a group's like has not failed yet: its failure speaks for others.
-    fn may_search(&mut self, run: &Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
-        let cluster: &Cluster = &run.plan;
-        let has_shares = run.policy.registry.builtin.proportion.is_some();
-        let fixed = rules.reclaimer.preemptibility == Preemptibility::NonPreemptible;
-        match self.cause {
-            Cause::Preempt if has_shares && fixed => {
-                let amounts = crate::place::requested(cluster, &ask.pods);
-                let queue = rules.reclaimer.queue;
-                match gate::over_quota(root_ledgers(cluster, queue), &amounts) {
-                    None => Ok(()),
-                    Some(excess) => {
-                        let at = root_path(cluster, queue).nth(excess.level).unwrap_or(queue);
-                        let name = cluster.text(cluster.queues[at].display);
-                        Err(EvictionReason::BeyondQuota(excess.named(name)))
-                    }
-                }
-            }
-            Cause::Consolidation => enough_in_all(cluster, &ask.pods),
-            Cause::Preempt | Cause::Reclaim | Cause::Stale => Ok(()),
-        }
-    }
-
     fn search(&mut self, run: &mut Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
-        self.may_search(run, rules, ask)?;
         let registry = &run.policy.registry;
         let (total, seed) = (run.total, run.cycle.seed);
         let search = self.search.get_or_insert_with(|| Search::new(&run.plan, registry, total, seed));
+        let free = search.free(&run.plan);
+        may_search(run, rules, ask, free)?;
         if run.disruptions.is_none() {
             run.disruptions = Some(Disruptions::new(run.plan.cluster_mut()));
         }
@@ -175,6 +153,34 @@ impl Turn {
         }
         search.commit(&run.plan, registry, &groups);
         Ok(())
+    }
+}
+
+/// What is left to check after a group's like has not failed yet: its failure speaks for others.
+fn may_search(
+    run: &Run<'_, '_>,
+    rules: &Rules<'_>,
+    ask: &Ask,
+    free: (i64, i64),
+) -> Result<(), EvictionReason> {
+    let cluster: &Cluster = &run.plan;
+    let has_shares = run.policy.registry.builtin.proportion.is_some();
+    let fixed = rules.reclaimer.preemptibility == Preemptibility::NonPreemptible;
+    match rules.cause {
+        Cause::Preempt if has_shares && fixed => {
+            let amounts = crate::place::requested(cluster, &ask.pods);
+            let queue = rules.reclaimer.queue;
+            match gate::over_quota(root_ledgers(cluster, queue), &amounts) {
+                None => Ok(()),
+                Some(excess) => {
+                    let at = root_path(cluster, queue).nth(excess.level).unwrap_or(queue);
+                    let name = cluster.text(cluster.queues[at].display);
+                    Err(EvictionReason::BeyondQuota(excess.named(name)))
+                }
+            }
+        }
+        Cause::Consolidation => enough_in_all(cluster, &ask.pods, free),
+        Cause::Preempt | Cause::Reclaim | Cause::Stale => Ok(()),
     }
 }
 
@@ -219,14 +225,7 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionReas
 }
 
 /// Whether what is free or being freed would be enough if it were in one piece.
-fn enough_in_all(cluster: &Cluster, pods: &[PodIdx]) -> Result<(), EvictionReason> {
-    let (mut gpus, mut mib) = (0, 0);
-    for &node in cluster.nodes_by_rank.iter().filter(|node| cluster.nodes[**node].is_ready()) {
-        let n = &cluster.nodes[node];
-        let (idle, releasing) = (n.idle_gpu_sum(&cluster.dims), n.releasing_gpu_sum(&cluster.dims));
-        gpus += idle.0 + releasing.0;
-        mib += idle.1 + releasing.1;
-    }
+fn enough_in_all(cluster: &Cluster, pods: &[PodIdx], (gpus, mib): (i64, i64)) -> Result<(), EvictionReason> {
     let asked: i64 = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).sum();
     let asked_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
     if gpus >= asked && mib >= asked_mib {

@@ -4,12 +4,11 @@
 //! prefix that covers the demand is tried, then longer and longer ones. A node that is picked brings every batch that
 //! touches it, whole.
 
-use super::accumulate::{Gathered, Turn, freed_by};
+use super::accumulate::{Gathered, Turn};
 use super::ask::Part;
 use super::victims::Batch;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx};
-use crate::node_set::NodeSet;
 use std::collections::BTreeMap;
 
 /// Proposals of one probe.
@@ -17,9 +16,6 @@ pub(crate) struct MultiNode<'a> {
     gathered: Gathered<'a>,
     began: bool,
     emitter: Option<Emitter>,
-    /// The nodes that count without any victim.
-    start: NodeSet,
-    recorded_nodes: BTreeMap<NodeIdx, i64>,
 }
 
 /// Prefixes of the victims' nodes.
@@ -31,14 +27,8 @@ struct Emitter {
 }
 
 impl<'a> MultiNode<'a> {
-    pub(crate) fn new(cluster: &Cluster, gathered: Gathered<'a>, start: NodeSet, recorded: &[Batch]) -> Self {
-        let mut recorded_nodes: BTreeMap<NodeIdx, i64> = BTreeMap::new();
-        for pod in recorded.iter().flat_map(|batch| batch.pods.iter().copied()) {
-            if let Some((node, gpus)) = freed_by(cluster, pod) {
-                *recorded_nodes.entry(node).or_default() += gpus;
-            }
-        }
-        Self { gathered, began: false, emitter: None, start, recorded_nodes }
+    pub(crate) fn new(gathered: Gathered<'a>) -> Self {
+        Self { gathered, began: false, emitter: None }
     }
 
     /// Pods that would fit with everybody gathered gone.
@@ -88,7 +78,7 @@ impl<'a> MultiNode<'a> {
                 seen += 1;
             }
         }
-        let covered = self.baseline(cluster, &on_node);
+        let covered = self.baseline(&on_node);
         let least = part.least_gpus();
         let mut nodes: Vec<(i64, usize, Vec<usize>)> = on_node
             .into_iter()
@@ -101,23 +91,10 @@ impl<'a> MultiNode<'a> {
         Emitter { nodes, next, step: 1 }
     }
 
-    /// GPUs on offer on nodes without gathered victims.
-    fn baseline(&self, cluster: &Cluster, on_node: &BTreeMap<NodeIdx, (usize, Vec<usize>)>) -> i64 {
-        let start = self.start.nodes(cluster);
-        let counted = |node: &NodeIdx| !on_node.contains_key(node);
-        let plain: i64 =
-            start.iter().copied().filter(counted).map(|node| self.gathered.base.gpus(node)).sum();
-        let beyond = |node: &&NodeIdx| {
-            let rank = cluster.nodes[**node].rank;
-            counted(node) && start.binary_search_by_key(&rank, |n| cluster.nodes[*n].rank).is_err()
-        };
-        plain
-            + self
-                .recorded_nodes
-                .keys()
-                .filter(beyond)
-                .map(|node| self.gathered.base.gpus(*node))
-                .sum::<i64>()
+    /// GPUs on offer on nodes without gathered victims; nodes that offer nothing add nothing.
+    fn baseline(&self, on_node: &BTreeMap<NodeIdx, (usize, Vec<usize>)>) -> i64 {
+        let taken: i64 = on_node.keys().map(|node| self.gathered.base.gpus(*node)).sum();
+        self.gathered.base.total() - taken
     }
 }
 

@@ -4,8 +4,8 @@
 //! be refreshed between simulations.
 
 use crate::cluster::Cluster;
-use crate::ids::{IndexVec, NodeIdx};
-use crate::node_set::NodeSet;
+use crate::ids::{GroupIdx, IndexVec, NodeIdx};
+use crate::node_set::{Marked, NodeSet};
 use crate::place::feasible;
 use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,16 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Rooms {
     gpus: IndexVec<NodeIdx, i64>,
+    /// The same in GPU memory (MiB).
+    mib: IndexVec<NodeIdx, i64>,
+    /// What ready nodes offer together: GPUs and MiB.
+    ready: (i64, i64),
     /// How many nodes offer each amount.
     nodes_by_gpus: BTreeMap<i64, u32>,
     /// Nodes with any GPU, or part of one, that is free or being freed; by name.
     open: BTreeSet<(u32, NodeIdx)>,
-    /// The open nodes as a list, while nothing changed.
-    open_list: Option<Arc<[NodeIdx]>>,
+    /// The open nodes as a set, while nothing changed.
+    open_set: Option<Arc<Marked>>,
     cursor: usize,
 }
 
@@ -28,14 +32,19 @@ impl Rooms {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let mut rooms = Self {
             gpus: IndexVec::filled(0, cluster.nodes.len()),
+            mib: IndexVec::filled(0, cluster.nodes.len()),
+            ready: (0, 0),
             nodes_by_gpus: BTreeMap::new(),
             open: BTreeSet::new(),
-            open_list: None,
+            open_set: None,
             cursor: cluster.touched_end(),
         };
         for &node in &cluster.nodes_by_rank {
-            let gpus = offered(cluster, node);
-            rooms.gpus[node] = gpus;
+            let (gpus, mib) = offered(cluster, node);
+            (rooms.gpus[node], rooms.mib[node]) = (gpus, mib);
+            if cluster.nodes[node].is_ready() {
+                rooms.ready = (rooms.ready.0 + gpus, rooms.ready.1 + mib);
+            }
             *rooms.nodes_by_gpus.entry(gpus).or_default() += 1;
             rooms.note_open(cluster, node);
         }
@@ -47,7 +56,7 @@ impl Rooms {
         let changed =
             if feasible::offers_gpus(cluster, node) { self.open.insert(key) } else { self.open.remove(&key) };
         if changed {
-            self.open_list = None;
+            self.open_set = None;
         }
     }
 
@@ -72,7 +81,11 @@ impl Rooms {
         if !cluster.nodes[node].present {
             return;
         }
-        let (old, new) = (self.gpus[node], offered(cluster, node));
+        let (old, (new, mib)) = (self.gpus[node], offered(cluster, node));
+        if cluster.nodes[node].is_ready() {
+            self.ready = (self.ready.0 + new - old, self.ready.1 + mib - self.mib[node]);
+        }
+        self.mib[node] = mib;
         if old != new {
             self.gpus[node] = new;
             *self.nodes_by_gpus.entry(new).or_default() += 1;
@@ -105,20 +118,29 @@ impl Rooms {
         self.nodes_by_gpus.iter().map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
     }
 
+    /// GPUs and GPU memory that ready nodes offer together.
+    pub(crate) fn ready(&self) -> (i64, i64) {
+        self.ready
+    }
+
     /// The nodes that a search starts from.
-    pub(crate) fn start(&mut self, plan: &Plan<'_>, group: crate::ids::GroupIdx) -> NodeSet {
+    pub(crate) fn start(&mut self, plan: &mut Plan<'_>, group: GroupIdx) -> NodeSet {
         if feasible::wants_any_node(plan, group) {
             return NodeSet::All;
         }
         let open = &self.open;
-        let list = self.open_list.get_or_insert_with(|| open.iter().map(|(_, node)| *node).collect());
-        NodeSet::Some(Arc::clone(list))
+        let set = self.open_set.get_or_insert_with(|| {
+            let id = plan.cluster_mut().fresh_version();
+            Arc::new(Marked::new(plan, open.iter().map(|(_, node)| *node).collect(), id))
+        });
+        NodeSet::Marked(Arc::clone(set))
     }
 }
 
-fn offered(cluster: &Cluster, node: NodeIdx) -> i64 {
+fn offered(cluster: &Cluster, node: NodeIdx) -> (i64, i64) {
     let node = &cluster.nodes[node];
-    node.idle_gpu_sum(&cluster.dims).0 + node.releasing_gpu_sum(&cluster.dims).0
+    let (idle, releasing) = (node.idle_gpu_sum(&cluster.dims), node.releasing_gpu_sum(&cluster.dims));
+    (idle.0 + releasing.0, idle.1 + releasing.1)
 }
 
 /// GPUs on offer once some pods are gone, as far as one group cares: how many of its pods would fit.
@@ -137,6 +159,11 @@ impl<'r> Freed<'r> {
     pub(crate) fn new(rooms: &'r Rooms, least: i64) -> Self {
         let fitting = if least > 0 { rooms.fitting(least) } else { i64::MAX };
         Self { rooms, more: BTreeMap::new(), least, fitting }
+    }
+
+    /// All GPUs on offer.
+    pub(crate) fn total(&self) -> i64 {
+        self.rooms.total() + self.more.values().sum::<i64>()
     }
 
     /// GPUs on offer on a node.

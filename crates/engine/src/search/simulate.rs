@@ -227,8 +227,14 @@ fn with_victims(plan: &mut Plan<'_>, victims: &Victims, start: &NodeSet) -> Node
     if *start == NodeSet::All {
         return NodeSet::All;
     }
-    let of_victims = victims.iter().flat_map(|(_, pods)| pods).filter_map(|pod| plan.pods[*pod].state.node());
-    let mut nodes: Vec<NodeIdx> = start.nodes(plan).iter().copied().chain(of_victims).collect();
+    let of_victims =
+        || victims.iter().flat_map(|(_, pods)| pods).filter_map(|pod| plan.pods[*pod].state.node());
+    if let NodeSet::Marked(marked) = start
+        && of_victims().all(|node| marked.contains(node))
+    {
+        return start.clone();
+    }
+    let mut nodes: Vec<NodeIdx> = start.nodes(plan).iter().copied().chain(of_victims()).collect();
     nodes.sort_unstable_by_key(|node| plan.nodes[*node].rank);
     nodes.dedup();
     let id = plan.cluster_mut().fresh_version();

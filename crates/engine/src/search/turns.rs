@@ -16,7 +16,20 @@ use std::collections::BTreeMap;
 /// The waiting groups of each leaf queue, first in order first, with what their next step asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    leaves: BTreeMap<QueueIdx, Vec<(GroupIdx, Triple)>>,
+    leaves: BTreeMap<QueueIdx, Line>,
+}
+
+/// The waiting groups of one leaf queue. Those before `start` have left.
+#[derive(Debug, Default)]
+struct Line {
+    groups: Vec<(GroupIdx, Triple)>,
+    start: usize,
+}
+
+impl Line {
+    fn waiting(&self) -> &[(GroupIdx, Triple)] {
+        &self.groups[self.start..]
+    }
 }
 
 impl Waiting {
@@ -25,11 +38,12 @@ impl Waiting {
         let mut waiting = Self::default();
         for (group, g) in cluster.waiting_groups() {
             if let (true, Some(leaf)) = (g.pending() > 0, leaf_of(cluster, group)) {
-                waiting.leaves.entry(leaf).or_default().push((group, asks_of(cluster, registry, group)));
+                let line = waiting.leaves.entry(leaf).or_default();
+                line.groups.push((group, asks_of(cluster, registry, group)));
             }
         }
-        for list in waiting.leaves.values_mut() {
-            list.sort_by(|a, b| groups::compare(cluster, registry, a.0, b.0));
+        for line in waiting.leaves.values_mut() {
+            line.groups.sort_by(|a, b| groups::compare(cluster, registry, a.0, b.0));
         }
         waiting
     }
@@ -37,11 +51,15 @@ impl Waiting {
     /// Takes a group out whose pods changed. All of them must be out before one is put back.
     pub(crate) fn remove(&mut self, cluster: &Cluster, group: GroupIdx) {
         let Some(leaf) = leaf_of(cluster, group) else { return };
-        let Some(list) = self.leaves.get_mut(&leaf) else { return };
-        if let Some(at) = list.iter().position(|(g, _)| *g == group) {
-            list.remove(at);
+        let Some(line) = self.leaves.get_mut(&leaf) else { return };
+        match line.waiting().iter().position(|(g, _)| *g == group) {
+            Some(0) => line.start += 1,
+            Some(at) => {
+                line.groups.remove(line.start + at);
+            }
+            None => {}
         }
-        if list.is_empty() {
+        if line.waiting().is_empty() {
             self.leaves.remove(&leaf);
         }
     }
@@ -51,9 +69,10 @@ impl Waiting {
         let Some(leaf) = leaf_of(cluster, group).filter(|_| cluster.groups[group].pending() > 0) else {
             return;
         };
-        let list = self.leaves.entry(leaf).or_default();
-        let at = list.partition_point(|(g, _)| groups::compare(cluster, registry, *g, group).is_lt());
-        list.insert(at, (group, asks_of(cluster, registry, group)));
+        let line = self.leaves.entry(leaf).or_default();
+        let before = |(g, _): &(GroupIdx, Triple)| groups::compare(cluster, registry, *g, group).is_lt();
+        let at = line.start + line.waiting().partition_point(before);
+        line.groups.insert(at, (group, asks_of(cluster, registry, group)));
     }
 }
 
@@ -153,7 +172,7 @@ impl<'a> Turns<'a> {
             if !left_below.contains_key(&branch) {
                 continue;
             }
-            let list = waiting.leaves.get(&leaf).map_or(&[][..], Vec::as_slice);
+            let list = waiting.leaves.get(&leaf).map_or(&[][..], Line::waiting);
             let mut turns = by_leaf.remove(&leaf).unwrap_or_default();
             for turn in &mut turns {
                 turn.before = position(list, involved, |other| {
