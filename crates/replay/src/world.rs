@@ -12,7 +12,7 @@ use crate::script::Script;
 use claims::Claims;
 use group::GroupLife;
 use kai_engine::input::{Key, PodPhase, QueueInput};
-use kai_engine::outcome::{Cause, Decision, Outcome};
+use kai_engine::outcome::{Decision, Outcome};
 use kai_engine::{Cluster, Delta, Policy};
 use kai_units::{Span, Timestamp};
 use pod::PodLife;
@@ -143,10 +143,9 @@ impl World {
                 }
                 // A pod that waits for room is pending; the next cycles see the room.
                 Decision::Pipeline { .. } => {}
-                Decision::Evict { pod, uid, group, action, .. } => {
+                Decision::Evict { pod, uid, group, .. } => {
                     self.evict(pod, uid, now);
-                    // Clearing away a broken gang does not count as an eviction of the group.
-                    if let Some(group) = group.as_ref().filter(|_| *action != Cause::Stale.action()) {
+                    if let Some(group) = group {
                         self.stamp(group, |input| input.last_eviction = Some(now));
                     }
                     changed = true;

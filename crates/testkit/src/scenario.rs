@@ -244,6 +244,7 @@ struct Run<'s> {
     /// For whom the last cycle made room.
     held: Vec<Key>,
     shares: Vec<String>,
+    cycles: u32,
     evictions: Vec<String>,
 }
 
@@ -256,6 +257,7 @@ impl<'s> Run<'s> {
             world,
             held: Vec::new(),
             shares: Vec::new(),
+            cycles: 0,
             evictions: Vec::new(),
         }
     }
@@ -294,7 +296,9 @@ impl<'s> Run<'s> {
             }
         }
         self.shares = reading::shares(&outcome);
-        self.evictions.extend(reading::evictions(&outcome));
+        self.cycles += 1;
+        let cycles = self.cycles;
+        self.evictions.extend(reading::evictions(&outcome).iter().map(|line| format!("{cycles} {line}")));
         Ok(states)
     }
 

@@ -232,6 +232,16 @@ fn an_evicted_pod_comes_back_and_begins_anew() {
 }
 
 #[test]
+fn clearing_a_gang_away_counts_as_an_eviction() {
+    let mut simulation = Simulation::new(two_in_a_row(), &Script::default(), policy(), Options::default());
+    while simulation.step(at(5)) {}
+    simulation.world.carry_out(&eviction("a-0", "a-0", "stalegangeviction"), at(5));
+    let cluster = &simulation.world.cluster;
+    let group = cluster.group(&key("a")).expect("it is there");
+    assert_eq!(cluster.groups[group].last_eviction, Some(at(5)));
+}
+
+#[test]
 fn a_pod_that_stays_away_ends_its_group() {
     let stays = PodScript { after_eviction: AfterEviction::StaysAway, ..PodScript::default() };
     let script = script(&[("a-0", stays), ("b-0", runs(10))]);

@@ -3,10 +3,10 @@
 use super::syntax::{Entry, pair, span};
 use anyhow::{Context, Result, bail};
 use kai_engine::plugin::PluginSet;
-use kai_engine::policy::{Config, Params, PluginConfig, PluginPart, Policy};
+use kai_engine::policy::{Config, Params, PluginConfig, PluginPart, Policy, SearchDepth};
 
 /// Reads `+PLUGIN`, `-PLUGIN`, `PLUGIN.ARGUMENT=VALUE`, `PLUGIN.disable=PART`, `depth=2`, `restrict`, `csi`,
-/// `actions=allocate+reclaim`, `movable=2`, `grace=1m`, `strictreclaim`.
+/// `actions=allocate+reclaim`, `movable=2`, `search=kai`, `groupmax=1s`, `grace=1m`, `strictreclaim`.
 pub(super) fn policy(entries: &[Entry]) -> Result<Policy> {
     let mut config = Config::default();
     let mut params = Params { device_claims: true, ..Params::default() };
@@ -40,6 +40,14 @@ pub(super) fn policy(entries: &[Entry]) -> Result<Policy> {
                     params.max_consolidation_victims =
                         if value == "all" { None } else { Some(value.parse()?) };
                 }
+                "search" => {
+                    config.search = match value {
+                        "full" => SearchDepth::Full,
+                        "kai" => SearchDepth::Kai,
+                        _ => bail!("`{value}` is no depth of the search"),
+                    };
+                }
+                "groupmax" => config.budgets.group_max = span(value)?,
                 "grace" => params.staleness_grace = span(value)?,
                 "strictreclaim" => params.allow_consolidating_reclaim = false,
                 _ => bail!("a policy has no `{word}`"),
