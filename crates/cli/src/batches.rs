@@ -43,7 +43,7 @@ impl<'a> Story<'a> {
 }
 
 /// The queue that takes and the one that gives, where the rule is about queues.
-pub(crate) fn queues(why: &EvictionWhy) -> Option<(&QueueChange, &QueueChange)> {
+fn queues(why: &EvictionWhy) -> Option<(&QueueChange, &QueueChange)> {
     match why {
         EvictionWhy::AboveShare { taker, giver } | EvictionWhy::AboveQuota { taker, giver } => {
             Some((taker, giver))
@@ -56,21 +56,28 @@ pub(crate) fn queues(why: &EvictionWhy) -> Option<(&QueueChange, &QueueChange)> 
 pub(crate) fn stories(outcome: &Outcome) -> Vec<Story<'_>> {
     let mut stories: Vec<Story<'_>> = Vec::new();
     let mut known: BTreeMap<(Option<&Key>, &str), usize> = BTreeMap::new();
+    // Batches by story and group: a story of thousands of groups is told without searching it.
+    let mut of_group: BTreeMap<(usize, &Key), Vec<usize>> = BTreeMap::new();
     for decision in &outcome.decisions {
         let Decision::Evict { pod, group, preemptor, action, why, .. } = decision else { continue };
         let (group, preemptor) = (group.as_ref(), preemptor.as_ref());
-        let at = *known.entry((preemptor, action)).or_insert_with(|| {
+        let story = *known.entry((preemptor, action)).or_insert_with(|| {
             stories.push(Story { preemptor, action, batches: Vec::new() });
             stories.len() - 1
         });
-        let batches = &mut stories[at].batches;
-        // Without a group, pods have nothing in common.
-        let is_same =
-            |batch: &&mut Batch<'_>| group.is_some() && batch.group == group && batch.why == why.as_ref();
-        match batches.iter_mut().rev().find(is_same) {
-            Some(batch) => batch.pods.push(pod),
-            None => batches.push(Batch { group, pods: vec![pod], why }),
+        let batches = &mut stories[story].batches;
+        // Pods without a group have nothing in common.
+        let siblings = group.map(|group| of_group.entry((story, group)).or_default());
+        let same =
+            siblings.iter().flat_map(|at| at.iter()).find(|at| batches[**at].why == why.as_ref()).copied();
+        if let Some(at) = same {
+            batches[at].pods.push(pod);
+            continue;
         }
+        if let Some(siblings) = siblings {
+            siblings.push(batches.len());
+        }
+        batches.push(Batch { group, pods: vec![pod], why });
     }
     stories
 }

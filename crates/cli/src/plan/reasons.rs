@@ -1,6 +1,6 @@
 //! Evictions and pending groups as JSON: the rules and reasons with their numbers, and the same in words.
 
-use crate::batches::{Batch, Story, queues, stories};
+use crate::batches::{Batch, Story, stories};
 use crate::figures::{by_resource, key, unit};
 use kai_engine::Outcome;
 use kai_engine::explain::{Refusal, plain, refusals, rule};
@@ -9,44 +9,45 @@ use kai_engine::verdict::{EvictionReason, EvictionRefusal, GroupVerdict, QueueRe
 use kai_units::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// One object for pods of a group that give way to the same group by the same rule.
+/// One object for everything that an action evicts for a group.
 pub(super) fn evictions(outcome: &Outcome) -> Vec<Value> {
-    let of_story =
-        |story: &Story<'_>| story.batches.iter().map(|batch| eviction(story, batch)).collect::<Vec<_>>();
-    stories(outcome).iter().flat_map(of_story).collect()
+    let of_story = |story: &Story<'_>| {
+        json!({
+            "for": story.preemptor.map(ToString::to_string),
+            "by": story.action,
+            "queues": story.changes().into_iter().map(change).collect::<Vec<_>>(),
+            "victims": story.batches.iter().map(victims).collect::<Vec<_>>(),
+        })
+    };
+    stories(outcome).iter().map(of_story).collect()
 }
 
-fn eviction(story: &Story<'_>, batch: &Batch<'_>) -> Value {
-    let name = match batch.why {
-        EvictionWhy::Moved { .. } => "moved",
-        EvictionWhy::AboveShare { .. } => "above_share",
-        EvictionWhy::AboveQuota { .. } => "above_quota",
-        EvictionWhy::Priority { .. } => "priority",
-        EvictionWhy::Stale { .. } => "stale",
+/// Pods of a group that give way by the same rule.
+fn victims(batch: &Batch<'_>) -> Value {
+    let (name, numbers) = match batch.why {
+        EvictionWhy::Moved { node } => ("moved", json!({ "moved_to": node })),
+        EvictionWhy::AboveShare { taker, giver } => {
+            ("above_share", json!({ "taker": taker.queue, "giver": giver.queue }))
+        }
+        EvictionWhy::AboveQuota { taker, giver } => {
+            ("above_quota", json!({ "taker": taker.queue, "giver": giver.queue }))
+        }
+        EvictionWhy::Priority { preemptor, victim } => {
+            ("priority", json!({ "priority": preemptor, "victim_priority": victim }))
+        }
+        EvictionWhy::Stale { since } => ("stale", json!({ "since": Timestamp(*since).to_string() })),
     };
     let mut told = object(json!({
-        "for": story.preemptor.map(ToString::to_string),
-        "by": story.action,
         "group": batch.group.map(ToString::to_string),
         "pods": batch.pods.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "rule": name,
         "why": rule(batch.why),
     }));
-    told.append(&mut object(match batch.why {
-        EvictionWhy::Moved { node } => json!({ "moved_to": node }),
-        EvictionWhy::Priority { preemptor, victim } => {
-            json!({ "priority": preemptor, "victim_priority": victim })
-        }
-        EvictionWhy::Stale { since } => json!({ "since": Timestamp(*since).to_string() }),
-        EvictionWhy::AboveShare { .. } | EvictionWhy::AboveQuota { .. } => json!({}),
-    }));
-    if let Some((taker, giver)) = queues(batch.why) {
-        told.append(&mut object(json!({ "taker": change(taker), "giver": change(giver) })));
-    }
+    told.append(&mut object(numbers));
     Value::Object(told)
 }
 
-fn change(change: &QueueChange) -> Value {
+fn change((change, takes): (&QueueChange, bool)) -> Value {
     let resources = by_resource(|resource, at| {
         json!({
             "quota": change.quota[at].map(|quota| unit(resource, quota)),
@@ -55,7 +56,7 @@ fn change(change: &QueueChange) -> Value {
             "after": unit(resource, change.after[at]),
         })
     });
-    json!({ "queue": change.queue, "resources": resources })
+    json!({ "queue": change.queue, "role": if takes { "takes" } else { "gives" }, "resources": resources })
 }
 
 /// One object a group that is not wholly placed.

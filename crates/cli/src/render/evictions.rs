@@ -6,22 +6,51 @@ use kai_engine::Outcome;
 use kai_engine::explain::rule;
 use kai_engine::outcome::{EvictionWhy, QueueChange};
 use kai_engine::verdict::QueueResource;
+use std::collections::BTreeMap;
 
 /// Most pods that a row names; the rest is counted.
 const PODS_MAX: usize = 4;
+/// Most groups that have rows of their own where the same happens to all of them.
+const GROUPS_MAX: usize = 4;
 
 /// One row for pods of a group that give way by the same rule; `None` when nobody does.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
     let mut rows = Vec::new();
     for story in stories(outcome) {
         let mut head = [preemptor(&story), story.action.to_owned()];
-        for batch in &story.batches {
-            let [preemptor, action] = std::mem::take(&mut head);
-            let group = batch.group.map_or_else(|| "–".to_owned(), ToString::to_string);
-            rows.push([preemptor, action, group, pods(batch), what(batch.why)]);
+        for (what, batches) in alike(&story) {
+            for [groups, pods] in victims(&batches) {
+                let [preemptor, action] = std::mem::take(&mut head);
+                rows.push([preemptor, action, groups, pods, what.clone()]);
+            }
         }
     }
     super::table(["FOR", "BY", "GROUP", "PODS", "WHAT AND WHY"], rows)
+}
+
+/// What happens, in the order of the batches, and to whom.
+fn alike<'a>(story: &'a Story<'a>) -> Vec<(String, Vec<&'a Batch<'a>>)> {
+    let mut all: Vec<(String, Vec<&Batch<'_>>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for batch in &story.batches {
+        let what = what(batch.why);
+        let at = *known.entry(what.clone()).or_insert_with(|| {
+            all.push((what, Vec::new()));
+            all.len() - 1
+        });
+        all[at].1.push(batch);
+    }
+    all
+}
+
+/// A row for each group; one for all where there are many.
+fn victims(batches: &[&Batch<'_>]) -> Vec<[String; 2]> {
+    let group = |batch: &Batch<'_>| batch.group.map_or_else(|| "–".to_owned(), ToString::to_string);
+    if batches.len() <= GROUPS_MAX {
+        return batches.iter().map(|batch| [group(batch), pods(batch)]).collect();
+    }
+    let count: usize = batches.iter().map(|batch| batch.pods.len()).sum();
+    vec![[format!("{} and {} more", group(batches[0]), batches.len() - 1), format!("{count} pods")]]
 }
 
 /// The queues that took from others and those that gave; `None` when no eviction was about queues.

@@ -267,6 +267,18 @@ fn many_pods_of_a_group_are_counted() {
 }
 
 #[test]
+fn many_groups_to_which_the_same_happens_share_a_row() {
+    let evict = |at: usize| {
+        evict(&format!("p-{at}"), Some(&format!("g-{at}")), Some("next"), "reclaim", above_share())
+    };
+    let text = outcome(&Outcome { decisions: (0..90).map(evict).collect(), ..Outcome::default() });
+    assert!(
+        text.contains("lab/next   reclaim   lab/g-0 and 89 more   90 pods   evicted: queue `alice`"),
+        "{text}"
+    );
+}
+
+#[test]
 fn pods_without_a_group_are_named_in_full() {
     let decisions = ["a", "b"].map(|pod| evict(pod, None, Some("next"), "reclaim", moved("node-a")));
     let text = outcome(&Outcome { decisions: decisions.into(), ..Outcome::default() });

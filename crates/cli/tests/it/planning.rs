@@ -114,15 +114,18 @@ fn evictions_and_reasons_are_numbers_too() {
         let all = told[list].as_array().expect("a list");
         all.iter().find(|entry| entry[key] == name).unwrap_or_else(|| panic!("no `{name}` in {told}")).clone()
     };
-    let reclaimed = named("evictions", "by", "reclaim");
-    assert_eq!(reclaimed["rule"], "above_share");
-    assert_eq!(reclaimed["pods"], json!(["lab/sweep-7", "lab/sweep-6"]));
-    assert_eq!(reclaimed["giver"]["queue"], "vision");
+    let reclaim = named("evictions", "by", "reclaim");
+    assert_eq!(reclaim["for"], "lab/tts");
+    let victims = &reclaim["victims"][0];
+    assert_eq!((&victims["rule"], &victims["giver"]), (&json!("above_share"), &json!("vision")));
+    assert_eq!(victims["pods"], json!(["lab/sweep-7", "lab/sweep-6"]));
+    let giver = &reclaim["queues"][1];
+    assert_eq!((&giver["queue"], &giver["role"]), (&json!("vision"), &json!("gives")));
     let gpus = json!({ "quota": 6, "fair_share": 6, "before": 8, "after": 6 });
-    assert_eq!(reclaimed["giver"]["resources"]["gpu"], gpus);
-    let moved = named("evictions", "by", "consolidation");
+    assert_eq!(giver["resources"]["gpu"], gpus);
+    let moved = &named("evictions", "by", "consolidation")["victims"][0];
     assert_eq!((&moved["rule"], &moved["moved_to"]), (&json!("moved"), &json!("gpu-3")));
-    let preempted = named("evictions", "by", "preempt");
+    let preempted = &named("evictions", "by", "preempt")["victims"][0];
     assert_eq!((&preempted["priority"], &preempted["victim_priority"]), (&json!(75), &json!(50)));
     let giant = named("pending", "group", "lab/giant");
     assert_eq!(giant["verdict"], "gang_short");

@@ -54,10 +54,12 @@ pub(super) fn no_victims(miss: &EvictionMiss, queue: &str) -> Sentence {
 
 /// `no reclaim or preemption: …`, and what would help.
 fn sentence(causes: &[Cause], reason: &EvictionReason, queue: &str) -> Sentence {
-    let names: Vec<&str> = causes.iter().map(|cause| noun(*cause)).collect();
+    let mut names: Vec<&str> = causes.iter().map(|cause| noun(*cause)).collect();
+    let last = names.pop().unwrap_or("eviction");
+    let names = if names.is_empty() { last.to_owned() } else { format!("{} or {last}", names.join(", ")) };
     let cause = causes.first().copied().unwrap_or(Cause::Reclaim);
     Sentence {
-        text: format!("no {}: {}", names.join(" or "), text(cause, reason, queue)),
+        text: format!("no {names}: {}", text(cause, reason, queue)),
         hint: Some(hint(cause, reason, queue)),
     }
 }

@@ -161,6 +161,7 @@ fn actions_with_the_same_reason_share_a_sentence() {
         miss(Cause::Consolidation, like()),
         miss(Cause::Reclaim, like()),
         miss(Cause::Reclaim, like()),
+        miss(Cause::Preempt, like()),
         miss(Cause::Reclaim, EvictionReason::NoCandidates),
         miss(Cause::Preempt, EvictionReason::NoCandidates),
     ]);
@@ -168,7 +169,7 @@ fn actions_with_the_same_reason_share_a_sentence() {
     assert_eq!(
         texts,
         [
-            "no consolidation or reclaim: group `lab/other`, which asks for no more, found nothing",
+            "no consolidation, reclaim or preemption: group `lab/other`, which asks for no more, found nothing",
             "no reclaim: no other queue has a group that may be evicted for it",
             "no preemption: queue `research` has no less important group that may be evicted for it",
         ]
