@@ -12,6 +12,16 @@ pub fn compare(cluster: &Cluster, registry: &Registry, left: GroupIdx, right: Gr
     compare_as(cluster, registry, (left, state(left)), (right, state(right)))
 }
 
+/// Sorts groups, first in order first.
+pub fn sort(cluster: &Cluster, registry: &Registry, groups: &mut [GroupIdx]) {
+    let mut keyed: Vec<(GroupIdx, ElasticState)> =
+        groups.iter().map(|group| (*group, cluster.groups[*group].elastic_state())).collect();
+    keyed.sort_by(|a, b| compare_as(cluster, registry, (a.0, || a.1), (b.0, || b.1)));
+    for (slot, (group, _)) in groups.iter_mut().zip(keyed) {
+        *slot = group;
+    }
+}
+
 /// Compares two groups of which not all pods count: their states against the minimum are told.
 pub fn compare_as(
     cluster: &Cluster,

@@ -101,7 +101,10 @@ impl<'p> TreeWalk<'p> {
         let mut queues = Vec::new();
         for leaf in by_leaf.chunk_by(|a, b| a.1 == b.1) {
             let mut groups: Vec<GroupIdx> = leaf.iter().map(|(_, _, g)| *g).collect();
-            groups.sort_by(|a, b| purpose.directed(super::groups::compare(cluster, registry, *a, *b)));
+            super::groups::sort(cluster, registry, &mut groups);
+            if purpose == Purpose::Evict {
+                groups.reverse();
+            }
             groups.truncate(depth.unwrap_or(usize::MAX));
             for group in groups {
                 leaves.push(cluster, leaf[0].1, group);

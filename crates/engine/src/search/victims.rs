@@ -70,7 +70,8 @@ impl Candidates {
         if let Some(entry) = self.leaves.get_mut(&leaf)
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
-            entry.groups.sort_by(|a, b| groups::compare(cluster, registry, *b, *a));
+            groups::sort(cluster, registry, &mut entry.groups);
+            entry.groups.reverse();
             for at in 0..entry.groups.len() {
                 entry.count(cluster, entry.groups[at]);
             }
