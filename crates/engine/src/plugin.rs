@@ -121,21 +121,48 @@ pub trait Validator: Send + Sync {
     ) -> Result<(), String>;
 }
 
+/// Pods of one group that give way together: one beyond the group's minimum, or all that is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VictimBatch {
+    /// The group.
+    pub group: GroupIdx,
+    /// Its pods.
+    pub pods: Arc<[PodIdx]>,
+}
+
+/// Proposes who gives way for the pods of a waiting group.
+pub trait ScenarioGenerator: Send + Sync {
+    /// Its name, which budgets are configured by.
+    fn name(&self) -> &str;
+    /// Sets of batches to try one after the other, each as positions in the list, which is in the order in which
+    /// groups give way. A later batch of a group is of no use without the earlier ones.
+    fn propose(
+        &self,
+        cluster: &Cluster,
+        preemptor: GroupIdx,
+        pods: &[PodIdx],
+        batches: &[VictimBatch],
+    ) -> Vec<Vec<usize>>;
+}
+
 /// A way to propose victims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Generator {
     /// Victims that share a node.
     NodeLocalGreedy,
     /// Enough nodes for a gang, smallest first.
     MultiNodeGang,
+    /// A user's.
+    Custom(Arc<dyn ScenarioGenerator>),
 }
 
 impl Generator {
     /// Its name in the configuration of budgets.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::NodeLocalGreedy => "NodeLocalGreedy",
             Self::MultiNodeGang => "MultiNodeGang",
+            Self::Custom(generator) => generator.name(),
         }
     }
 }
@@ -218,15 +245,17 @@ pub struct Proportion {
     pub k_value: f64,
     /// How much fuller than a victim's queue a reclaimer's may be.
     pub saturation_multiplier: f64,
+    /// Shares decide who may reclaim from whom.
+    pub rules_reclaim: bool,
 }
 
 /// Arguments of minimum run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRuntime {
-    /// Before preemption, where no queue says otherwise.
-    pub preempt: Span,
-    /// Before reclaim, where no queue says otherwise.
-    pub reclaim: Span,
+    /// Before preemption, where no queue says otherwise; none when nothing is protected from it.
+    pub preempt: Option<Span>,
+    /// Before reclaim, where no queue says otherwise; none when nothing is protected from it.
+    pub reclaim: Option<Span>,
     /// Which queue's span counts before reclaim.
     pub resolution: ReclaimResolution,
 }
@@ -329,7 +358,7 @@ impl Registry {
         self.scores.extend(other.scores);
         self.subsets.extend(other.subsets);
         for generator in other.generators {
-            if !self.generators.contains(&generator) {
+            if self.generators.iter().all(|known| known.name() != generator.name()) {
                 self.generators.push(generator);
             }
         }
@@ -361,8 +390,19 @@ impl Registry {
                     ..BuiltIns::default()
                 };
             }
-            // Victim rules are entries of the evicting actions; a plugin that has none is left as it is.
-            PluginPart::Preempt | PluginPart::Reclaim => {}
+            PluginPart::Preempt => {
+                if let Some(min_runtime) = &mut self.builtin.min_runtime {
+                    min_runtime.preempt = None;
+                }
+            }
+            PluginPart::Reclaim => {
+                if let Some(min_runtime) = &mut self.builtin.min_runtime {
+                    min_runtime.reclaim = None;
+                }
+                if let Some(proportion) = &mut self.builtin.proportion {
+                    proportion.rules_reclaim = false;
+                }
+            }
         }
     }
 }

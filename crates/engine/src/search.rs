@@ -7,6 +7,7 @@
 mod accumulate;
 pub(crate) mod ask;
 pub(crate) mod budget;
+mod listed;
 mod minimal;
 mod multi_node;
 mod node_local;
@@ -22,11 +23,12 @@ use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::node_set::NodeSet;
 use crate::outcome::Cause;
 use crate::plan::Plan;
-use crate::plugin::{Generator, Registry};
+use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
 use crate::share::{Triple, sum};
 use accumulate::Gathered;
 use ask::{Ask, Part};
+use listed::Listed;
 use minimal::Offers;
 use multi_node::MultiNode;
 use node_local::NodeLocal;
@@ -35,7 +37,7 @@ use rules::{Refusal, Rules};
 use rustc_hash::FxHashSet;
 use simulate::{First, Played, Solution, Stage};
 use turns::Waiting;
-use victims::{Batch, Candidates, VictimWalk};
+use victims::{Candidates, VictimWalk};
 
 /// What the searches of a cycle share.
 pub(crate) struct Search {
@@ -129,7 +131,7 @@ impl Search {
             limit: None,
         };
         let (mut found, begun) = (None, plan.work());
-        for &generator in &registry.generators {
+        for generator in &registry.generators {
             let left = budget.map(|budget| budget.saturating_sub(plan.work() - begun));
             let steps = budget::for_generator(&rules.policy.budgets, generator.name(), left);
             hunt.limit = steps.map(|steps| plan.work() + steps);
@@ -197,7 +199,7 @@ struct Hunt<'a> {
 
 impl Hunt<'_> {
     /// Finds how many pods can be placed, then places all.
-    fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: Generator) -> Option<Solution> {
+    fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: &Generator) -> Option<Solution> {
         let mut recorded = Vec::new();
         let size = ask.pods.len();
         let mark = plan.mark();
@@ -236,7 +238,7 @@ impl Hunt<'_> {
         &mut self,
         plan: &mut Plan<'_>,
         part: &Part<'_>,
-        generator: Generator,
+        generator: &Generator,
         recorded: &[Batch],
     ) -> Option<Solution> {
         let rules = self.stage.rules;
@@ -250,6 +252,11 @@ impl Hunt<'_> {
                 Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty())))
             }
             Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
+            Generator::Custom(generator) => {
+                Proposals::Listed(Box::new(Listed::new(plan, gathered, part, &**generator, &|group| {
+                    rules.allow_group(plan, group)
+                })))
+            }
         };
         loop {
             let picked = {
@@ -258,6 +265,7 @@ impl Hunt<'_> {
                 match &mut proposals {
                     Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &may),
                     Proposals::MultiNode(proposals) => proposals.next(cluster, part, &may),
+                    Proposals::Listed(proposals) => proposals.next(),
                 }
             };
             let Some(picked) = picked else {
@@ -336,6 +344,7 @@ impl Hunt<'_> {
 enum Proposals<'a> {
     NodeLocal(Box<NodeLocal<'a>>),
     MultiNode(Box<MultiNode<'a>>),
+    Listed(Box<Listed<'a>>),
 }
 
 impl Proposals<'_> {
@@ -344,6 +353,7 @@ impl Proposals<'_> {
         match self {
             Self::NodeLocal(proposals) => proposals.fitting(),
             Self::MultiNode(proposals) => proposals.fitting(),
+            Self::Listed(proposals) => proposals.fitting(),
         }
     }
 }

@@ -103,8 +103,7 @@ impl Turn {
     /// What must hold before victims are looked for.
     fn obstacle(&mut self, run: &Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
         let cluster: &Cluster = &run.plan;
-        let has_shares = run.policy.registry.builtin.proportion.is_some();
-        if self.cause == Cause::Reclaim && has_shares {
+        if self.cause == Cause::Reclaim && rules.shares().is_some() {
             within_share(cluster, rules)?;
         }
         if run.policy.params.use_signatures

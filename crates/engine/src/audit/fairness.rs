@@ -47,7 +47,8 @@ pub(super) fn check(
             findings.say(Law::Reclaim, what);
         }
     }
-    let Some(proportion) = policy.registry.builtin.proportion else { return };
+    let rules = policy.registry.builtin.proportion.filter(|proportion| proportion.rules_reclaim);
+    let Some(proportion) = rules else { return };
     if taking.evicted.is_empty() && taking.moved.is_empty() {
         return;
     }

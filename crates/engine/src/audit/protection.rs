@@ -72,14 +72,16 @@ fn is_protected(before: &Cluster, args: &MinRuntime, taking: &Taking, victim: Gr
     let span = match taking.cause {
         Cause::Consolidation | Cause::Stale => return false,
         Cause::Preempt => {
-            nearest(theirs, &|queue| before.queues[queue].preempt_min_runtime).unwrap_or(args.preempt)
+            let Some(default) = args.preempt else { return false };
+            nearest(theirs, &|queue| before.queues[queue].preempt_min_runtime).unwrap_or(default)
         }
         Cause::Reclaim => {
             let from = match args.resolution {
                 ReclaimResolution::VictimQueue => theirs,
                 ReclaimResolution::LowestCommonAncestor => side(before, theirs, ours),
             };
-            nearest(from, &|queue| before.queues[queue].reclaim_min_runtime).unwrap_or(args.reclaim)
+            let Some(default) = args.reclaim else { return false };
+            nearest(from, &|queue| before.queues[queue].reclaim_min_runtime).unwrap_or(default)
         }
     };
     start + span > before.settled_at()

@@ -68,8 +68,8 @@ pub fn all() -> Vec<Arc<dyn Plugin>> {
 
 fn min_runtime(args: &mut Args<'_>, to: &mut Registry) {
     let zero = Span(0);
-    let preempt = args.span("defaultPreemptMinRuntime", zero).max(zero);
-    let reclaim = args.span("defaultReclaimMinRuntime", zero).max(zero);
+    let preempt = Some(args.span("defaultPreemptMinRuntime", zero).max(zero));
+    let reclaim = Some(args.span("defaultReclaimMinRuntime", zero).max(zero));
     let resolution = match args.text("reclaimResolveMethod") {
         None | Some("lca") => ReclaimResolution::LowestCommonAncestor,
         Some("queue") => ReclaimResolution::VictimQueue,
@@ -85,8 +85,11 @@ fn proportion(args: &mut Args<'_>, to: &mut Registry) {
     // The misspelt key is the one that configurations in the field carry.
     let multiplier = args.number("relcaimerSaturationMultiplier", 1.0);
     let k_value = args.number("kValue", 1.0);
-    to.builtin.proportion =
-        Some(Proportion { k_value: k_value.max(0.0), saturation_multiplier: multiplier.max(1.0) });
+    to.builtin.proportion = Some(Proportion {
+        k_value: k_value.max(0.0),
+        saturation_multiplier: multiplier.max(1.0),
+        rules_reclaim: true,
+    });
     to.queue_order.push(QueueOrder::Proportion);
 }
 

@@ -5,10 +5,11 @@
 
 use super::ask::Part;
 use super::rooms::{Freed, Rooms};
-use super::victims::{Batch, VictimWalk};
+use super::victims::VictimWalk;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::Registry;
+use crate::plugin::VictimBatch as Batch;
 use rustc_hash::FxHashSet;
 
 /// Victims of an earlier, smaller success, and those gathered since.

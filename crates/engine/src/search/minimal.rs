@@ -7,13 +7,14 @@
 use super::ask::{Ask, Part};
 use super::rooms::{Freed, Rooms};
 use super::rules::Rules;
-use super::victims::{Batch, VictimWalk};
+use super::victims::VictimWalk;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, IndexVec, NodeIdx, PodIdx, QueueIdx};
 use crate::order::evict::Held;
 use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
 use crate::plugin::Registry;
+use crate::plugin::VictimBatch as Batch;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Up to so many batches every set of them is tried.

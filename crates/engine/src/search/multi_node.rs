@@ -6,9 +6,9 @@
 
 use super::accumulate::{Gathered, Turn};
 use super::ask::Part;
-use super::victims::Batch;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx};
+use crate::plugin::VictimBatch as Batch;
 use std::collections::BTreeMap;
 
 /// Proposals of one probe.

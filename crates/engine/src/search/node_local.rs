@@ -5,9 +5,9 @@
 
 use super::accumulate::{Gathered, Turn, freed_by};
 use super::ask::Part;
-use super::victims::Batch;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
+use crate::plugin::VictimBatch as Batch;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Proposals of one probe.

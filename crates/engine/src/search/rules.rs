@@ -8,6 +8,7 @@ use crate::ids::{GroupIdx, MemberIdx, PodIdx, QueueIdx};
 use crate::input::Key;
 use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
+use crate::plugin::Proportion;
 use crate::policy::Policy;
 use crate::share::min_runtime;
 use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
@@ -91,6 +92,11 @@ impl<'a> Rules<'a> {
         Some(Self { policy, cause, now, preemptor: whole.group, reclaimer, most_victims, room_was_made })
     }
 
+    /// Fair share, where it rules reclaim.
+    pub(crate) fn shares(&self) -> Option<Proportion> {
+        self.policy.registry.builtin.proportion.filter(|proportion| proportion.rules_reclaim)
+    }
+
     /// Whether groups of a leaf queue may be victims at all.
     pub(crate) fn allow_leaf(&self, cluster: &Cluster, leaf: QueueIdx) -> bool {
         match self.cause {
@@ -98,8 +104,7 @@ impl<'a> Rules<'a> {
             Cause::Preempt => leaf == self.reclaimer.queue,
             Cause::Reclaim => {
                 leaf != self.reclaimer.queue
-                    && (self.policy.registry.builtin.proportion.is_none()
-                        || reclaim::keeps_victims_of(cluster, &self.reclaimer, leaf))
+                    && (self.shares().is_none() || reclaim::keeps_victims_of(cluster, &self.reclaimer, leaf))
             }
             Cause::Stale => false,
         }
@@ -131,18 +136,18 @@ impl<'a> Rules<'a> {
         else {
             return false;
         };
+        let taker = self.reclaimer.queue;
         let span = match self.cause {
-            Cause::Reclaim => min_runtime::before_reclaim(
-                cluster,
-                args.resolution,
-                self.reclaimer.queue,
-                queue,
-                args.reclaim,
-            ),
-            Cause::Preempt => min_runtime::before_preempt(cluster, queue, args.preempt),
-            Cause::Consolidation | Cause::Stale => return false,
+            Cause::Reclaim => args
+                .reclaim
+                .map(|default| min_runtime::before_reclaim(cluster, args.resolution, taker, queue, default)),
+            Cause::Preempt => {
+                args.preempt.map(|default| min_runtime::before_preempt(cluster, queue, default))
+            }
+            Cause::Consolidation | Cause::Stale => None,
         };
-        min_runtime::is_protected(cluster.groups[victim].last_start, span, self.now)
+        let start = cluster.groups[victim].last_start;
+        span.is_some_and(|span| min_runtime::is_protected(start, span, self.now))
     }
 
     /// Whether a plan in which these pods were evicted, some of them placed again, may be carried out.
@@ -206,7 +211,7 @@ impl<'a> Rules<'a> {
     }
 
     fn is_fair(&self, cluster: &Cluster, before: &Before<'_>, part: &Part<'_>, victims: &Victims) -> bool {
-        let Some(proportion) = self.policy.registry.builtin.proportion else { return true };
+        let Some(proportion) = self.shares() else { return true };
         let mut losses: Vec<(u32, QueueIdx, Claim)> = Vec::new();
         for (group, pods) in victims {
             let group = *group;

@@ -3,7 +3,6 @@
 use super::ask::Part;
 use super::rules::{Before, Refusal, Rules, Victims};
 use super::turns::{Turns, Waiting};
-use super::victims::Batch;
 use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
@@ -12,6 +11,7 @@ use crate::order::member::{Selection, pods_to_place};
 use crate::order::tree_walk::{asks_of, leaf_of};
 use crate::place::Step;
 use crate::plan::Plan;
+use crate::plugin::VictimBatch as Batch;
 use crate::share::{Ledger, Triple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;

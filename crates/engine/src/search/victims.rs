@@ -4,7 +4,7 @@
 //! asks the rules only about groups whose turn it is; a group that gives up a part comes back with the rest.
 
 use crate::cluster::Cluster;
-use crate::ids::{GroupIdx, PodIdx, QueueIdx};
+use crate::ids::{GroupIdx, QueueIdx};
 use crate::order::evict::Held;
 use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
@@ -14,7 +14,6 @@ use crate::share::{Triple, difference, sum};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Preemptible groups with pods that may be evicted, by leaf queue.
 #[derive(Debug, Default)]
@@ -118,13 +117,6 @@ impl Candidates {
             entry.count(cluster, group);
         }
     }
-}
-
-/// Pods of one group that give way together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Batch {
-    pub group: GroupIdx,
-    pub pods: Arc<[PodIdx]>,
 }
 
 /// A walk over the candidates of some leaf queues.

@@ -5,4 +5,5 @@ mod eviction_messages;
 mod laws;
 mod quarantine;
 mod scenarios;
+mod victim_plugins;
 mod worlds;
