@@ -3,7 +3,9 @@
 //! The file is read forgivingly as KAI reads it (unknown keys are ignored, keys match in any case); what a snapshot
 //! holds is taken as it stands, since it records what a scheduler really ran with.
 
-use kai_engine::policy::{Config, DEFAULT_ACTIONS, PluginConfig, PluginPart, SearchBudgets, SearchDepth};
+use kai_engine::policy::{
+    Config, DEFAULT_ACTIONS, DisruptionBudgets, PluginConfig, PluginPart, SearchBudgets, SearchDepth,
+};
 use kai_units::{Span, duration};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -106,6 +108,9 @@ pub fn to_value(config: &SchedulerConfig) -> Value {
     if !engine.queue_depth.is_empty() {
         value["queueDepthPerAction"] = json!(engine.queue_depth);
     }
+    if engine.disruption_budgets == DisruptionBudgets::Ignore {
+        value["disruptionBudgets"] = "ignore".into();
+    }
     if engine.search == SearchDepth::Kai {
         value["search"] = "kai".into();
     }
@@ -171,7 +176,12 @@ fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
         Some("kai") => SearchDepth::Kai,
         Some(other) => return Err(bad("search", &other.into(), "write `full` or `kai`")),
     };
-    let engine = Config { actions, plugins, queue_depth, budgets, search };
+    let disruption_budgets = match fields.text("disruptionBudgets")? {
+        None | Some("" | "honour") => DisruptionBudgets::Honour,
+        Some("ignore") => DisruptionBudgets::Ignore,
+        Some(other) => return Err(bad("disruptionBudgets", &other.into(), "write `honour` or `ignore`")),
+    };
+    let engine = Config { actions, plugins, queue_depth, budgets, search, disruption_budgets };
     Ok(SchedulerConfig { engine, usage_db, warnings: Vec::new() })
 }
 
@@ -301,7 +311,8 @@ mod tests {
             "actions: \"allocate, reclaim\"\ntiers:\n- plugins:\n  - name: predicates\n    disablePredicate: true\n  \
              - name: nodeplacement\n    arguments: {gpu: spread, cpu: binpack}\n- plugins: [{name: proportion, \
              arguments: {kValue: 0.5}}]\nqueueDepthPerAction: {reclaim: 10}\nscenarioSearchBudgets:\n  \
-             maxJobSearchDuration: 1m\n  maxActionSearchDuration: {reclaim: 2d}\nusageDBConfig: {clientType: prometheus}\n",
+             maxJobSearchDuration: 1m\n  maxActionSearchDuration: {reclaim: 2d}\nusageDBConfig: {clientType: prometheus}\n\
+             search: kai\ndisruptionBudgets: ignore\n",
         )
         .unwrap();
         assert_eq!(config.engine.actions, ["allocate", "reclaim"]);
@@ -314,6 +325,8 @@ mod tests {
         assert_eq!(config.engine.budgets.action["reclaim"], Span::from_secs(172_800));
         assert_eq!(config.engine.budgets.action["default"], Span::from_secs(300));
         assert!(config.usage_db.is_some());
+        assert_eq!(config.engine.search, SearchDepth::Kai);
+        assert_eq!(config.engine.disruption_budgets, DisruptionBudgets::Ignore);
         assert_eq!(from_snapshot(&to_value(&config)).unwrap(), config);
     }
 
@@ -330,6 +343,8 @@ mod tests {
     fn bad_values_are_named() {
         for text in [
             "actions: 7",
+            "search: far",
+            "disruptionBudgets: some",
             "tiers: {a: 1}",
             "queueDepthPerAction: {reclaim: much}",
             "- 1",

@@ -3,6 +3,7 @@
 use crate::cluster::Cluster;
 use crate::ids::{PodIdx, Sym};
 use crate::input::Key;
+use crate::policy::DisruptionBudgets;
 use crate::terms::selector::Query;
 
 /// What the budgets of a cluster leave in a cycle.
@@ -20,8 +21,11 @@ struct Budget {
 }
 
 impl Disruptions {
-    /// The budgets as they are when a cycle begins.
-    pub fn new(cluster: &mut Cluster) -> Self {
+    /// The budgets as they are when a cycle begins; none where they are not to be looked at.
+    pub fn new(cluster: &mut Cluster, respect: DisruptionBudgets) -> Self {
+        if respect == DisruptionBudgets::Ignore {
+            return Self::default();
+        }
         let names = &mut cluster.names;
         let budget = |b: &crate::input::BudgetInput| Budget {
             key: b.key.clone(),

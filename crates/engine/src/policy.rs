@@ -20,6 +20,18 @@ pub struct Config {
     pub budgets: SearchBudgets,
     /// How far the victim search goes.
     pub search: SearchDepth,
+    /// Whether evictions respect disruption budgets.
+    pub disruption_budgets: DisruptionBudgets,
+}
+
+/// Whether evictions respect disruption budgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DisruptionBudgets {
+    /// A plan that would break one is not valid.
+    #[default]
+    Honour,
+    /// They are not looked at, as in KAI.
+    Ignore,
 }
 
 /// How far the victim search goes.
@@ -167,6 +179,7 @@ impl Default for Config {
             queue_depth: BTreeMap::new(),
             budgets: SearchBudgets::default(),
             search: SearchDepth::default(),
+            disruption_budgets: DisruptionBudgets::default(),
         }
     }
 }

@@ -124,7 +124,7 @@ impl Turn {
         let free = search.free(&run.plan);
         may_search(run, rules, ask, free)?;
         if run.disruptions.is_none() {
-            run.disruptions = Some(Disruptions::new(run.plan.cluster_mut()));
+            run.disruptions = Some(Disruptions::new(run.plan.cluster_mut(), run.policy.disruption_budgets));
         }
         let disruptions = run.disruptions.as_ref().expect("made above");
         let used = run.plan.groups[ask.group].active_used();

@@ -42,7 +42,7 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     let pods: Vec<PodIdx> =
         run.plan.groups[group].pods.iter().copied().filter(|pod| may_go(&run.plan, *pod)).collect();
     if run.disruptions.is_none() {
-        run.disruptions = Some(Disruptions::new(run.plan.cluster_mut()));
+        run.disruptions = Some(Disruptions::new(run.plan.cluster_mut(), run.policy.disruption_budgets));
     }
     let Some(mut disruptions) = run.disruptions.take() else { return false };
     let allowed = disruptions.broken_by(&run.plan, &pods).is_none();

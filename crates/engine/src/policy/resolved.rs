@@ -1,6 +1,6 @@
 //! A configuration made ready: actions and plugins looked up by name.
 
-use super::{Config, Params, SearchBudgets, SearchDepth};
+use super::{Config, DisruptionBudgets, Params, SearchBudgets, SearchDepth};
 use crate::outcome::Cause;
 use crate::plugin::{PluginSet, Registry};
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ pub struct Policy {
     pub budgets: SearchBudgets,
     /// How far the victim search goes.
     pub search: SearchDepth,
+    /// Whether evictions respect disruption budgets.
+    pub disruption_budgets: DisruptionBudgets,
     /// Process parameters.
     pub params: Params,
     /// Score every node for every pod and remember nothing: the reading that indices and memories are held to.
@@ -66,6 +68,7 @@ impl Policy {
             queue_depth: config.queue_depth.clone(),
             budgets: config.budgets.clone(),
             search: config.search,
+            disruption_budgets: config.disruption_budgets,
             params: params.clone(),
             literal: false,
             warnings,
