@@ -48,7 +48,7 @@ impl World {
             groups: BTreeMap::new(),
             queues: BTreeMap::new(),
             claims: Claims::default(),
-            protections: protections.into_iter().flatten().filter(|span| *span > Span(0)).collect(),
+            protections: protections.into_iter().flatten().flatten().filter(|span| *span > Span(0)).collect(),
             start_delay: Span(options.start_delay.0.max(0)),
             grace: Span(options.grace.0.max(0)),
         };
