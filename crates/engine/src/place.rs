@@ -218,9 +218,15 @@ impl<'p> Step<'p> {
             let Some(chosen) = gpus::choose(plan, &self.policy.registry, pod, node) else { return false };
             now &= chosen.ready;
             place.gpu_groups = chosen.groups;
-            for ordinal in 0..chosen.new {
+            let (mut ordinal, wanted) = (0, place.gpu_groups.len() + chosen.new as usize);
+            while place.gpu_groups.len() < wanted {
                 let name = gpus::new_group_name(self.seed, plan.text(plan.pods[pod].uid), ordinal);
-                place.gpu_groups.push(plan.cluster_mut().names.intern(&name));
+                let group = plan.cluster_mut().names.intern(&name);
+                ordinal += 1;
+                // A pod that is moved may have opened a GPU under this name before, which others still use.
+                if plan.nodes[node].ledger.gpus.get(group).is_none_or(|gpu| gpu.used == 0) {
+                    place.gpu_groups.push(group);
+                }
             }
         }
         if trial.has_claims {

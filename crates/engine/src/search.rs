@@ -114,7 +114,7 @@ impl Search {
         for &leaf in &leaves {
             self.candidates.sort(plan, registry, leaf);
         }
-        if let Some(bound) = self.bound(plan, rules, ask, &leaves) {
+        if let (Some(bound), false) = (self.bound(plan, rules, ask, &leaves), rules.policy.literal) {
             return bound;
         }
         let start = self.rooms.start(plan, ask.group);
@@ -248,9 +248,11 @@ impl Hunt<'_> {
         let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.most_victims);
         let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded);
         let mut proposals = match generator {
-            Generator::NodeLocalGreedy => {
-                Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty())))
-            }
+            Generator::NodeLocalGreedy => Proposals::NodeLocal(Box::new(NodeLocal::new(
+                gathered,
+                !recorded.is_empty(),
+                rules.policy.literal,
+            ))),
             Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
             Generator::Custom(generator) => {
                 Proposals::Listed(Box::new(Listed::new(plan, gathered, part, &**generator, &|group| {

@@ -150,6 +150,12 @@ impl Node {
     pub fn free(&self, dim: resource::Dim) -> i64 {
         self.ledger.idle.get(dim) + self.ledger.releasing.get(dim)
     }
+    /// No resource and no shared GPU is promised to more than it has room for.
+    pub fn is_sound(&self) -> bool {
+        let free = |dim: resource::Dim| self.free(dim) >= 0;
+        (0..self.ledger.idle.len()).all(|dim| free(resource::Dim(dim as u16)))
+            && self.ledger.gpus.iter().all(|gpu| self.gpu_memory.mib - gpu.allocated + gpu.releasing >= 0)
+    }
     /// Puts the ledger back to an empty node.
     pub fn reset_ledger(&mut self) {
         self.ledger = NodeLedger {

@@ -22,7 +22,8 @@ pub struct Policy {
     pub disruption_budgets: DisruptionBudgets,
     /// Process parameters.
     pub params: Params,
-    /// Score every node for every pod and remember nothing: the reading that indices and memories are held to.
+    /// Score every node for every pod, remember nothing and try every scenario: the reading that indices, memories and
+    /// bounds are held to.
     pub literal: bool,
     /// What was odd about the configuration, in words.
     pub warnings: Vec<String>,

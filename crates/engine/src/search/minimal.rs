@@ -88,7 +88,7 @@ pub(crate) fn all_sets(
         let groups: BTreeSet<GroupIdx> =
             (0..batches.len()).filter(|at| chosen(*at)).map(|at| batches[at].group).collect();
         let too_many = rules.most_victims.is_some_and(|most| groups.len() > most as usize);
-        if in_order && !too_many && may_fit(cluster, rooms, part, batches, set) {
+        if in_order && !too_many && (rules.policy.literal || may_fit(cluster, rooms, part, batches, set)) {
             let chosen = (0..batches.len()).filter(|at| chosen(*at));
             sets.push((chosen.fold(Cost::default(), |all, at| all.plus(costs[at])), set));
         }

@@ -20,10 +20,12 @@ pub(crate) struct NodeLocal<'a> {
     /// Gathered batches of a group.
     of_group: BTreeMap<GroupIdx, Vec<usize>>,
     has_recorded: bool,
+    /// Propose what cannot succeed as well.
+    literal: bool,
 }
 
 impl<'a> NodeLocal<'a> {
-    pub(crate) fn new(gathered: Gathered<'a>, has_recorded: bool) -> Self {
+    pub(crate) fn new(gathered: Gathered<'a>, has_recorded: bool, literal: bool) -> Self {
         Self {
             gathered,
             began: false,
@@ -31,6 +33,7 @@ impl<'a> NodeLocal<'a> {
             on_node: BTreeMap::new(),
             of_group: BTreeMap::new(),
             has_recorded,
+            literal,
         }
     }
 
@@ -92,7 +95,7 @@ impl<'a> NodeLocal<'a> {
             let Some(groups) = self.on_node.get(&node) else { continue };
             let mut sorted = groups.clone();
             sorted.sort_unstable();
-            if seen.contains(&sorted) || !self.may_fit(cluster, part, groups) {
+            if seen.contains(&sorted) || !(self.literal || self.may_fit(cluster, part, groups)) {
                 continue;
             }
             self.queue.push_back(groups.iter().map(|group| self.merged(*group)).collect());

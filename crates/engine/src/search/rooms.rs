@@ -113,9 +113,9 @@ impl Rooms {
         self.nodes_by_gpus.iter().rev().map(|(gpus, nodes)| (*gpus, *nodes))
     }
 
-    /// All GPUs on offer together.
+    /// All GPUs on offer together. A node may hold more than it has; what it owes is not taken from the others.
     pub(crate) fn total(&self) -> i64 {
-        self.nodes_by_gpus.iter().map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
+        self.nodes_by_gpus.range(1..).map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
     }
 
     /// GPUs and GPU memory that ready nodes offer together.

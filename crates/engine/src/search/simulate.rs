@@ -159,9 +159,16 @@ impl Stage<'_> {
         pods.iter().all(|pod| {
             let Some(node) = before[pod].node() else { return false };
             let mut step = Step::new(self.rules.policy, self.seed, group, Selection::Simulated);
-            step.run(plan, &[*pod], &NodeSet::Some([node].into()))
-                && plan.pods[*pod].state.place == before[pod].place
-                && plan.pods[*pod].state.leaving.is_none()
+            if !step.run(plan, &[*pod], &NodeSet::Some([node].into())) {
+                return false;
+            }
+            // The node takes it; on a GPU that all others leave it would open a new group, but it may keep its own.
+            if plan.pods[*pod].state.place != before[pod].place && !plan.pods[*pod].has_claims() {
+                plan.set_state(*pod, before[pod].clone());
+            }
+            let back = &plan.pods[*pod].state;
+            (&back.place, &back.leaving) == (&before[pod].place, &before[pod].leaving)
+                && plan.nodes[node].is_sound()
         })
     }
 
