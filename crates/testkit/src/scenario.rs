@@ -271,7 +271,7 @@ impl<'s> Run<'s> {
     fn cycle(&mut self) -> Result<BTreeMap<Key, String>> {
         let policy = &self.scenario.policy;
         let mut eye = Eye { groups: &self.scenario.groups, states: BTreeMap::new() };
-        let cycle = Cycle { now: NOW, seed: 1 };
+        let cycle = Cycle { now: NOW, seed: u64::from(self.cycles) + 1 };
         let outcome = plan_observed(&mut self.cluster, policy, cycle, &mut eye);
         let violations = audit(&self.cluster, policy, &outcome);
         ensure!(violations.is_empty(), "the audit objects: {}", joined(&violations));

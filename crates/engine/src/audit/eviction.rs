@@ -8,7 +8,7 @@ use crate::cluster::group::Group;
 use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::outcome::{Cause, Outcome};
-use crate::policy::Policy;
+use crate::policy::{DisruptionBudgets, Policy};
 use kai_units::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,9 @@ pub(super) fn check(
     overtaken(before, &takings, findings);
     stale(before, policy, after, &takings, findings);
     protection::min_runtime(before, policy, after, &takings, findings);
-    protection::budgets(before, after, findings);
+    if policy.disruption_budgets == DisruptionBudgets::Honour {
+        protection::budgets(before, after, findings);
+    }
 }
 
 /// Whoever takes gains by it, and may take already.

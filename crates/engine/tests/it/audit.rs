@@ -3,7 +3,7 @@
 use kai_engine::audit::{Law, audit};
 use kai_engine::input::Key;
 use kai_engine::outcome::{Bind, Decision, EvictionWhy};
-use kai_engine::policy::Policy;
+use kai_engine::policy::{DisruptionBudgets, Policy};
 use kai_engine::{Cycle, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
@@ -373,6 +373,18 @@ fn budgets_are_kept_over_a_whole_cycle() {
         objections(text, decisions),
         ["Budget: 2 pods of disruption budget `default/x` are evicted, of 1"]
     );
+}
+
+#[test]
+fn budgets_may_be_left_out_of_account() {
+    let text = "nodes n1 gpu=1\nqueues q quota=none\nbudgets x covers=app:x allows=0\ngroups a queue=q pods=1x{gpu=1,label:app=x} running@n1\n b queue=q priority=75 pods=1x{gpu=1}";
+    let scenario = Scenario::parse(text).expect("the scenario is well-formed");
+    let policy = Policy { disruption_budgets: DisruptionBudgets::Ignore, ..scenario.policy.clone() };
+    let mut cluster = scenario.world.cluster();
+    let outcome = plan(&mut cluster, &policy, CYCLE);
+    assert!(outcome.decisions.iter().any(|decision| matches!(decision, Decision::Evict { .. })));
+    assert_eq!(audit(&cluster, &policy, &outcome), []);
+    assert_eq!(audit(&cluster, &scenario.policy, &outcome).len(), 1);
 }
 
 #[test]

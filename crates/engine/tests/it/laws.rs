@@ -1,6 +1,6 @@
 //! Laws that hold on every cluster.
 
-use crate::worlds::world;
+use crate::worlds::{shuffle, world};
 use kai_engine::cluster::pod::{Place, PodState, Status};
 use kai_engine::ids::{Idx, NodeIdx, PodIdx};
 use kai_engine::plan::Plan;
@@ -155,13 +155,5 @@ fn removal(delta: &Delta) -> Delta {
         Delta::TopologyGone(topology.name.clone())
     } else {
         panic!("worlds have no {delta:?}")
-    }
-}
-
-/// A shuffle that depends on nothing but its seed.
-fn shuffle<T>(items: &mut [T], mut seed: u64) {
-    for i in (1..items.len()).rev() {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        items.swap(i, (seed >> 33) as usize % (i + 1));
     }
 }

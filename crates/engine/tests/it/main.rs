@@ -2,6 +2,7 @@
 
 mod audit;
 mod eviction_messages;
+mod evictions;
 mod laws;
 mod quarantine;
 mod scenarios;

@@ -1,5 +1,7 @@
 //! Random small clusters, as scenario texts: a failure shrinks to something that can be read.
 
+pub(crate) mod crowded;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -162,4 +164,12 @@ fn form() -> impl Strategy<Value = Form> {
         1 => (1..3_u32, 1..3_u32, prop_oneof![Just(""), Just("minsub=1")])
             .prop_map(|(first, second, minsub)| Form::Subs { first, second, minsub }),
     ]
+}
+
+/// A shuffle that depends on nothing but its seed.
+pub(crate) fn shuffle<T>(items: &mut [T], mut seed: u64) {
+    for i in (1..items.len()).rev() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        items.swap(i, (seed >> 33) as usize % (i + 1));
+    }
 }

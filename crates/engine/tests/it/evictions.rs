@@ -1,0 +1,147 @@
+//! Laws of evictions, on clusters that are full.
+
+use crate::worlds::crowded::{crowded, timeless};
+use crate::worlds::shuffle;
+use kai_engine::{Cluster, Cycle, Decision, Delta, Outcome, plan};
+use kai_testkit::scenario::Scenario;
+use kai_units::{Span, Timestamp};
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
+use std::collections::BTreeSet;
+
+const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
+
+/// Cases with the same seed every time. `PROPTEST_CASES` asks for another number, and for as many with a fresh seed.
+const CASES: u32 = 200;
+
+/// Holds a law on random worlds.
+fn hold<S: Strategy<Value = String>>(worlds: impl Fn() -> S, law: impl Fn(&str) -> Result<(), String>) {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let config = ProptestConfig {
+        cases: asked.unwrap_or(CASES),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let same = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runners = vec![TestRunner::new_with_rng(config.clone(), same)];
+    runners.extend(asked.map(|_: u32| TestRunner::new(config)));
+    for mut runner in runners {
+        let done = runner.run(&worlds(), |text| law(&text).map_err(TestCaseError::fail));
+        if let Err(TestError::Fail(why, text)) = done {
+            panic!("{why}\n{text}");
+        }
+    }
+}
+
+/// The audit finds nothing, planning twice and planning on a rebuilt cluster decide the same, cycle after cycle.
+#[test]
+fn every_eviction_is_lawful_and_repeatable() {
+    hold(crowded, |text| {
+        let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
+        scenario.live(4).map_err(|error| format!("{error:#}"))
+    });
+}
+
+/// The order in which objects arrive does not matter.
+#[test]
+fn any_order_of_deltas_evicts_the_same() {
+    hold(crowded, |text| {
+        let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
+        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        for seed in 0..4 {
+            let mut deltas = scenario.world.deltas.clone();
+            shuffle(&mut deltas, seed);
+            let mut cluster = Cluster::new();
+            for delta in deltas {
+                cluster.apply(delta);
+            }
+            let found = plan(&mut cluster, &scenario.policy, CYCLE);
+            if found != outcome {
+                return differ(&found, &outcome);
+            }
+        }
+        Ok(())
+    });
+}
+
+fn differ(found: &Outcome, wanted: &Outcome) -> Result<(), String> {
+    Err(format!("{}\nis not\n{}", words(found), words(wanted)))
+}
+
+/// Where nothing new is asked for, the cluster comes to rest: after five cycles and three for every pod, nobody is
+/// bound or evicted any more.
+#[test]
+fn the_cluster_comes_to_rest() {
+    hold(timeless, |text| {
+        let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
+        let mut world = scenario.world.clone();
+        let mut cluster = world.cluster();
+        let most = 5 + 3 * world.pods().count();
+        let mut told = Vec::new();
+        for tick in 0..most {
+            let cycle = Cycle { now: CYCLE.now + Span::from_secs(tick as i64), seed: tick as u64 + 1 };
+            let outcome = plan(&mut cluster, &scenario.policy, cycle);
+            cluster.hold(outcome.held.clone());
+            for name in world.carry_out(&outcome.decisions) {
+                if let Some(pod) = world.pod_mut(&name) {
+                    cluster.apply(Delta::Pod(Box::new(pod.clone())));
+                }
+            }
+            let waits = |decision: &Decision| matches!(decision, Decision::Pipeline { .. });
+            if outcome.decisions.iter().all(waits) {
+                return Ok(());
+            }
+            told.push(format!("{tick}: {}", words(&outcome)));
+        }
+        let last = told[told.len().saturating_sub(8)..].join("\n");
+        Err(format!("after {most} cycles it still goes on:\n{last}"))
+    });
+}
+
+fn words(outcome: &Outcome) -> String {
+    outcome.decisions.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+/// A decision in short.
+fn word(decision: &Decision) -> String {
+    match decision {
+        Decision::Bind(bind) => {
+            format!("bind {} to {} {}", bind.pod.name, bind.node, bind.gpu_groups.join("+"))
+        }
+        Decision::Pipeline { pod, node, action, gpu_groups, moved } => {
+            let how = if *moved { "moves" } else { "waits" };
+            format!("{action}: {} {how} to {node} {}", pod.name, gpu_groups.join("+"))
+        }
+        Decision::Evict { pod, action, preemptor, .. } => {
+            let preemptor = preemptor.as_ref().map_or("nobody", |group| &group.name);
+            format!("{action}: evict {} for {preemptor}", pod.name)
+        }
+    }
+}
+
+/// The worlds are what they are meant to be: every action makes somebody give way in some of them.
+#[test]
+fn crowded_worlds_evict() {
+    let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let counts = std::cell::RefCell::new(std::collections::BTreeMap::<&str, u32>::new());
+    runner
+        .run(&crowded(), |text| {
+            let scenario = Scenario::parse(&text).expect("worlds are well-formed");
+            let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+            let actions: BTreeSet<&str> = outcome
+                .decisions
+                .iter()
+                .filter_map(|d| if let Decision::Evict { action, .. } = d { Some(*action) } else { None })
+                .collect();
+            for action in actions {
+                *counts.borrow_mut().entry(action).or_default() += 1;
+            }
+            Ok(())
+        })
+        .expect("nothing is asserted of single worlds");
+    let counts = counts.into_inner();
+    for action in ["consolidation", "reclaim", "preempt"] {
+        assert!(counts.get(action).is_some_and(|count| *count >= 4), "{counts:?}");
+    }
+}
