@@ -69,11 +69,7 @@ pub fn plan_observed(
     let start = run.plan.mark();
     for action in &policy.actions {
         observer.action_begins(action.name());
-        match action {
-            Action::Allocate => actions::allocate::run(&mut run),
-            Action::Evict(Cause::Stale) => actions::stale::run(&mut run),
-            Action::Evict(cause) => actions::evicting::run(&mut run, *cause),
-        }
+        act(&mut run, *action);
         observer.action_ended(action.name());
     }
     run.outcome.verdicts = verdicts::of_run(&run);
@@ -85,6 +81,16 @@ pub fn plan_observed(
     let Run { mut outcome, .. } = run;
     outcome.hash = outcome_hash::hash(&outcome);
     outcome
+}
+
+/// Runs one action. Not inlined, so that the work of actions can be told from the rest of a cycle.
+#[inline(never)]
+fn act(run: &mut Run<'_, '_>, action: Action) {
+    match action {
+        Action::Allocate => actions::allocate::run(run),
+        Action::Evict(Cause::Stale) => actions::stale::run(run),
+        Action::Evict(cause) => actions::evicting::run(run, cause),
+    }
 }
 
 /// A cycle in progress.
