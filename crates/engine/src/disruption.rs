@@ -42,6 +42,13 @@ impl Disruptions {
         self.budgets.iter().find(breaks).map(|budget| &budget.key)
     }
 
+    /// Counts evictions that were taken back.
+    pub fn give_back(&mut self, cluster: &Cluster, kept: &[PodIdx]) {
+        for budget in &mut self.budgets {
+            budget.left += budget.covered(cluster, kept);
+        }
+    }
+
     /// Counts evictions that were decided.
     pub fn draw(&mut self, cluster: &Cluster, evicted: &[PodIdx]) {
         for budget in &mut self.budgets {

@@ -160,8 +160,8 @@ impl Search {
         }
         let evictable = leaves.iter().fold([0; 3], |all, leaf| sum(&all, &self.candidates.total_of(*leaf)));
         let (requested, free) = (ask.whole().gpus.iter().sum::<i64>(), self.rooms.total());
-        let moves_only = rules.cause == Cause::Consolidation;
-        (!moves_only && requested > free + evictable[2]).then(|| Found::TooLittle {
+        let bounds = rules.cause != Cause::Consolidation && ask.whole().bounding_gpus(cluster) > 0;
+        (bounds && requested > free + evictable[2]).then(|| Found::TooLittle {
             requested,
             free,
             evictable: evictable[2],

@@ -19,6 +19,7 @@ use crate::search::simulate::Solution;
 use crate::search::{Found, Search, Tried};
 use crate::share::{Preemptibility, RESOURCES, gate, levelled_pair, reclaim, root_ledgers, root_path};
 use crate::verdict::{EvictionMiss, EvictionReason, QueueResource, Verdict};
+use std::collections::BTreeSet;
 
 /// Runs one of the actions.
 pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
@@ -243,8 +244,13 @@ impl Run<'_, '_> {
             in_order.filter(|pod| self.plan.pods[*pod].state != solution.before[pod]).collect();
         let (again, evicted): (Vec<PodIdx>, Vec<PodIdx>) =
             hit.iter().partition(|pod| solution.before[*pod].leaving.is_some());
-        self.forget_moves(&again);
-        for &pod in &evicted {
+        self.withdraw(&again);
+        let home = |pod: &&PodIdx| {
+            let state = &self.plan.pods[**pod].state;
+            state.leaving.is_none() && state.status.is_active_allocated()
+        };
+        let home: Vec<PodIdx> = again.iter().filter(home).copied().collect();
+        for &pod in hit.iter().filter(|pod| !home.contains(pod)) {
             let why = self.why(cause, ask, solution, pod);
             self.push_eviction(pod, cause, size, Some(preemptor.clone()), why);
         }
@@ -259,6 +265,7 @@ impl Run<'_, '_> {
         }
         if let Some(mut disruptions) = self.disruptions.take() {
             disruptions.draw(&self.plan, &evicted);
+            disruptions.give_back(&self.plan, &home);
             self.disruptions = Some(disruptions);
         }
         let mut groups: Vec<GroupIdx> = hit.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
@@ -268,14 +275,17 @@ impl Run<'_, '_> {
         groups
     }
 
-    /// Pods that were moved earlier in the cycle lose the place they wait for, or get another one.
-    fn forget_moves(&mut self, pods: &[PodIdx]) {
+    /// Takes back what was decided for pods that were moved earlier in the cycle: they lose the place they wait for,
+    /// get another one, or are home again.
+    fn withdraw(&mut self, pods: &[PodIdx]) {
         if pods.is_empty() {
             return;
         }
-        let keys: Vec<Key> = pods.iter().map(|pod| self.plan.pod_key(*pod)).collect();
-        let stale = |decision: &Decision| matches!(decision, Decision::Pipeline { pod, moved: true, .. } if keys.contains(pod));
-        self.outcome.decisions.retain(|decision| !stale(decision));
+        let keys: BTreeSet<Key> = pods.iter().map(|pod| self.plan.pod_key(*pod)).collect();
+        self.outcome.decisions.retain(|decision| match decision {
+            Decision::Pipeline { pod, .. } | Decision::Evict { pod, .. } => !keys.contains(pod),
+            Decision::Bind(_) => true,
+        });
     }
 
     /// Decides that a pod is evicted.

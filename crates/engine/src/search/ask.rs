@@ -61,6 +61,11 @@ impl Part<'_> {
         self.gpus.iter().copied().min().unwrap_or(0)
     }
 
+    /// The same where GPUs are a bound: a part of a GPU may fit beside pods that wait, which free GPUs do not show.
+    pub(crate) fn bounding_gpus(&self, cluster: &Cluster) -> i64 {
+        if self.pods.iter().any(|pod| cluster.shape(*pod).is_shared()) { 0 } else { self.least_gpus() }
+    }
+
     /// All pods need the same number of GPUs.
     pub(crate) fn is_even(&self) -> bool {
         self.gpus.iter().all(|gpus| *gpus == self.gpus[0])

@@ -99,7 +99,7 @@ pub(crate) fn all_sets(
 }
 
 fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch], set: u32) -> bool {
-    let least = part.least_gpus();
+    let least = part.bounding_gpus(cluster);
     if least == 0 {
         return true;
     }

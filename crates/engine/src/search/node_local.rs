@@ -111,7 +111,7 @@ impl<'a> NodeLocal<'a> {
 
     /// Whether the pods could fit, by their GPUs, with these groups' gathered pods gone.
     fn may_fit(&self, cluster: &Cluster, part: &Part<'_>, groups: &[GroupIdx]) -> bool {
-        let least = part.least_gpus();
+        let least = part.bounding_gpus(cluster);
         if least == 0 {
             return true;
         }

@@ -2,6 +2,7 @@
 
 use super::ask::Part;
 use crate::cluster::Cluster;
+use crate::cluster::group::{Group, PodSet};
 use crate::cluster::pod::{PodState, Status};
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx, QueueIdx};
@@ -164,6 +165,13 @@ impl<'a> Rules<'a> {
         // What was moved earlier in the cycle has been evicted already.
         let first_time = |pod: &PodIdx| before.pods[pod].leaving.is_none();
         let evicted: Vec<PodIdx> = hit.iter().copied().filter(first_time).collect();
+        for (group, pods) in victims {
+            // What this cycle placed beside the victims must not be left alone.
+            let g = &cluster.groups[*group];
+            if pods.iter().any(gone) && g.active_allocated() > 0 && !g.is_satisfied(Group::root()) {
+                return Err(Refusal::Fresh);
+            }
+        }
         match self.cause {
             Cause::Consolidation => {
                 let leaves = |pod: &PodIdx| cluster.pods[*pod].state.status == Status::Releasing;
@@ -202,7 +210,13 @@ impl<'a> Rules<'a> {
             }
             let of =
                 |member: MemberIdx| pods.iter().filter(|p| cluster.pods[**p].member == Some(member)).count();
-            let sets = g.pod_sets().map(|(member, set)| (set.active_used(), of(member) as u32, set.min));
+            // Pods that earlier searches of this cycle evicted are still on their nodes, and lost all the same.
+            let lost = |pod: &&PodIdx| {
+                let now = cluster.pods[**pod].state.status;
+                now == Status::Releasing && now != cluster.told_status(**pod) && !pods.contains(pod)
+            };
+            let used = |set: &PodSet| set.active_used() - set.pods.iter().filter(lost).count() as u32;
+            let sets = g.pod_sets().map(|(member, set)| (used(set), of(member) as u32, set.min));
             if min_runtime::breaks_minimum(sets.filter(|(_, victims, _)| *victims > 0)) {
                 return Err(Refusal::MinRuntime(group));
             }

@@ -3,6 +3,7 @@
 use super::ask::Part;
 use super::rules::{Before, Refusal, Rules, Victims};
 use super::turns::{Turns, Waiting};
+use crate::cluster::group::Group;
 use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
@@ -12,7 +13,7 @@ use crate::order::tree_walk::{asks_of, leaf_of};
 use crate::place::Step;
 use crate::plan::Plan;
 use crate::plugin::VictimBatch as Batch;
-use crate::share::{Ledger, Triple};
+use crate::share::{Ledger, Triple, fits};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,19 +129,42 @@ impl Stage<'_> {
             if hit.is_empty() || hit.iter().any(|pod| solution.before[pod].leaving.is_some()) {
                 continue;
             }
-            let mark = plan.mark();
-            let stays = self.stay(plan, *group, &hit, &solution.before) && {
-                let queues = Before::new(plan, &solution.ledgers, &solution.before);
-                self.rules.check(plan, &queues, part, &victims, self.disruptions).is_ok()
-            };
-            if !stays {
-                plan.rollback(mark);
+            if self.try_stay(plan, part, *group, &hit, (&solution, &victims)) {
+                continue;
+            }
+            // One by one only where pods may be apart from each other.
+            let may_part = plan.groups[*group].members.iter().all(|member| member.topology.is_none());
+            for &pod in hit.iter().rev().filter(|_| may_part) {
+                if plan.groups[*group].is_satisfied(Group::root()) {
+                    self.try_stay(plan, part, *group, &[pod], (&solution, &victims));
+                }
             }
         }
         solution
             .batches
             .retain(|batch| batch.pods.iter().any(|pod| plan.pods[*pod].state != solution.before[pod]));
         solution
+    }
+
+    /// Lets pods of a group keep their places if everything allows it.
+    fn try_stay(
+        &self,
+        plan: &mut Plan<'_>,
+        part: &Part<'_>,
+        group: GroupIdx,
+        pods: &[PodIdx],
+        (solution, victims): (&Solution, &Victims),
+    ) -> bool {
+        let mark = plan.mark();
+        let stays =
+            self.stay(plan, group, pods, &solution.before) && within_limits(plan, &solution.ledgers) && {
+                let queues = Before::new(plan, &solution.ledgers, &solution.before);
+                self.rules.check(plan, &queues, part, victims, self.disruptions).is_ok()
+            };
+        if !stays {
+            plan.rollback(mark);
+        }
+        stays
     }
 
     /// Puts pods of a group back where they were; false when that does not work out.
@@ -158,6 +182,10 @@ impl Stage<'_> {
         }
         pods.iter().all(|pod| {
             let Some(node) = before[pod].node() else { return false };
+            if is_plain(plan, *pod, &before[pod]) {
+                plan.set_state(*pod, before[pod].clone());
+                return plan.nodes[node].is_sound();
+            }
             let mut step = Step::new(self.rules.policy, self.seed, group, Selection::Simulated);
             if !step.run(plan, &[*pod], &NodeSet::Some([node].into())) {
                 return false;
@@ -212,6 +240,25 @@ impl Stage<'_> {
         }
         placed
     }
+}
+
+/// Whether no queue that the plan involves is beyond its limit.
+fn within_limits(plan: &Plan<'_>, involved: &BTreeMap<QueueIdx, Ledger>) -> bool {
+    involved
+        .keys()
+        .all(|queue| fits(&plan.queues[*queue].ledger.allocated, &plan.queues[*queue].ledger.limit))
+}
+
+/// Whether room is all that a pod needs to keep its place beside those that are new on its node.
+fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
+    let (p, shape) = (&plan.pods[pod], plan.shape(pod));
+    let aligned = before.place.as_ref().is_some_and(|place| place.numa.is_some());
+    !plan.terms.affects(p.label_set, &shape.terms)
+        && shape.spec.ports.is_empty()
+        && !p.has_claims()
+        && !plan.wants_devices(pod)
+        && !plan.has_volumes(pod)
+        && !aligned
 }
 
 /// The pods of all batches by group, each once, in the order of the batches.
