@@ -118,7 +118,8 @@ fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch],
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfferKey {
     cause: Cause,
-    leaf: QueueIdx,
+    /// The taker's queue, where rules depend on it.
+    leaf: Option<QueueIdx>,
     /// Only lower priorities give way.
     below: Option<i32>,
     least: i64,
@@ -139,7 +140,7 @@ impl Offers {
         let below = (rules.cause == Cause::Preempt).then(|| cluster.groups[ask.group].priority);
         OfferKey {
             cause: rules.cause,
-            leaf: rules.reclaimer.queue,
+            leaf: (rules.cause != Cause::Consolidation).then_some(rules.reclaimer.queue),
             below,
             least: ask.whole().least_gpus(),
             leaves: leaves.to_vec(),
