@@ -3,7 +3,7 @@
 use super::ask::Part;
 use super::rules::{Before, Refusal, Rules, Victims};
 use super::turns::{Turns, Waiting};
-use crate::cluster::group::Group;
+use crate::cluster::group::PodSet;
 use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
@@ -135,7 +135,8 @@ impl Stage<'_> {
             // One by one only where pods may be apart from each other.
             let may_part = plan.groups[*group].members.iter().all(|member| member.topology.is_none());
             for &pod in hit.iter().rev().filter(|_| may_part) {
-                if plan.groups[*group].is_satisfied(Group::root()) {
+                let set = plan.pods[pod].member.and_then(|m| plan.groups[*group].members[m].pod_set());
+                if set.is_some_and(PodSet::is_satisfied) {
                     self.try_stay(plan, part, *group, &[pod], (&solution, &victims));
                 }
             }
