@@ -65,6 +65,7 @@ pub fn plan_observed(
         quarantined: BTreeMap::new(),
         disruptions: None,
         held: FxHashSet::default(),
+        room_was_made: false,
     };
     let start = run.plan.mark();
     for action in &policy.actions {
@@ -108,6 +109,8 @@ pub(crate) struct Run<'c, 'p> {
     pub disruptions: Option<Disruptions>,
     /// Groups that wait for room that is kept for them.
     held: FxHashSet<GroupIdx>,
+    /// Pods were evicted in this cycle.
+    pub room_was_made: bool,
 }
 
 impl Run<'_, '_> {

@@ -8,6 +8,7 @@ use crate::order::member::{Selection, pods_to_place};
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::place::Step;
 use crate::plan::Plan;
+use rustc_hash::FxHashSet;
 
 const NAME: &str = "allocate";
 
@@ -36,6 +37,10 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
 /// Groups for which room was made come before all others.
 fn serve_held(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
     let held: Vec<GroupIdx> = run.plan.held.iter().filter_map(|key| run.plan.group(key)).collect();
+    if held.is_empty() {
+        return;
+    }
+    let waiting: FxHashSet<GroupIdx> = waiting.iter().copied().collect();
     for group in held.into_iter().filter(|group| waiting.contains(group)) {
         run.visited(group);
         if run.guarded(group, |run| place_next(run, group)) {

@@ -74,9 +74,7 @@ impl Turn {
         if ask.pods.is_empty() {
             return false;
         }
-        let evicted = |decision: &Decision| matches!(decision, Decision::Evict { .. });
-        let room = run.outcome.decisions.iter().any(evicted);
-        let (cluster, now): (&Cluster, _) = (&run.plan, run.cycle.now);
+        let (cluster, now, room): (&Cluster, _, _) = (&run.plan, run.cycle.now, run.room_was_made);
         let Some(rules) = Rules::new(cluster, run.policy, self.cause, now, &ask.whole(), room) else {
             return false;
         };
@@ -297,6 +295,7 @@ impl Run<'_, '_> {
         preemptor: Option<Key>,
         why: EvictionWhy,
     ) {
+        self.room_was_made = true;
         let p = &self.plan.pods[pod];
         self.outcome.decisions.push(Decision::Evict {
             pod: self.plan.pod_key(pod),
