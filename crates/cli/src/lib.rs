@@ -5,6 +5,7 @@
 
 mod args;
 mod batches;
+mod config;
 mod crds;
 mod figures;
 mod plan;

@@ -1,8 +1,8 @@
 //! What `kai plan` was asked for, checked and ready to use.
 
-use crate::args;
+use crate::{args, config};
 use anyhow::{Context, Result, bail};
-use kai_cache::config_file::{self, SchedulerConfig};
+use kai_cache::config_file::SchedulerConfig;
 use kai_units::Timestamp;
 
 /// A checked request.
@@ -26,14 +26,7 @@ impl Request {
             bail!("--decisions takes the decisions of one file, but {} are given", args.files.len());
         }
         let now = args.now.as_deref().map(str::parse).transpose().context("--now cannot be read")?;
-        let config = match &args.config {
-            None => None,
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read `{}`", path.display()))?;
-                Some(config_file::read(&text).with_context(|| format!("cannot use `{}`", path.display()))?)
-            }
-        };
+        let config = args.config.as_deref().map(config::read).transpose()?;
         Ok(Self { config, now })
     }
 

@@ -1,8 +1,8 @@
 //! What `kai simulate` was asked for, checked and ready to use.
 
-use crate::args;
+use crate::{args, config};
 use anyhow::{Context, Result, bail};
-use kai_cache::config_file::{self, SchedulerConfig};
+use kai_cache::config_file::SchedulerConfig;
 use kai_replay::Options;
 use kai_units::{Span, Timestamp, duration};
 
@@ -31,14 +31,7 @@ impl Request {
         if args.json && args.csv.as_ref().is_some_and(|path| path.as_os_str() == "-") {
             bail!("--json and --csv - both print; hint: give --csv a file");
         }
-        let config = match &args.config {
-            None => None,
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read `{}`", path.display()))?;
-                Some(config_file::read(&text).with_context(|| format!("cannot use `{}`", path.display()))?)
-            }
-        };
+        let config = args.config.as_deref().map(config::read).transpose()?;
         Ok(Self {
             config,
             now: args.now.as_deref().map(str::parse).transpose().context("--now cannot be read")?,
