@@ -1,6 +1,9 @@
 //! What a cycle decided, complete: whoever carries it out has no choice left.
 
-use crate::input::{ClaimDevice, Key, NumaAmount, Received};
+use crate::input::{
+    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, NumaAmount, Received, RequestAlternative,
+    RequestMode,
+};
 use crate::verdict::GroupVerdict;
 use kai_units::Timestamp;
 
@@ -173,6 +176,36 @@ pub struct Bind {
     pub extended: Option<Box<ExtendedClaim>>,
     /// NUMA zones predicted.
     pub numa: Vec<NumaAmount>,
+}
+
+impl Bind {
+    /// The claim that a binder makes for extended resources that devices stand for, if there are any.
+    pub fn extended_claim(&self) -> Option<ClaimInput> {
+        let extended = self.extended.as_ref()?;
+        let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
+            name: name.clone(),
+            alternatives: vec![RequestAlternative {
+                class: class.clone(),
+                mode: RequestMode::Exactly(u64::from(*count)),
+                ..RequestAlternative::default()
+            }],
+        };
+        Some(ClaimInput {
+            key: extended_claim_key(&self.pod),
+            uid: format!("claim-{}-extended", self.uid),
+            owner_pod: Some(self.uid.clone()),
+            synthetic: true,
+            requests: extended.requests.iter().map(ask).collect(),
+            allocation: Some(ClaimAllocation { devices: extended.devices.clone(), node_terms: Vec::new() }),
+            reserved_for: vec![self.uid.clone()],
+            ..ClaimInput::default()
+        })
+    }
+}
+
+/// The name of the claim that a binder makes for a pod's extended resources.
+pub fn extended_claim_key(pod: &Key) -> Key {
+    Key::new(pod.namespace.as_str(), format!("{}-extended", pod.name))
 }
 
 /// Devices that stand for extended resources of a pod.

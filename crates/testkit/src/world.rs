@@ -3,11 +3,8 @@
 //! Tests build a world once, plan on it, and let [`World::carry_out`] do what a binder and a kubelet would: bound
 //! pods run, evicted pods are pending again, waiting pods stay pending.
 
-use kai_engine::input::{
-    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, PodInput, PodPhase, RequestAlternative,
-    RequestMode,
-};
-use kai_engine::outcome::{Bind, Decision, ExtendedClaim};
+use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, PodInput, PodPhase};
+use kai_engine::outcome::{Bind, Decision};
 use kai_engine::{Cluster, Delta};
 
 /// Everything in a cluster, one delta per object.
@@ -72,8 +69,8 @@ impl World {
         for (claim, devices) in &bind.claims {
             self.take_claim(bind, claim, devices);
         }
-        if let Some(extended) = &bind.extended {
-            self.make_claim(bind, extended);
+        if let Some(claim) = bind.extended_claim() {
+            self.deltas.push(Delta::Claim(Box::new(claim)));
         }
         if let Some(pod) = self.pod_mut(&bind.pod.name) {
             pod.phase = PodPhase::Running;
@@ -110,28 +107,6 @@ impl World {
                 claim.reserved_for.push(bind.uid.clone());
             }
         }
-    }
-
-    /// What a binder makes for extended resources that devices stand for.
-    fn make_claim(&mut self, bind: &Bind, extended: &ExtendedClaim) {
-        let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
-            name: name.clone(),
-            alternatives: vec![RequestAlternative {
-                class: class.clone(),
-                mode: RequestMode::Exactly(u64::from(*count)),
-                ..RequestAlternative::default()
-            }],
-        };
-        self.deltas.push(Delta::Claim(Box::new(ClaimInput {
-            key: Key::new(&bind.pod.namespace, format!("{}-extended", bind.pod.name)),
-            uid: format!("claim-{}-extended", bind.uid),
-            owner_pod: Some(bind.uid.clone()),
-            synthetic: true,
-            requests: extended.requests.iter().map(ask).collect(),
-            allocation: Some(ClaimAllocation { devices: extended.devices.clone(), node_terms: Vec::new() }),
-            reserved_for: vec![bind.uid.clone()],
-            ..ClaimInput::default()
-        })));
     }
 
     fn release_claims(&mut self, uid: &str) {

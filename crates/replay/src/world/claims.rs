@@ -1,10 +1,7 @@
 //! Claims on devices and volumes: what a binder writes into them, and what becomes of them when a pod is gone.
 
-use kai_engine::input::{
-    ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, PodInput, RequestAlternative, RequestMode,
-    VolumeClaimInput,
-};
-use kai_engine::outcome::{Bind, ExtendedClaim};
+use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, Key, PodInput, VolumeClaimInput};
+use kai_engine::outcome::{Bind, extended_claim_key};
 use kai_engine::{Cluster, Delta};
 use std::collections::BTreeMap;
 
@@ -24,8 +21,7 @@ impl Claims {
                 self.reserve(&Key::new(pod.key.namespace.as_str(), object), &bind.uid, devices, cluster);
             }
         }
-        if let Some(extended) = &bind.extended {
-            let claim = made_for(bind, extended);
+        if let Some(claim) = bind.extended_claim() {
             cluster.apply(Delta::Claim(Box::new(claim.clone())));
             self.devices.insert(claim.key.clone(), claim);
         }
@@ -44,7 +40,7 @@ impl Claims {
 
     /// Takes back what a pod had. What is its own goes on to its successor, if it has one.
     pub(super) fn release(&mut self, pod: &PodInput, successor: Option<&str>, cluster: &mut Cluster) {
-        let made = made_name(&pod.key);
+        let made = extended_claim_key(&pod.key);
         if self.devices.get(&made).is_some_and(|claim| claim.synthetic && owned(claim, &pod.uid)) {
             self.devices.remove(&made);
             cluster.apply(Delta::ClaimGone(made));
@@ -74,32 +70,6 @@ impl Claims {
 
 fn owned(claim: &ClaimInput, uid: &str) -> bool {
     claim.owner_pod.as_deref() == Some(uid)
-}
-
-fn made_name(pod: &Key) -> Key {
-    Key::new(pod.namespace.as_str(), format!("{}-extended", pod.name))
-}
-
-/// What a binder makes for extended resources that devices stand for.
-fn made_for(bind: &Bind, extended: &ExtendedClaim) -> ClaimInput {
-    let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
-        name: name.clone(),
-        alternatives: vec![RequestAlternative {
-            class: class.clone(),
-            mode: RequestMode::Exactly(u64::from(*count)),
-            ..RequestAlternative::default()
-        }],
-    };
-    ClaimInput {
-        key: made_name(&bind.pod),
-        uid: format!("claim-{}-extended", bind.uid),
-        owner_pod: Some(bind.uid.clone()),
-        synthetic: true,
-        requests: extended.requests.iter().map(ask).collect(),
-        allocation: Some(ClaimAllocation { devices: extended.devices.clone(), node_terms: Vec::new() }),
-        reserved_for: vec![bind.uid.clone()],
-        ..ClaimInput::default()
-    }
 }
 
 #[cfg(test)]
