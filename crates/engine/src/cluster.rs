@@ -20,6 +20,7 @@ mod volumes;
 
 pub(crate) use settle::presence_of;
 
+use crate::carry_over::CarryOver;
 use crate::class::Classes;
 use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
@@ -72,7 +73,7 @@ pub struct Cluster {
     /// Disruption budgets.
     pub budgets: BTreeMap<Key, BudgetInput>,
     /// Groups for which room was made in the last cycle, in the order it was.
-    pub(crate) held: Vec<Key>,
+    pub(crate) carried_over: CarryOver,
     /// Config maps that exist.
     pub config_maps: FxHashSet<(Sym, Sym)>,
     /// Present nodes in name order.
@@ -216,7 +217,7 @@ impl Cluster {
             devices: Devices::default(),
             topologies: Topologies::default(),
             budgets: BTreeMap::new(),
-            held: Vec::new(),
+            carried_over: CarryOver::default(),
             config_maps: FxHashSet::default(),
             nodes_by_rank: Vec::new(),
             queues_by_rank: Vec::new(),
@@ -259,10 +260,9 @@ impl Cluster {
         self.group_by_key.reserve(more.groups);
     }
 
-    /// Remembers for whom the last cycle made room: they go first in the next one, so that nobody takes what others
-    /// were evicted for, and nobody is evicted twice for the same group.
-    pub fn hold(&mut self, groups: Vec<Key>) {
-        self.held = groups;
+    /// Remembers what the last cycle left for the next one.
+    pub fn carry_over(&mut self, left: CarryOver) {
+        self.carried_over = left;
     }
 
     /// The text of a symbol.

@@ -165,6 +165,9 @@ pub enum EvictionReason {
     },
     /// A group that looks like it and is no harder found nothing in this cycle.
     LikeAnother(Key),
+    /// This group would be asked to give way, but a pod of it has been evicted for the pending one before, or the pending one
+    /// for it, and nothing has changed since.
+    NotAgain(Key),
     /// Scenarios were tried, and none worked.
     NothingWorked {
         /// How many.

@@ -133,6 +133,7 @@ fn numbers(reason: &EvictionReason) -> (&'static str, Map<String, Value>) {
             )
         }
         EvictionReason::LikeAnother(group) => ("like_another", json!({ "like": group.to_string() })),
+        EvictionReason::NotAgain(group) => ("not_again", json!({ "group": group.to_string() })),
         EvictionReason::NothingWorked { tried, all, refused } => {
             ("nothing_worked", json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(broken) }))
         }

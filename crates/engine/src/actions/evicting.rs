@@ -1,6 +1,7 @@
 //! What consolidation, reclaim and preempt have in common: groups take turns, and each looks for victims.
 
 use crate::alike::{Prospect, Representatives, Scope, Signatures};
+use crate::carry_over;
 use crate::cluster::Cluster;
 use crate::cluster::pod::PodState;
 use crate::cycle::Run;
@@ -11,7 +12,6 @@ use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
 use crate::place::checks;
-use crate::policy::SearchDepth;
 use crate::search::ask::Ask;
 use crate::search::budget::ActionBudget;
 use crate::search::rules::Rules;
@@ -74,10 +74,14 @@ impl Turn {
         if ask.pods.is_empty() {
             return false;
         }
-        let (cluster, now, room): (&Cluster, _, _) = (&run.plan, run.cycle.now, run.room_was_made);
-        let Some(rules) = Rules::new(cluster, run.policy, self.cause, now, &ask.whole(), room) else {
+        let Some(mut rules) = Rules::new(&run.plan, run.policy, self.cause, run.cycle.now, &ask.whole())
+        else {
             return false;
         };
+        rules.room_was_made = run.room_was_made;
+        if carry_over::binds(self.cause) {
+            rules.barred = run.taken.barred_for(group);
+        }
         match self.obstacle(run, &rules, &ask) {
             Ok(()) => {}
             Err(reason) => return self.refuse(run, group, reason),
@@ -85,6 +89,11 @@ impl Turn {
         match self.search(run, &rules, &ask) {
             Ok(()) => true,
             Err(reason) => {
+                // What bars one group does not bar its likes.
+                if let Some(&other) = rules.met_barred.get() {
+                    let other = run.plan.group_key(other);
+                    return self.refuse(run, group, EvictionReason::NotAgain(other));
+                }
                 if run.policy.params.use_signatures {
                     self.failed.note(&run.plan, &mut self.signatures, group);
                 }
@@ -146,9 +155,6 @@ impl Turn {
             return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
-        if run.policy.search == SearchDepth::Full {
-            run.hold(ask.group);
-        }
         search.commit(&run.plan, registry, &groups);
         Ok(())
     }
@@ -266,7 +272,11 @@ impl Run<'_, '_> {
             disruptions.give_back(&self.plan, &home);
             self.disruptions = Some(disruptions);
         }
+        self.hold(ask.group);
         let mut groups: Vec<GroupIdx> = hit.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
+        for &group in &groups {
+            self.hold(group);
+        }
         groups.push(ask.group);
         groups.sort_unstable();
         groups.dedup();

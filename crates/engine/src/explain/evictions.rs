@@ -81,6 +81,7 @@ fn depends_on_cause(reason: &EvictionReason) -> bool {
         | EvictionReason::NodesTooSmall { .. }
         | EvictionReason::TooLittleFree { .. }
         | EvictionReason::LikeAnother(_)
+        | EvictionReason::NotAgain(_)
         | EvictionReason::NothingWorked { .. }
         | EvictionReason::GaveUp { .. }
         | EvictionReason::Impossible(_) => false,
@@ -131,6 +132,10 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
         EvictionReason::LikeAnother(group) => {
             format!("group `{group}`, which asks for no more, found nothing")
         }
+        EvictionReason::NotAgain(group) => format!(
+            "group `{group}` would have to give way, but one of the two was evicted for the other before, and demand, quotas \
+             and capacity are as they were"
+        ),
         EvictionReason::NothingWorked { tried, all, refused } => {
             nothing_worked(*tried, *all, refused.as_ref())
         }
@@ -208,6 +213,7 @@ fn hint(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
             "ask for fewer GPUs in each pod, wait for pods to finish, or add a node".to_owned()
         }
         EvictionReason::LikeAnother(group) => format!("see what keeps `{group}` pending"),
+        EvictionReason::NotAgain(_) => MORE_ROOM.to_owned(),
         EvictionReason::NothingWorked { refused, .. } => {
             refused.as_ref().map_or_else(|| MORE_ROOM.to_owned(), broken_hint)
         }

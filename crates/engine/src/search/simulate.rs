@@ -129,11 +129,16 @@ impl Stage<'_> {
             if hit.is_empty() || hit.iter().any(|pod| solution.before[pod].leaving.is_some()) {
                 continue;
             }
+            let may_part = plan.groups[*group].members.iter().all(|member| member.topology.is_none());
+            let joined = |pod: &PodIdx| plan.pods[*pod].group == Some(*group);
+            // Those who wait got their places near the others' new ones.
+            if !may_part && solution.joined.iter().any(joined) {
+                continue;
+            }
             if self.try_stay(plan, part, *group, &hit, (&solution, &victims)) {
                 continue;
             }
             // One by one only where pods may be apart from each other.
-            let may_part = plan.groups[*group].members.iter().all(|member| member.topology.is_none());
             for &pod in hit.iter().rev().filter(|_| may_part) {
                 let set = plan.pods[pod].member.and_then(|m| plan.groups[*group].members[m].pod_set());
                 if set.is_some_and(PodSet::is_satisfied) {

@@ -2,6 +2,9 @@
 
 use crate::worlds::crowded::{crowded, timeless};
 use crate::worlds::shuffle;
+use kai_engine::audit::audit;
+use kai_engine::input::Key;
+use kai_engine::policy::SearchDepth;
 use kai_engine::{Cluster, Cycle, Decision, Delta, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::{Span, Timestamp};
@@ -81,7 +84,7 @@ fn the_cluster_comes_to_rest() {
         for tick in 0..most {
             let cycle = Cycle { now: CYCLE.now + Span::from_secs(tick as i64), seed: tick as u64 + 1 };
             let outcome = plan(&mut cluster, &scenario.policy, cycle);
-            cluster.hold(outcome.held.clone());
+            cluster.carry_over(outcome.carry_over.clone());
             for name in world.carry_out(&outcome.decisions) {
                 if let Some(pod) = world.pod_mut(&name) {
                     cluster.apply(Delta::Pod(Box::new(pod.clone())));
@@ -96,6 +99,53 @@ fn the_cluster_comes_to_rest() {
         let last = told[told.len().saturating_sub(8)..].join("\n");
         Err(format!("after {most} cycles it still goes on:\n{last}"))
     });
+}
+
+/// A group that gives way does so for a reason: with its pods where they were and everything else as decided, there
+/// is no room, or some rule is broken.
+#[test]
+fn every_victim_is_necessary() {
+    hold(crowded, |text| {
+        let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
+        if scenario.policy.search == SearchDepth::Kai {
+            return Ok(());
+        }
+        let mut cluster = scenario.world.cluster();
+        let outcome = plan(&mut cluster, &scenario.policy, CYCLE);
+        for group in victims(&outcome) {
+            let mut without = outcome.clone();
+            let pods: BTreeSet<Key> = evicted(&outcome, &group);
+            without.decisions.retain(|decision| !pods.contains(pod_of(decision)));
+            if audit(&cluster, &scenario.policy, &without).is_empty() {
+                return Err(format!("group `{group}` need not give way: {}", words(&outcome)));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Groups that lose pods to others.
+fn victims(outcome: &Outcome) -> BTreeSet<Key> {
+    let group = |decision: &Decision| match decision {
+        Decision::Evict { group, preemptor: Some(_), .. } => group.clone(),
+        Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => None,
+    };
+    outcome.decisions.iter().filter_map(group).collect()
+}
+
+fn evicted(outcome: &Outcome, of: &Key) -> BTreeSet<Key> {
+    let pod = |decision: &Decision| match decision {
+        Decision::Evict { pod, group, .. } if group.as_ref() == Some(of) => Some(pod.clone()),
+        Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => None,
+    };
+    outcome.decisions.iter().filter_map(pod).collect()
+}
+
+fn pod_of(decision: &Decision) -> &Key {
+    match decision {
+        Decision::Bind(bind) => &bind.pod,
+        Decision::Pipeline { pod, .. } | Decision::Evict { pod, .. } => pod,
+    }
 }
 
 fn words(outcome: &Outcome) -> String {

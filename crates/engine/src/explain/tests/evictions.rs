@@ -124,6 +124,12 @@ fn a_search_without_success_says_how_far_it_got() {
         ),
         (
             Cause::Reclaim,
+            EvictionReason::NotAgain(other.clone()),
+            "no reclaim: group `lab/other` would have to give way, but one of the two was evicted for the other before, and \
+             demand, quotas and capacity are as they were; hint: wait for pods to finish, or add a node",
+        ),
+        (
+            Cause::Reclaim,
             worked(12, true, Some(EvictionRefusal::MinRuntime(other.clone()))),
             "no reclaim: all 12 sets of victims were tried and none works: the minimum run time of group `lab/other` is \
              not over; hint: wait until `lab/other` has run long enough, or shorten the minimum run time of its queue",
