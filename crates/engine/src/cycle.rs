@@ -13,6 +13,7 @@ use crate::input::{GpuRequest, Key, Received};
 use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
 use crate::policy::{Action, Policy, SearchDepth};
+use crate::search::sparing::Taking;
 use crate::share::{Triple, division};
 use crate::verdict::Verdict;
 pub(crate) use outcome_hash::fnv;
@@ -61,6 +62,7 @@ pub fn plan_observed(
     let conditions = carry_over::conditions(&outcome);
     let mut run = Run {
         taken: Taken::new(cluster, conditions),
+        takings: Vec::new(),
         plan: Plan::new(cluster),
         policy,
         cycle,
@@ -78,6 +80,7 @@ pub fn plan_observed(
         act(&mut run, *action);
         observer.action_ended(action.name());
     }
+    actions::evicting::spare(&mut run);
     run.outcome.verdicts = verdicts::of_run(&run);
     if policy.search == SearchDepth::Full {
         let carried = carry_over::takings(&run.plan.carried_over, conditions, &run.outcome.decisions);
@@ -122,6 +125,8 @@ pub(crate) struct Run<'c, 'p> {
     pub room_was_made: bool,
     /// Who took from whom before.
     pub taken: Taken,
+    /// The searches that were carried out, in order.
+    pub takings: Vec<Taking>,
 }
 
 impl Run<'_, '_> {
@@ -197,6 +202,7 @@ impl Run<'_, '_> {
                 action,
                 moved: state.leaving.is_some(),
             });
+            self.plan.set_state(pod, PodState { is_virtual: false, ..state });
             return false;
         }
         let mut bind = self.bind(pod, &state);

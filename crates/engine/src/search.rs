@@ -14,6 +14,7 @@ mod node_local;
 pub(crate) mod rooms;
 pub(crate) mod rules;
 pub(crate) mod simulate;
+pub(crate) mod sparing;
 mod turns;
 mod victims;
 

@@ -12,10 +12,12 @@ use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
 use crate::place::checks;
+use crate::policy::SearchDepth;
 use crate::search::ask::Ask;
 use crate::search::budget::ActionBudget;
 use crate::search::rules::Rules;
 use crate::search::simulate::Solution;
+use crate::search::sparing::{Ground, Taking, put_back_needless};
 use crate::search::{Found, Search, Tried};
 use crate::share::{Preemptibility, RESOURCES, gate, levelled_pair, reclaim, root_ledgers, root_path};
 use crate::verdict::{EvictionMiss, EvictionReason, QueueResource, Verdict};
@@ -155,6 +157,7 @@ impl Turn {
             return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
+        run.takings.push(Taking { cause: self.cause, ask: ask.clone(), solution });
         search.commit(&run.plan, registry, &groups);
         Ok(())
     }
@@ -236,6 +239,16 @@ fn enough_in_all(cluster: &Cluster, pods: &[PodIdx], (gpus, mib): (i64, i64)) ->
         return Ok(());
     }
     Err(EvictionReason::TooLittleFree { requested: asked, free: gpus })
+}
+
+/// Lets those keep their places for whom later searches of the cycle made room.
+pub(crate) fn spare(run: &mut Run<'_, '_>) {
+    if run.takings.len() < 2 || run.policy.search == SearchDepth::Kai {
+        return;
+    }
+    let ground = Ground { policy: run.policy, seed: run.cycle.seed };
+    let back = put_back_needless(&mut run.plan, ground, run.cycle.now, &run.takings);
+    run.withdraw(&back);
 }
 
 impl Run<'_, '_> {

@@ -177,7 +177,7 @@ impl<'a> Rules<'a> {
         before: &Before<'_>,
         part: &Part<'_>,
         victims: &Victims,
-        disruptions: &Disruptions,
+        disruptions: Option<&Disruptions>,
     ) -> Result<(), Refusal> {
         let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
         let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
@@ -213,7 +213,7 @@ impl<'a> Rules<'a> {
             Cause::Preempt => self.check_min_runtime(cluster, victims)?,
             Cause::Stale => {}
         }
-        if let Some(budget) = disruptions.broken_by(cluster, &evicted) {
+        if let Some(budget) = disruptions.and_then(|left| left.broken_by(cluster, &evicted)) {
             return Err(Refusal::Budget(budget.clone()));
         }
         for validator in &self.policy.registry.validators {
