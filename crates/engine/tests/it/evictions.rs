@@ -12,13 +12,16 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use std::collections::BTreeSet;
 
-const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
+pub(crate) const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
 
 /// Cases with the same seed every time, and as many with a fresh one; `PROPTEST_CASES` asks for another number.
 const CASES: u32 = 200;
 
 /// Holds a law on random worlds.
-fn hold<S: Strategy<Value = String>>(worlds: impl Fn() -> S, law: impl Fn(&str) -> Result<(), String>) {
+pub(crate) fn hold<S: Strategy<Value = String>>(
+    worlds: impl Fn() -> S,
+    law: impl Fn(&str) -> Result<(), String>,
+) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(CASES);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
@@ -173,7 +176,7 @@ fn pod_of(decision: &Decision) -> &Key {
     }
 }
 
-fn words(outcome: &Outcome) -> String {
+pub(crate) fn words(outcome: &Outcome) -> String {
     outcome.decisions.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
@@ -218,5 +221,31 @@ fn crowded_worlds_evict() {
     let counts = counts.into_inner();
     for action in ["consolidation", "reclaim", "preempt"] {
         assert!(counts.get(action).is_some_and(|count| *count >= 4), "{counts:?}");
+    }
+}
+
+#[test]
+fn scratch() {
+    let Ok(text) = std::fs::read_to_string("/tmp/w.txt") else { return };
+    let scenario = Scenario::parse(&text).unwrap();
+    let mut world = scenario.world.clone();
+    let mut cluster = world.cluster();
+    for tick in 0..6 {
+        let cycle = Cycle { now: CYCLE.now, seed: tick as u64 + 1 };
+        let outcome = plan(&mut cluster, &scenario.policy, cycle);
+        println!("{tick}: {}", words(&outcome));
+        println!("   held {:?}", outcome.carry_over);
+        for v in &outcome.verdicts {
+            println!("   {} {:?}", v.group, v.leading);
+        }
+        for v in audit(&cluster, &scenario.policy, &outcome) {
+            println!("   AUDIT {v}");
+        }
+        cluster.carry_over(outcome.carry_over.clone());
+        for name in world.carry_out(&outcome.decisions) {
+            if let Some(pod) = world.pod_mut(&name) {
+                cluster.apply(Delta::Pod(Box::new(pod.clone())));
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ mod eviction_messages;
 mod evictions;
 mod laws;
 mod quarantine;
+mod refusals;
 mod scenarios;
 mod victim_plugins;
 mod worlds;
