@@ -7,6 +7,7 @@
 mod accumulate;
 pub(crate) mod ask;
 pub(crate) mod budget;
+mod line;
 mod listed;
 mod minimal;
 mod multi_node;
@@ -160,7 +161,7 @@ impl Search {
         }
         let evictable = leaves.iter().fold([0; 3], |all, leaf| sum(&all, &self.candidates.total_of(*leaf)));
         let (requested, free) = (ask.whole().gpus.iter().sum::<i64>(), self.rooms.total());
-        let bounds = rules.cause != Cause::Consolidation && ask.whole().bounding_gpus(cluster) > 0;
+        let bounds = rules.cause != Cause::Consolidation && ask.whole().bounding_gpus() > 0;
         (bounds && requested > free + evictable[2]).then(|| Found::TooLittle {
             requested,
             free,
@@ -171,10 +172,8 @@ impl Search {
 
     /// Takes up what a committed search changed.
     pub(crate) fn commit(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
-        for &group in groups {
-            self.waiting.remove(cluster, group);
-            self.candidates.remove(cluster, group);
-        }
+        self.waiting.remove(cluster, groups);
+        self.candidates.remove(cluster, groups);
         for &group in groups {
             self.waiting.put_back(cluster, registry, group);
             self.candidates.put_back(cluster, registry, group);
@@ -246,12 +245,13 @@ impl Hunt<'_> {
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let may = |group: GroupIdx| rules.allow_group(plan, group);
         let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.most_victims);
-        let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded);
+        let literal = rules.policy.literal;
+        let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded, literal);
         let mut proposals = match generator {
             Generator::NodeLocalGreedy => Proposals::NodeLocal(Box::new(NodeLocal::new(
                 gathered,
                 !recorded.is_empty(),
-                rules.policy.literal,
+                literal,
             ))),
             Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
             Generator::Custom(generator) => {
@@ -324,22 +324,29 @@ impl Hunt<'_> {
         let may = |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &may, None);
-        let sets = if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
-            self.tried.exhausted = true;
-            minimal::all_sets(cluster, rules, &search.rooms, &part, &batches)
-        } else if part.least_gpus() > 0 {
-            let key = Offers::key(cluster, rules, ask, &self.leaves);
-            let known = offers.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.rooms, &key));
-            if !known {
-                *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
-            }
-            offers.as_ref().map_or_else(Vec::new, |o| o.proposals(cluster, rules, &search.rooms, &part))
-        } else {
-            Vec::new()
-        };
         // Inside one queue the order of groups is the queue's own business.
         let first = if rules.cause == Cause::Preempt { First::ByQueue } else { First::Preemptor };
-        sets.into_iter().find_map(|batches| self.play(plan, &part, &batches, first))
+        if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
+            self.tried.exhausted = true;
+            let sets = minimal::all_sets(cluster, rules, &search.rooms, &part, &batches);
+            return sets.into_iter().find_map(|batches| self.play(plan, &part, &batches, first));
+        }
+        if part.least_gpus() == 0 {
+            return None;
+        }
+        let key = Offers::key(cluster, rules, ask, &self.leaves);
+        let known = offers.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.rooms, &key));
+        if !known {
+            *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
+        }
+        let offers = offers.as_ref()?;
+        let mut proposals = offers.proposals(&search.rooms, &part);
+        while let Some(batches) = proposals.next(plan, rules, &search.rooms) {
+            if let Some(solution) = self.play(plan, &part, &batches, first) {
+                return Some(solution);
+            }
+        }
+        None
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn all_sets(
 }
 
 fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch], set: u32) -> bool {
-    let least = part.bounding_gpus(cluster);
+    let least = part.bounding_gpus();
     if least == 0 {
         return true;
     }
@@ -200,30 +200,11 @@ impl Offers {
     }
 
     /// Sets of victims to try, cheapest nodes first: as many nodes as are missing, then other and more nodes.
-    pub(crate) fn proposals(
-        &self,
-        cluster: &Cluster,
-        rules: &Rules<'_>,
-        rooms: &Rooms,
-        part: &Part<'_>,
-    ) -> Vec<Vec<Batch>> {
+    pub(crate) fn proposals(&self, rooms: &Rooms, part: &Part<'_>) -> Proposals<'_> {
         let least = part.least_gpus();
         let missing = usize::try_from(part.pods.len() as i64 - rooms.fitting(least)).unwrap_or(0).max(1);
-        let nodes: Vec<NodeIdx> =
-            self.sorted.iter().take(missing + MOST_TRIES).map(|(_, _, node)| *node).collect();
-        let mut sets: Vec<Vec<Batch>> = Vec::new();
-        for count in [missing, missing + 1, missing + 2, missing + 4] {
-            for from in 0..MOST_TRIES / 4 {
-                let Some(chosen) = nodes.get(from..from + count) else { break };
-                let set = self.batches_on(cluster, rules, rooms, chosen);
-                let groups: BTreeSet<GroupIdx> = set.iter().map(|batch| batch.group).collect();
-                let too_many = rules.most_victims.is_some_and(|most| groups.len() > most as usize);
-                if !too_many && !sets.contains(&set) {
-                    sets.push(set);
-                }
-            }
-        }
-        sets
+        let nodes = self.sorted.iter().take(missing + MOST_TRIES).map(|(_, _, node)| *node).collect();
+        Proposals { offers: self, nodes, missing, next: 0 }
     }
 
     fn batches_on(
@@ -249,6 +230,39 @@ impl Offers {
             }
         }
         set
+    }
+}
+
+/// Sets of victims, worked out one by one.
+pub(crate) struct Proposals<'o> {
+    offers: &'o Offers,
+    /// Cheapest first.
+    nodes: Vec<NodeIdx>,
+    missing: usize,
+    next: usize,
+}
+
+impl Proposals<'_> {
+    /// The next set, on the cluster as it was when the offers were taken up.
+    pub(crate) fn next(
+        &mut self,
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        rooms: &Rooms,
+    ) -> Option<Vec<Batch>> {
+        const MORE_NODES: [usize; 4] = [0, 1, 2, 4];
+        const STARTS: usize = MOST_TRIES / MORE_NODES.len();
+        loop {
+            let count = self.missing + MORE_NODES.get(self.next / STARTS)?;
+            let from = self.next % STARTS;
+            self.next += 1;
+            let Some(chosen) = self.nodes.get(from..from + count) else { continue };
+            let set = self.offers.batches_on(cluster, rules, rooms, chosen);
+            let groups: BTreeSet<GroupIdx> = set.iter().map(|batch| batch.group).collect();
+            if rules.most_victims.is_none_or(|most| groups.len() <= most as usize) {
+                return Some(set);
+            }
+        }
     }
 }
 

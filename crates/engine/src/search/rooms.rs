@@ -149,6 +149,8 @@ pub(crate) struct Freed<'r> {
     rooms: &'r Rooms,
     /// What was freed on top, by node.
     more: BTreeMap<NodeIdx, i64>,
+    /// The part of it that goes back to where it came from.
+    lent: BTreeMap<NodeIdx, i64>,
     /// GPUs that the smallest pod needs; 0 where GPUs tell nothing.
     least: i64,
     /// Pods of that size that fit.
@@ -158,7 +160,7 @@ pub(crate) struct Freed<'r> {
 impl<'r> Freed<'r> {
     pub(crate) fn new(rooms: &'r Rooms, least: i64) -> Self {
         let fitting = if least > 0 { rooms.fitting(least) } else { i64::MAX };
-        Self { rooms, more: BTreeMap::new(), least, fitting }
+        Self { rooms, more: BTreeMap::new(), lent: BTreeMap::new(), least, fitting }
     }
 
     /// All GPUs on offer.
@@ -171,9 +173,21 @@ impl<'r> Freed<'r> {
         self.rooms.gpus(node) + self.more.get(&node).copied().unwrap_or(0)
     }
 
+    /// The same without what goes back.
+    pub(crate) fn lasting(&self, node: NodeIdx) -> i64 {
+        let lent = if self.lent.is_empty() { None } else { self.lent.get(&node) };
+        self.gpus(node) - lent.copied().unwrap_or(0)
+    }
+
+    /// Frees some GPUs of a node that go back to where they came from.
+    pub(crate) fn lend(&mut self, node: NodeIdx, gpus: i64) {
+        *self.more.entry(node).or_default() += gpus;
+        *self.lent.entry(node).or_default() += gpus;
+    }
+
     /// Frees some GPUs of a node.
     pub(crate) fn add(&mut self, node: NodeIdx, gpus: i64) {
-        let before = self.gpus(node);
+        let before = self.lasting(node);
         *self.more.entry(node).or_default() += gpus;
         if self.least > 0 {
             self.fitting += (before + gpus).max(0) / self.least - before.max(0) / self.least;
@@ -185,7 +199,7 @@ impl<'r> Freed<'r> {
         let mut offers: Vec<i64> = Vec::new();
         let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.rooms.gpus(*n)).collect();
         changed_from.sort_unstable();
-        offers.extend(self.more.keys().map(|n| self.gpus(*n)));
+        offers.extend(self.more.keys().map(|n| self.lasting(*n)));
         for (gpus, nodes) in self.rooms.largest() {
             let at = changed_from.partition_point(|g| *g < gpus);
             let gone = changed_from[at..].iter().take_while(|g| **g == gpus).count();
