@@ -12,6 +12,7 @@ mod listed;
 mod minimal;
 mod multi_node;
 mod node_local;
+mod offers;
 pub(crate) mod rooms;
 pub(crate) mod rules;
 pub(crate) mod simulate;
@@ -30,7 +31,7 @@ use crate::share::{Triple, sum};
 use accumulate::Gathered;
 use ask::{Ask, Part};
 use listed::Listed;
-use minimal::Offers;
+use offers::Offers;
 use multi_node::MultiNode;
 use node_local::NodeLocal;
 use rooms::Rooms;
@@ -340,7 +341,7 @@ impl Hunt<'_> {
             *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
         }
         let offers = offers.as_ref()?;
-        let mut proposals = offers.proposals(&search.rooms, &part);
+        let mut proposals = offers.proposals(plan, rules, &search.rooms, &part);
         while let Some(batches) = proposals.next(plan, rules, &search.rooms) {
             if let Some(solution) = self.play(plan, &part, &batches, first) {
                 return Some(solution);
