@@ -31,9 +31,9 @@ use crate::share::{Triple, sum};
 use accumulate::Gathered;
 use ask::{Ask, Part};
 use listed::Listed;
-use offers::Offers;
 use multi_node::MultiNode;
 use node_local::NodeLocal;
+use offers::Offers;
 use rooms::Rooms;
 use rules::{Refusal, Rules};
 use rustc_hash::FxHashSet;
@@ -249,11 +249,9 @@ impl Hunt<'_> {
         let literal = rules.policy.literal;
         let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded, literal);
         let mut proposals = match generator {
-            Generator::NodeLocalGreedy => Proposals::NodeLocal(Box::new(NodeLocal::new(
-                gathered,
-                !recorded.is_empty(),
-                literal,
-            ))),
+            Generator::NodeLocalGreedy => {
+                Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty(), literal)))
+            }
             Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
             Generator::Custom(generator) => {
                 Proposals::Listed(Box::new(Listed::new(plan, gathered, part, &**generator, &|group| {

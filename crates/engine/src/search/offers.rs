@@ -222,12 +222,7 @@ pub(crate) struct Proposals<'o> {
 
 impl Proposals<'_> {
     /// The next set, on the cluster as it was when the offers were taken up.
-    pub(crate) fn next(
-        &mut self,
-        cluster: &Cluster,
-        rules: &Rules<'_>,
-        rooms: &Rooms,
-    ) -> Option<Vec<Batch>> {
+    pub(crate) fn next(&mut self, cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms) -> Option<Vec<Batch>> {
         const MORE_NODES: [usize; 4] = [0, 1, 2, 4];
         const STARTS: usize = MOST_TRIES / MORE_NODES.len();
         loop {
