@@ -6,6 +6,7 @@
 
 mod accumulate;
 pub(crate) mod ask;
+mod bounds;
 pub(crate) mod budget;
 mod line;
 mod listed;
@@ -27,9 +28,11 @@ use crate::outcome::Cause;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
-use crate::share::{Triple, sum};
+use crate::share::Triple;
+use crate::verdict::EvictionReason;
 use accumulate::Gathered;
 use ask::{Ask, Part};
+use bounds::Bounds;
 use listed::Listed;
 use multi_node::MultiNode;
 use node_local::NodeLocal;
@@ -61,8 +64,8 @@ pub(crate) enum Found {
     Nothing(Tried),
     /// There is nobody who may be evicted.
     NoVictims,
-    /// Everything that may be evicted is too little: GPUs wanted, free, and evictable in so many queues.
-    TooLittle { requested: i64, free: i64, evictable: i64, queues: u32 },
+    /// Everything that may be evicted is too little.
+    TooLittle(EvictionReason),
 }
 
 /// What a search without success looked at.
@@ -160,15 +163,9 @@ impl Search {
         {
             return Some(Found::NoVictims);
         }
-        let evictable = leaves.iter().fold([0; 3], |all, leaf| sum(&all, &self.candidates.total_of(*leaf)));
-        let (requested, free) = (ask.whole().gpus.iter().sum::<i64>(), self.rooms.total());
-        let bounds = rules.cause != Cause::Consolidation && ask.whole().bounding_gpus() > 0;
-        (bounds && requested > free + evictable[2]).then(|| Found::TooLittle {
-            requested,
-            free,
-            evictable: evictable[2],
-            queues: leaves.iter().filter(|leaf| self.candidates.total_of(**leaf)[2] > 0).count() as u32,
-        })
+        let (rooms, candidates) = (&self.rooms, &self.candidates);
+        let bounds = Bounds { cluster, rules, rooms, candidates, leaves };
+        bounds.refusal(&ask.whole()).map(Found::TooLittle)
     }
 
     /// Takes up what a committed search changed.

@@ -7,9 +7,11 @@ use super::ask::Part;
 use super::rooms::{Freed, Rooms};
 use super::victims::VictimWalk;
 use crate::cluster::Cluster;
+use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::Registry;
 use crate::plugin::VictimBatch as Batch;
+use crate::resource::WHOLE_GPU;
 use rustc_hash::FxHashSet;
 
 /// Victims of an earlier, smaller success, and those gathered since.
@@ -116,6 +118,14 @@ fn note_freed(freed: &mut Freed<'_>, cluster: &Cluster, pod: PodIdx, fresh_retur
 
 /// The node of a pod and the GPUs that it gives back there.
 pub(crate) fn freed_by(cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
-    let place = cluster.pods[pod].state.place.as_ref()?;
-    Some((place.node, cluster.accepted(pod, place)[2]))
+    let state = &cluster.pods[pod].state;
+    let place = state.place.as_ref()?;
+    let shape = cluster.shape(pod);
+    // What is left on a GPU that was opened for pods that wait is not counted as free, and comes back with them.
+    let gpus = if state.status == Status::Pipelined && shape.is_shared() {
+        i64::from(shape.devices()) * WHOLE_GPU
+    } else {
+        cluster.accepted(pod, place)[2]
+    };
+    Some((place.node, gpus))
 }

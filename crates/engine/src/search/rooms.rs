@@ -1,4 +1,4 @@
-//! How many GPUs every node could offer: free, or being freed.
+//! How much every node could offer: free, or being freed.
 //!
 //! Kept up from the log of touched nodes, so that a search that begins costs what changed since the last one. Only to
 //! be refreshed between simulations.
@@ -8,6 +8,8 @@ use crate::ids::{GroupIdx, IndexVec, NodeIdx};
 use crate::node_set::{Marked, NodeSet};
 use crate::place::feasible;
 use crate::plan::Plan;
+use crate::resource::{CPU, MEMORY};
+use crate::share::Triple;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +19,10 @@ pub(crate) struct Rooms {
     gpus: IndexVec<NodeIdx, i64>,
     /// The same in GPU memory (MiB).
     mib: IndexVec<NodeIdx, i64>,
+    /// CPU and memory that are free or being freed; nodes that hold more than they have count as full.
+    cpu_memory: IndexVec<NodeIdx, [i64; 2]>,
+    /// The same of all nodes together.
+    cpu_memory_total: [i64; 2],
     /// What ready nodes offer together: GPUs and MiB.
     ready: (i64, i64),
     /// How many nodes offer each amount.
@@ -33,6 +39,8 @@ impl Rooms {
         let mut rooms = Self {
             gpus: IndexVec::filled(0, cluster.nodes.len()),
             mib: IndexVec::filled(0, cluster.nodes.len()),
+            cpu_memory: IndexVec::filled([0; 2], cluster.nodes.len()),
+            cpu_memory_total: [0; 2],
             ready: (0, 0),
             nodes_by_gpus: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -46,9 +54,18 @@ impl Rooms {
                 rooms.ready = (rooms.ready.0 + gpus, rooms.ready.1 + mib);
             }
             *rooms.nodes_by_gpus.entry(gpus).or_default() += 1;
+            rooms.note_cpu_memory(cluster, node);
             rooms.note_open(cluster, node);
         }
         rooms
+    }
+
+    fn note_cpu_memory(&mut self, cluster: &Cluster, node: NodeIdx) {
+        let free = [CPU, MEMORY].map(|dim| cluster.nodes[node].free(dim).max(0));
+        let old = std::mem::replace(&mut self.cpu_memory[node], free);
+        for (at, total) in self.cpu_memory_total.iter_mut().enumerate() {
+            *total += free[at] - old[at];
+        }
     }
 
     fn note_open(&mut self, cluster: &Cluster, node: NodeIdx) {
@@ -86,6 +103,7 @@ impl Rooms {
             self.ready = (self.ready.0 + new - old, self.ready.1 + mib - self.mib[node]);
         }
         self.mib[node] = mib;
+        self.note_cpu_memory(cluster, node);
         if old != new {
             self.gpus[node] = new;
             *self.nodes_by_gpus.entry(new).or_default() += 1;
@@ -116,6 +134,12 @@ impl Rooms {
     /// All GPUs on offer together. A node may hold more than it has; what it owes is not taken from the others.
     pub(crate) fn total(&self) -> i64 {
         self.nodes_by_gpus.range(1..).map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
+    }
+
+    /// CPU, memory and GPUs on offer together.
+    pub(crate) fn totals(&self) -> Triple {
+        let [cpu, memory] = self.cpu_memory_total;
+        [cpu, memory, self.total()]
     }
 
     /// GPUs and GPU memory that ready nodes offer together.

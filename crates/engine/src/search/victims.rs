@@ -3,6 +3,7 @@
 //! Candidates are sorted once per action and leaf queue. Every probe of a search walks them with fresh cursors and
 //! asks the rules only about groups whose turn it is; a group that gives up a part comes back with the rest.
 
+use super::accumulate::freed_by;
 use super::line::Line;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
@@ -36,8 +37,10 @@ impl Leaf {
     fn count(&mut self, cluster: &Cluster, group: GroupIdx) {
         let mut amounts = [0; 3];
         for pod in Held::by(cluster, group).pods() {
-            let place = cluster.pods[pod].state.place.as_ref();
-            amounts = sum(&amounts, &place.map_or([0; 3], |place| cluster.accepted(pod, place)));
+            let Some(place) = &cluster.pods[pod].state.place else { continue };
+            let [cpu, memory, _] = cluster.accepted(pod, place);
+            let gpus = freed_by(cluster, pod).map_or(0, |(_, gpus)| gpus);
+            amounts = sum(&amounts, &[cpu, memory, gpus]);
         }
         self.total = sum(&self.total, &amounts);
         self.held.insert(group, amounts);

@@ -18,7 +18,10 @@ const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
 const CASES: u32 = 200;
 
 /// Holds a law on random worlds.
-fn hold<S: Strategy<Value = String>>(worlds: impl Fn() -> S, law: impl Fn(&str) -> Result<(), String>) {
+pub(crate) fn hold<S: Strategy<Value = String>>(
+    worlds: impl Fn() -> S,
+    law: impl Fn(&str) -> Result<(), String>,
+) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = ProptestConfig {
         cases: asked.unwrap_or(CASES),
