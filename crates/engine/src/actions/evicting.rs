@@ -146,10 +146,7 @@ impl Turn {
             Found::Solved(solution) => solution,
             Found::Nothing(tried) => return Err(nothing(&run.plan, ask, &tried)),
             Found::NoVictims => return Err(EvictionReason::NoCandidates),
-            Found::TooLittle { requested, free, evictable, queues } => {
-                let resource = QueueResource::Gpu;
-                return Err(EvictionReason::TooLittle { resource, requested, free, evictable, queues });
-            }
+            Found::TooLittle(reason) => return Err(reason),
         };
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
@@ -238,7 +235,7 @@ fn enough_in_all(cluster: &Cluster, pods: &[PodIdx], (gpus, mib): (i64, i64)) ->
     if gpus >= asked && mib >= asked_mib {
         return Ok(());
     }
-    Err(EvictionReason::TooLittleFree { requested: asked, free: gpus })
+    Err(EvictionReason::TooLittleFree { resource: QueueResource::Gpu, requested: asked, free: gpus })
 }
 
 /// Lets those keep their places for whom later searches of the cycle made room.

@@ -13,7 +13,7 @@ use crate::plugin::Proportion;
 use crate::policy::Policy;
 use crate::share::min_runtime;
 use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
-use crate::share::{Ledger, Preemptibility, QueueTree, root_path};
+use crate::share::{Ledger, Preemptibility, QueueTree, levelled_pair, root_path};
 use crate::verdict::EvictionRefusal;
 use kai_units::Timestamp;
 use rustc_hash::FxHashSet;
@@ -123,6 +123,16 @@ impl<'a> Rules<'a> {
             }
             Cause::Stale => false,
         }
+    }
+
+    /// Whether groups of an allowed leaf may lose something, as its queue stands. Others may only be moved.
+    pub(crate) fn may_lose(&self, cluster: &Cluster, leaf: QueueIdx) -> bool {
+        if self.cause != Cause::Reclaim || self.shares().is_none() {
+            return true;
+        }
+        let (taking, giving) = levelled_pair(cluster, self.reclaimer.queue, leaf);
+        let (taking, giving) = (cluster.ledger(taking), cluster.ledger(giving));
+        reclaim::may_lose(taking, &self.reclaimer.request.amounts, giving, &giving.allocated)
     }
 
     /// Whether a preemptible group of an allowed leaf may be a victim.

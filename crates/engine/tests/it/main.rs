@@ -1,6 +1,7 @@
 //! The engine from outside: scenario files, and laws that hold on random clusters.
 
 mod audit;
+mod bounds;
 mod eviction_messages;
 mod evictions;
 mod laws;

@@ -46,6 +46,7 @@ scenarios! {
     binpack_fills_the_fuller_node
     bound_volume_pins_its_pod
     broken_group_is_not_scheduled
+    cheaper_victims_that_may_not_be_lost_are_passed_over
     claims_get_devices
     claims_need_a_cluster_that_serves_them
     config_maps_must_exist

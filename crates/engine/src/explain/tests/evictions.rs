@@ -46,7 +46,8 @@ fn a_refusal_names_its_bound_with_numbers() {
         used: 3 * GPU,
         requested: 2 * GPU,
     };
-    let free = |free| EvictionReason::TooLittleFree { requested: 4 * GPU, free };
+    let free =
+        |free| EvictionReason::TooLittleFree { resource: QueueResource::Gpu, requested: 4 * GPU, free };
     let small = |pods| EvictionReason::NodesTooSmall { pods, fitting: pods / 2, gpus: 8 * GPU };
     let room = "wait for pods to finish, or add a node";
     all_read(&[
