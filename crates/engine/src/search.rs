@@ -326,7 +326,12 @@ impl Hunt<'_> {
         if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
             self.tried.exhausted = true;
             let sets = minimal::all_sets(cluster, rules, &search.rooms, &part, &batches);
-            return sets.into_iter().find_map(|batches| self.play(plan, &part, &batches, first));
+            // Whoever goes first may take the only place of the other.
+            let other = (rules.cause == Cause::Consolidation).then_some(First::ByQueue);
+            return sets.into_iter().find_map(|batches| {
+                let mut orders = std::iter::once(first).chain(other);
+                orders.find_map(|first| self.play(plan, &part, &batches, first))
+            });
         }
         if part.least_gpus() == 0 {
             return None;

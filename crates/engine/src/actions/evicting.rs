@@ -97,7 +97,7 @@ impl Turn {
                     return self.refuse(run, group, EvictionReason::NotAgain(other));
                 }
                 if run.policy.params.use_signatures {
-                    self.failed.note(&run.plan, &mut self.signatures, group);
+                    self.failed.note(&run.plan, &mut self.signatures, group, ask.pods.len());
                 }
                 self.refuse(run, group, reason)
             }
@@ -117,7 +117,7 @@ impl Turn {
             within_share(cluster, rules)?;
         }
         if run.policy.params.use_signatures
-            && let Prospect::NotEasier(other) = self.failed.prospect(cluster, &mut self.signatures, ask.group)
+            && let Some(other) = self.speaker(run, ask)
         {
             return Err(EvictionReason::LikeAnother(cluster.group_key(other)));
         }
@@ -125,6 +125,18 @@ impl Turn {
             checks::check_lasting(cluster, run.policy, pod).map_err(EvictionReason::Impossible)?;
         }
         Ok(())
+    }
+
+    /// A group that failed in this action and speaks for this one.
+    fn speaker(&mut self, run: &Run<'_, '_>, ask: &Ask) -> Option<GroupIdx> {
+        let (cluster, signatures): (&Cluster, _) = (&run.plan, &mut self.signatures);
+        if run.policy.search == SearchDepth::Full {
+            return self.failed.speaker_for(cluster, signatures, ask.group, ask.pods.len());
+        }
+        match self.failed.prospect(cluster, signatures, ask.group) {
+            Prospect::NotEasier(other) => Some(other),
+            Prospect::New | Prospect::Easier(_) => None,
+        }
     }
 
     fn search(&mut self, run: &mut Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {

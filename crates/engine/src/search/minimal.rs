@@ -89,8 +89,13 @@ pub(crate) fn all_sets(
         }
     }
     sets.sort_unstable();
-    let pick = |set: u32| (0..batches.len()).filter(move |at| set & (1 << at) != 0);
-    sets.into_iter().map(|(_, set)| pick(set).map(|at| batches[at].clone()).collect()).collect()
+    // A queue may lose the part that takes it below what it is entitled to, but nothing after: the largest goes last.
+    let pick = |set: u32| {
+        let mut chosen: Vec<usize> = (0..batches.len()).filter(|at| set & (1 << at) != 0).collect();
+        chosen.sort_by_key(|at| costs[*at].gpus);
+        chosen.into_iter().map(|at| batches[at].clone()).collect()
+    };
+    sets.into_iter().map(|(_, set)| pick(set)).collect()
 }
 
 fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch], set: u32) -> bool {

@@ -152,8 +152,14 @@ impl Stage<'_> {
                     return false;
                 }
             } else {
-                let pods = pods_to_place(plan, registry, group, Selection::Simulated);
-                step.run(plan, &pods, nodes);
+                let mut pods = pods_to_place(plan, registry, group, Selection::Simulated);
+                // By the queue's order a group has one step at a time; otherwise all that it lost may find a place.
+                while step.run(plan, &pods, nodes)
+                    && first == First::Preemptor
+                    && victims.iter().any(|(victim, pods)| *victim == group && any_out(plan, pods))
+                {
+                    pods = pods_to_place(plan, registry, group, Selection::Simulated);
+                }
             }
         }
         placed
@@ -173,6 +179,11 @@ pub(super) fn victims_of(batches: &[Batch]) -> Victims {
         victims[at].1.extend(batch.pods.iter().copied().filter(|pod| seen.insert(*pod)));
     }
     victims
+}
+
+/// Whether one of these pods has no place.
+fn any_out(plan: &Plan<'_>, pods: &[PodIdx]) -> bool {
+    pods.iter().any(|pod| !plan.pods[*pod].state.status.is_active_allocated())
 }
 
 /// The nodes that a search starts from, and those of the victims.

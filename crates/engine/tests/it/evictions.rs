@@ -110,11 +110,14 @@ fn takings(outcome: &Outcome) -> Vec<(&Key, &Key)> {
         let has = |d: &Decision| matches!(d, Decision::Pipeline { pod: other, .. } if other == pod);
         outcome.decisions.iter().any(has)
     };
-    let taking = |decision: &'_ Decision| match decision {
-        Decision::Evict { pod, preemptor: Some(taker), .. } if !moved(pod) => Some((taker, pod)),
-        Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => None,
-    };
-    outcome.decisions.iter().filter_map(taking).collect()
+    let mut takings = Vec::new();
+    for decision in &outcome.decisions {
+        match decision {
+            Decision::Evict { pod, preemptor: Some(taker), .. } if !moved(pod) => takings.push((taker, pod)),
+            Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => {}
+        }
+    }
+    takings
 }
 
 /// Ranked lists, bounds and remembered failures evict whom trying everything evicts.
@@ -221,31 +224,5 @@ fn crowded_worlds_evict() {
     let counts = counts.into_inner();
     for action in ["consolidation", "reclaim", "preempt"] {
         assert!(counts.get(action).is_some_and(|count| *count >= 4), "{counts:?}");
-    }
-}
-
-#[test]
-fn scratch() {
-    let Ok(text) = std::fs::read_to_string("/tmp/w.txt") else { return };
-    let scenario = Scenario::parse(&text).unwrap();
-    let mut world = scenario.world.clone();
-    let mut cluster = world.cluster();
-    for tick in 0..6 {
-        let cycle = Cycle { now: CYCLE.now, seed: tick as u64 + 1 };
-        let outcome = plan(&mut cluster, &scenario.policy, cycle);
-        println!("{tick}: {}", words(&outcome));
-        println!("   held {:?}", outcome.carry_over);
-        for v in &outcome.verdicts {
-            println!("   {} {:?}", v.group, v.leading);
-        }
-        for v in audit(&cluster, &scenario.policy, &outcome) {
-            println!("   AUDIT {v}");
-        }
-        cluster.carry_over(outcome.carry_over.clone());
-        for name in world.carry_out(&outcome.decisions) {
-            if let Some(pod) = world.pod_mut(&name) {
-                cluster.apply(Delta::Pod(Box::new(pod.clone())));
-            }
-        }
     }
 }
