@@ -114,6 +114,7 @@ pub struct Cluster {
     with_volumes: BTreeSet<PodIdx>,
     /// Groups with pods that have no place when a cycle begins.
     waiting: BTreeSet<GroupIdx>,
+    stale: BTreeSet<GroupIdx>,
     /// Pods that began to leave before this moment are stuck.
     stuck_before: Timestamp,
     /// The moment of the last cycle.
@@ -241,6 +242,7 @@ impl Cluster {
             with_claims: BTreeSet::new(),
             with_volumes: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            stale: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
             settled_at: Timestamp(i64::MIN),
             pod_order: Vec::new(),
@@ -315,6 +317,10 @@ impl Cluster {
     /// Groups that have pods without a place when the cycle begins: the only ones that a cycle can place or explain.
     pub fn waiting_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
         self.waiting.iter().map(|g| (*g, &self.groups[*g]))
+    }
+    /// Groups that run below their minimum when the cycle begins, or were told to.
+    pub fn stale_groups(&self) -> impl Iterator<Item = GroupIdx> {
+        self.stale.iter().copied()
     }
     /// Queues in use, by slot.
     pub fn present_queues(&self) -> impl Iterator<Item = (QueueIdx, &Queue)> {

@@ -13,6 +13,7 @@ use crate::input::{GpuRequest, Key, Received};
 use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
 use crate::policy::{Action, Policy, SearchDepth};
+use crate::search::Search;
 use crate::search::sparing::Taking;
 use crate::share::{Triple, division};
 use crate::verdict::Verdict;
@@ -63,6 +64,7 @@ pub fn plan_observed(
     let mut run = Run {
         taken: Taken::new(cluster, conditions),
         takings: Vec::new(),
+        search: None,
         plan: Plan::new(cluster),
         policy,
         cycle,
@@ -127,6 +129,8 @@ pub(crate) struct Run<'c, 'p> {
     pub taken: Taken,
     /// The searches that were carried out, in order.
     pub takings: Vec<Taking>,
+    /// What searches share, as the last action left it.
+    pub search: Option<Search>,
 }
 
 impl Run<'_, '_> {

@@ -100,6 +100,16 @@ pub enum Decision {
     },
 }
 
+impl Decision {
+    /// The pod that it is about.
+    pub fn pod(&self) -> &Key {
+        match self {
+            Self::Bind(bind) => &bind.pod,
+            Self::Pipeline { pod, .. } | Self::Evict { pod, .. } => pod,
+        }
+    }
+}
+
 /// The rule that allowed an eviction (cpu in millicores, memory in bytes, GPUs in millionths).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EvictionWhy {

@@ -42,14 +42,18 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     let scope = if cause == Cause::Consolidation { Scope::Cluster } else { Scope::Queue };
     let mut turn = Turn {
         cause,
-        search: None,
+        search: run.search.take(),
         budget: ActionBudget::new(&run.policy.budgets, cause.action()),
         signatures: Signatures::default(),
         failed: Representatives::new(scope),
     };
     while let Some(group) = walk.pop(&run.plan) {
         run.guarded(group, |run| turn.of_group(run, group));
+        if run.quarantined.contains_key(&group) {
+            turn.search = None;
+        }
     }
+    run.search = turn.search;
 }
 
 /// A group within its preemption delay causes no evictions, and says so.
@@ -62,7 +66,7 @@ fn delayed(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
 /// An action in progress.
 struct Turn {
     cause: Cause,
-    /// Made when the first group needs it.
+    /// Made when the first group needs it, and handed on to the next action.
     search: Option<Search>,
     budget: ActionBudget,
     signatures: Signatures,

@@ -36,8 +36,11 @@ struct Leaf {
 impl Leaf {
     fn count(&mut self, cluster: &Cluster, group: GroupIdx) {
         let mut amounts = [0; 3];
-        for pod in Held::by(cluster, group).pods() {
-            let Some(place) = &cluster.pods[pod].state.place else { continue };
+        for &pod in &cluster.groups[group].pods {
+            let p = &cluster.pods[pod];
+            let Some(place) = p.state.place.as_ref().filter(|_| p.state.status.is_active_allocated()) else {
+                continue;
+            };
             let [cpu, memory, _] = cluster.accepted(pod, place);
             let gpus = freed_by(cluster, pod).map_or(0, |(_, gpus)| gpus);
             amounts = sum(&amounts, &[cpu, memory, gpus]);
