@@ -61,8 +61,8 @@ impl Taken {
             let groups = cluster.group(&taking.taker).zip(cluster.group(&taking.victim));
             if let Some((taker, victim)) = groups {
                 taken.takers.entry(victim).or_default().push(taker);
-                let is_back = |pod: &PodIdx| cluster.pods[*pod].state.status.is_active_allocated();
-                if cluster.pod(&taking.pod).filter(is_back).is_some() {
+                let is_back = |pod: PodIdx| cluster.pods[pod].state.status.is_active_allocated();
+                if cluster.pod(&taking.pod).is_some_and(is_back) {
                     taken.victims.entry(taker).or_default().push(victim);
                 }
             }

@@ -96,7 +96,7 @@ impl Stage<'_> {
         let mark = plan.mark();
         let ground = Ground { policy: self.rules.policy, seed: self.seed };
         let stays = ground.put_back(plan, group, pods, &solution.before)
-            && within_limits(plan, &solution.ledgers, std::iter::once((part.pods, solution)))
+            && within_limits(plan, &solution.ledgers, &std::iter::once((part.pods, solution)))
             && {
                 let queues = Before::new(plan, &solution.ledgers, &solution.before);
                 self.rules.check(plan, &queues, part, victims, Some(self.disruptions)).is_ok()
@@ -150,7 +150,7 @@ impl Ground<'_> {
 fn within_limits<'s>(
     plan: &Plan<'_>,
     before: &BTreeMap<QueueIdx, Ledger>,
-    parts: impl Iterator<Item = (&'s [PodIdx], &'s Solution)> + Clone,
+    parts: &(impl Iterator<Item = (&'s [PodIdx], &'s Solution)> + Clone),
 ) -> bool {
     let is_moved = |pod: &&PodIdx| plan.pods[**pod].state.leaving.is_some();
     let new = |(pods, solution): (&'s [PodIdx], &'s Solution)| {
@@ -282,12 +282,9 @@ impl<'a> Review<'a> {
         let leaf = leaf_of(plan, loss.group);
         let queues: Vec<QueueIdx> = leaf.map_or_else(Vec::new, |leaf| root_path(&**plan, leaf).collect());
         let lost = lost_amounts(plan, loss);
+        let parts = self.takings.iter().map(|taking| (&taking.ask.pods[..], &taking.solution));
         let stays = ground.put_back(plan, loss.group, &loss.pods, &loss.before)
-            && within_limits(
-                plan,
-                &self.takings[loss.first].solution.ledgers,
-                self.takings.iter().map(|t| (&t.ask.pods[..], &t.solution)),
-            )
+            && within_limits(plan, &self.takings[loss.first].solution.ledgers, &parts)
             && (loss.first..self.takings.len()).all(|at| {
                 let more = (at > loss.first).then_some((&queues[..], &lost));
                 self.is_valid(plan, at, more)

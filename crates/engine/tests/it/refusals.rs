@@ -6,7 +6,7 @@
 use crate::evictions::{CYCLE, hold};
 use crate::worlds::crowded::timeless;
 use kai_engine::audit::audit;
-use kai_engine::input::{Key, PodInput, PodPhase};
+use kai_engine::input::{GroupInput, Key, PodInput, PodPhase};
 use kai_engine::outcome::{Bind, Cause, EvictionWhy};
 use kai_engine::policy::{Action, Policy};
 use kai_engine::{Cluster, Decision, Delta, Outcome, plan};
@@ -63,11 +63,17 @@ impl Judge<'_> {
         pods.filter_map(group_of).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    fn group(&self, key: &Key) -> Option<&GroupInput> {
+        let groups = self
+            .world
+            .deltas
+            .iter()
+            .filter_map(|d| if let Delta::Group(group) = d { Some(&**group) } else { None });
+        groups.into_iter().find(|group| group.key == *key)
+    }
+
     fn queue(&self, group: &Key) -> Option<&str> {
-        self.world.deltas.iter().find_map(|delta| match delta {
-            Delta::Group(input) if input.key == *group => Some(&*input.queue),
-            _ => None,
-        })
+        self.group(group).map(|group| &*group.queue)
     }
 
     /// A lawful plan in which these groups give way for a waiting one, in words.
@@ -87,10 +93,7 @@ impl Judge<'_> {
     /// Where the waiting group goes when the victims are gone: one step, as in a search.
     fn places_without(&self, waiting: &Key, victims: &BTreeSet<&Key>) -> Vec<Bind> {
         let mut world = self.only(waiting);
-        world.deltas.retain(|delta| match delta {
-            Delta::Pod(pod) => !Self::is_victim(pod, victims),
-            _ => true,
-        });
+        world.deltas.retain(|delta| !matches!(delta, Delta::Pod(pod) if Self::is_victim(pod, victims)));
         let mut binds = self.place(&world);
         binds.truncate(self.first_step(waiting));
         binds
@@ -99,10 +102,9 @@ impl Judge<'_> {
     /// The world with nobody waiting but one group.
     fn only(&self, waiting: &Key) -> World {
         let mut world = self.world.clone();
-        world.deltas.retain(|delta| match delta {
-            Delta::Pod(pod) => pod.phase != PodPhase::Pending || group_of(pod).as_ref() == Some(waiting),
-            _ => true,
-        });
+        let other =
+            |pod: &PodInput| pod.phase == PodPhase::Pending && group_of(pod).as_ref() != Some(waiting);
+        world.deltas.retain(|delta| !matches!(delta, Delta::Pod(pod) if other(pod)));
         world
     }
 
@@ -151,11 +153,8 @@ impl Judge<'_> {
             .world
             .pods()
             .filter(|pod| pod.phase == PodPhase::Running && group_of(pod).as_ref() == Some(waiting));
-        let minimum = self.world.deltas.iter().find_map(|delta| match delta {
-            Delta::Group(group) if group.key == *waiting => Some(group.min_member.unwrap_or(1) as usize),
-            _ => None,
-        });
-        minimum.unwrap_or(1).saturating_sub(running.count()).max(1)
+        let minimum = self.group(waiting).and_then(|group| group.min_member);
+        (minimum.unwrap_or(1) as usize).saturating_sub(running.count()).max(1)
     }
 }
 
