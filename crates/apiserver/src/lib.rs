@@ -14,6 +14,7 @@ pub mod incoming;
 pub mod kinds;
 pub mod names;
 pub mod object;
+pub mod patch;
 pub mod schema;
 pub mod selector;
 pub mod server;
