@@ -15,6 +15,7 @@ pub mod kinds;
 pub mod names;
 pub mod object;
 pub mod patch;
+pub mod protobuf;
 pub mod schema;
 pub mod selector;
 pub mod server;
