@@ -3,6 +3,7 @@
 //! It keeps everything in memory, knows no KAI concept and is no production store: production is Kubernetes.
 
 pub mod admission;
+pub mod apply;
 pub mod clock;
 pub mod crd;
 pub mod failure;
