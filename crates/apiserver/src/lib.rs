@@ -17,11 +17,13 @@ pub mod names;
 pub mod object;
 pub mod patch;
 pub mod protobuf;
+pub mod saved;
 pub mod schema;
 pub mod selector;
 pub mod server;
 pub mod store;
 pub mod strategy;
+pub mod table;
 pub mod user;
 pub mod verbs;
 
@@ -41,6 +43,19 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
+    /// A server with the objects that [`save`](Self::save) wrote; what every cluster has is added where it is missing.
+    pub fn load(options: &Options, from: impl std::io::BufRead) -> Result<Self, saved::Error> {
+        let core = Arc::new(server::Core::new(options));
+        saved::load(&core, from)?;
+        bootstrap::run(&core);
+        Ok(Self { core })
+    }
+
+    /// Writes every object, as all of them stand at one moment.
+    pub fn save(&self, to: impl std::io::Write) -> std::io::Result<()> {
+        saved::save(&self.core, to)
+    }
+
     /// A server with the objects that every cluster has, and nothing else.
     pub fn new(options: &Options) -> Self {
         let core = Arc::new(server::Core::new(options));
