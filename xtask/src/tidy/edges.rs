@@ -6,11 +6,12 @@
 use crate::repository::{Metadata, Package};
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
     ("kai-api", &["kai-units"]),
+    ("kai-apiserver", &["kai-clock"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-replay", "kai-units"]),
