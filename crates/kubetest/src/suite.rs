@@ -117,6 +117,9 @@ pub struct Step {
     /// Parts of the body that are compared; all of it unless given. `*` is any key, `name=x` an element of a list.
     #[serde(default)]
     pub keep: Vec<String>,
+    /// The causes of an error come in any order, because the real server walks a map to find them.
+    #[serde(default)]
+    pub any_order: bool,
     /// The request is repeated until it gets this code; only the last answer counts.
     #[serde(default)]
     pub until: Option<u16>,

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub(super) struct Raw {
     pub(super) entry: Entry,
     pub(super) keep: Vec<String>,
+    /// Whether the causes of an error come in any order.
+    pub(super) any_order: bool,
 }
 
 /// Letters that the server appends to `generateName`.
@@ -28,7 +30,7 @@ pub(super) fn transcript(
     scrubbed: &[(String, String)],
 ) -> Vec<Entry> {
     let mut normaliser = Normaliser::new(managed_fields, scrubbed);
-    raw.into_iter().map(|Raw { entry, keep }| normaliser.entry(entry, &keep)).collect()
+    raw.into_iter().map(|answer| normaliser.entry(answer)).collect()
 }
 
 struct Normaliser {
@@ -57,7 +59,12 @@ impl Normaliser {
                 (regex(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "<token>"),
                 (regex(r"too old resource version: \d+ \(\d+\)"), "too old resource version: <rv> (<rv>)"),
                 (regex(r"current: \d+"), "current: <rv>"),
-                (regex(r#"patch: Invalid value: "\{.*\}": "#), "patch: Invalid value: <object>: "),
+                // The whole object as JSON, whose order of fields is nobody's business.
+                (regex(r#"Invalid value: "\{\\"apiVersion.*\}": "#), "Invalid value: <object>: "),
+                (
+                    regex(r"precondition \(\d+\) does not match the ResourceVersion in record \(\d+\)"),
+                    "precondition (<rv>) does not match the ResourceVersion in record (<rv>)",
+                ),
                 (
                     regex(r"ResourceVersion in precondition: (\d+), ResourceVersion in object meta: \d+"),
                     "ResourceVersion in precondition: <rv>, ResourceVersion in object meta: <rv>",
@@ -68,8 +75,11 @@ impl Normaliser {
         }
     }
 
-    fn entry(&mut self, mut entry: Entry, keep: &[String]) -> Entry {
+    fn entry(&mut self, Raw { mut entry, keep, any_order }: Raw) -> Entry {
         self.value(&mut entry.body);
+        if any_order {
+            sort_causes(&mut entry.body);
+        }
         for event in &mut entry.events {
             self.value(event);
         }
@@ -80,9 +90,9 @@ impl Normaliser {
         }
         if !keep.is_empty() {
             if !entry.body.is_null() {
-                entry.body = parts(&entry.body, keep);
+                entry.body = parts(&entry.body, &keep);
             }
-            entry.events = entry.events.iter().map(|event| parts(event, keep)).collect();
+            entry.events = entry.events.iter().map(|event| parts(event, &keep)).collect();
         }
         entry
     }
@@ -105,6 +115,8 @@ impl Normaliser {
             columns.iter_mut().filter_map(Value::as_object_mut).for_each(|column| {
                 column.remove("description");
             });
+        }
+        if fields.get("kind").is_some_and(|kind| kind == "Table") {
             ages(fields);
         }
         for (key, field) in fields.iter_mut() {
@@ -115,6 +127,7 @@ impl Normaliser {
                 {
                     *field = "<addresses>".into();
                 }
+                ("serverAddress", Value::String(_)) => *field = "<server>".into(),
                 ("nodePort" | "healthCheckNodePort", Value::Number(_)) => *field = "<port>".into(),
                 _ => self.value(field),
             }
@@ -203,6 +216,18 @@ fn ages(table: &mut Map<String, Value>) {
                 *cell = "<age>".into();
             }
         }
+    }
+}
+
+/// Sorts the causes of an error, and leaves them out of its message, which lists them again.
+fn sort_causes(status: &mut Value) {
+    if let Some(Value::Array(causes)) = status.pointer_mut("/details/causes") {
+        causes.sort_by_cached_key(ToString::to_string);
+    }
+    if let Some(Value::String(message)) = status.get_mut("message")
+        && let Some(end) = message.find(" is invalid: ")
+    {
+        message.replace_range(end.., " is invalid: <causes>");
     }
 }
 

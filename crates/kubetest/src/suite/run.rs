@@ -124,7 +124,7 @@ impl Runner<'_> {
             // A server that breaks the connection has answered, too: the comparison shows it.
             Err(error) => no_answer(step, &error),
         };
-        self.transcript.push(Raw { entry: raw, keep: step.keep.clone() });
+        self.transcript.push(Raw { entry: raw, keep: step.keep.clone(), any_order: step.any_order });
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Runner<'_> {
         if let Some(last) = entry.events.last() {
             self.capture(step, &last.clone());
         }
-        self.transcript.insert(place, Raw { entry, keep: step.keep.clone() });
+        self.transcript.insert(place, Raw { entry, keep: step.keep.clone(), any_order: step.any_order });
         Ok(())
     }
 
@@ -218,6 +218,7 @@ fn plain(request: String, body: Value, content_type: Option<String>) -> Step {
         capture: BTreeMap::new(),
         each: Vec::new(),
         keep: Vec::new(),
+        any_order: false,
         until: None,
         pause: 0,
         events: 0,

@@ -6,7 +6,7 @@ use serde_json::json;
 fn normal(bodies: Vec<Value>) -> Vec<Value> {
     let raw = bodies
         .into_iter()
-        .map(|body| Raw { entry: Entry { body, ..Entry::default() }, keep: Vec::new() })
+        .map(|body| Raw { entry: Entry { body, ..Entry::default() }, keep: Vec::new(), any_order: false })
         .collect();
     transcript(raw, ManagedFields::Drop, &[]).into_iter().map(|entry| entry.body).collect()
 }
