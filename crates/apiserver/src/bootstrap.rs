@@ -1,0 +1,45 @@
+//! Makes the objects that every cluster has from the start.
+
+use crate::kinds::Resource;
+use crate::server::Core;
+use crate::{object, strategy};
+use serde_json::{Value, json};
+
+/// Namespaces that are always there.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// Makes what is missing of the objects that every cluster has.
+pub fn run(core: &Core) {
+    let namespaces = core.builtin("", "namespaces");
+    for name in NAMESPACES {
+        ensure(core, &namespaces, json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}));
+    }
+    let accounts = core.builtin("", "serviceaccounts");
+    for namespace in NAMESPACES {
+        let metadata = json!({"name": "default", "namespace": namespace});
+        ensure(core, &accounts, json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": metadata}));
+    }
+    let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
+    for (name, value, description) in [
+        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+        ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
+    ] {
+        let class = json!({
+            "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name},
+            "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
+        });
+        ensure(core, &classes, class);
+    }
+}
+
+fn ensure(core: &Core, resource: &Resource, mut object: Value) {
+    let key = resource.key(object::namespace(&object), object::name(&object));
+    if core.store.get(resource.table, &key).is_some() {
+        return;
+    }
+    object::set_meta(&mut object, "uid", Some(Value::from(core.identities.uid())));
+    object::set_meta(&mut object, "creationTimestamp", Some(Value::from(core.clock.time())));
+    strategy::prepare_create(core, resource, &mut object);
+    // Nobody else writes yet; if somebody did, the object is there.
+    let _ = core.store.create(resource.table, &key, &mut object);
+}

@@ -1,0 +1,5 @@
+//! The schemas of built-in kinds.
+
+/// Compiled schemas.
+#[derive(Debug, Default)]
+pub struct Schemas {}

@@ -1,0 +1,185 @@
+//! Discovery: which groups, versions and resources are served, in the aggregated form and in the old one.
+
+use super::negotiate::Accept;
+use super::respond;
+use crate::failure::Failure;
+use crate::kinds::{Catalog, Group, Resource, Subresource};
+use crate::server::Core;
+use axum::body::Body;
+use http::{HeaderValue, Response};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The answer to a question of discovery; nothing when the path is none.
+pub(super) fn respond(core: &Core, path: &str, accept: &Accept) -> Option<Result<Response<Body>, Failure>> {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let catalog = core.catalog();
+    match segments.as_slice() {
+        [""] => Some(plain(accept, &root(&catalog))),
+        ["api" | "apis"] => Some(roots(&catalog, segments[0], accept)),
+        ["api", version] => named(&catalog, "", version, accept),
+        ["apis", group] => Some(match catalog.group(group) {
+            Some(found) => plain(accept, &group_of(group, found)),
+            None => Ok(respond::nothing_here()),
+        }),
+        ["apis", group, version] => named(&catalog, group, version, accept),
+        _ => None,
+    }
+}
+
+fn plain(accept: &Accept, value: &Value) -> Result<Response<Body>, Failure> {
+    Ok(respond::value_as(200, value, accept.plain()?))
+}
+
+fn root(catalog: &Catalog) -> Value {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned(), "/apis/".to_owned()];
+    for (name, group) in catalog.groups().filter(|(name, _)| !name.is_empty()) {
+        paths.push(format!("/apis/{name}"));
+        paths.extend(group.versions.keys().map(|version| format!("/apis/{name}/{version}")));
+    }
+    paths.extend(["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
+    paths.sort_unstable();
+    json!({"paths": paths})
+}
+
+fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body>, Failure> {
+    let wanted = |name: &str| name.is_empty() == (root == "api");
+    if let Some(version) = accept.aggregated_discovery() {
+        let items: Vec<Value> =
+            catalog.groups().filter(|(name, _)| wanted(name)).map(|(name, group)| aggregated_group(name, group)).collect();
+        let list = json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "metadata": {},
+            "items": items,
+        });
+        let mut response = respond::value_as(200, &list, crate::incoming::Format::Json);
+        let media_type = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        if let Ok(media_type) = HeaderValue::from_str(&media_type) {
+            response.headers_mut().insert(http::header::CONTENT_TYPE, media_type);
+        }
+        response.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept"));
+        return Ok(response);
+    }
+    let body = if root == "api" {
+        json!({
+            "kind": "APIVersions",
+            "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}],
+        })
+    } else {
+        let groups: Vec<Value> =
+            catalog.groups().filter(|(name, _)| wanted(name)).map(|(name, group)| group_without_kind(name, group)).collect();
+        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    };
+    plain(accept, &body)
+}
+
+fn group_without_kind(name: &str, group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .keys()
+        .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": &**version}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or_default();
+    json!({"name": name, "versions": versions, "preferredVersion": preferred})
+}
+
+fn group_of(name: &str, group: &Group) -> Value {
+    let mut value = group_without_kind(name, group);
+    value["kind"] = Value::from("APIGroup");
+    value["apiVersion"] = Value::from("v1");
+    value
+}
+
+fn named(catalog: &Catalog, group: &str, version: &str, accept: &Accept) -> Option<Result<Response<Body>, Failure>> {
+    let Some(resources) = catalog.group(group).and_then(|found| found.versions.get(version)) else {
+        return Some(Ok(respond::nothing_here()));
+    };
+    let list: Vec<Value> = resources.values().flat_map(legacy_entries).collect();
+    let group_version = crate::kinds::api_version(group, version);
+    let body = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list});
+    Some(plain(accept, &body))
+}
+
+fn legacy_entries(resource: &Arc<Resource>) -> Vec<Value> {
+    let mut entry = json!({
+        "name": &*resource.plural,
+        "singularName": &*resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": &*resource.kind,
+        "verbs": resource.verbs.names(),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    let mut entries = vec![entry];
+    entries.extend(resource.subresources.iter().map(|subresource| legacy_part(resource, *subresource)));
+    entries
+}
+
+fn legacy_part(resource: &Resource, subresource: Subresource) -> Value {
+    let mut entry = json!({
+        "name": format!("{}/{}", resource.plural, subresource.name()),
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "kind": &*resource.kind,
+        "verbs": subresource.verbs(),
+    });
+    if let Some((group, version, kind)) = subresource.own_kind() {
+        entry["kind"] = Value::from(kind);
+        if !group.is_empty() {
+            entry["group"] = Value::from(group);
+            entry["version"] = Value::from(version);
+        }
+    }
+    entry
+}
+
+fn aggregated_group(name: &str, group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|(version, resources)| {
+            let resources: Vec<Value> = resources.values().map(|resource| aggregated_resource(resource)).collect();
+            json!({"version": &**version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    let metadata = if name.is_empty() { json!({"creationTimestamp": null}) } else { json!({"name": name, "creationTimestamp": null}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let mut entry = json!({
+        "resource": &*resource.plural,
+        "responseKind": kind(&resource.group, &resource.version, &resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": &*resource.singular,
+        "verbs": resource.verbs.names(),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    let parts: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|subresource| {
+            let response = match subresource.own_kind() {
+                Some((group, version, name)) => kind(group, version, name),
+                None => kind(&resource.group, &resource.version, &resource.kind),
+            };
+            json!({"subresource": subresource.name(), "responseKind": response, "verbs": subresource.verbs()})
+        })
+        .collect();
+    if !parts.is_empty() {
+        entry["subresources"] = Value::from(parts);
+    }
+    entry
+}

@@ -1,0 +1,135 @@
+//! Finds out which verb a request is, and runs it.
+
+use super::negotiate::Accept;
+use super::{body, respond, review, route, stream, subresource};
+use crate::failure::Failure;
+use crate::incoming::Format;
+use crate::kinds::Subresource;
+use crate::server::Core;
+use crate::user::User;
+use crate::verbs::delete::{self, DeleteOptions};
+use crate::verbs::{self, Call, Query, create, list, patch, update};
+use axum::body::Body;
+use http::header::USER_AGENT;
+use http::{HeaderMap, Method, Request, Response};
+use std::sync::Arc;
+
+/// Serves a request for a resource.
+pub(super) async fn dispatch(
+    core: &Arc<Core>,
+    user: Arc<User>,
+    accept: &Accept,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let Some(target) = route::find(&core.catalog(), request.uri().path()) else {
+        return Ok(respond::nothing_here());
+    };
+    let mut query = Query::parse(request.uri().query().unwrap_or_default());
+    if target.watch {
+        query = query.with("watch", "true");
+    }
+    let call = Call {
+        resource: target.resource,
+        namespace: target.namespace,
+        name: target.name,
+        subresource: target.subresource,
+        user,
+        agent: agent(request.headers()),
+        query,
+    };
+    let (parts, body) = request.into_parts();
+    let watches = parts.method == Method::GET && call.subresource.is_none() && call.query.is_set("watch");
+    if watches {
+        return if call.resource.verbs.allow("watch") {
+            stream::watch(core, call, accept.objects()?)
+        } else {
+            Ok(respond::method_not_allowed())
+        };
+    }
+    let Ok(_permit) = Arc::clone(&core.in_flight).try_acquire_owned() else {
+        let message = "the server has received too many requests and has asked us to try again later";
+        return Err(Failure::too_many_requests(message, 1));
+    };
+    if let Some(kind) = call.subresource {
+        return subresource::serve(core, call, kind, accept, &parts.method, &parts.headers, body).await;
+    }
+    serve(core, call, accept, &parts.method, &parts.headers, body).await
+}
+
+async fn serve(
+    core: &Core,
+    call: Call,
+    accept: &Accept,
+    method: &Method,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response<Body>, Failure> {
+    let wish = accept.objects()?;
+    let collection = call.name.is_empty();
+    let verb = match (method.as_str(), collection) {
+        ("GET" | "HEAD", true) => "list",
+        ("GET" | "HEAD", false) => "get",
+        ("POST", true) if !(call.resource.namespaced && call.namespace.is_empty()) => "create",
+        ("PUT", false) => "update",
+        ("PATCH", false) => "patch",
+        ("DELETE", true) if !(call.resource.namespaced && call.namespace.is_empty()) => "deletecollection",
+        ("DELETE", false) => "delete",
+        _ => return Ok(respond::method_not_allowed()),
+    };
+    if verb == "create" && review::is_question(&call.resource) {
+        return review::answer(core, &call, body::object(headers, body).await?, wish);
+    }
+    if !call.resource.verbs.allow(verb) {
+        return Ok(respond::method_not_allowed());
+    }
+    let done = match verb {
+        "list" => return Ok(stream::list(core, &call, list::list(core, &call)?, wish)),
+        "get" => verbs::get(core, &call)?,
+        "create" => create::create(core, &call, body::object(headers, body).await?).await?,
+        "update" => update::update(core, &call, body::object(headers, body).await?).await?,
+        "patch" => patch::patch(core, &call, &patch_type(headers), body::read(body).await?).await?,
+        "deletecollection" => {
+            let options = delete_options(&call, headers, body).await?;
+            return Ok(stream::list(core, &call, delete::delete_collection(core, &call, &options).await?, wish));
+        }
+        _ => {
+            let options = delete_options(&call, headers, body).await?;
+            delete::delete(core, &call, &options).await?
+        }
+    };
+    Ok(respond::done(core, &call, done, wish))
+}
+
+/// The media type of a patch, whose parameters do not matter.
+pub(super) fn patch_type(headers: &HeaderMap) -> String {
+    super::negotiate::content_type(headers)
+}
+
+async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, Failure> {
+    let bytes = body::read(body).await?;
+    if bytes.is_empty() {
+        return DeleteOptions::read(call, None);
+    }
+    let format = super::negotiate::body_format(headers).unwrap_or(Format::Json);
+    let options = crate::incoming::Incoming { bytes, format }.decode()?;
+    DeleteOptions::read(call, Some(options).filter(|options| !options.is_null()))
+}
+
+/// The client's name: its `User-Agent` up to the first slash.
+fn agent(headers: &HeaderMap) -> String {
+    const CHARS_MAX: usize = 128;
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
+    agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(CHARS_MAX).collect()
+}
+
+/// Whether a sub-resource is part of the object, read and written like it.
+pub(super) fn is_part(kind: Subresource) -> bool {
+    match kind {
+        Subresource::Approval
+        | Subresource::EphemeralContainers
+        | Subresource::Finalize
+        | Subresource::Resize
+        | Subresource::Status => true,
+        Subresource::Binding | Subresource::Eviction | Subresource::Log | Subresource::Scale | Subresource::Token => false,
+    }
+}

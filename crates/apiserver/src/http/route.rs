@@ -1,0 +1,115 @@
+//! Understands the paths of resources.
+
+use crate::kinds::{Catalog, Resource, Subresource};
+use crate::verbs::call::{Plus, unescape};
+use std::sync::Arc;
+
+/// What a path names.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// The namespace; empty for all.
+    pub namespace: String,
+    /// The name; empty for the collection.
+    pub name: String,
+    /// The sub-resource.
+    pub subresource: Option<Subresource>,
+    /// Whether the path is one of the old ones that watch.
+    pub watch: bool,
+}
+
+/// What a path of the API names; nothing when nothing is served there.
+pub(super) fn find(catalog: &Catalog, path: &str) -> Option<Target> {
+    let segments: Vec<String> =
+        path.trim_matches('/').split('/').map(|segment| unescape(segment, Plus::IsPlus)).collect();
+    let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let (group, version) = match segments.as_slice() {
+        ["api", version, ..] => ("", *version),
+        ["apis", group, version, ..] => (*group, *version),
+        _ => return None,
+    };
+    segments.drain(..if group.is_empty() { 2 } else { 3 });
+    let watch = segments.first() == Some(&"watch");
+    if watch {
+        segments.remove(0);
+    }
+    let find = |plural: &str| catalog.find(group, version, plural).map(Arc::clone);
+    let target = |resource: Arc<Resource>, namespace: &str, name: &str, subresource: Option<Subresource>| Target {
+        resource,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subresource,
+        watch,
+    };
+    match segments.as_slice() {
+        ["namespaces", namespace, plural, rest @ ..]
+            if !namespace.is_empty() && !(group.is_empty() && matches!(*plural, "status" | "finalize")) =>
+        {
+            let resource = find(plural).filter(|resource| resource.namespaced)?;
+            match rest {
+                [] => Some(target(resource, namespace, "", None)),
+                [name] if !name.is_empty() => Some(target(resource, namespace, name, None)),
+                [name, subresource] if !name.is_empty() => {
+                    let subresource = resource.subresource(subresource)?;
+                    Some(target(resource, namespace, name, Some(subresource)))
+                }
+                _ => None,
+            }
+        }
+        [plural] => Some(target(find(plural)?, "", "", None)),
+        [plural, name, rest @ ..] if !name.is_empty() => {
+            let resource = find(plural).filter(|resource| !resource.namespaced)?;
+            match rest {
+                [] => Some(target(resource, "", name, None)),
+                [subresource] => {
+                    let subresource = resource.subresource(subresource)?;
+                    Some(target(resource, "", name, Some(subresource)))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::Registry;
+    use crate::store::Store;
+
+    fn shown(path: &str) -> Option<String> {
+        let catalog = Registry::new(&Store::new(1 << 20)).current();
+        find(&catalog, path).map(|target| {
+            let sub = target.subresource.map_or("", Subresource::name);
+            format!("{} {} {} {}{}", target.resource.plural, target.namespace, target.name, sub, if target.watch { "watch" } else { "" })
+        })
+    }
+
+    #[test]
+    fn paths_name_resources() {
+        let cases = [
+            ("/api/v1/pods", Some("pods   ")),
+            ("/api/v1/namespaces/a/pods", Some("pods a  ")),
+            ("/api/v1/namespaces/a/pods/b", Some("pods a b ")),
+            ("/api/v1/namespaces/a/pods/b/status", Some("pods a b status")),
+            ("/api/v1/namespaces/a", Some("namespaces  a ")),
+            ("/api/v1/namespaces/a/status", Some("namespaces  a status")),
+            ("/api/v1/namespaces/a/finalize", Some("namespaces  a finalize")),
+            ("/api/v1/nodes/a/status", Some("nodes  a status")),
+            ("/apis/apps/v1/namespaces/a/deployments/b/scale", Some("deployments a b scale")),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/a%3Ab", Some("clusterroles  a:b ")),
+            ("/api/v1/watch/namespaces/a/pods", Some("pods a  watch")),
+            ("/api/v1/pods/b", None),
+            ("/api/v1/namespaces/a/nodes", None),
+            ("/api/v1/namespaces/a/pods/b/nothing", None),
+            ("/apis/apps/v2/deployments", None),
+            ("/apis/apps/v1/pods", None),
+            ("/other", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(shown(path).as_deref(), expected, "{path}");
+        }
+    }
+}
