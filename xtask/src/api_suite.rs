@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
+use kai_apiserver::clock::Clock;
+use kai_apiserver::{ApiServer, Options};
 use kai_kubetest::client::{Client, Server};
 use kai_kubetest::real::{ADMIN_TOKEN, ALICE_TOKEN, ControlPlane, Controllers};
 use kai_kubetest::suite::compare::{Differences, compare};
@@ -19,8 +21,11 @@ use kai_kubetest::suite::{self, Entry, Feature, Target};
 use kai_kubetest::webhook::Webhook;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+
+/// What the embedded server's uids are drawn from.
+const SEED: u64 = 1;
 
 /// Options of `cargo xtask api-suite`.
 #[derive(clap::Args)]
@@ -73,16 +78,21 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         } else {
             read_recordings(&folder, &features)?
         };
-        let found = if args.real {
-            ask_real(repository, &features).await?.0
-        } else {
-            ask_server(args, &features).await?
+        let found = match (args.real, args.server) {
+            (true, _) => ask_real(repository, &features).await?.0,
+            (false, Some(address)) => ask_server(address, args, &features).await?,
+            (false, None) => ask_embedded(&features).await?,
         };
         judge(&folder, &features, &expected, &found, args.most)
     })
 }
 
-fn record(folder: &Path, features: &[Feature], transcripts: &Transcripts, facts: Option<&Facts>) -> Result<()> {
+fn record(
+    folder: &Path,
+    features: &[Feature],
+    transcripts: &Transcripts,
+    facts: Option<&Facts>,
+) -> Result<()> {
     std::fs::create_dir_all(folder.join("recorded"))?;
     let mut requests = 0;
     for feature in features {
@@ -138,9 +148,19 @@ async fn ask_real(repository: &Repository, features: &[Feature]) -> Result<(Tran
     Ok((transcripts, facts))
 }
 
-async fn ask_server(args: &Args, features: &[Feature]) -> Result<Transcripts> {
-    let (Some(address), Some(authority), Some(token)) = (args.server, &args.authority, &args.token) else {
-        bail!("no server to compare; hint: `--server`, `--authority` and `--token` name one");
+/// Asks the embedded server, over HTTPS like any other.
+async fn ask_embedded(features: &[Feature]) -> Result<Transcripts> {
+    let options =
+        Options { admin_token: Some(ADMIN_TOKEN.to_owned()), ..Options::new(SEED, Clock::system()) };
+    let listening = ApiServer::new(&options).listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let server = Server::new(listening.address(), listening.ca_pem())?;
+    let tokens = BTreeMap::from([("admin".to_owned(), ADMIN_TOKEN.to_owned())]);
+    ask(server, tokens, features).await
+}
+
+async fn ask_server(address: SocketAddr, args: &Args, features: &[Feature]) -> Result<Transcripts> {
+    let (Some(authority), Some(token)) = (&args.authority, &args.token) else {
+        bail!("`--server` needs to know whom to trust and who asks; hint: `--authority` and `--token`");
     };
     let authority = std::fs::read_to_string(authority)
         .with_context(|| format!("cannot read `{}`", authority.display()))?;

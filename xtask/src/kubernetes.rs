@@ -61,7 +61,12 @@ fn build(repository: &Repository, folder: &Path) -> Result<()> {
         let watch = Stopwatch::start();
         build_one(&module, package, &built)?;
         std::fs::write(&stamp, &wanted).with_context(|| format!("cannot write `{}`", stamp.display()))?;
-        println!("[{}/{}] built {program} in {:.0} s", number + 1, PACKAGES.len(), watch.elapsed().as_secs_f64());
+        println!(
+            "[{}/{}] built {program} in {:.0} s",
+            number + 1,
+            PACKAGES.len(),
+            watch.elapsed().as_secs_f64()
+        );
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub const ADMIN_TOKEN: &str = "admin-token";
 pub const ALICE_TOKEN: &str = "alice-token";
 
 /// Users of the server: token, name, id, groups.
-const TOKENS: &str = "admin-token,admin,1,\"system:masters\"\nalice-token,alice,2,\"developers\"\n";
+const TOKENS: &str = "admin-token,kubernetes-admin,,\"system:masters\"\nalice-token,alice,,\"developers\"\n";
 
 /// The server refuses to advertise a loopback address; this one is reserved for documentation.
 const ADVERTISED: &str = "192.0.2.1";
@@ -195,12 +195,7 @@ impl ControlPlane {
     }
 }
 
-fn start(
-    programs: &Programs,
-    name: &str,
-    arguments: &[String],
-    folder: &Path,
-) -> Result<Process, Error> {
+fn start(programs: &Programs, name: &str, arguments: &[String], folder: &Path) -> Result<Process, Error> {
     Process::start(&programs.path(name), arguments, folder)
         .map_err(|source| Error::System { what: format!("start {name}"), source })
 }

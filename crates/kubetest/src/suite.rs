@@ -173,12 +173,13 @@ pub fn features(folder: &Path) -> Result<Vec<Feature>, Error> {
 impl Feature {
     /// Reads one file, with `each` written out.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         let malformed = |problem: String| Error::Malformed { path: path.to_owned(), problem };
         // Only `true` and `false` are booleans, as people expect of an object that has a key `y`.
         let options = serde_saphyr::options! { strict_booleans: true };
-        let mut feature: Self = serde_saphyr::from_str_with_options(&text, options).map_err(|error| malformed(error.to_string()))?;
+        let mut feature: Self = serde_saphyr::from_str_with_options(&text, options)
+            .map_err(|error| malformed(error.to_string()))?;
         feature.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if feature.namespaces.is_empty() {
             feature.namespaces.push(feature.name.clone());
@@ -213,8 +214,7 @@ fn collect_names<'a>(steps: &'a [Step], names: &mut Vec<&'a str>) {
 /// Reads the recorded transcript of a feature.
 pub fn recorded(folder: &Path, feature: &str) -> Result<Vec<Entry>, Error> {
     let path = recording(folder, feature);
-    let text =
-        std::fs::read_to_string(&path).map_err(|source| Error::File { path: path.clone(), source })?;
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::File { path: path.clone(), source })?;
     serde_json::from_str(&text).map_err(|error| Error::Malformed { path, problem: error.to_string() })
 }
 

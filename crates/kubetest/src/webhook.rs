@@ -59,13 +59,12 @@ impl Webhook {
             )
             .map_err(|error| failed(&error))?;
         let handle = Handle::new();
-        let serving =
-            axum_server::bind_rustls(
-                SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-                RustlsConfig::from_config(Arc::new(config)),
-            )
-            .handle(handle.clone())
-            .serve(Router::new().route("/{answer}", post(answer)).into_make_service());
+        let serving = axum_server::bind_rustls(
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            RustlsConfig::from_config(Arc::new(config)),
+        )
+        .handle(handle.clone())
+        .serve(Router::new().route("/{answer}", post(answer)).into_make_service());
         tokio::spawn(serving);
         let address =
             handle.listening().await.ok_or_else(|| Error::Serve("no port was to be had".to_owned()))?;
@@ -105,10 +104,12 @@ async fn answer(Path(wanted): Path<String>, body: Bytes) -> Response {
             response["allowed"] = json!(false);
             response["status"] = json!({ "code": 409, "reason": "Conflict", "message": "not a good moment" });
         }
-        "add-label" => patch(
-            &mut response,
-            &json!([{ "op": "add", "path": "/metadata/labels/hooked", "value": "yes" }]),
-        ),
+        "add-label" => {
+            patch(
+                &mut response,
+                &json!([{ "op": "add", "path": "/metadata/labels/hooked", "value": "yes" }]),
+            );
+        }
         "add-container" => patch(
             &mut response,
             &json!([{ "op": "add", "path": "/spec/containers/-", "value": { "name": "sidecar", "image": "side" } }]),

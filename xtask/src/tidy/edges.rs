@@ -17,7 +17,20 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-replay", "kai-units"]),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
-    ("xtask", &["kai-api", "kai-cache", "kai-cli", "kai-clock", "kai-engine", "kai-kubetest", "kai-testkit", "kai-units"]),
+    (
+        "xtask",
+        &[
+            "kai-api",
+            "kai-apiserver",
+            "kai-cache",
+            "kai-cli",
+            "kai-clock",
+            "kai-engine",
+            "kai-kubetest",
+            "kai-testkit",
+            "kai-units",
+        ],
+    ),
     ("team-nodes-plugin", &["kai-cli", "kai-engine"]),
 ];
 

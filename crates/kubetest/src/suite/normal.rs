@@ -59,6 +59,7 @@ impl Normaliser {
                 (regex(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "<token>"),
                 (regex(r"too old resource version: \d+ \(\d+\)"), "too old resource version: <rv> (<rv>)"),
                 (regex(r"current: \d+"), "current: <rv>"),
+                (regex(r"\?hash=[0-9A-F]+"), "?hash=<hash>"),
                 // The whole object as JSON, whose order of fields is nobody's business.
                 (regex(r#"Invalid value: "\{\\"apiVersion.*\}": "#), "Invalid value: <object>: "),
                 (
@@ -137,6 +138,13 @@ impl Normaliser {
     fn metadata(&mut self, metadata: &mut Map<String, Value>) {
         if self.managed_fields == ManagedFields::Drop {
             metadata.remove("managedFields");
+        }
+        if let Some(Value::Array(managers)) = metadata.get_mut("managedFields") {
+            // They are sorted by time in whole seconds, so that their order depends on the speed of the machine.
+            let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+            managers.sort_by_cached_key(|entry| {
+                ["manager", "operation", "subresource"].map(|key| text(entry, key))
+            });
         }
         let fields = metadata.clone();
         let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);

@@ -64,8 +64,7 @@ fn of(schema: &Value) -> MergeFacts {
 /// Reads the recorded facts.
 pub fn recorded(folder: &Path) -> Result<Facts, Error> {
     let path = file(folder);
-    let text =
-        std::fs::read_to_string(&path).map_err(|source| Error::File { path: path.clone(), source })?;
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::File { path: path.clone(), source })?;
     serde_json::from_str(&text).map_err(|error| Error::Malformed { path, problem: error.to_string() })
 }
 

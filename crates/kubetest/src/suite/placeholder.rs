@@ -63,7 +63,8 @@ pub(super) fn written_out(steps: Vec<Step>) -> Vec<Step> {
 fn for_one(step: &Step, value: &str) -> Step {
     let replace = |text: &str| text.replace("${each}", value);
     let mut one = step.clone();
-    one.step = if step.step.contains("${each}") { replace(&step.step) } else { format!("{}: {value}", step.step) };
+    one.step =
+        if step.step.contains("${each}") { replace(&step.step) } else { format!("{}: {value}", step.step) };
     one.request = replace(&step.request);
     one.text = step.text.as_deref().map(replace);
     one.content_type = step.content_type.as_deref().map(replace);

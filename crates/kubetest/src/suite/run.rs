@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_millis(120);
 
 /// How often, and how often at most, a step with `until` is repeated.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
-const ATTEMPTS: usize = 200;
+const ATTEMPTS: usize = 100;
 
 /// The server to ask, and what it can be asked with.
 pub struct Target<'a> {
@@ -87,7 +87,11 @@ impl Runner<'_> {
     }
 
     fn broken(&self, step: &Step, problem: &str) -> Error {
-        Error::Step { feature: self.feature.name.clone(), step: step.step.clone(), problem: problem.to_owned() }
+        Error::Step {
+            feature: self.feature.name.clone(),
+            step: step.step.clone(),
+            problem: problem.to_owned(),
+        }
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), Error> {
@@ -102,8 +106,7 @@ impl Runner<'_> {
             let request = self.request(step, method, path).map_err(|problem| self.broken(step, &problem))?;
             let answer = self.client.send(request).await;
             attempts -= 1;
-            let settled =
-                |wanted: u16| answer.as_ref().is_ok_and(|answer| answer.status.as_u16() == wanted);
+            let settled = |wanted: u16| answer.as_ref().is_ok_and(|answer| answer.status.as_u16() == wanted);
             if attempts == 0 || step.until.is_none_or(settled) {
                 break answer;
             }
@@ -253,8 +256,11 @@ fn no_answer(step: &Step, error: &client::Error) -> Entry {
 fn kept_headers(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
     let mut kept = BTreeMap::new();
     for name in HEADERS {
-        let values: Vec<String> =
-            headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into()).collect();
+        let values: Vec<String> = headers
+            .get_all(name)
+            .iter()
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into())
+            .collect();
         // What nearly every answer has would only make recordings longer.
         if !values.is_empty() && values != ["application/json"] {
             kept.insert(name.to_owned(), values);
