@@ -1,7 +1,11 @@
 //! Holds objects to their schemas and keeps account of who manages which fields, for every verb that writes.
 
-use crate::failure::Failure;
-use crate::incoming::Incoming;
+use crate::failure::{About, Failure};
+use crate::field::{self, quote};
+use crate::incoming::{Format, Incoming};
+use crate::kinds::Origin;
+use crate::object;
+use crate::schema::{self, strict};
 use crate::server::Core;
 use crate::verbs::Call;
 use serde_json::Value;
@@ -17,9 +21,76 @@ pub enum Writer {
     Apply,
 }
 
-/// Drops what the schema does not know and tells about it, as the request's `fieldValidation` says.
-pub fn decode(_core: &Core, _call: &Call, _body: &Incoming, _object: &mut Value) -> Result<Vec<String>, Failure> {
-    Ok(Vec::new())
+/// Drops what the schema does not know and tells about it, as the request's `fieldValidation` says; then fills in the
+/// defaults of custom resources.
+pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<String>, Failure> {
+    let strictness = Strictness::of(call)?;
+    let duplicates = match (strictness, body.format) {
+        (Strictness::Ignore, _) | (_, Format::Yaml) => Vec::new(),
+        (Strictness::Warn | Strictness::Strict, Format::Json) => strict::duplicate_fields(&body.bytes),
+    };
+    check(call, strictness, duplicates, object)
+}
+
+/// As [`decode`], for objects that were made by a patch.
+pub fn decode_patched(call: &Call, object: &mut Value) -> Result<Vec<String>, Failure> {
+    check(call, Strictness::of(call)?, Vec::new(), object)
+}
+
+fn check(
+    call: &Call,
+    strictness: Strictness,
+    mut findings: Vec<String>,
+    object: &mut Value,
+) -> Result<Vec<String>, Failure> {
+    let resource = &*call.resource;
+    let schema = resource.schema();
+    let unreadable = |message: &str| {
+        let (kind, version) = (&resource.kind, quote(&resource.version));
+        Failure::bad_request(format!("{kind} in version {version} cannot be handled as a {kind}: {message}"))
+    };
+    let builtin = matches!(resource.origin, Origin::Builtin(_));
+    if builtin {
+        schema::decode(schema, object).map_err(|message| unreadable(&message))?;
+    }
+    if strictness != Strictness::Ignore {
+        findings.extend(strict::unknown_fields(schema, object));
+    }
+    if strictness == Strictness::Strict && !findings.is_empty() {
+        let message = strict::message(&findings);
+        return Err(if builtin { unreadable(&message) } else { Failure::bad_request(message) });
+    }
+    if builtin {
+        schema::normalize(schema, object);
+    } else {
+        schema::prune(schema, object);
+        schema::default(schema, object);
+    }
+    object::meta_mut(object);
+    Ok(findings)
+}
+
+/// What is done about fields that nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strictness {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Strictness {
+    fn of(call: &Call) -> Result<Self, Failure> {
+        match call.query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => Ok(Self::Warn),
+            "Ignore" => Ok(Self::Ignore),
+            "Strict" => Ok(Self::Strict),
+            other => {
+                let known = ["Ignore", "Strict", "Warn", ""];
+                let error = field::Error::not_supported(&field::Path::of("fieldValidation"), other, &known);
+                Err(Failure::invalid(About { group: "meta.k8s.io", what: "CreateOptions" }, "", &[error]))
+            }
+        }
+    }
 }
 
 /// Notes the caller as manager of an object that comes into being.

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use crate::field::quote;
 use crate::kinds::{Origin, Resource};
 use crate::object;
-use crate::server::Core;
 use crate::verbs::Call;
 use bytes::Bytes;
 use serde_json::Value;
@@ -54,10 +53,10 @@ pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
 }
 
 /// Decodes the object of a request and holds it to the kind that the path serves; also what to warn about.
-pub fn admit_object(core: &Core, call: &Call, body: Incoming) -> Result<(Value, Vec<String>), Failure> {
+pub fn admit_object(call: &Call, body: &Incoming) -> Result<(Value, Vec<String>), Failure> {
     let mut object = body.decode()?;
     check_kind(&call.resource, &mut object)?;
-    let warnings = crate::fields::decode(core, call, &body, &mut object)?;
+    let warnings = crate::fields::decode(call, body, &mut object)?;
     Ok((object, warnings))
 }
 

@@ -13,6 +13,7 @@ pub use catalog::{Catalog, Group, Registry};
 
 use crate::crd::CustomVersion;
 use crate::failure::About;
+use crate::schema::Schema;
 use crate::store::TableId;
 use std::sync::Arc;
 
@@ -192,6 +193,14 @@ impl Resource {
         match &self.origin {
             Origin::Custom(version) => Some(version),
             Origin::Builtin(_) => None,
+        }
+    }
+
+    /// What its objects look like.
+    pub fn schema(&self) -> &Schema {
+        match &self.origin {
+            Origin::Custom(version) => &version.schema,
+            Origin::Builtin(builtin) => builtin.schema(),
         }
     }
 

@@ -3,7 +3,6 @@
 //! It keeps everything in memory, knows no KAI concept and is no production store: production is Kubernetes.
 
 pub mod admission;
-pub mod builtin_schema;
 pub mod clock;
 pub mod crd;
 pub mod failure;
@@ -15,6 +14,8 @@ pub mod incoming;
 pub mod kinds;
 pub mod names;
 pub mod object;
+pub mod patch;
+pub mod schema;
 pub mod selector;
 pub mod server;
 pub mod store;

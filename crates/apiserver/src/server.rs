@@ -46,8 +46,6 @@ pub struct Core {
     pub admin_token: String,
     /// How many more requests may be worked on.
     pub in_flight: Arc<tokio::sync::Semaphore>,
-    /// The schemas of built-in kinds, and what was compiled from them.
-    pub schemas: crate::builtin_schema::Schemas,
 }
 
 impl Core {
@@ -65,7 +63,6 @@ impl Core {
             admin_token,
             identities,
             in_flight: Arc::new(tokio::sync::Semaphore::new(options.requests_in_flight_max)),
-            schemas: crate::builtin_schema::Schemas::default(),
         }
     }
 

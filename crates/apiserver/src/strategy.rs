@@ -1,14 +1,23 @@
 //! The rules of each kind: what the server fills in, what each verb may change, and what is refused.
 
+use crate::crd;
 use crate::field;
 use crate::kinds::{Resource, Subresource};
 use crate::names;
 use crate::object;
+use crate::schema::{self, Old};
 use crate::server::Core;
 use serde_json::{Value, json};
 
+/// Group and plural name of definitions of custom resources.
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+
 /// Fills in what the client may leave out, on every write.
-pub fn default(_core: &Core, _resource: &Resource, _object: &mut Value) {}
+pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
+    if resource.is(DEFINITIONS.0, DEFINITIONS.1) {
+        crd::complete(object);
+    }
+}
 
 /// Makes an object ready to come into being: the status is the server's, and the generation begins at 1.
 pub fn prepare_create(_core: &Core, resource: &Resource, object: &mut Value) {
@@ -130,19 +139,25 @@ fn wants_other(resource: &Resource, old: &Value, new: &Value) -> bool {
 }
 
 /// What is wrong with an object that is to come into being, beside its metadata.
-pub fn validate_create(_core: &Core, _resource: &Resource, _object: &Value) -> Vec<field::Error> {
-    Vec::new()
+pub fn validate_create(_core: &Core, resource: &Resource, object: &Value) -> Vec<field::Error> {
+    if let Some(custom) = resource.custom() {
+        return schema::validate(&custom.schema, object, Old::None);
+    }
+    if resource.is(DEFINITIONS.0, DEFINITIONS.1) { crd::validate(object) } else { Vec::new() }
 }
 
 /// What is wrong with a new version of an object, beside its metadata.
 pub fn validate_update(
     _core: &Core,
-    _resource: &Resource,
+    resource: &Resource,
     _subresource: Option<Subresource>,
-    _old: &Value,
-    _new: &Value,
+    old: &Value,
+    new: &Value,
 ) -> Vec<field::Error> {
-    Vec::new()
+    if let Some(custom) = resource.custom() {
+        return schema::validate(&custom.schema, new, Old::Value(old));
+    }
+    if resource.is(DEFINITIONS.0, DEFINITIONS.1) { crd::validate(new) } else { Vec::new() }
 }
 
 /// What is wrong with a name, by the rules of the kind.

@@ -3,13 +3,18 @@
 //! Nothing here knows HTTP. A [`Call`] says which object is meant and how; the outcome is [`Done`] or a
 //! [`Failure`](crate::failure::Failure).
 
+pub mod bind;
 pub mod call;
 pub mod create;
 pub mod delete;
+pub mod evict;
 pub mod list;
+pub mod logs;
 pub mod metadata;
 pub mod patch;
+pub mod scale;
 pub mod selection;
+pub mod token;
 pub mod update;
 pub mod watch;
 

@@ -1,14 +1,14 @@
 //! Finds out which verb a request is, and runs it.
 
-use super::negotiate::Accept;
+use super::negotiate::{Accept, Wish};
 use super::{body, respond, review, route, stream, subresource};
 use crate::failure::Failure;
-use crate::incoming::Format;
-use crate::kinds::Subresource;
+use crate::incoming::{Format, Incoming};
+use crate::object;
 use crate::server::Core;
 use crate::user::User;
 use crate::verbs::delete::{self, DeleteOptions};
-use crate::verbs::{self, Call, Query, create, list, patch, update};
+use crate::verbs::{self, Call, Query, bind, create, list, patch, update};
 use axum::body::Body;
 use http::header::USER_AGENT;
 use http::{HeaderMap, Method, Request, Response};
@@ -51,7 +51,7 @@ pub(super) async fn dispatch(
         return Err(Failure::too_many_requests(message, 1));
     };
     if let Some(kind) = call.subresource {
-        return subresource::serve(core, call, kind, accept, &parts.method, &parts.headers, body).await;
+        return subresource::serve(core, call, kind, accept, &parts, body).await;
     }
     serve(core, call, accept, &parts.method, &parts.headers, body).await
 }
@@ -76,6 +76,9 @@ async fn serve(
         ("DELETE", false) => "delete",
         _ => return Ok(respond::method_not_allowed()),
     };
+    if verb == "create" && call.resource.is("", "bindings") {
+        return bind_named(core, call, body::object(headers, body).await?, wish);
+    }
     if verb == "create" && review::is_question(&call.resource) {
         return review::answer(core, &call, body::object(headers, body).await?, wish);
     }
@@ -87,7 +90,7 @@ async fn serve(
         "get" => verbs::get(core, &call)?,
         "create" => create::create(core, &call, body::object(headers, body).await?).await?,
         "update" => update::update(core, &call, body::object(headers, body).await?).await?,
-        "patch" => patch::patch(core, &call, &patch_type(headers), body::read(body).await?).await?,
+        "patch" => patch::patch(core, &call, &super::negotiate::content_type(headers), body::read(body).await?).await?,
         "deletecollection" => {
             let options = delete_options(&call, headers, body).await?;
             return Ok(stream::list(core, &call, delete::delete_collection(core, &call, &options).await?, wish));
@@ -100,9 +103,13 @@ async fn serve(
     Ok(respond::done(core, &call, done, wish))
 }
 
-/// The media type of a patch, whose parameters do not matter.
-pub(super) fn patch_type(headers: &HeaderMap) -> String {
-    super::negotiate::content_type(headers)
+/// A binding by the old path, where only the body names the pod.
+fn bind_named(core: &Core, mut call: Call, body: Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
+    let binding = body.decode()?;
+    call.resource = core.builtin("", "pods");
+    object::name(&binding).clone_into(&mut call.name);
+    let done = bind::bind(core, &call, &binding)?;
+    Ok(respond::done(core, &call, done, wish))
 }
 
 async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, Failure> {
@@ -111,7 +118,7 @@ async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<
         return DeleteOptions::read(call, None);
     }
     let format = super::negotiate::body_format(headers).unwrap_or(Format::Json);
-    let options = crate::incoming::Incoming { bytes, format }.decode()?;
+    let options = Incoming { bytes, format }.decode()?;
     DeleteOptions::read(call, Some(options).filter(|options| !options.is_null()))
 }
 
@@ -120,16 +127,4 @@ fn agent(headers: &HeaderMap) -> String {
     const CHARS_MAX: usize = 128;
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
     agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(CHARS_MAX).collect()
-}
-
-/// Whether a sub-resource is part of the object, read and written like it.
-pub(super) fn is_part(kind: Subresource) -> bool {
-    match kind {
-        Subresource::Approval
-        | Subresource::EphemeralContainers
-        | Subresource::Finalize
-        | Subresource::Resize
-        | Subresource::Status => true,
-        Subresource::Binding | Subresource::Eviction | Subresource::Log | Subresource::Scale | Subresource::Token => false,
-    }
 }

@@ -1,35 +1,140 @@
 //! Serves sub-resources.
 
-use super::negotiate::Accept;
+use super::negotiate::{Accept, Wish};
 use super::{body, respond};
 use crate::failure::Failure;
+use crate::incoming::Incoming;
 use crate::kinds::Subresource;
+use crate::object;
 use crate::server::Core;
-use crate::verbs::{self, Call, patch, update};
+use crate::verbs::{self, Call, bind, evict, logs, patch, scale, token, update};
 use axum::body::Body;
-use http::{HeaderMap, Method, Response};
+use futures::stream;
+use http::request::Parts;
+use http::{Method, Response};
+use serde_json::Value;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a log that is followed is looked at again.
+const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 
 /// Serves a request for a sub-resource.
 pub(super) async fn serve(
-    core: &Core,
+    core: &Arc<Core>,
     call: Call,
-    kind: Subresource,
+    part: Subresource,
     accept: &Accept,
-    method: &Method,
-    headers: &HeaderMap,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>, Failure> {
-    let wish = accept.objects()?;
-    if !super::dispatch::is_part(kind) {
-        return Ok(respond::method_not_allowed());
+    if part == Subresource::Log {
+        return if parts.method == Method::GET { log(core, call) } else { Ok(respond::method_not_allowed()) };
     }
-    let done = match method.as_str() {
-        "GET" | "HEAD" if kind.verbs().contains(&"get") => verbs::get(core, &call)?,
-        "PUT" => update::update(core, &call, body::object(headers, body).await?).await?,
-        "PATCH" if kind.verbs().contains(&"patch") => {
-            patch::patch(core, &call, &super::dispatch::patch_type(headers), body::read(body).await?).await?
+    let wish = accept.objects()?;
+    match part {
+        Subresource::Approval
+        | Subresource::EphemeralContainers
+        | Subresource::Finalize
+        | Subresource::Resize
+        | Subresource::Status => serve_part(core, &call, part, parts, body, wish).await,
+        Subresource::Scale => serve_scale(core, &call, parts, body, wish).await,
+        Subresource::Binding | Subresource::Eviction | Subresource::Token | Subresource::Log => {
+            if parts.method != Method::POST {
+                return Ok(respond::method_not_allowed());
+            }
+            let request = decode(part, &body::object(&parts.headers, body).await?)?;
+            let done = match part {
+                Subresource::Binding => bind::bind(core, &call, &request)?,
+                Subresource::Eviction => evict::evict(core, &call, &request).await?,
+                _ => token::issue(core, &call, request)?,
+            };
+            Ok(respond::done(core, &call, done, wish))
+        }
+    }
+}
+
+/// A part of the object, read and written like it.
+async fn serve_part(
+    core: &Core,
+    call: &Call,
+    part: Subresource,
+    parts: &Parts,
+    body: Body,
+    wish: Wish,
+) -> Result<Response<Body>, Failure> {
+    let allowed = |verb: &str| part.verbs().contains(&verb);
+    let done = match parts.method.as_str() {
+        "GET" | "HEAD" if allowed("get") => verbs::get(core, call)?,
+        "PUT" => update::update(core, call, body::object(&parts.headers, body).await?).await?,
+        "PATCH" if allowed("patch") => {
+            let media_type = super::negotiate::content_type(&parts.headers);
+            patch::patch(core, call, &media_type, body::read(body).await?).await?
         }
         _ => return Ok(respond::method_not_allowed()),
     };
-    Ok(respond::done(core, &call, done, wish))
+    Ok(respond::done(core, call, done, wish))
+}
+
+async fn serve_scale(
+    core: &Core,
+    call: &Call,
+    parts: &Parts,
+    body: Body,
+    wish: Wish,
+) -> Result<Response<Body>, Failure> {
+    let done = match parts.method.as_str() {
+        "GET" | "HEAD" => scale::get(core, call)?,
+        "PUT" => {
+            let scale = decode(Subresource::Scale, &body::object(&parts.headers, body).await?)?;
+            scale::write(core, call, |_| Ok(scale.clone())).await?
+        }
+        "PATCH" => {
+            let media_type = super::negotiate::content_type(&parts.headers);
+            let bytes = body::read(body).await?;
+            scale::write(core, call, |scale| patch::patched_scale(&media_type, &bytes, scale)).await?
+        }
+        _ => return Ok(respond::method_not_allowed()),
+    };
+    Ok(respond::done(core, call, done, wish))
+}
+
+/// The body of a request for a sub-resource with a kind of its own.
+fn decode(part: Subresource, body: &Incoming) -> Result<Value, Failure> {
+    let object = body.decode()?;
+    let kind = object::kind(&object);
+    let expected = part.own_kind().map_or("", |(_, _, kind)| kind);
+    if !object.is_object() || (!kind.is_empty() && kind != expected) {
+        let message = format!("the body of the request is a {kind}, expected a {expected}");
+        return Err(Failure::bad_request(message));
+    }
+    Ok(object)
+}
+
+fn log(core: &Arc<Core>, call: Call) -> Result<Response<Body>, Failure> {
+    let log = logs::read(core, &call)?;
+    if !call.query.is_set("follow") || log.complete {
+        return Ok(respond::text(200, log.text));
+    }
+    let state = (Arc::clone(core), call, log.text, 0, false);
+    let lines = stream::unfold(state, |(core, call, mut text, mut sent, mut complete)| async move {
+        loop {
+            if text.len() > sent {
+                let more = text[sent..].to_owned();
+                sent = text.len();
+                return Some((Ok::<_, Infallible>(more), (core, call, text, sent, complete)));
+            }
+            if complete {
+                return None;
+            }
+            tokio::time::sleep(FOLLOW_PERIOD).await;
+            let log = logs::read(&core, &call).ok()?;
+            complete = log.complete;
+            if log.text.len() >= sent {
+                text = log.text;
+            }
+        }
+    });
+    Ok(respond::text(200, Body::from_stream(lines)))
 }

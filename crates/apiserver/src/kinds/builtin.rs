@@ -1,6 +1,7 @@
 //! The table of built-in resources, by group, in the order in which discovery lists the groups.
 
 use super::{Subresource, Verbs};
+use crate::schema::{self, Schema};
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
     authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
@@ -11,11 +12,10 @@ use k8s_openapi::api::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// A built-in resource.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Builtin {
     /// The API group; empty for the core group.
     pub group: &'static str,
@@ -45,8 +45,8 @@ pub struct Builtin {
     pub create_on_update: bool,
     /// Whether a delete answers with the object.
     pub returns_deleted: bool,
-    /// Its schema, by reference into the generator's definitions.
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// The schema, once somebody needed it.
+    schema: OnceLock<&'static Schema>,
 }
 
 trait Scoped {
@@ -66,7 +66,7 @@ const SCALE_STATUS: &[Subresource] = &[Subresource::Scale, Subresource::Status];
 const ALL: &[&str] = &["all"];
 const API_EXTENSIONS: &[&str] = &["api-extensions"];
 
-fn of<T: k8s_openapi::Resource + JsonSchema>() -> Builtin
+fn of<T: k8s_openapi::Resource>() -> Builtin
 where
     T::Scope: Scoped,
 {
@@ -85,11 +85,19 @@ where
         unconditional_update: true,
         create_on_update: false,
         returns_deleted: false,
-        schema: |generator| generator.subschema_for::<T>(),
+        schema: OnceLock::new(),
     }
 }
 
 impl Builtin {
+    /// What its objects look like.
+    pub fn schema(&self) -> &'static Schema {
+        self.schema.get_or_init(|| {
+            let version = super::api_version(self.group, self.version);
+            schema::builtin::schema(&version, self.kind).unwrap_or(Schema::untyped())
+        })
+    }
+
     fn short(mut self, names: &'static [&'static str]) -> Self {
         self.short_names = names;
         self
@@ -237,7 +245,7 @@ fn configuration() -> Vec<Builtin> {
     ]
 }
 
-fn admission_kind<T: k8s_openapi::Resource<Scope = ClusterResourceScope> + JsonSchema>() -> Builtin {
+fn admission_kind<T: k8s_openapi::Resource<Scope = ClusterResourceScope>>() -> Builtin {
     of::<T>().within(API_EXTENSIONS).generation().conditional_update()
 }
 

@@ -18,7 +18,7 @@ pub enum FieldTarget<'a> {
         /// `Pod`, `Deployment` …
         kind: &'a str,
     },
-    /// A kind defined by a CustomResourceDefinition.
+    /// A kind defined by a `CustomResourceDefinition`.
     Custom {
         /// Whether objects have a namespace.
         namespaced: bool,

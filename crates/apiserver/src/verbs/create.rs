@@ -17,7 +17,7 @@ const NAME_ATTEMPTS: usize = 8;
 
 /// Creates the object of the request.
 pub async fn create(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
-    let (object, warnings) = incoming::admit_object(core, call, body)?;
+    let (object, warnings) = incoming::admit_object(call, &body)?;
     let mut done = create_object(core, call, object).await?;
     done.warnings.splice(0..0, warnings);
     Ok(done)

@@ -5,7 +5,7 @@ use crate::admission::{self, Operation, Review};
 use crate::failure::Failure;
 use crate::fields::{self, Writer};
 use crate::incoming::{self, Incoming};
-use crate::kinds::{Resource, Subresource, convert};
+use crate::kinds::{Resource, convert};
 use crate::server::Core;
 use crate::store::{Raced, Record};
 use crate::{crd, object, strategy};
@@ -17,7 +17,7 @@ pub(super) const ATTEMPTS: usize = 16;
 
 /// Replaces the object of the call with the one in the body.
 pub async fn update(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
-    let (mut object, warnings) = incoming::admit_object(core, call, body)?;
+    let (mut object, warnings) = incoming::admit_object(call, &body)?;
     metadata::place(call, &mut object)?;
     let mut done = update_object(core, call, object).await?;
     done.warnings.splice(0..0, warnings);
@@ -145,9 +145,4 @@ pub fn may_go(resource: &Resource, object: &Value) -> bool {
         && object::finalizers(object).is_empty()
         && object::grace_period(object).unwrap_or(0) == 0
         && !namespace_waits
-}
-
-/// Whether the call writes a part whose objects are of the resource's own kind.
-pub fn is_part(subresource: Option<Subresource>) -> bool {
-    subresource.is_none_or(|subresource| subresource.own_kind().is_none() && subresource != Subresource::Log)
 }

@@ -5,6 +5,7 @@ use super::list::{Version, parse_version};
 use super::selection::Selection;
 use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
+use crate::kinds::Resource;
 use crate::server::Core;
 use crate::store::{Action, Change, Compacted, Cursor, Record, Wanted};
 use std::collections::VecDeque;
@@ -49,6 +50,7 @@ pub enum Seen {
 /// A watch that is under way.
 #[derive(Debug)]
 pub struct Watch {
+    resource: Arc<Resource>,
     selection: Selection,
     cursor: Cursor,
     pending: VecDeque<Signal>,
@@ -94,7 +96,7 @@ impl Watch {
         };
         let now = Instant::now();
         let next_bookmark = now + BOOKMARK_PERIOD;
-        Ok(Self { selection, cursor, pending, bookmarks, next_bookmark, deadline: now + timeout, ended })
+        Ok(Self { resource: Arc::clone(&call.resource), selection, cursor, pending, bookmarks, next_bookmark, deadline: now + timeout, ended })
     }
 
     /// Waits for what is next; nothing when the watch is over.
@@ -110,12 +112,19 @@ impl Watch {
             tokio::select! {
                 biased;
                 changes = core.store.next(&mut self.cursor) => match changes {
+                    Ok(changes) if changes.is_empty() => self.ended = !self.is_served(core),
                     Ok(changes) => self.take(&changes),
                     Err(compacted) => self.fail(expired(&compacted)),
                 },
                 () = tokio::time::sleep_until(alarm) => self.ring(),
             }
         }
+    }
+
+    /// A watch ends with the definition of its resource.
+    fn is_served(&self, core: &Core) -> bool {
+        let resource = &self.resource;
+        core.catalog().find(&resource.group, &resource.version, &resource.plural).is_some()
     }
 
     fn take(&mut self, changes: &[Arc<Change>]) {

@@ -1,0 +1,264 @@
+//! Which fields of built-in types keep a zero value: the empty string, zero and false.
+//!
+//! The real server reads an object into a struct and writes it again. An optional field whose zero value means the
+//! same as its absence disappears on the way; where the two differ (`replicas: 0`, `storageClassName: ""`) it stays.
+//! Schemas do not tell these apart, so the second kind is listed here. Some fields are written even when nobody set
+//! them; those are listed too.
+
+use super::merge_rules::short_name;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::LazyLock;
+
+/// Optional scalars that stay when they are zero: `group.Type: field field …`; a line without a colon continues.
+const KEPT: &str = "
+    admissionregistration.MatchResources: matchPolicy
+    admissionregistration.MutatingAdmissionPolicySpec: failurePolicy
+    admissionregistration.MutatingWebhook: failurePolicy matchPolicy reinvocationPolicy timeoutSeconds
+    admissionregistration.NamedRuleWithOperations: scope
+    admissionregistration.ParamRef: parameterNotFoundAction
+    admissionregistration.RuleWithOperations: scope
+    admissionregistration.ServiceReference: path port
+    admissionregistration.ValidatingAdmissionPolicySpec: failurePolicy
+    admissionregistration.ValidatingWebhook: failurePolicy matchPolicy timeoutSeconds
+    admissionregistration.Validation: reason
+    admissionregistration.WebhookClientConfig: url
+    apiextensions.CustomResourceDefinitionVersion: deprecationWarning
+    apiextensions.CustomResourceSubresourceScale: labelSelectorPath
+    apiextensions.JSONSchemaProps: $ref maxItems maxLength maxProperties maximum minItems minLength
+        minProperties minimum multipleOf x-kubernetes-list-type x-kubernetes-map-type
+        x-kubernetes-preserve-unknown-fields
+    apiextensions.ServiceReference: path port
+    apiextensions.ValidationRule: optionalOldSelf reason
+    apiextensions.WebhookClientConfig: url
+    apiregistration.ServiceReference: port
+    apps.DaemonSetSpec: revisionHistoryLimit
+    apps.DaemonSetStatus: collisionCount
+    apps.DeploymentSpec: progressDeadlineSeconds replicas revisionHistoryLimit
+    apps.DeploymentStatus: collisionCount terminatingReplicas
+    apps.ReplicaSetSpec: replicas
+    apps.ReplicaSetStatus: terminatingReplicas
+    apps.RollingUpdateStatefulSetStrategy: partition
+    apps.StatefulSetSpec: replicas revisionHistoryLimit
+    apps.StatefulSetStatus: collisionCount
+    authentication.TokenRequestSpec: expirationSeconds
+    autoscaling.HPAScalingRules: selectPolicy stabilizationWindowSeconds
+    autoscaling.HorizontalPodAutoscalerSpec: minReplicas targetCPUUtilizationPercentage
+    autoscaling.HorizontalPodAutoscalerStatus: currentCPUUtilizationPercentage observedGeneration
+    autoscaling.MetricTarget: averageUtilization
+    autoscaling.MetricValueStatus: averageUtilization
+    batch.CronJobSpec: failedJobsHistoryLimit startingDeadlineSeconds successfulJobsHistoryLimit suspend
+        timeZone
+    batch.JobSpec: activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions
+        managedBy manualSelector maxFailedIndexes parallelism podReplacementPolicy suspend
+        ttlSecondsAfterFinished
+    batch.JobStatus: failedIndexes ready terminating
+    batch.PodFailurePolicyOnExitCodesRequirement: containerName
+    batch.SuccessPolicyRule: succeededCount succeededIndexes
+    certificates.CertificateSigningRequestSpec: expirationSeconds
+    certificates.PodCertificateRequestSpec: maxExpirationSeconds
+    coordination.LeaseSpec: holderIdentity leaseDurationSeconds leaseTransitions preferredHolder strategy
+    core.AppArmorProfile: localhostProfile
+    core.AzureDiskVolumeSource: cachingMode fsType kind readOnly
+    core.AzureFilePersistentVolumeSource: secretNamespace
+    core.CSIVolumeSource: fsType readOnly
+    core.ClientIPConfig: timeoutSeconds
+    core.ClusterTrustBundleProjection: name optional signerName
+    core.ConfigMap: immutable
+    core.ConfigMapEnvSource: optional
+    core.ConfigMapKeySelector: optional
+    core.ConfigMapProjection: optional
+    core.ConfigMapVolumeSource: defaultMode optional
+    core.Container: restartPolicy
+    core.ContainerStatus: started stopSignal
+    core.DownwardAPIVolumeFile: mode
+    core.DownwardAPIVolumeSource: defaultMode
+    core.EndpointAddress: nodeName
+    core.EndpointPort: appProtocol
+    core.EphemeralContainer: restartPolicy
+    core.FCVolumeSource: lun
+    core.FileKeySelector: optional
+    core.GRPCAction: service
+    core.GlusterfsPersistentVolumeSource: endpointsNamespace
+    core.HostPathVolumeSource: type
+    core.ISCSIPersistentVolumeSource: initiatorName
+    core.ISCSIVolumeSource: initiatorName
+    core.KeyToPath: mode
+    core.Lifecycle: stopSignal
+    core.LoadBalancerIngress: ipMode
+    core.LocalVolumeSource: fsType
+    core.NodeFeatures: supplementalGroupsPolicy
+    core.NodeRuntimeHandlerFeatures: recursiveReadOnlyMounts userNamespaces
+    core.NodeSwapStatus: capacity
+    core.PersistentVolumeClaimSpec: storageClassName volumeAttributesClassName volumeMode
+    core.PersistentVolumeClaimStatus: currentVolumeAttributesClassName
+    core.PersistentVolumeSpec: volumeAttributesClassName volumeMode
+    core.PodCertificateProjection: maxExpirationSeconds
+    core.PodDNSConfigOption: value
+    core.PodResourceClaim: resourceClaimName resourceClaimTemplateName
+    core.PodResourceClaimStatus: resourceClaimName
+    core.PodSchedulingGroup: podGroupName
+    core.PodSecurityContext: fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser
+        seLinuxChangePolicy supplementalGroupsPolicy
+    core.PodSpec: activeDeadlineSeconds automountServiceAccountToken enableServiceLinks hostUsers
+        hostnameOverride preemptionPolicy priority runtimeClassName setHostnameAsFQDN shareProcessNamespace
+        terminationGracePeriodSeconds
+    core.PortStatus: error
+    core.Probe: terminationGracePeriodSeconds
+    core.ProjectedVolumeSource: defaultMode
+    core.ReplicationControllerSpec: replicas
+    core.ResourceHealth: message
+    core.SeccompProfile: localhostProfile
+    core.Secret: immutable
+    core.SecretEnvSource: optional
+    core.SecretKeySelector: optional
+    core.SecretProjection: optional
+    core.SecretVolumeSource: defaultMode optional
+    core.SecurityContext: allowPrivilegeEscalation privileged procMount readOnlyRootFilesystem runAsGroup
+        runAsNonRoot runAsUser
+    core.ServiceAccount: automountServiceAccountToken
+    core.ServiceAccountTokenProjection: expirationSeconds
+    core.ServicePort: appProtocol
+    core.ServiceSpec: allocateLoadBalancerNodePorts internalTrafficPolicy ipFamilyPolicy loadBalancerClass
+        trafficDistribution
+    core.Toleration: tolerationSeconds
+    core.TopologySpreadConstraint: minDomains nodeAffinityPolicy nodeTaintsPolicy
+    core.TypedLocalObjectReference: apiGroup
+    core.TypedObjectReference: apiGroup namespace
+    core.VolumeMount: mountPropagation recursiveReadOnly
+    core.VolumeMountStatus: recursiveReadOnly
+    core.WindowsSecurityContextOptions: gmsaCredentialSpec gmsaCredentialSpecName hostProcess runAsUserName
+    discovery.Endpoint: hostname nodeName zone
+    discovery.EndpointConditions: ready serving terminating
+    discovery.EndpointPort: appProtocol name port protocol
+    meta.DeleteOptions: gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential orphanDependents
+        propagationPolicy
+    meta.ListMeta: remainingItemCount
+    meta.ObjectMeta: deletionGracePeriodSeconds
+    meta.OwnerReference: blockOwnerDeletion controller
+    meta.Preconditions: resourceVersion uid
+    networking.IngressClassParametersReference: apiGroup namespace scope
+    networking.IngressPortStatus: error
+    networking.IngressSpec: ingressClassName
+    networking.NetworkPolicyPort: endPort protocol
+    policy.PodDisruptionBudgetSpec: unhealthyPodEvictionPolicy
+    resource.AllocatedDeviceStatus: shareID
+    resource.BasicDevice: allNodes allowMultipleAllocations bindsToNode nodeName
+    resource.Device: allNodes allowMultipleAllocations bindsToNode nodeName
+    resource.DeviceAttribute: bool int string version
+    resource.DeviceClassSpec: extendedResourceName
+    resource.DeviceConstraint: distinctAttribute matchAttribute
+    resource.DeviceRequest: adminAccess
+    resource.DeviceRequestAllocationResult: adminAccess shareID
+    resource.DeviceTaintSelector: device driver pool
+    resource.DeviceToleration: tolerationSeconds
+    resource.ExactDeviceRequest: adminAccess
+    resource.NodeAllocatableResourceMapping: capacityKey
+    resource.PoolStatus: allocatedDevices availableDevices nodeName resourceSliceCount totalDevices
+        unavailableDevices validationError
+    resource.ResourcePoolStatusRequestSpec: limit poolName
+    resource.ResourceSliceSpec: allNodes nodeName perDeviceNodeSelection
+    scheduling.PodGroupResourceClaim: resourceClaimName resourceClaimTemplateName
+    scheduling.PodGroupResourceClaimStatus: resourceClaimName
+    scheduling.PodGroupSpec: disruptionMode priority
+    scheduling.PodGroupTemplate: disruptionMode priority
+    scheduling.PriorityClass: preemptionPolicy
+    storage.CSIDriverSpec: attachRequired fsGroupPolicy nodeAllocatableUpdatePeriodSeconds podInfoOnMount
+        preventPodSchedulingIfMissing requiresRepublish seLinuxMount serviceAccountTokenInSecrets
+        storageCapacity
+    storage.StorageClass: allowVolumeExpansion reclaimPolicy volumeBindingMode
+    storage.TokenRequest: expirationSeconds
+    storage.VolumeAttachmentSource: persistentVolumeName
+    storage.VolumeError: errorCode
+    storage.VolumeNodeResources: count
+";
+
+/// Scalars that are written even when they are not set, although the schema does not require them.
+const WRITTEN: &str = "
+    apps.StatefulSetOrdinals: start
+    apps.StatefulSetSpec: serviceName
+    apps.StatefulSetStatus: availableReplicas
+    core.Event: reportingComponent reportingInstance
+    core.NodeRuntimeHandler: name
+    policy.PodDisruptionBudgetStatus: currentHealthy desiredHealthy disruptionsAllowed expectedPods
+    rbac.RoleRef: apiGroup
+    scheduling.PriorityClass: value
+";
+
+static KEPT_FIELDS: LazyLock<FxHashMap<&'static str, FxHashSet<&'static str>>> =
+    LazyLock::new(|| table(KEPT));
+static WRITTEN_FIELDS: LazyLock<FxHashMap<&'static str, FxHashSet<&'static str>>> =
+    LazyLock::new(|| table(WRITTEN));
+
+fn table(text: &'static str) -> FxHashMap<&'static str, FxHashSet<&'static str>> {
+    let mut table: FxHashMap<_, FxHashSet<_>> = FxHashMap::default();
+    let mut name = "";
+    for line in text.lines() {
+        let fields = match line.split_once(':') {
+            Some((head, fields)) => {
+                name = head.trim();
+                fields
+            }
+            None => line,
+        };
+        table.entry(name).or_default().extend(fields.split_ascii_whitespace());
+    }
+    table
+}
+
+/// The lists for one type, looked up once per type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Zeros {
+    kept: Option<&'static FxHashSet<&'static str>>,
+    written: Option<&'static FxHashSet<&'static str>>,
+}
+
+impl Zeros {
+    pub(super) fn of(definition: &str) -> Self {
+        let name = short_name(definition).unwrap_or_default();
+        Self { kept: KEPT_FIELDS.get(name.as_str()), written: WRITTEN_FIELDS.get(name.as_str()) }
+    }
+
+    /// Whether the optional field stays when it is zero.
+    pub(super) fn keep(self, field: &str) -> bool {
+        self.kept.is_some_and(|fields| fields.contains(field)) || self.write(field)
+    }
+
+    /// Whether the field is written when it is missing.
+    pub(super) fn write(self, field: &str) -> bool {
+        self.written.is_some_and(|fields| fields.contains(field))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::builtin;
+
+    #[test]
+    fn optional_numbers_and_names_that_mean_something_when_empty_stay() {
+        assert!(Zeros::of("io.k8s.api.apps.v1.DeploymentSpec").keep("replicas"));
+        assert!(Zeros::of("io.k8s.api.core.v1.PersistentVolumeClaimSpec").keep("storageClassName"));
+        assert!(!Zeros::of("io.k8s.api.core.v1.PodSpec").keep("nodeName"));
+        assert!(Zeros::of("io.k8s.api.core.v1.Event").write("reportingComponent"));
+    }
+
+    #[test]
+    fn every_listed_field_exists() {
+        let mut listed: Vec<_> = KEPT_FIELDS.iter().chain(WRITTEN_FIELDS.iter()).collect();
+        listed.sort_unstable_by_key(|(name, _)| **name);
+        let known: Vec<_> = builtin::definitions().collect();
+        for (name, fields) in listed.into_iter().filter(|(name, _)| !name.is_empty()) {
+            let types: Vec<_> =
+                known.iter().filter(|one| short_name(one.name()).as_deref() == Some(*name)).collect();
+            if types.is_empty() {
+                continue;
+            }
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_unstable();
+            for field in fields {
+                let found = types.iter().any(|one| one.raw()["properties"].get(*field).is_some());
+                assert!(found, "{name} has no field {field}");
+            }
+        }
+    }
+}

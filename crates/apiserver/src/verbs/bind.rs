@@ -1,0 +1,102 @@
+//! The sub-resource `binding`: puts a pod on a node.
+
+use super::update::{ATTEMPTS, commit};
+use super::{Call, Done, find, served};
+use crate::failure::{About, Failure};
+use crate::field::{Error, Path};
+use crate::object;
+use crate::server::Core;
+use crate::store::Raced;
+use serde_json::{Value, json};
+
+const ABOUT: About<'static> = About { group: "", what: "pods/binding" };
+
+/// Puts the pod of the call on the node that the binding names.
+pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Done, Failure> {
+    check(call, binding)?;
+    let node = object::str_at(binding, "/target/name");
+    let dry_run = call.dry_run()?;
+    for _ in 0..ATTEMPTS {
+        let live = find(core, call)?;
+        let mut pod = served(&call.resource, &live);
+        check_pod(call, binding, &pod)?;
+        pod["spec"]["nodeName"] = Value::from(node);
+        let annotations = object::meta(binding, "annotations").and_then(Value::as_object);
+        if let Some(annotations) = annotations.filter(|annotations| !annotations.is_empty()) {
+            let own = object::meta_mut(&mut pod).entry("annotations").or_insert_with(|| json!({}));
+            if let Some(own) = own.as_object_mut() {
+                own.extend(annotations.clone());
+            }
+        }
+        let time = core.clock.time();
+        set_condition(&mut pod, &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time}));
+        if dry_run {
+            return Ok(Done::success(201, None));
+        }
+        match commit(core, &call.resource, &live, pod) {
+            Ok(_) => return Ok(Done::success(201, None)),
+            Err(Raced { .. }) => {}
+        }
+    }
+    Err(Failure::modified(ABOUT, &call.name))
+}
+
+fn check(call: &Call, binding: &Value) -> Result<(), Failure> {
+    let name = object::name(binding);
+    if !name.is_empty() && name != call.name {
+        return Err(Failure::bad_request("name in URL does not match name in Binding object"));
+    }
+    let target = Path::of("target");
+    let mut errors = Vec::new();
+    let kind = object::str_at(binding, "/target/kind");
+    if !matches!(kind, "" | "Node") {
+        errors.push(Error::not_supported(&target.field("kind"), kind, &["Node", "<empty>"]));
+    }
+    if object::str_at(binding, "/target/name").is_empty() {
+        errors.push(Error::required(&target.field("name"), ""));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::invalid(About { group: "", what: "Binding" }, name, &errors))
+}
+
+fn check_pod(call: &Call, binding: &Value, pod: &Value) -> Result<(), Failure> {
+    let name = &call.name;
+    let conflict = |why: String| Err(Failure::conflict(ABOUT, name, &why));
+    let uid = object::uid(binding);
+    if !uid.is_empty() && uid != object::uid(pod) {
+        let own = object::uid(pod);
+        return conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"));
+    }
+    if object::is_deleting(pod) {
+        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let node = object::str_at(pod, "/spec/nodeName");
+    if !node.is_empty() {
+        return conflict(format!("pod {name} is already assigned to node \"{node}\""));
+    }
+    let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    Ok(())
+}
+
+/// Sets a condition of a pod; the time of the last transition stays when the status does.
+pub(super) fn set_condition(object: &mut Value, condition: &Value) {
+    let status = object::map_mut(object, "status");
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let found = conditions.iter_mut().find(|known| known["type"] == condition["type"]);
+    match found {
+        Some(known) => {
+            let time = (known["status"] == condition["status"]).then(|| known["lastTransitionTime"].clone());
+            *known = condition.clone();
+            if let Some(time) = time {
+                known["lastTransitionTime"] = time;
+            }
+        }
+        None => conditions.push(condition.clone()),
+    }
+}
