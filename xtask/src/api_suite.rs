@@ -3,6 +3,7 @@
 //! Without options the embedded server is compared with the recordings in `tests/api-suite/recorded`. `--record`
 //! makes them anew from a real kube-apiserver, `--live` compares with one that is started for the purpose.
 
+mod merge_rules;
 mod report;
 
 use crate::kubernetes;
@@ -83,7 +84,11 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
             (false, Some(address)) => ask_server(address, args, &features).await?,
             (false, None) => ask_embedded(&features).await?,
         };
-        judge(&folder, &features, &expected, &found, args.most)
+        let verdict = judge(&folder, &features, &expected, &found, args.most);
+        if args.only.is_none() && !args.real {
+            compare_merge_rules(&folder)?;
+        }
+        verdict
     })
 }
 
@@ -132,6 +137,18 @@ fn judge(
     report::differences(&all, most);
     if report::table(&all) > 0 {
         bail!("answers differ where no difference is listed");
+    }
+    Ok(())
+}
+
+/// The table that patches and apply work by is the embedded server's own, so it is compared apart.
+fn compare_merge_rules(folder: &Path) -> Result<()> {
+    let complaints = merge_rules::complaints(&openapi::recorded(folder)?);
+    for complaint in &complaints {
+        println!("merge rules: {complaint}");
+    }
+    if !complaints.is_empty() {
+        bail!("{} merge rules differ from the real server's", complaints.len());
     }
     Ok(())
 }
