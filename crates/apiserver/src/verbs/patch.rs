@@ -5,8 +5,9 @@ use super::{Call, Done, find, served};
 use crate::failure::Failure;
 use crate::fields::{self, Writer};
 use crate::kinds::{Origin, Resource};
-use crate::object;
+use crate::schema::Schema;
 use crate::server::Core;
+use crate::{incoming, object, patch};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -37,10 +38,7 @@ impl Way {
                 if builtin {
                     known.insert(2, STRATEGIC_PATCH);
                 }
-                Err(Failure::unsupported_media_type(format!(
-                    "the body of the request was in an unknown format - accepted media types include: {}",
-                    known.join(", ")
-                )))
+                Err(unknown_format(&known))
             }
         }
     }
@@ -53,7 +51,7 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
         let old = served(resource, &live);
-        let mut new = patched(resource, way, &body, &old)?;
+        let mut new = patched(resource.schema(), way, &body, &old)?;
         check_identity(resource, &old, &new)?;
         let warnings = fields::decode_patched(call, &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
@@ -84,40 +82,43 @@ fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), F
     Ok(())
 }
 
-fn patched(_resource: &Resource, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
-    let bad = |error: &dyn std::fmt::Display| Failure::bad_request(format!("error decoding patch: {error}"));
-    let mut new = old.clone();
-    match way {
-        Way::Json => {
-            let patch: json_patch::Patch = serde_json::from_slice(body).map_err(|error| bad(&error))?;
-            json_patch::patch(&mut new, &patch).map_err(|_| rejected())?;
-        }
-        Way::Merge | Way::Strategic | Way::Apply => {
-            let patch: Value = serde_json::from_slice(body).map_err(|error| bad(&error))?;
-            json_patch::merge(&mut new, &patch);
-        }
-    }
-    Ok(new)
-}
-
-fn rejected() -> Failure {
-    Failure::new(422, "Invalid", "the server rejected our request due to an error in our request")
+fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
+    let patch: Value = match way {
+        Way::Apply => incoming::decode_yaml(body)?,
+        Way::Json | Way::Merge | Way::Strategic => serde_json::from_slice(body)
+            .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?,
+    };
+    let new = match way {
+        Way::Json => patch::json(old, &patch),
+        Way::Merge | Way::Apply => patch::merge(old, &patch),
+        Way::Strategic => patch::strategic(old, &patch, schema),
+    };
+    new.map_err(|error| {
+        let reason = match error.status() {
+            400 => "BadRequest",
+            413 => "RequestEntityTooLarge",
+            422 => "Invalid",
+            _ => "",
+        };
+        Failure::new(error.status(), reason, error.to_string())
+    })
 }
 
 /// A scale with a patch applied.
 pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Value, Failure> {
-    let bad = |error: &dyn std::fmt::Display| Failure::bad_request(format!("error decoding patch: {error}"));
-    let mut new = scale.clone();
-    match media_type {
-        JSON_PATCH => {
-            let patch: json_patch::Patch = serde_json::from_slice(body).map_err(|error| bad(&error))?;
-            json_patch::patch(&mut new, &patch).map_err(|_| rejected())?;
-        }
-        APPLY_PATCH => json_patch::merge(&mut new, &crate::incoming::decode_yaml(body)?),
-        _ => {
-            let patch: Value = serde_json::from_slice(body).map_err(|error| bad(&error))?;
-            json_patch::merge(&mut new, &patch);
-        }
-    }
-    Ok(new)
+    let way = match media_type {
+        JSON_PATCH => Way::Json,
+        MERGE_PATCH => Way::Merge,
+        STRATEGIC_PATCH => Way::Strategic,
+        APPLY_PATCH => Way::Apply,
+        _ => return Err(unknown_format(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH])),
+    };
+    patched(Schema::untyped(), way, body, scale)
+}
+
+fn unknown_format(known: &[&str]) -> Failure {
+    Failure::unsupported_media_type(format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        known.join(", ")
+    ))
 }

@@ -5,10 +5,12 @@ use crate::failure::Failure;
 use crate::kinds::{Origin, Resource};
 use crate::selector::{FieldSelector, FieldTarget, LabelSelector};
 use crate::store::Record;
+use std::sync::Arc;
 
 /// The selectors of a request.
 #[derive(Clone, Debug)]
 pub struct Selection {
+    resource: Arc<Resource>,
     /// What the keys of selected objects begin with.
     pub prefix: String,
     name: Option<String>,
@@ -32,6 +34,7 @@ impl Selection {
         };
         let fields = FieldSelector::parse(text, target).map_err(|error| Failure::bad_request(error.to_string()))?;
         let mut selection = Self {
+            resource: Arc::clone(&call.resource),
             prefix: resource.prefix(&call.namespace),
             name: fields.exact("metadata.name").map(str::to_owned),
             namespace: fields.exact("metadata.namespace").map(str::to_owned),
@@ -61,7 +64,7 @@ impl Selection {
         self.name.as_deref().is_none_or(|name| name == record.name())
             && self.namespace.as_deref().is_none_or(|namespace| namespace == record.namespace())
             && self.labels.matches_with(|key| record.label(key))
-            && (self.fields_in_metadata || self.fields.matches(&record.value()))
+            && (self.fields_in_metadata || self.fields.matches(&super::served(&self.resource, record)))
     }
 
     /// Whether the object is in range and selected.

@@ -1,0 +1,76 @@
+//! `kubectl` against the server, as people use it.
+
+use crate::server;
+use kai_apiserver::Listening;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+struct Kubectl {
+    _listening: Listening,
+    home: PathBuf,
+}
+
+impl Kubectl {
+    /// A server and the way to reach it; nothing where `kubectl` is not installed.
+    fn start(name: &str) -> Option<Self> {
+        let mut version = Command::new("kubectl");
+        version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
+        if !version.status().is_ok_and(|status| status.success()) {
+            println!("skipped: kubectl is not installed");
+            return None;
+        }
+        let home = std::env::temp_dir().join(format!("kai-kubectl-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        let listening = server().listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        listening.write_kubeconfig(&home.join("kubeconfig")).unwrap();
+        Some(Self { _listening: listening, home })
+    }
+
+    /// Runs kubectl; panics with what it said when it fails.
+    async fn run(&self, arguments: &str, input: &str) -> String {
+        let output = self.try_run(arguments, input).await;
+        assert!(output.status.success(), "kubectl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn try_run(&self, arguments: &str, input: &str) -> Output {
+        let mut command = Command::new("kubectl");
+        command.args(arguments.split(' ')).env("HOME", &self.home).env("KUBECONFIG", self.home.join("kubeconfig"));
+        let input_path = self.home.join("input");
+        std::fs::write(&input_path, input).unwrap();
+        command.stdin(std::fs::File::open(input_path).unwrap());
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+}
+
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec: {containers: [{name: main, image: busybox}]}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_made_read_changed_and_deleted() {
+    let Some(kubectl) = Kubectl::start("crud") else { return };
+    assert_eq!(kubectl.run("create -f -", POD).await, "pod/web created\n");
+    assert_eq!(kubectl.run("get pod web -o jsonpath={.status.phase}", "").await, "Pending");
+    assert_eq!(kubectl.run("label pod web tier=front", "").await, "pod/web labeled\n");
+    assert_eq!(kubectl.run("get pods -l tier=front -o name", "").await, "pod/web\n");
+    assert!(kubectl.run("get po web -o yaml", "").await.contains("tier: front"));
+    assert!(kubectl.run("delete pod web --wait", "").await.starts_with("pod \"web\" deleted"));
+    let missing = kubectl.try_run("get pod web", "").await;
+    assert_eq!(String::from_utf8_lossy(&missing.stderr), "Error from server (NotFound): pods \"web\" not found\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kinds_are_listed_and_explained() {
+    let Some(kubectl) = Kubectl::start("explain") else { return };
+    let resources = kubectl.run("api-resources -o wide", "").await;
+    for word in ["poddisruptionbudgets", "pdb", "resourceclaims", "customresourcedefinitions", "crd,crds"] {
+        assert!(resources.contains(word), "{word} in {resources}");
+    }
+    let explained = kubectl.run("explain pod.spec.containers.image", "").await;
+    assert!(explained.contains("FIELD: image <string>"), "{explained}");
+    assert!(kubectl.run("get --raw /readyz", "").await.starts_with("ok"));
+}
