@@ -6,7 +6,7 @@
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
-use kai_kubetest::real::Programs;
+use kai_kubetest::real::{ControlPlane, Controllers, Programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,12 +24,33 @@ const PACKAGES: [(&str, &str); 4] = [
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 ];
 
-/// Builds what is missing and prints where it is.
-pub(crate) fn run(repository: &Repository) -> Result<()> {
+/// Options of `cargo xtask kubernetes`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Start a control plane and keep it until Ctrl-C.
+    #[arg(long)]
+    run: bool,
+    /// Start it without controllers: nothing changes an object but a request.
+    #[arg(long, requires = "run")]
+    alone: bool,
+}
+
+/// Builds what is missing and prints where it is, or starts it.
+pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let folder = folder(repository)?;
     build(repository, &folder)?;
-    println!("{}", folder.display());
-    Ok(())
+    if !args.run {
+        println!("{}", folder.display());
+        return Ok(());
+    }
+    let controllers = if args.alone { Controllers::None } else { Controllers::Run };
+    let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+    runtime.block_on(async {
+        let plane = ControlPlane::start(&Programs::in_folder(&folder)?, controllers).await?;
+        println!("export KUBECONFIG={}", plane.kubeconfig_file().display());
+        println!("export PATH={}:$PATH", folder.display());
+        tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+    })
 }
 
 /// The built programs, building what is missing.

@@ -35,7 +35,7 @@ enum Task {
     /// Fuzz everything that reads foreign input, for a short while.
     Fuzz(fuzz::Args),
     /// Build the real control plane that tests compare with.
-    Kubernetes,
+    Kubernetes(kubernetes::Args),
     /// Compare an API server with a real one, request by request.
     ApiSuite(api_suite::Args),
 }
@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         Task::Conformance(args) => conformance::run(&repository, &args),
         Task::Bench(args) => bench::run(&repository, &args),
         Task::Fuzz(args) => fuzz::run(&repository, &args),
-        Task::Kubernetes => kubernetes::run(&repository),
+        Task::Kubernetes(args) => kubernetes::run(&repository, &args),
         Task::ApiSuite(args) => api_suite::run(&repository, &args),
     }
 }

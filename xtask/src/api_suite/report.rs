@@ -6,6 +6,9 @@ use serde_json::Value;
 /// Longest value that is printed whole.
 const VALUE_CHARS: usize = 160;
 
+/// Where answers with different codes say what they are.
+const TELLING: [&str; 5] = ["/code", "/end", "/body/message", "/body/~1message", "/body/kind"];
+
 /// Features with their compared steps.
 pub(super) type Features<'a> = [(&'a str, Vec<Compared>)];
 
@@ -13,10 +16,14 @@ pub(super) type Features<'a> = [(&'a str, Vec<Compared>)];
 pub(super) fn differences(all: &Features<'_>, most: usize) {
     for (feature, steps) in all {
         for step in steps {
-            let unlisted: Vec<&Difference> =
+            let mut unlisted: Vec<&Difference> =
                 step.differences.iter().filter(|difference| difference.listed.is_none()).collect();
             if unlisted.is_empty() {
                 continue;
+            }
+            if unlisted.iter().any(|difference| difference.path == "/code") {
+                // One answered and the other refused: the bodies have nothing in common.
+                unlisted.retain(|difference| TELLING.contains(&difference.path.as_str()));
             }
             println!("{feature}: {}", step.step);
             for difference in unlisted.iter().take(most) {
