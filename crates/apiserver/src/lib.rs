@@ -3,6 +3,7 @@
 //! It keeps everything in memory, knows no KAI concept and is no production store: production is Kubernetes.
 
 pub mod admission;
+pub mod apply;
 pub mod clock;
 pub mod crd;
 pub mod failure;
@@ -15,6 +16,7 @@ pub mod kinds;
 pub mod names;
 pub mod object;
 pub mod patch;
+pub mod protobuf;
 pub mod schema;
 pub mod selector;
 pub mod server;

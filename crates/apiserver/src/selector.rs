@@ -5,7 +5,7 @@
 pub mod fields;
 mod parse;
 
-pub use fields::{FieldSelector, FieldTarget};
+pub use fields::{Field, FieldSelector, FieldTarget};
 
 use crate::field::{self, Path};
 use crate::names;

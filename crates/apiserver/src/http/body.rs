@@ -1,8 +1,9 @@
 //! Reads request bodies, within bounds of size and time.
 
-use super::negotiate;
+use super::negotiate::{self, Encoding};
 use crate::failure::Failure;
-use crate::incoming::Incoming;
+use crate::incoming::{Format, Incoming};
+use crate::protobuf;
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -28,8 +29,32 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
     }
 }
 
-/// The body as an object, in the format its header names.
+/// The body as an object, in the encoding its header names.
 pub(super) async fn object(headers: &HeaderMap, body: Body) -> Result<Incoming, Failure> {
-    let format = negotiate::body_format(headers)?;
-    Ok(Incoming { bytes: read(body).await?, format })
+    let encoding = negotiate::body_encoding(headers)?;
+    decode(encoding, read(body).await?)
+}
+
+/// A body that may be missing.
+pub(super) async fn optional_object(headers: &HeaderMap, body: Body) -> Result<Option<Incoming>, Failure> {
+    let bytes = read(body).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let encoding = negotiate::body_encoding(headers).unwrap_or(Encoding::Text(Format::Json));
+    decode(encoding, bytes).map(Some)
+}
+
+fn decode(encoding: Encoding, bytes: Bytes) -> Result<Incoming, Failure> {
+    match encoding {
+        Encoding::Text(format) => Ok(Incoming { bytes, format }),
+        Encoding::Protobuf => match protobuf::decode(&bytes) {
+            Ok(object) => Ok(Incoming { bytes: object.to_string().into(), format: Format::Json }),
+            Err(error @ protobuf::Error::UnknownKind { .. }) => {
+                let message = format!("{error} - accepted media types include: application/json, application/yaml");
+                Err(Failure::unsupported_media_type(message))
+            }
+            Err(error @ protobuf::Error::Malformed(_)) => Err(Failure::bad_request(error.to_string())),
+        },
+    }
 }

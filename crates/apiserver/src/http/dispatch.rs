@@ -3,7 +3,7 @@
 use super::negotiate::{Accept, Wish};
 use super::{body, respond, review, route, stream, subresource};
 use crate::failure::Failure;
-use crate::incoming::{Format, Incoming};
+use crate::incoming::Incoming;
 use crate::object;
 use crate::server::Core;
 use crate::user::User;
@@ -113,13 +113,8 @@ fn bind_named(core: &Core, mut call: Call, body: Incoming, wish: Wish) -> Result
 }
 
 async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, Failure> {
-    let bytes = body::read(body).await?;
-    if bytes.is_empty() {
-        return DeleteOptions::read(call, None);
-    }
-    let format = super::negotiate::body_format(headers).unwrap_or(Format::Json);
-    let options = Incoming { bytes, format }.decode()?;
-    DeleteOptions::read(call, Some(options).filter(|options| !options.is_null()))
+    let options = body::optional_object(headers, body).await?.map(|body| body.decode()).transpose()?;
+    DeleteOptions::read(call, options.filter(|options| !options.is_null()))
 }
 
 /// The client's name: its `User-Agent` up to the first slash.

@@ -148,16 +148,23 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The format of a body that is a whole object.
-pub(super) fn body_format(headers: &HeaderMap) -> Result<Format, Failure> {
+/// How a body that is a whole object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// As text.
+    Text(Format),
+    /// As protobuf.
+    Protobuf,
+}
+
+/// How a request's body is written.
+pub(super) fn body_encoding(headers: &HeaderMap) -> Result<Encoding, Failure> {
     match content_type(headers).as_str() {
-        "" | JSON => Ok(Format::Json),
-        YAML => Ok(Format::Yaml),
-        PROTOBUF => Err(Failure::unsupported_media_type(format!(
-            "the body of the request was in protobuf, which this server does not read - accepted media types include: {JSON}, {YAML}"
-        ))),
+        "" | JSON => Ok(Encoding::Text(Format::Json)),
+        YAML => Ok(Encoding::Text(Format::Yaml)),
+        PROTOBUF => Ok(Encoding::Protobuf),
         _ => Err(Failure::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}"
+            "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, {PROTOBUF}"
         ))),
     }
 }

@@ -1,6 +1,8 @@
 //! Takes out of an object what its kind does not have.
 
-use super::{Schema, Type, zeros::Zeros};
+use super::builtin::OBJECT_META;
+use super::zeros::Zeros;
+use super::{Schema, Type};
 use serde_json::{Map, Value};
 
 /// Drops fields that the schema does not know, as the server does with custom resources.
@@ -27,7 +29,7 @@ pub fn prune(schema: &Schema, value: &mut Value) {
 /// Brings an object of a built-in kind into the form in which the real server writes it.
 ///
 /// Unknown fields, nulls, empty lists and maps, and zero values that mean the same as nothing are dropped; required
-/// scalars that are missing are written as zero.
+/// scalars that are missing are written as zero, and structs that are part of another one as empty.
 pub fn normalize(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) if schema.is_map() => {
@@ -52,19 +54,36 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
         normalize(field, value);
         !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || schema.required.contains(name))
     });
+    let is_kind = schema.properties.contains_key("apiVersion") && schema.properties.contains_key("kind");
     for (name, field) in &schema.properties {
-        let wanted = schema.required.contains(name) || zeros.write(name);
-        if wanted && !fields.contains_key(name) {
-            let zero = match field.kind {
-                Type::String if field.format.is_none() => Value::from(""),
-                Type::Integer => Value::from(0),
-                Type::Boolean => Value::from(false),
-                Type::Any | Type::Object | Type::Array | Type::Number | Type::IntOrString | Type::String => {
-                    continue;
-                }
-            };
-            fields.insert(name.clone(), zero);
+        if fields.contains_key(name) {
+            continue;
         }
+        let embedded = match name.as_str() {
+            "metadata" => field.definition == Some(OBJECT_META),
+            "spec" | "status" if is_kind => true,
+            _ => zeros.embed(name),
+        };
+        let scalar = schema.required.contains(name) || zeros.write(name);
+        let zero = match field.kind {
+            Type::Object if embedded => {
+                let mut empty = Value::Object(Map::new());
+                normalize(field, &mut empty);
+                empty
+            }
+            Type::String if scalar && field.format.is_none() => Value::from(""),
+            Type::Integer if scalar => Value::from(0),
+            Type::Boolean if scalar => Value::from(false),
+            Type::Any
+            | Type::Object
+            | Type::Array
+            | Type::Number
+            | Type::IntOrString
+            | Type::String
+            | Type::Integer
+            | Type::Boolean => continue,
+        };
+        fields.insert(name.clone(), zero);
     }
 }
 
@@ -136,7 +155,8 @@ mod tests {
             json!({
                 "metadata": {"name": "p"},
                 "spec": {"priority": 0, "terminationGracePeriodSeconds": 0, "volumes": [{"name": "v", "emptyDir": {}}],
-                    "containers": [{"name": "c", "image": "i", "env": [{"name": "E"}]}]},
+                    "containers": [{"name": "c", "image": "i", "env": [{"name": "E"}], "resources": {}}]},
+                "status": {},
             })
         );
     }
@@ -147,7 +167,10 @@ mod tests {
         normalize(builtin::schema("v1", "Event").unwrap(), &mut event);
         assert_eq!(
             event,
-            json!({"metadata": {"name": "e"}, "involvedObject": {}, "reportingComponent": "", "reportingInstance": ""})
+            json!({
+                "metadata": {"name": "e"}, "involvedObject": {}, "source": {},
+                "reportingComponent": "", "reportingInstance": "",
+            })
         );
         let mut labels = json!({"metadata": {"name": "e", "labels": {"a": ""}}});
         normalize(builtin::schema("v1", "Pod").unwrap(), &mut labels);

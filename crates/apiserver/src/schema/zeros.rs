@@ -184,12 +184,75 @@ const WRITTEN: &str = "
     scheduling.PriorityClass: value
 ";
 
+/// Structs that are part of another one and so are written even when they are empty. Besides these: `metadata`
+/// everywhere, and `spec` and `status` of every kind.
+const EMBEDDED: &str = "
+    admissionregistration.MutatingWebhook: clientConfig
+    admissionregistration.ValidatingWebhook: clientConfig
+    apiextensions.CustomResourceDefinitionSpec: names
+    apiextensions.CustomResourceDefinitionStatus: acceptedNames
+    apps.DaemonSetSpec: template updateStrategy
+    apps.DeploymentSpec: strategy template
+    apps.ReplicaSetSpec: template
+    apps.StatefulSetSpec: template updateStrategy
+    authentication.SelfSubjectReviewStatus: userInfo
+    authentication.TokenReviewStatus: user
+    autoscaling.ContainerResourceMetricSource: target
+    autoscaling.ContainerResourceMetricStatus: current
+    autoscaling.ExternalMetricSource: metric target
+    autoscaling.ExternalMetricStatus: current metric
+    autoscaling.HorizontalPodAutoscalerSpec: scaleTargetRef
+    autoscaling.ObjectMetricSource: describedObject metric target
+    autoscaling.ObjectMetricStatus: current describedObject metric
+    autoscaling.PodsMetricSource: metric target
+    autoscaling.PodsMetricStatus: current metric
+    autoscaling.ResourceMetricSource: target
+    autoscaling.ResourceMetricStatus: current
+    batch.CronJobSpec: jobTemplate
+    batch.JobSpec: template
+    batch.JobTemplateSpec: spec
+    core.Binding: target
+    core.Container: resources
+    core.ContainerStatus: lastState state
+    core.EphemeralContainer: resources
+    core.Event: involvedObject source
+    core.NodeDaemonEndpoints: kubeletEndpoint
+    core.NodeStatus: daemonEndpoints nodeInfo
+    core.PersistentVolumeClaimSpec: resources
+    core.PersistentVolumeClaimTemplate: spec
+    core.PodTemplate: template
+    core.PodTemplateSpec: spec
+    core.PreferredSchedulingTerm: preference
+    core.ServiceStatus: loadBalancer
+    core.WeightedPodAffinityTerm: podAffinityTerm
+    discovery.Endpoint: conditions
+    events.Event: deprecatedSource regarding
+    networking.HTTPIngressPath: backend
+    networking.IngressServiceBackend: port
+    networking.IngressStatus: loadBalancer
+    networking.NetworkPolicySpec: podSelector
+    rbac.ClusterRoleBinding: roleRef
+    rbac.RoleBinding: roleRef
+    resource.AllocationResult: devices
+    resource.DeviceTaintRuleSpec: taint
+    resource.ResourceClaimSpec: devices
+    resource.ResourceClaimTemplateSpec: spec
+    resource.ResourceSliceSpec: pool
+    scheduling.PodGroupSpec: schedulingPolicy
+    scheduling.PodGroupTemplate: schedulingPolicy
+    storage.VolumeAttachmentSpec: source
+";
+
 static KEPT_FIELDS: LazyLock<FxHashMap<&'static str, FxHashSet<&'static str>>> =
     LazyLock::new(|| table(KEPT));
 static WRITTEN_FIELDS: LazyLock<FxHashMap<&'static str, FxHashSet<&'static str>>> =
     LazyLock::new(|| table(WRITTEN));
 
-fn table(text: &'static str) -> FxHashMap<&'static str, FxHashSet<&'static str>> {
+type Table = FxHashMap<&'static str, FxHashSet<&'static str>>;
+
+static EMBEDDED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(EMBEDDED));
+
+fn table(text: &'static str) -> Table {
     let mut table: FxHashMap<_, FxHashSet<_>> = FxHashMap::default();
     let mut name = "";
     for line in text.lines() {
@@ -210,17 +273,28 @@ fn table(text: &'static str) -> FxHashMap<&'static str, FxHashSet<&'static str>>
 pub(super) struct Zeros {
     kept: Option<&'static FxHashSet<&'static str>>,
     written: Option<&'static FxHashSet<&'static str>>,
+    embedded: Option<&'static FxHashSet<&'static str>>,
 }
 
 impl Zeros {
     pub(super) fn of(definition: &str) -> Self {
         let name = short_name(definition).unwrap_or_default();
-        Self { kept: KEPT_FIELDS.get(name.as_str()), written: WRITTEN_FIELDS.get(name.as_str()) }
+        let name = name.as_str();
+        Self {
+            kept: KEPT_FIELDS.get(name),
+            written: WRITTEN_FIELDS.get(name),
+            embedded: EMBEDDED_FIELDS.get(name),
+        }
     }
 
     /// Whether the optional field stays when it is zero.
     pub(super) fn keep(self, field: &str) -> bool {
         self.kept.is_some_and(|fields| fields.contains(field)) || self.write(field)
+    }
+
+    /// Whether the struct in this field is written when it is missing.
+    pub(super) fn embed(self, field: &str) -> bool {
+        self.embedded.is_some_and(|fields| fields.contains(field))
     }
 
     /// Whether the field is written when it is missing.
@@ -244,7 +318,8 @@ mod tests {
 
     #[test]
     fn every_listed_field_exists() {
-        let mut listed: Vec<_> = KEPT_FIELDS.iter().chain(WRITTEN_FIELDS.iter()).collect();
+        let mut listed: Vec<_> =
+            KEPT_FIELDS.iter().chain(WRITTEN_FIELDS.iter()).chain(EMBEDDED_FIELDS.iter()).collect();
         listed.sort_unstable_by_key(|(name, _)| **name);
         let known: Vec<_> = builtin::definitions().collect();
         for (name, fields) in listed.into_iter().filter(|(name, _)| !name.is_empty()) {

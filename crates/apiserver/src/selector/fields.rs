@@ -42,7 +42,7 @@ struct Term {
 
 /// A field by the way its value is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Field {
+pub enum Field {
     /// The value at this path, as text.
     Plain(String),
     /// As [`Field::Plain`], with a value for objects that lack it.
@@ -127,12 +127,18 @@ impl FieldSelector {
 
     /// Whether the object is wanted.
     pub fn matches(&self, object: &Value) -> bool {
-        self.terms.iter().all(|term| (term.field.value(object) == term.value) == term.equal)
+        self.matches_with(|field, value| field.value(object) == value)
+    }
+
+    /// Whether an object is wanted of which `has` knows whether a field has a value.
+    pub fn matches_with(&self, has: impl Fn(&Field, &str) -> bool) -> bool {
+        self.terms.iter().all(|term| has(&term.field, &term.value) == term.equal)
     }
 }
 
 impl Field {
-    fn value<'a>(&self, object: &'a Value) -> Cow<'a, str> {
+    /// The field's value as text.
+    pub fn value<'a>(&self, object: &'a Value) -> Cow<'a, str> {
         match self {
             Self::Plain(path) => text_at(object, path),
             Self::Or(path, other) => {

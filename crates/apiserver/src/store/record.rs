@@ -1,9 +1,10 @@
 //! One version of one object at rest.
 
+use crate::selector::Field;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a write did to an object; the type of its watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Record {
     action: Action,
     /// Whether it has a `deletionTimestamp`.
     going: bool,
+    /// Values of fields that selectors asked for: the first to ask reads the object, all others look here.
+    fields: Mutex<Vec<(Field, Box<str>)>>,
     /// Where the fields after `kind` and `apiVersion` begin, from the start of the object.
     fields_at: u32,
 }
@@ -52,7 +55,7 @@ impl Record {
     pub(super) fn new(action: Action, key: Arc<str>, revision: u64, object: &Value) -> Self {
         let (event, fields_at) = encode_event(action, object);
         let going = crate::object::is_deleting(object);
-        Self { key, revision, labels: labels_of(object), event, action, going, fields_at }
+        Self { key, revision, labels: labels_of(object), event, action, going, fields: Mutex::default(), fields_at }
     }
 
     /// The object as compact JSON, with `kind` and `apiVersion` first.
@@ -88,6 +91,18 @@ impl Record {
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
         Some(&self.labels[at].1)
+    }
+
+    /// Whether a field has a value, in the object as `read` makes it.
+    pub fn has_field(&self, field: &Field, value: &str, read: impl FnOnce() -> Value) -> bool {
+        let mut known = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, own)) = known.iter().find(|(known, _)| known == field) {
+            return **own == *value;
+        }
+        let own: Box<str> = field.value(&read()).into();
+        let same = *own == *value;
+        known.push((field.clone(), own));
+        same
     }
 
     /// The namespace part of the key; empty for objects of the cluster.

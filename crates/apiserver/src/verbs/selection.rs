@@ -64,7 +64,9 @@ impl Selection {
         self.name.as_deref().is_none_or(|name| name == record.name())
             && self.namespace.as_deref().is_none_or(|namespace| namespace == record.namespace())
             && self.labels.matches_with(|key| record.label(key))
-            && (self.fields_in_metadata || self.fields.matches(&super::served(&self.resource, record)))
+            && (self.fields_in_metadata || self.fields.matches_with(|field, value| {
+                record.has_field(field, value, || super::served(&self.resource, record))
+            }))
     }
 
     /// Whether the object is in range and selected.

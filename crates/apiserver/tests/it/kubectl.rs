@@ -74,3 +74,20 @@ async fn kinds_are_listed_and_explained() {
     assert!(explained.contains("FIELD: image <string>"), "{explained}");
     assert!(kubectl.run("get --raw /readyz", "").await.starts_with("ok"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_with_typed_clients_work() {
+    let Some(kubectl) = Kubectl::start("typed") else { return };
+    assert_eq!(kubectl.run("create namespace team", "").await, "namespace/team created\n");
+    assert_eq!(kubectl.run("create configmap m --from-literal=a=b -n team", "").await, "configmap/m created\n");
+    assert_eq!(kubectl.run("get cm m -n team -o jsonpath={.data.a}", "").await, "b");
+    assert_eq!(kubectl.run("create deployment web --image=busybox --replicas=3", "").await, "deployment.apps/web created\n");
+    assert_eq!(kubectl.run("get deploy web -o jsonpath={.spec.template.spec.containers[0].image}", "").await, "busybox");
+    assert_eq!(kubectl.run("scale deployment web --replicas=2", "").await, "deployment.apps/web scaled\n");
+    let answer = kubectl.try_run("auth can-i create pods", "").await;
+    assert!(answer.status.success());
+    assert!(String::from_utf8_lossy(&answer.stdout).starts_with("yes"));
+    assert!(String::from_utf8_lossy(&answer.stderr).contains("not enforced"));
+    assert!(kubectl.run("auth whoami", "").await.contains("kubernetes-admin"));
+    assert_eq!(kubectl.run("create token default", "").await.split('.').count(), 3);
+}
