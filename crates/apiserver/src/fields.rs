@@ -1,9 +1,10 @@
 //! Holds objects to their schemas and keeps account of who manages which fields, for every verb that writes.
 
-use crate::failure::{About, Failure};
+use crate::apply::{self, Force, Scope};
+use crate::failure::{About, Cause, Failure};
 use crate::field::{self, quote};
 use crate::incoming::{Format, Incoming};
-use crate::kinds::Origin;
+use crate::kinds::{Origin, Subresource};
 use crate::object;
 use crate::schema::{self, strict};
 use crate::server::Core;
@@ -11,7 +12,7 @@ use crate::verbs::Call;
 use serde_json::Value;
 
 /// How an object came to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// The client sent the whole object.
     Update,
@@ -94,7 +95,69 @@ impl Strictness {
 }
 
 /// Notes the caller as manager of an object that comes into being.
-pub fn track_create(_core: &Core, _call: &Call, _object: &mut Value) {}
+pub fn track_create(core: &Core, call: &Call, object: &mut Value, writer: Writer) {
+    match writer {
+        Writer::Update | Writer::Patch => with_write(core, call, |write| apply::create(object, write)),
+        Writer::Apply => {}
+    }
+}
 
 /// Notes the caller as manager of what changed.
-pub fn track_update(_core: &Core, _call: &Call, _old: &Value, _new: &mut Value, _writer: &Writer) {}
+pub fn track_update(core: &Core, call: &Call, old: &Value, new: &mut Value, writer: Writer) {
+    match writer {
+        Writer::Update | Writer::Patch => with_write(core, call, |write| apply::update(old, new, write)),
+        Writer::Apply => {}
+    }
+}
+
+/// Takes back a change that consists of new times in the account of managers alone.
+pub fn forget_new_times(old: &Value, new: &mut Value) {
+    if object::meta(old, "managedFields") != object::meta(new, "managedFields") {
+        apply::forget_new_times(old, new);
+    }
+}
+
+/// Merges what the caller applies into the object; without one, makes it.
+pub fn applied(core: &Core, call: &Call, live: Option<&Value>, wanted: &Value) -> Result<Value, Failure> {
+    let force = if call.query.is_set("force") { Force::Yes } else { Force::No };
+    with_write(core, call, |write| apply::apply(live, wanted, force, write)).map_err(|error| match error {
+        apply::Error::Conflicts(ref conflicts) => {
+            let causes = conflicts.iter().map(|conflict| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: conflict.message(),
+                field: conflict.field.clone(),
+            });
+            Failure::new(409, "Conflict", error.to_string()).causes(causes)
+        }
+        apply::Error::Malformed(message) => Failure::bad_request(message),
+        apply::Error::Mistyped(message) => Failure::new(500, "", message),
+    })
+}
+
+fn with_write<T>(core: &Core, call: &Call, run: impl FnOnce(&apply::Write<'_>) -> T) -> T {
+    let resource = &*call.resource;
+    let scope = match call.subresource {
+        None if resource.has(Subresource::Status) && !resource.is("", "nodes") => Scope::Except(&["status"]),
+        None => Scope::Whole,
+        Some(Subresource::Status) if resource.custom().is_some() => Scope::Only("status"),
+        Some(Subresource::Status | Subresource::Approval) => Scope::Except(&["spec"]),
+        Some(
+            Subresource::EphemeralContainers
+            | Subresource::Finalize
+            | Subresource::Resize
+            | Subresource::Scale
+            | Subresource::Binding
+            | Subresource::Eviction
+            | Subresource::Log
+            | Subresource::Token,
+        ) => Scope::Except(&["status"]),
+    };
+    run(&apply::Write {
+        manager: call.manager(),
+        api_version: &resource.api_version,
+        subresource: call.subresource_name(),
+        now: &core.clock.time(),
+        schema: resource.schema(),
+        scope,
+    })
+}

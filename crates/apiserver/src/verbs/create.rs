@@ -3,6 +3,7 @@
 use super::{Call, Done, Reply, metadata};
 use crate::admission::{self, Operation, Review};
 use crate::failure::Failure;
+use crate::fields::{self, Writer};
 use crate::incoming::{self, Incoming};
 use crate::kinds::{Resource, convert};
 use crate::object;
@@ -18,13 +19,18 @@ const NAME_ATTEMPTS: usize = 8;
 /// Creates the object of the request.
 pub async fn create(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
     let (object, warnings) = incoming::admit_object(call, &body)?;
-    let mut done = create_object(core, call, object).await?;
+    let mut done = create_object(core, call, object, Writer::Update).await?;
     done.warnings.splice(0..0, warnings);
     Ok(done)
 }
 
 /// Creates an object that is already decoded; also for updates and patches that may create.
-pub async fn create_object(core: &Core, call: &Call, mut object: Value) -> Result<Done, Failure> {
+pub async fn create_object(
+    core: &Core,
+    call: &Call,
+    mut object: Value,
+    writer: Writer,
+) -> Result<Done, Failure> {
     let resource = &*call.resource;
     let dry_run = call.dry_run()?;
     metadata::place(call, &mut object)?;
@@ -33,7 +39,7 @@ pub async fn create_object(core: &Core, call: &Call, mut object: Value) -> Resul
     for attempt in 1.. {
         let mut object = object.clone();
         metadata::begin(core, &mut object)?;
-        crate::fields::track_create(core, call, &mut object);
+        fields::track_create(core, call, &mut object, writer);
         let mut warnings = Vec::new();
         let mut review = Review::new(call, Operation::Create, dry_run);
         admission::mutate(core, &mut review, Some(&mut object), None, &mut warnings).await?;

@@ -1,8 +1,9 @@
 //! Patches an object: the four ways of saying what to change, and one way of writing it.
 
 use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
-use super::{Call, Done, find, served};
-use crate::failure::Failure;
+use super::{Call, Done, create, find, metadata, served};
+use crate::failure::{About, Failure};
+use crate::field::{Error, Path};
 use crate::fields::{self, Writer};
 use crate::kinds::{Origin, Resource};
 use crate::schema::Schema;
@@ -48,6 +49,10 @@ impl Way {
 pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> Result<Done, Failure> {
     let resource = &*call.resource;
     let way = Way::of(media_type, resource)?;
+    check_options(call, way)?;
+    if way == Way::Apply {
+        return apply(core, call, &incoming::decode_yaml(&body)?).await;
+    }
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
         let old = served(resource, &live);
@@ -56,7 +61,7 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         let warnings = fields::decode_patched(call, &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, object::uid(&new))?;
-        match replace(core, call, &live, &old, new, &Writer::Patch).await? {
+        match replace(core, call, &live, &old, new, Writer::Patch).await? {
             Replaced::Done(mut done) => {
                 done.warnings.splice(0..0, warnings);
                 return Ok(*done);
@@ -65,6 +70,60 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         }
     }
     Err(Failure::modified(resource.about(), &call.name))
+}
+
+/// Merges what the caller wants into the object, or makes it.
+async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure> {
+    let resource = &*call.resource;
+    for _ in 0..ATTEMPTS {
+        let live = match find(core, call) {
+            Ok(live) => live,
+            Err(failure) if call.subresource.is_some() => return Err(failure),
+            Err(_) => {
+                let mut object = fields::applied(core, call, None, wanted)?;
+                metadata::place(call, &mut object)?;
+                check_absent(resource, wanted)?;
+                let warnings = fields::decode_patched(call, &mut object)?;
+                let mut done = create::create_object(core, call, object, Writer::Apply).await?;
+                done.warnings.splice(0..0, warnings);
+                return Ok(done);
+            }
+        };
+        let old = served(resource, &live);
+        check_preconditions(resource, &live, object::meta_str(wanted, "resourceVersion"), object::uid(wanted))?;
+        let mut new = fields::applied(core, call, Some(&old), wanted)?;
+        check_identity(resource, &old, &new)?;
+        let warnings = fields::decode_patched(call, &mut new)?;
+        if let Replaced::Done(mut done) = replace(core, call, &live, &old, new, Writer::Apply).await? {
+            done.warnings.splice(0..0, warnings);
+            return Ok(*done);
+        }
+    }
+    Err(Failure::modified(resource.about(), &call.name))
+}
+
+/// An apply that names a certain object does not make another one.
+fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
+    let uid = object::uid(wanted);
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    Err(Failure::conflict(resource.about(), object::name(wanted), &why))
+}
+
+fn check_options(call: &Call, way: Way) -> Result<(), Failure> {
+    let about = About { group: "meta.k8s.io", what: "PatchOptions" };
+    let error = match way {
+        Way::Apply if call.query.get("fieldManager").unwrap_or_default().is_empty() => {
+            Error::required(&Path::of("fieldManager"), "is required for apply patch")
+        }
+        Way::Json | Way::Merge | Way::Strategic if call.query.get("force").is_some() => {
+            Error::forbidden(&Path::of("force"), "may not be specified for non-apply patch")
+        }
+        Way::Apply | Way::Json | Way::Merge | Way::Strategic => return Ok(()),
+    };
+    Err(Failure::invalid(about, "", &[error]))
 }
 
 fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), Failure> {

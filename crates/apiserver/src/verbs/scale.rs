@@ -42,7 +42,7 @@ pub async fn write(
         check_preconditions(resource, &live, &version, object::uid(&scale))?;
         let mut new = old.clone();
         set_replicas(resource, &mut new, &scale)?;
-        match replace(core, call, &live, &old, new, &Writer::Patch).await? {
+        match replace(core, call, &live, &old, new, Writer::Patch).await? {
             Replaced::Done(done) => {
                 let object = match &done.reply {
                     Reply::Record(record) => served(resource, record),

@@ -31,13 +31,13 @@ async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, 
         let live = match find_named(core, resource, &call.namespace, &call.name) {
             Ok(live) => live,
             Err(_) if resource.create_on_update && call.subresource.is_none() && version.is_empty() => {
-                return create::create_object(core, call, object).await;
+                return create::create_object(core, call, object, Writer::Update).await;
             }
             Err(failure) => return Err(failure),
         };
         check_preconditions(resource, &live, &version, object::uid(&object))?;
         let old = served(resource, &live);
-        if let Replaced::Done(done) = replace(core, call, &live, &old, object.clone(), &Writer::Update).await? {
+        if let Replaced::Done(done) = replace(core, call, &live, &old, object.clone(), Writer::Update).await? {
             return Ok(*done);
         }
         if !version.is_empty() {
@@ -87,7 +87,7 @@ pub async fn replace(
     live: &Arc<Record>,
     old: &Value,
     mut new: Value,
-    writer: &Writer,
+    writer: Writer,
 ) -> Result<Replaced, Failure> {
     let resource = &*call.resource;
     let dry_run = call.dry_run()?;
@@ -100,8 +100,7 @@ pub async fn replace(
     admission::mutate(core, &mut review, Some(&mut new), Some(old), &mut warnings).await?;
     // Once more: what admission changed is bound by the same rules.
     strategy::prepare_update(core, resource, call.subresource, old, &mut new);
-    let conditional = matches!(writer, Writer::Update);
-    if !conditional {
+    if writer != Writer::Update {
         object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
     }
     let mut errors = metadata::validate_change(resource, old, &new);
@@ -111,6 +110,7 @@ pub async fn replace(
     }
     admission::validate(core, &mut review, Some(&new), Some(old), &mut warnings).await?;
     object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
+    fields::forget_new_times(old, &mut new);
     let reply = if new == *old {
         Reply::Record(Arc::clone(live))
     } else if dry_run {

@@ -91,3 +91,31 @@ async fn commands_with_typed_clients_work() {
     assert!(kubectl.run("auth whoami", "").await.contains("kubernetes-admin"));
     assert_eq!(kubectl.run("create token default", "").await.split('.').count(), 3);
 }
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: busybox, ports: [{containerPort: 80}]}]}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn manifests_are_applied_by_client_and_by_server() {
+    let Some(kubectl) = Kubectl::start("apply") else { return };
+    assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web created\n");
+    assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web unchanged\n");
+    let three = DEPLOYMENT.replace("replicas: 2", "replicas: 3");
+    assert_eq!(kubectl.run("apply -f -", &three).await, "deployment.apps/web configured\n");
+    assert_eq!(kubectl.run("get deploy web -o jsonpath={.spec.replicas}", "").await, "3");
+    let applied = kubectl.run("apply --server-side -f -", &three).await;
+    assert_eq!(applied, "deployment.apps/web serverside-applied\n");
+    assert!(kubectl.run("diff -f -", &three).await.is_empty());
+    kubectl.run("set image deployment/web main=other", "").await;
+    let image = "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}";
+    assert_eq!(kubectl.run(image, "").await, "other");
+}

@@ -1,5 +1,6 @@
 //! The server as its clients see it: `kube` in process and over HTTPS, and `kubectl`.
 
+mod applying;
 mod crud;
 mod custom;
 mod deletion;
