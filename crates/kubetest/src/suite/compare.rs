@@ -133,6 +133,19 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
                 differ(&inner, left.get(key), right.get(key), differences);
             }
         }
+        (Some(Value::Array(left)), Some(Value::Array(right)))
+            if left.len() != right.len()
+                && let (Some(left), Some(right)) = (named(left), named(right)) =>
+        {
+            // One thing more or less would make everything after it differ.
+            let mut names: Vec<&str> = left.keys().chain(right.keys()).copied().collect();
+            names.sort_unstable();
+            names.dedup();
+            for name in names {
+                let inner = format!("{path}/{}", name.replace('/', "~1"));
+                differ(&inner, left.get(name).copied(), right.get(name).copied(), differences);
+            }
+        }
         (Some(Value::Array(left)), Some(Value::Array(right))) => {
             for place in 0..left.len().max(right.len()) {
                 differ(&format!("{path}/{place}"), left.get(place), right.get(place), differences);
@@ -146,6 +159,18 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
             listed: None,
         }),
     }
+}
+
+/// The elements of a list by name, if all have names of their own.
+fn named(items: &[Value]) -> Option<BTreeMap<&str, &Value>> {
+    let mut all = BTreeMap::new();
+    for item in items {
+        let name = item.get("name").or_else(|| item.get("resource"))?.as_str()?;
+        if all.insert(name, item).is_some() {
+            return None;
+        }
+    }
+    Some(all)
 }
 
 /// Whether a pattern, in which `*` stands for any run of letters, matches a whole text.
@@ -188,6 +213,15 @@ mod tests {
         assert_eq!(paths, [("/body/a", None), ("/body/b/1", Some("ours"))]);
         assert!(!compared[0].is_listed());
         assert!(compared[1].is_equal());
+    }
+
+    #[test]
+    fn a_missing_element_of_a_list_is_one_difference() {
+        let expected = [entry("get", json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]))];
+        let found = [entry("get", json!([{"name": "b"}, {"name": "c"}]))];
+        let compared = compare("crud", &expected, &found, &Differences::default());
+        let paths: Vec<_> = compared[0].differences.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(paths, ["/body/a"]);
     }
 
     #[test]
