@@ -82,7 +82,10 @@ pub async fn validate(
 fn check_namespace(core: &Core, review: &Review<'_>, object: Option<&Value>) -> Result<(), Failure> {
     let call = review.call;
     let resource = &*call.resource;
-    if review.operation == Operation::Delete && resource.is("", "namespaces") && IMMORTAL.contains(&&*call.name) {
+    if review.operation == Operation::Delete
+        && resource.is("", "namespaces")
+        && IMMORTAL.contains(&&*call.name)
+    {
         return Err(Failure::forbidden(resource.about(), &call.name, "this namespace may not be deleted"));
     }
     if review.operation != Operation::Create || !resource.namespaced {
@@ -95,8 +98,15 @@ fn check_namespace(core: &Core, review: &Review<'_>, object: Option<&Value>) -> 
     if !namespace.is_going() {
         return Ok(());
     }
-    let why = format!("unable to create new content in namespace {} because it is being terminated", call.namespace);
+    let why = format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        call.namespace
+    );
     let cause = format!("namespace {} is being terminated", call.namespace);
     let name = object.map(object::name).unwrap_or_default();
-    Err(Failure::forbidden(resource.about(), name, &why).cause("NamespaceTerminating", &cause, "metadata.namespace"))
+    Err(Failure::forbidden(resource.about(), name, &why).cause(
+        "NamespaceTerminating",
+        &cause,
+        "metadata.namespace",
+    ))
 }

@@ -9,10 +9,14 @@ use serde_json::{Value, json};
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Makes what is missing of the objects that every cluster has.
-pub fn run(core: &Core) {
+pub(crate) fn run(core: &Core) {
     let namespaces = core.builtin("", "namespaces");
     for name in NAMESPACES {
-        ensure(core, &namespaces, json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}));
+        ensure(
+            core,
+            &namespaces,
+            json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}),
+        );
     }
     let accounts = core.builtin("", "serviceaccounts");
     for namespace in NAMESPACES {
@@ -21,8 +25,16 @@ pub fn run(core: &Core) {
     }
     let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
     for (name, value, description) in [
-        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
-        ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
     ] {
         let class = json!({
             "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name},

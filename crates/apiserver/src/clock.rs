@@ -15,7 +15,9 @@ pub struct Clock {
 impl Clock {
     /// A clock that stands at the machine's wall clock and runs with tokio's.
     pub fn system() -> Self {
-        Self::starting_at(Timestamp::from_microsecond(kai_clock::unix_micros()).unwrap_or(Timestamp::UNIX_EPOCH))
+        Self::starting_at(
+            Timestamp::from_microsecond(kai_clock::unix_micros()).unwrap_or(Timestamp::UNIX_EPOCH),
+        )
     }
 
     /// A clock that stands at `epoch` and runs with tokio's: the same run tells the same times.
@@ -63,7 +65,7 @@ mod tests {
     async fn a_paused_runtime_moves_the_clock() {
         let clock = Clock::starting_at("2026-01-01T00:00:00.25Z".parse().unwrap());
         assert_eq!(clock.time(), "2026-01-01T00:00:00Z");
-        tokio::time::advance(Duration::from_millis(86_400_000)).await;
+        tokio::time::advance(Duration::from_hours(24)).await;
         assert_eq!(clock.time(), "2026-01-02T00:00:00Z");
         assert_eq!(clock.micro_time(), "2026-01-02T00:00:00.250000Z");
     }

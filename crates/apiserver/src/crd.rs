@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what they add to the server while it runs, and what goes with them.
+//! Definitions of custom resources: what they add to the server while it runs, and what goes with them.
 //!
 //! A definition takes effect in the write that stores it: its names are accepted, its versions served, before the
 //! client is answered. Deleting it deletes its objects first; it goes with the last of them.
@@ -81,7 +81,9 @@ fn stop_serving(core: &Core, definition: &str) {
         .map(|resource| resource.table)
         .collect();
     core.registry.serve_custom(definition, Vec::new());
-    tables.into_iter().for_each(|table| core.store.wake(table));
+    for table in tables {
+        core.store.wake(table);
+    }
 }
 
 /// Deletes the objects of a definition that is to go.
@@ -102,7 +104,8 @@ fn clean_up(core: &Core, definition: &Value) {
 
 /// Lets a definition go that has no objects left.
 fn finish(core: &Core, definition: &Value) {
-    let (group, plural) = (object::str_at(definition, "/spec/group"), object::str_at(definition, "/spec/names/plural"));
+    let (group, plural) =
+        (object::str_at(definition, "/spec/group"), object::str_at(definition, "/spec/names/plural"));
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
     let table = core.store.table(&format!("{group}/{plural}"));
     if core.store.len(table) > 0 {
@@ -147,7 +150,10 @@ fn resource_of(core: &Core, definition: &Value, version: &Value) -> Option<Resou
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
     let storage = versions.iter().find(|version| version["storage"] == true)?["name"].as_str()?;
     // Objects kept in several versions say each for itself which it is.
-    let mixed = definition.pointer("/status/storedVersions").and_then(Value::as_array).is_some_and(|list| list.len() > 1);
+    let mixed = definition
+        .pointer("/status/storedVersions")
+        .and_then(Value::as_array)
+        .is_some_and(|list| list.len() > 1);
     let mut subresources = Vec::new();
     let scale = version.pointer("/subresources/scale").map(scale_paths);
     if scale.is_some() {

@@ -6,11 +6,11 @@ use std::fmt;
 
 /// A refused or failed request. It becomes the response's status code and its body.
 #[derive(Clone, Debug)]
-pub struct Failure(Box<Status>);
+pub struct Failure(Box<Body>);
 
 /// The body of a failed request, field for field a `metav1.Status`.
 #[derive(Clone, Debug, Serialize)]
-struct Status {
+struct Body {
     kind: &'static str,
     #[serde(rename = "apiVersion")]
     api_version: &'static str,
@@ -78,7 +78,7 @@ impl fmt::Display for About<'_> {
 impl Failure {
     /// A failure with a code, a reason and a message; `reason` may be empty.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self(Box::new(Status {
+        Self(Box::new(Body {
             kind: "Status",
             api_version: "v1",
             metadata: ListMeta::default(),
@@ -104,7 +104,8 @@ impl Failure {
 
     /// The name is taken.
     pub fn already_exists(about: About<'_>, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{about} {} already exists", field::quote(name))).on(about, name)
+        Self::new(409, "AlreadyExists", format!("{about} {} already exists", field::quote(name)))
+            .on(about, name)
     }
 
     /// The object is in the way of the request, for the reason given.
@@ -115,7 +116,8 @@ impl Failure {
 
     /// The object changed since the client read it.
     pub fn modified(about: About<'_>, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(about, name, why)
     }
 
@@ -198,7 +200,11 @@ impl Failure {
     /// Adds one cause.
     #[must_use]
     pub fn cause(self, reason: &str, message: &str, field: &str) -> Self {
-        self.causes([Cause { reason: reason.to_owned(), message: message.to_owned(), field: field.to_owned() }])
+        self.causes([Cause {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            field: field.to_owned(),
+        }])
     }
 
     /// Adds when to try again.

@@ -38,7 +38,10 @@ impl Identities {
     /// The five characters that complete a `generateName`.
     pub fn suffix(&self) -> String {
         let bytes: [u8; 5] = self.draw();
-        bytes.iter().map(|byte| char::from(SUFFIX_ALPHABET[usize::from(*byte) % SUFFIX_ALPHABET.len()])).collect()
+        bytes
+            .iter()
+            .map(|byte| char::from(SUFFIX_ALPHABET[usize::from(*byte) % SUFFIX_ALPHABET.len()]))
+            .collect()
     }
 
     /// Random bytes, such as a secret.

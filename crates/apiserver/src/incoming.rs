@@ -30,7 +30,9 @@ impl Incoming {
     /// Decodes the body as it is.
     pub fn decode(&self) -> Result<Value, Failure> {
         match self.format {
-            Format::Json => serde_json::from_slice(&self.bytes).map_err(|error| json_failure(&self.bytes, &error)),
+            Format::Json => {
+                serde_json::from_slice(&self.bytes).map_err(|error| json_failure(&self.bytes, &error))
+            }
             Format::Yaml => decode_yaml(&self.bytes),
         }
     }
@@ -47,7 +49,9 @@ fn json_failure(bytes: &[u8], error: &serde_json::Error) -> Failure {
 
 /// Decodes YAML, of which every JSON is one.
 pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
-    let bad = |error: &dyn std::fmt::Display| Failure::bad_request(format!("error converting YAML to JSON: yaml: {error}"));
+    let bad = |error: &dyn std::fmt::Display| {
+        Failure::bad_request(format!("error converting YAML to JSON: yaml: {error}"))
+    };
     let text = std::str::from_utf8(bytes).map_err(|error| bad(&error))?;
     serde_saphyr::from_str(text).map_err(|error| bad(&error))
 }
@@ -97,11 +101,18 @@ pub fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Failure
                 quote(&resource.version),
                 resource.kind,
                 resource.version,
-                if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() },
+                if resource.group.is_empty() {
+                    "core"
+                } else {
+                    resource.group.split('.').next().unwrap_or_default()
+                },
                 resource.kind,
             )),
             Origin::Custom(_) => {
-                let message = format!("the kind in the data ({kind}) does not match the expected kind ({})", resource.kind);
+                let message = format!(
+                    "the kind in the data ({kind}) does not match the expected kind ({})",
+                    resource.kind
+                );
                 Failure::bad_request(message)
             }
         });

@@ -1,6 +1,6 @@
 //! Knows every resource the server serves: its names, verbs and sub-resources, and where its objects are kept.
 //!
-//! Built-in resources come from a table ([`builtin`]); a CustomResourceDefinition adds more while the server runs.
+//! Built-in resources come from a table ([`builtin`]); a `CustomResourceDefinition` adds more while the server runs.
 //! A request works on one [`Catalog`], so that what it found stays what it is until it is done.
 
 pub mod builtin;
@@ -105,7 +105,12 @@ impl Subresource {
             Self::Eviction => Some(("policy", "v1", "Eviction")),
             Self::Scale => Some(("autoscaling", "v1", "Scale")),
             Self::Token => Some(("authentication.k8s.io", "v1", "TokenRequest")),
-            Self::Approval | Self::EphemeralContainers | Self::Finalize | Self::Log | Self::Resize | Self::Status => None,
+            Self::Approval
+            | Self::EphemeralContainers
+            | Self::Finalize
+            | Self::Log
+            | Self::Resize
+            | Self::Status => None,
         }
     }
 }
@@ -115,7 +120,7 @@ impl Subresource {
 pub enum Origin {
     /// The built-in table.
     Builtin(&'static Builtin),
-    /// A version of a CustomResourceDefinition.
+    /// A version of a `CustomResourceDefinition`.
     Custom(Arc<CustomVersion>),
 }
 

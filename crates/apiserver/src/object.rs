@@ -4,7 +4,11 @@ use serde_json::{Map, Value};
 
 /// A string of the metadata; empty where it is missing.
 pub fn meta_str<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
+    object
+        .get("metadata")
+        .and_then(|metadata| metadata.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// A value of the metadata.

@@ -162,7 +162,9 @@ fn read_message(name: &str, bytes: &[u8], into: &mut Map<String, Value>, depth: 
     for part in parts(bytes) {
         let (number, wire) = part?;
         let Some(field) = fields.iter().find(|field| field.number == number) else { continue };
-        if let (Shape::One, "-", Type::Message(inner), Wire::Bytes(bytes)) = (field.shape, field.name, field.kind, wire) {
+        if let (Shape::One, "-", Type::Message(inner), Wire::Bytes(bytes)) =
+            (field.shape, field.name, field.kind, wire)
+        {
             read_message(inner, bytes, into, depth + 1)?;
             continue;
         }
@@ -214,7 +216,9 @@ fn read_entry(field: Field, wire: Wire<'_>, depth: usize) -> Result<(String, Val
                 }
                 value = Value::from(items);
             }
-            ((2, wire), Shape::One | Shape::List | Shape::Map) => value = read_value(field.kind, wire, depth)?,
+            ((2, wire), Shape::One | Shape::List | Shape::Map) => {
+                value = read_value(field.kind, wire, depth)?
+            }
             _ => {}
         }
     }
@@ -228,7 +232,9 @@ fn read_value(kind: Type, wire: Wire<'_>, depth: usize) -> Result<Value, Error> 
         (Type::Integer, Wire::Number(number)) => Ok(Value::from(number as i64)),
         (Type::Truth, Wire::Number(number)) => Ok(Value::from(number != 0)),
         (Type::Double, Wire::Fixed(bits)) => Ok(Value::from(f64::from_bits(bits))),
-        (Type::Quantity, Wire::Bytes(bytes)) => Ok(part_text(bytes, 1)?.map_or_else(|| Value::from("0"), Value::from)),
+        (Type::Quantity, Wire::Bytes(bytes)) => {
+            Ok(part_text(bytes, 1)?.map_or_else(|| Value::from("0"), Value::from))
+        }
         (Type::IntOrString, Wire::Bytes(bytes)) => {
             const IS_TEXT: u64 = 1;
             if part_number(bytes, 1)? == IS_TEXT {
@@ -246,8 +252,13 @@ fn read_value(kind: Type, wire: Wire<'_>, depth: usize) -> Result<Value, Error> 
         (Type::Time | Type::MicroTime, Wire::Bytes([])) => Ok(Value::Null),
         (Type::Time | Type::MicroTime, Wire::Bytes(bytes)) => {
             let (seconds, nanos) = (part_number(bytes, 1)? as i64, part_number(bytes, 2)? as i32);
-            let time = Timestamp::new(seconds, nanos).map_err(|_| Error::Malformed("a time is out of range"))?;
-            Ok(Value::from(if matches!(kind, Type::Time) { clock::time(time) } else { clock::micro_time(time) }))
+            let time =
+                Timestamp::new(seconds, nanos).map_err(|_| Error::Malformed("a time is out of range"))?;
+            Ok(Value::from(if matches!(kind, Type::Time) {
+                clock::time(time)
+            } else {
+                clock::micro_time(time)
+            }))
         }
         (Type::Message(name), Wire::Bytes(bytes)) => {
             let mut fields = Map::new();
@@ -313,7 +324,8 @@ fn read_part<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Wire<'a>), Error> {
         0 => Wire::Number(read_varint(bytes)?),
         1 => Wire::Fixed(u64::from_le_bytes(take(bytes, 8)?.try_into().expect("eight bytes were taken"))),
         2 => {
-            let length = usize::try_from(read_varint(bytes)?).map_err(|_| Error::Malformed("it ends too early"))?;
+            let length =
+                usize::try_from(read_varint(bytes)?).map_err(|_| Error::Malformed("it ends too early"))?;
             Wire::Bytes(take(bytes, length)?)
         }
         5 => {

@@ -114,7 +114,11 @@ impl Store {
     /// Whether any object of the table has a key that begins with `prefix`.
     pub fn any(&self, table: TableId, prefix: &str) -> bool {
         let state = self.read();
-        state.tables[table.index()].objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded)).next().is_some_and(|(key, _)| key.starts_with(prefix))
+        state.tables[table.index()]
+            .objects
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .next()
+            .is_some_and(|(key, _)| key.starts_with(prefix))
     }
 
     /// Adds an object; its `resourceVersion` is set.

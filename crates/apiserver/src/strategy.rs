@@ -67,7 +67,13 @@ pub fn prepare_update(
             set_or_remove(new, "spec", "finalizers", finalizers);
         }
         Some(Subresource::EphemeralContainers | Subresource::Resize) => keep(old, new, "status"),
-        Some(Subresource::Binding | Subresource::Eviction | Subresource::Log | Subresource::Scale | Subresource::Token)
+        Some(
+            Subresource::Binding
+            | Subresource::Eviction
+            | Subresource::Log
+            | Subresource::Scale
+            | Subresource::Token,
+        )
         | None => {
             if resource.has(Subresource::Status) {
                 keep(old, new, "status");
@@ -128,7 +134,8 @@ fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&s
 /// Whether the client wants something else than before: anything but metadata and status differs.
 fn wants_other(resource: &Resource, old: &Value, new: &Value) -> bool {
     let counts = |field: &str| {
-        let observed = field == "status" && (resource.has(Subresource::Status) || resource.custom().is_none());
+        let observed =
+            field == "status" && (resource.has(Subresource::Status) || resource.custom().is_none());
         !matches!(field, "kind" | "apiVersion" | "metadata") && !observed
     };
     let fields = |object: &Value| -> Vec<(String, Value)> {

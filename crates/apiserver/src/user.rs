@@ -86,13 +86,26 @@ impl Tokens {
 
     /// A token for the user, valid for so many seconds; and when it expires. It has the shape of a JSON web token,
     /// but nobody else could check its signature.
-    pub fn issue(&self, user: User, audiences: &Value, seconds: i64, clock: &Clock, identities: &Identities) -> (String, Timestamp) {
+    pub fn issue(
+        &self,
+        user: User,
+        audiences: &Value,
+        seconds: i64,
+        clock: &Clock,
+        identities: &Identities,
+    ) -> (String, Timestamp) {
         let now = clock.now();
         let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
         let header = json!({"alg": "none", "typ": "JWT"});
-        let claims = json!({"aud": audiences, "exp": expires.as_second(), "iat": now.as_second(), "sub": user.name});
+        let claims =
+            json!({"aud": audiences, "exp": expires.as_second(), "iat": now.as_second(), "sub": user.name});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let token = format!("{}.{}.{}", part(&header), part(&claims), URL_SAFE_NO_PAD.encode(identities.draw::<32>()));
+        let token = format!(
+            "{}.{}.{}",
+            part(&header),
+            part(&claims),
+            URL_SAFE_NO_PAD.encode(identities.draw::<32>())
+        );
         let entry = Issued { user: Arc::new(user), expires: Some(expires) };
         let mut issued = self.issued.write().unwrap_or_else(PoisonError::into_inner);
         issued.retain(|_, issued| issued.expires.is_none_or(|expires| now < expires));

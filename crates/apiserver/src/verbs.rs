@@ -33,7 +33,12 @@ pub fn find(core: &Core, call: &Call) -> Result<Arc<Record>, Failure> {
 }
 
 /// An object by name.
-pub fn find_named(core: &Core, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Record>, Failure> {
+pub fn find_named(
+    core: &Core,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Arc<Record>, Failure> {
     let found = core.store.get(resource.table, &resource.key(namespace, name));
     found.ok_or_else(|| Failure::not_found(resource.about(), name))
 }

@@ -40,7 +40,12 @@ pub(super) fn establish(core: &Core, definition: &mut Value) -> bool {
         let established = ("True", "InitialNamesAccepted", "the initial names have been accepted".to_owned());
         set(definition, "Established", &established, &now);
     } else if !was {
-        set(definition, "Established", &("False", "NotAccepted", "not all names are accepted".to_owned()), &now);
+        set(
+            definition,
+            "Established",
+            &("False", "NotAccepted", "not all names are accepted".to_owned()),
+            &now,
+        );
     }
     conflict.is_none() || was
 }
@@ -99,7 +104,8 @@ fn conflict(core: &Core, definition: &Value) -> Option<(&'static str, String)> {
     }
     for (field, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
         let name = definition.pointer(&format!("/spec/names/{field}")).cloned().unwrap_or_default();
-        let used = others.iter().any(|other| accepted(other, "kind") == name || accepted(other, "listKind") == name);
+        let used =
+            others.iter().any(|other| accepted(other, "kind") == name || accepted(other, "listKind") == name);
         if used {
             return Some((reason, format!("{name} is already in use")));
         }

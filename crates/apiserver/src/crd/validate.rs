@@ -48,14 +48,26 @@ fn validate_names(definition: &Value) -> Vec<Error> {
     let mut errors = Vec::new();
     let name = object::name(definition);
     if name != format!("{plural}.{group}") {
-        errors.push(Error::invalid(&metadata.field("name"), name, "must be spec.names.plural+\".\"+spec.group"));
+        errors.push(Error::invalid(
+            &metadata.field("name"),
+            name,
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
     }
     if group.is_empty() {
         errors.push(Error::required(&spec.field("group"), ""));
     } else {
-        errors.extend(names::subdomain(group).into_iter().map(|fault| Error::invalid(&spec.field("group"), group, fault)));
+        errors.extend(
+            names::subdomain(group)
+                .into_iter()
+                .map(|fault| Error::invalid(&spec.field("group"), group, fault)),
+        );
         if !group.contains('.') {
-            errors.push(Error::invalid(&spec.field("group"), group, "should be a domain with at least one dot"));
+            errors.push(Error::invalid(
+                &spec.field("group"),
+                group,
+                "should be a domain with at least one dot",
+            ));
         }
     }
     for (field, value) in [("plural", plural), ("singular", text("/spec/names/singular"))] {
@@ -71,7 +83,8 @@ fn validate_names(definition: &Value) -> Vec<Error> {
             errors.push(Error::required(&path.field(field), ""));
         } else {
             let faults = names::dns_1035_label(&value.to_lowercase()).into_iter();
-            let words = faults.map(|fault| format!("may have mixed case, but should otherwise match: {fault}"));
+            let words =
+                faults.map(|fault| format!("may have mixed case, but should otherwise match: {fault}"));
             errors.extend(words.map(|fault| Error::invalid(&path.field(field), value, fault)));
         }
     }
@@ -84,7 +97,8 @@ fn validate_names(definition: &Value) -> Vec<Error> {
 fn validate_versions(definition: &Value) -> Vec<Error> {
     let spec = Path::of("spec");
     let path = spec.field("versions");
-    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let versions =
+        definition.pointer("/spec/versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut errors = Vec::new();
     let storage = versions.iter().filter(|version| version["storage"] == true).count();
     if storage != 1 {
@@ -100,7 +114,11 @@ fn validate_versions(definition: &Value) -> Vec<Error> {
         if seen.contains(&name) {
             let spec = Path::of("spec");
             let list = spec.field("versions");
-            errors.push(Error::invalid(&list, Value::Array(versions.to_vec()), "must contain unique version names"));
+            errors.push(Error::invalid(
+                &list,
+                Value::Array(versions.to_vec()),
+                "must contain unique version names",
+            ));
         }
         seen.push(name);
         let schema = path.field("schema");

@@ -25,7 +25,8 @@ impl Access {
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let Some(name) = text("impersonate-user") else { return Ok(user) };
-        let groups: Vec<_> = headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).collect();
+        let groups: Vec<_> =
+            headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).collect();
         let mut other = User::named(name, &groups);
         if let Some(uid) = text("impersonate-uid") {
             uid.clone_into(&mut other.uid);

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The largest body that is read.
 pub(super) const BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a client may take to send its body.
-const TIME_MAX: Duration = Duration::from_secs(60);
+const TIME_MAX: Duration = Duration::from_mins(1);
 
 /// The whole body.
 pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
@@ -24,8 +24,12 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
             let message = format!("Request entity is too large: limit is {BYTES_MAX}");
             Err(Failure::new(413, "RequestEntityTooLarge", message))
         }
-        Ok(Err(error)) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
-        Err(_) => Err(Failure::new(504, "Timeout", "Timeout: the body of the request did not arrive in time")),
+        Ok(Err(error)) => {
+            Err(Failure::bad_request(format!("the body of the request could not be read: {error}")))
+        }
+        Err(_) => {
+            Err(Failure::new(504, "Timeout", "Timeout: the body of the request did not arrive in time"))
+        }
     }
 }
 
@@ -51,7 +55,8 @@ fn decode(encoding: Encoding, bytes: Bytes) -> Result<Incoming, Failure> {
         Encoding::Protobuf => match protobuf::decode(&bytes) {
             Ok(object) => Ok(Incoming { bytes: object.to_string().into(), format: Format::Json }),
             Err(error @ protobuf::Error::UnknownKind { .. }) => {
-                let message = format!("{error} - accepted media types include: application/json, application/yaml");
+                let message =
+                    format!("{error} - accepted media types include: application/json, application/yaml");
                 Err(Failure::unsupported_media_type(message))
             }
             Err(error @ protobuf::Error::Malformed(_)) => Err(Failure::bad_request(error.to_string())),

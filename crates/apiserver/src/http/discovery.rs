@@ -17,12 +17,12 @@ pub(super) fn respond(core: &Core, path: &str, accept: &Accept) -> Option<Result
     match segments.as_slice() {
         [""] => Some(plain(accept, &root(&catalog))),
         ["api" | "apis"] => Some(roots(&catalog, segments[0], accept)),
-        ["api", version] => named(&catalog, "", version, accept),
+        ["api", version] => Some(named(&catalog, "", version, accept)),
         ["apis", group] => Some(match catalog.group(group) {
             Some(found) => plain(accept, &group_of(group, found)),
             None => Ok(respond::nothing_here()),
         }),
-        ["apis", group, version] => named(&catalog, group, version, accept),
+        ["apis", group, version] => Some(named(&catalog, group, version, accept)),
         _ => None,
     }
 }
@@ -45,8 +45,11 @@ fn root(catalog: &Catalog) -> Value {
 fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body>, Failure> {
     let wanted = |name: &str| name.is_empty() == (root == "api");
     if let Some(version) = accept.aggregated_discovery() {
-        let items: Vec<Value> =
-            catalog.groups().filter(|(name, _)| wanted(name)).map(|(name, group)| aggregated_group(name, group)).collect();
+        let items: Vec<Value> = catalog
+            .groups()
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, group)| aggregated_group(name, group))
+            .collect();
         let list = json!({
             "kind": "APIGroupDiscoveryList",
             "apiVersion": format!("apidiscovery.k8s.io/{version}"),
@@ -54,7 +57,8 @@ fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body
             "items": items,
         });
         let mut response = respond::value_as(200, &list, crate::incoming::Format::Json);
-        let media_type = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        let media_type =
+            format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
         if let Ok(media_type) = HeaderValue::from_str(&media_type) {
             response.headers_mut().insert(http::header::CONTENT_TYPE, media_type);
         }
@@ -68,8 +72,11 @@ fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}],
         })
     } else {
-        let groups: Vec<Value> =
-            catalog.groups().filter(|(name, _)| wanted(name)).map(|(name, group)| group_without_kind(name, group)).collect();
+        let groups: Vec<Value> = catalog
+            .groups()
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, group)| group_without_kind(name, group))
+            .collect();
         json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
     };
     plain(accept, &body)
@@ -92,14 +99,14 @@ fn group_of(name: &str, group: &Group) -> Value {
     value
 }
 
-fn named(catalog: &Catalog, group: &str, version: &str, accept: &Accept) -> Option<Result<Response<Body>, Failure>> {
+fn named(catalog: &Catalog, group: &str, version: &str, accept: &Accept) -> Result<Response<Body>, Failure> {
     let Some(resources) = catalog.group(group).and_then(|found| found.versions.get(version)) else {
-        return Some(Ok(respond::nothing_here()));
+        return Ok(respond::nothing_here());
     };
     let list: Vec<Value> = resources.values().flat_map(legacy_entries).collect();
     let group_version = crate::kinds::api_version(group, version);
     let body = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list});
-    Some(plain(accept, &body))
+    plain(accept, &body)
 }
 
 fn legacy_entries(resource: &Arc<Resource>) -> Vec<Value> {
@@ -144,16 +151,22 @@ fn aggregated_group(name: &str, group: &Group) -> Value {
         .versions
         .iter()
         .map(|(version, resources)| {
-            let resources: Vec<Value> = resources.values().map(|resource| aggregated_resource(resource)).collect();
+            let resources: Vec<Value> =
+                resources.values().map(|resource| aggregated_resource(resource)).collect();
             json!({"version": &**version, "resources": resources, "freshness": "Current"})
         })
         .collect();
-    let metadata = if name.is_empty() { json!({"creationTimestamp": null}) } else { json!({"name": name, "creationTimestamp": null}) };
+    let metadata = if name.is_empty() {
+        json!({"creationTimestamp": null})
+    } else {
+        json!({"name": name, "creationTimestamp": null})
+    };
     json!({"metadata": metadata, "versions": versions})
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
-    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let kind =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
         "resource": &*resource.plural,
         "responseKind": kind(&resource.group, &resource.version, &resource.kind),

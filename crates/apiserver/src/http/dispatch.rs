@@ -77,10 +77,10 @@ async fn serve(
         _ => return Ok(respond::method_not_allowed()),
     };
     if verb == "create" && call.resource.is("", "bindings") {
-        return bind_named(core, call, body::object(headers, body).await?, wish);
+        return bind_named(core, call, &body::object(headers, body).await?, wish);
     }
     if verb == "create" && review::is_question(&call.resource) {
-        return review::answer(core, &call, body::object(headers, body).await?, wish);
+        return review::answer(core, &call, &body::object(headers, body).await?, wish);
     }
     if !call.resource.verbs.allow(verb) {
         return Ok(respond::method_not_allowed());
@@ -90,10 +90,18 @@ async fn serve(
         "get" => verbs::get(core, &call)?,
         "create" => create::create(core, &call, body::object(headers, body).await?).await?,
         "update" => update::update(core, &call, body::object(headers, body).await?).await?,
-        "patch" => patch::patch(core, &call, &super::negotiate::content_type(headers), body::read(body).await?).await?,
+        "patch" => {
+            patch::patch(core, &call, &super::negotiate::content_type(headers), body::read(body).await?)
+                .await?
+        }
         "deletecollection" => {
             let options = delete_options(&call, headers, body).await?;
-            return Ok(stream::list(core, &call, delete::delete_collection(core, &call, &options).await?, wish));
+            return Ok(stream::list(
+                core,
+                &call,
+                delete::delete_collection(core, &call, &options).await?,
+                wish,
+            ));
         }
         _ => {
             let options = delete_options(&call, headers, body).await?;
@@ -104,7 +112,7 @@ async fn serve(
 }
 
 /// A binding by the old path, where only the body names the pod.
-fn bind_named(core: &Core, mut call: Call, body: Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
+fn bind_named(core: &Core, mut call: Call, body: &Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
     let binding = body.decode()?;
     call.resource = core.builtin("", "pods");
     object::name(&binding).clone_into(&mut call.name);

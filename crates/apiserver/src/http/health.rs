@@ -10,7 +10,8 @@ pub(super) const GIT_VERSION: &str = "v1.36.3";
 
 /// The answer to questions that need no user.
 pub(super) fn respond(path: &str) -> Option<Response<Body>> {
-    let (root, rest) = path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+    let (root, rest) =
+        path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
     match (root, rest) {
         ("healthz" | "livez" | "readyz", "" | "ping") => Some(respond::text(200, "ok")),
         ("version", "") => Some(respond::json(200, version().to_string())),

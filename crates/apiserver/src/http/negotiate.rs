@@ -57,7 +57,7 @@ pub(super) struct Accept(Vec<Entry>);
 
 impl Accept {
     /// Reads the header; without one, everything is accepted.
-    pub fn read(headers: &HeaderMap) -> Self {
+    pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut entries: Vec<_> = headers
             .get_all(ACCEPT)
             .iter()
@@ -70,7 +70,7 @@ impl Accept {
     }
 
     /// What an answer with objects should be. Protobuf is not spoken here: a client that accepts nothing else is told.
-    pub fn objects(&self) -> Result<Wish, Failure> {
+    pub(super) fn objects(&self) -> Result<Wish, Failure> {
         if self.0.is_empty() {
             return Ok(Wish { form: Form::Object, format: Format::Json });
         }
@@ -78,7 +78,7 @@ impl Accept {
     }
 
     /// What an answer without forms should be.
-    pub fn plain(&self) -> Result<Format, Failure> {
+    pub(super) fn plain(&self) -> Result<Format, Failure> {
         if self.0.is_empty() {
             return Ok(Format::Json);
         }
@@ -87,12 +87,12 @@ impl Accept {
     }
 
     /// Whether YAML is wanted before JSON.
-    pub fn prefers_yaml(&self) -> bool {
+    pub(super) fn prefers_yaml(&self) -> bool {
         self.0.iter().find_map(Entry::format) == Some(Format::Yaml)
     }
 
     /// Whether the first understood entry asks for aggregated discovery, and in which version.
-    pub fn aggregated_discovery(&self) -> Option<&'static str> {
+    pub(super) fn aggregated_discovery(&self) -> Option<&'static str> {
         for entry in &self.0 {
             if entry.format() != Some(Format::Json) {
                 continue;

@@ -85,7 +85,9 @@ pub(super) fn done(core: &Core, call: &Call, done: Done, wish: Wish) -> Response
     let Done { code, reply, warnings } = done;
     let mut response = match (reply, wish.form) {
         (Reply::Other(value), _) => value_as(code, &value, wish.format),
-        (Reply::Record(record), Form::Object) if wish.format == Format::Json && call.resource.is_storage_version() => {
+        (Reply::Record(record), Form::Object)
+            if wish.format == Format::Json && call.resource.is_storage_version() =>
+        {
             json(code, record.json())
         }
         (Reply::Record(record), form) => {

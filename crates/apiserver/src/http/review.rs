@@ -20,7 +20,12 @@ pub(super) fn is_question(resource: &Resource) -> bool {
 }
 
 /// Answers a question.
-pub(super) fn answer(core: &Core, call: &Call, body: Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
+pub(super) fn answer(
+    core: &Core,
+    call: &Call,
+    body: &Incoming,
+    wish: Wish,
+) -> Result<Response<Body>, Failure> {
     let mut question = body.decode()?;
     incoming::check_kind(&call.resource, &mut question)?;
     let mut warnings = Vec::new();

@@ -35,16 +35,12 @@ pub(super) fn find(catalog: &Catalog, path: &str) -> Option<Target> {
         segments.remove(0);
     }
     let find = |plural: &str| catalog.find(group, version, plural).map(Arc::clone);
-    let target = |resource: Arc<Resource>, namespace: &str, name: &str, subresource: Option<Subresource>| Target {
-        resource,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        subresource,
-        watch,
+    let target = |resource: Arc<Resource>, namespace: &str, name: &str, subresource: Option<Subresource>| {
+        Target { resource, namespace: namespace.to_owned(), name: name.to_owned(), subresource, watch }
     };
     match segments.as_slice() {
         ["namespaces", namespace, plural, rest @ ..]
-            if !namespace.is_empty() && !(group.is_empty() && matches!(*plural, "status" | "finalize")) =>
+            if !namespace.is_empty() && !is_part_of_namespace(group, plural) =>
         {
             let resource = find(plural).filter(|resource| resource.namespaced)?;
             match rest {
@@ -73,6 +69,11 @@ pub(super) fn find(catalog: &Catalog, path: &str) -> Option<Target> {
     }
 }
 
+/// Whether `namespaces/x/PLURAL` is a part of the namespace and no resource in it.
+fn is_part_of_namespace(group: &str, plural: &str) -> bool {
+    group.is_empty() && matches!(plural, "finalize" | "status")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,7 +84,14 @@ mod tests {
         let catalog = Registry::new(&Store::new(1 << 20)).current();
         find(&catalog, path).map(|target| {
             let sub = target.subresource.map_or("", Subresource::name);
-            format!("{} {} {} {}{}", target.resource.plural, target.namespace, target.name, sub, if target.watch { "watch" } else { "" })
+            format!(
+                "{} {} {} {}{}",
+                target.resource.plural,
+                target.namespace,
+                target.name,
+                sub,
+                if target.watch { "watch" } else { "" }
+            )
         })
     }
 

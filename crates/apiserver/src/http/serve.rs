@@ -7,7 +7,9 @@ use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::rt::TokioTimer;
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -114,7 +116,8 @@ impl Listening {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         file.write_all(self.kubeconfig().as_bytes()).map_err(failed)
     }
 
@@ -141,10 +144,16 @@ pub fn listen(core: &Arc<Core>, address: SocketAddr) -> Result<Listening, Error>
     let address = listener.local_addr().map_err(failed)?;
     let (config, ca_pem) = certificates(address)?;
     let handle = Handle::new();
-    let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config))).handshake_timeout(HEAD_TIME_MAX);
-    let mut server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle.clone()).acceptor(acceptor);
+    let acceptor =
+        RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config))).handshake_timeout(HEAD_TIME_MAX);
+    let mut server =
+        axum_server::from_tcp(listener).map_err(failed)?.handle(handle.clone()).acceptor(acceptor);
     let builder = server.http_builder();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_BYTES_MAX as usize);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_BYTES_MAX as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -168,7 +177,8 @@ fn certificates(address: SocketAddr) -> Result<(rustls::ServerConfig, String), E
     let authority_key = KeyPair::generate().map_err(Error::Certificate)?;
     let ca = authority.self_signed(&authority_key).map_err(Error::Certificate)?;
 
-    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default"].map(str::to_owned).to_vec();
+    let mut names: Vec<String> =
+        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default"].map(str::to_owned).to_vec();
     names.extend(["kubernetes.default.svc", "kubernetes.default.svc.cluster.local"].map(str::to_owned));
     if !address.ip().is_unspecified() && !address.ip().is_loopback() {
         names.push(address.ip().to_string());

@@ -46,7 +46,8 @@ pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Re
             respond::value_as(200, &list, format)
         }
         (Form::Table, format) => {
-            let objects: Vec<Value> = listing.records.iter().map(|record| served(&call.resource, record)).collect();
+            let objects: Vec<Value> =
+                listing.records.iter().map(|record| served(&call.resource, record)).collect();
             respond::value_as(200, &table(core, call, &objects, &metadata), format)
         }
     }
@@ -145,7 +146,8 @@ pub(super) fn watch(core: &Arc<Core>, call: Call, wish: Wish) -> Result<Response
 
 /// One event of a watch. Of whole objects as they are kept, the store's own bytes are sent.
 fn encode(core: &Core, call: &Call, signal: &Signal, wish: Wish, first: bool) -> Bytes {
-    let as_kept = wish.form == Form::Object && wish.format == Format::Json && call.resource.is_storage_version();
+    let as_kept =
+        wish.form == Form::Object && wish.format == Format::Json && call.resource.is_storage_version();
     let (action, object) = match signal {
         Signal::Present(record) if as_kept => return record.event_as(Action::Added),
         Signal::Changed(change, seen) if as_kept => {

@@ -45,10 +45,12 @@ pub(super) async fn serve(
                 return Ok(respond::method_not_allowed());
             }
             let request = decode(part, &body::object(&parts.headers, body).await?)?;
-            let done = match part {
-                Subresource::Binding => bind::bind(core, &call, &request)?,
-                Subresource::Eviction => evict::evict(core, &call, &request).await?,
-                _ => token::issue(core, &call, request)?,
+            let done = if part == Subresource::Binding {
+                bind::bind(core, &call, &request)?
+            } else if part == Subresource::Eviction {
+                evict::evict(core, &call, &request).await?
+            } else {
+                token::issue(core, &call, request)?
             };
             Ok(respond::done(core, &call, done, wish))
         }

@@ -99,7 +99,7 @@ impl Registry {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).current)
     }
 
-    /// Serves these resources for a CustomResourceDefinition, instead of those it had; none to stop.
+    /// Serves these resources for a `CustomResourceDefinition`, instead of those it had; none to stop.
     pub fn serve_custom(&self, definition: &str, resources: Vec<Arc<Resource>>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if resources.is_empty() {
@@ -108,9 +108,13 @@ impl Registry {
             state.custom.insert(definition.into(), resources);
         }
         let mut resources: Vec<_> = state.custom.values().flatten().map(Arc::clone).collect();
-        resources.sort_by_cached_key(|resource| (resource.group.clone(), Reverse(version_rank(&resource.version))));
+        resources.sort_by_cached_key(|resource| {
+            (resource.group.clone(), Reverse(version_rank(&resource.version)))
+        });
         let mut catalog = self.builtin.clone();
-        resources.iter().for_each(|resource| catalog.add(resource));
+        for resource in &resources {
+            catalog.add(resource);
+        }
         state.current = Arc::new(catalog);
     }
 }
@@ -172,7 +176,8 @@ mod tests {
 
     #[test]
     fn versions_rank_as_kubernetes_ranks_them() {
-        let mut versions = ["v1alpha1", "v10", "foo1", "v2", "v1", "v1beta2", "v11beta2", "foo10", "v12alpha1", "v1beta1"];
+        let mut versions =
+            ["v1alpha1", "v10", "foo1", "v2", "v1", "v1beta2", "v11beta2", "foo10", "v12alpha1", "v1beta1"];
         versions.sort_by_key(|version| Reverse(version_rank(version)));
         assert_eq!(
             versions,

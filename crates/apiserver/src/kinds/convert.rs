@@ -48,7 +48,10 @@ pub fn to_storage(resource: &Resource, mut object: Value) -> Value {
     object
 }
 
-fn rename(fields: &mut Map<String, Value>, direction: fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+fn rename(
+    fields: &mut Map<String, Value>,
+    direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) {
     for (from, to) in EVENT_FIELDS.map(direction) {
         if let Some(value) = fields.remove(from) {
             fields.insert(to.to_owned(), value);

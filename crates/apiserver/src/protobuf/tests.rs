@@ -17,7 +17,11 @@ fn the_table_is_whole() {
     for (name, fields) in MESSAGES.iter().collect::<std::collections::BTreeMap<_, _>>() {
         for field in fields {
             if let Type::Message(inner) = field.kind {
-                assert!(MESSAGES.contains_key(inner), "{name}.{} is a {inner}, which is not there", field.name);
+                assert!(
+                    MESSAGES.contains_key(inner),
+                    "{name}.{} is a {inner}, which is not there",
+                    field.name
+                );
             }
         }
     }
@@ -26,7 +30,9 @@ fn the_table_is_whole() {
 
 #[test]
 fn a_namespace_is_read() {
-    let metadata = [bytes_field(1, b"team"), bytes_field(11, &[bytes_field(1, b"a"), bytes_field(2, b"b")].concat())].concat();
+    let metadata =
+        [bytes_field(1, b"team"), bytes_field(11, &[bytes_field(1, b"a"), bytes_field(2, b"b")].concat())]
+            .concat();
     let raw = bytes_field(1, &metadata);
     assert_eq!(
         decode(&object("v1", "Namespace", &raw)).unwrap(),

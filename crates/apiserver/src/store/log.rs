@@ -154,8 +154,12 @@ impl Store {
     pub fn poll(&self, cursor: &mut Cursor) -> Result<Vec<Arc<Change>>, Compacted> {
         let state = self.read();
         state.log.reaches(cursor.seen)?;
-        let changes: Vec<_> =
-            state.tables[cursor.table.index()].changes.after(cursor.seen).take(BATCH).map(Arc::clone).collect();
+        let changes: Vec<_> = state.tables[cursor.table.index()]
+            .changes
+            .after(cursor.seen)
+            .take(BATCH)
+            .map(Arc::clone)
+            .collect();
         match changes.last() {
             Some(last) => cursor.seen = last.revision(),
             None => cursor.seen = cursor.seen.max(state.revision),

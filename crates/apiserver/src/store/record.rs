@@ -55,7 +55,16 @@ impl Record {
     pub(super) fn new(action: Action, key: Arc<str>, revision: u64, object: &Value) -> Self {
         let (event, fields_at) = encode_event(action, object);
         let going = crate::object::is_deleting(object);
-        Self { key, revision, labels: labels_of(object), event, action, going, fields: Mutex::default(), fields_at }
+        Self {
+            key,
+            revision,
+            labels: labels_of(object),
+            event,
+            action,
+            going,
+            fields: Mutex::default(),
+            fields_at,
+        }
     }
 
     /// The object as compact JSON, with `kind` and `apiVersion` first.
@@ -137,7 +146,8 @@ pub fn wrap(action: Action, json: &[u8]) -> Bytes {
 }
 
 fn labels_of(object: &Value) -> Box<[(Box<str>, Box<str>)]> {
-    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
+    let labels =
+        object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
     let mut labels: Vec<(Box<str>, Box<str>)> = labels
         .into_iter()
         .flatten()
@@ -158,13 +168,15 @@ fn encode_event(action: Action, object: &Value) -> (Bytes, u32) {
 }
 
 /// Writes the object with `kind` and `apiVersion` first, and tells where the other fields begin in the buffer.
-pub fn encode_into(buffer: &mut Vec<u8>, object: &Value) -> usize {
+fn encode_into(buffer: &mut Vec<u8>, object: &Value) -> usize {
     let empty = Map::new();
     let fields = object.as_object().unwrap_or(&empty);
     let text_len = |key: &str| fields.get(key).and_then(Value::as_str).map_or(0, str::len);
     // Kinds and versions have no characters that JSON escapes.
-    let fields_at = buffer.len() + r#"{"kind":"","apiVersion":"","#.len() + text_len("kind") + text_len("apiVersion");
-    serde_json::to_writer(&mut *buffer, &Ordered(fields)).expect("a value has string keys, and a vector takes everything");
+    let fields_at =
+        buffer.len() + r#"{"kind":"","apiVersion":"","#.len() + text_len("kind") + text_len("apiVersion");
+    serde_json::to_writer(&mut *buffer, &Ordered(fields))
+        .expect("a value has string keys, and a vector takes everything");
     fields_at
 }
 

@@ -6,7 +6,6 @@ use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
 use crate::object;
 use crate::server::Core;
-use crate::store::Raced;
 use serde_json::{Value, json};
 
 const ABOUT: About<'static> = About { group: "", what: "pods/binding" };
@@ -29,13 +28,15 @@ pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Done, Failure> 
             }
         }
         let time = core.clock.time();
-        set_condition(&mut pod, &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time}));
+        set_condition(
+            &mut pod,
+            &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time}),
+        );
         if dry_run {
             return Ok(Done::success(201, None));
         }
-        match commit(core, &call.resource, &live, pod) {
-            Ok(_) => return Ok(Done::success(201, None)),
-            Err(Raced { .. }) => {}
+        if commit(core, &call.resource, &live, pod).is_ok() {
+            return Ok(Done::success(201, None));
         }
     }
     Err(Failure::modified(ABOUT, &call.name))
@@ -67,7 +68,9 @@ fn check_pod(call: &Call, binding: &Value, pod: &Value) -> Result<(), Failure> {
     let uid = object::uid(binding);
     if !uid.is_empty() && uid != object::uid(pod) {
         let own = object::uid(pod);
-        return conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"));
+        return conflict(format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"
+        ));
     }
     if object::is_deleting(pod) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));

@@ -51,7 +51,8 @@ pub fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, 
     let mut dry = false;
     for value in values {
         if value != "All" {
-            let error = crate::field::Error::not_supported(&crate::field::Path::of("dryRun"), vec![value], &["All"]);
+            let error =
+                crate::field::Error::not_supported(&crate::field::Path::of("dryRun"), vec![value], &["All"]);
             let about = crate::failure::About { group: "meta.k8s.io", what: "CreateOptions" };
             return Err(Failure::invalid(about, "", &[error]));
         }

@@ -53,7 +53,8 @@ impl DeleteOptions {
             None => from_query(call)?,
         };
         let text = |pointer: &str| source.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let dry_run = source.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let dry_run =
+            source.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let orphan_dependents = source.get("orphanDependents").and_then(Value::as_bool);
         let policy = text("/propagationPolicy");
         let path = Path::of("propagationPolicy");
@@ -64,7 +65,8 @@ impl DeleteOptions {
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
                 let known = ["Foreground", "Background", "Orphan", "nil"];
-                let detail = format!("supported values: {}", known.map(|name| format!("\"{name}\"")).join(", "));
+                let detail =
+                    format!("supported values: {}", known.map(|name| format!("\"{name}\"")).join(", "));
                 let mut error = Error::not_supported::<&str>(&path, other, &[]);
                 error.detail = detail;
                 return Err(Failure::invalid(OPTIONS, "", &[error]));
@@ -261,14 +263,10 @@ fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
         return;
     }
     let earlier_grace = object::grace_period(old).filter(|_| object::is_deleting(old)).unwrap_or(0);
-    let at = match object::meta_str(old, "deletionTimestamp").parse::<jiff::Timestamp>() {
-        // The grace period counts from the first request.
-        Ok(first) => first.checked_add(SignedDuration::from_secs(seconds - earlier_grace)).unwrap_or(first),
-        Err(_) => {
-            let now = core.clock.now();
-            now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now)
-        }
-    };
+    // The grace period counts from the first request.
+    let first = object::meta_str(old, "deletionTimestamp").parse::<jiff::Timestamp>();
+    let (from, more) = first.map_or((core.clock.now(), seconds), |first| (first, seconds - earlier_grace));
+    let at = from.checked_add(SignedDuration::from_secs(more)).unwrap_or(from);
     object::set_meta(new, "deletionTimestamp", Some(Value::from(clock::time(at))));
     object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
     if object::generation(old) > 0 {
@@ -277,14 +275,18 @@ fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
 }
 
 /// Deletes every object that the call selects, and answers with them.
-pub async fn delete_collection(core: &Core, call: &Call, options: &DeleteOptions) -> Result<list::Listing, Failure> {
+pub async fn delete_collection(
+    core: &Core,
+    call: &Call,
+    options: &DeleteOptions,
+) -> Result<list::Listing, Failure> {
     let mut listing = list::list(core, call)?;
     let mut gone = Vec::with_capacity(listing.records.len());
     for record in &listing.records {
         let mut one = call.clone();
         record.namespace().clone_into(&mut one.namespace);
         record.name().clone_into(&mut one.name);
-        match delete(core, &one, &options.clone()).await {
+        match delete(core, &one, options).await {
             Ok(_) => gone.push(Arc::clone(record)),
             Err(failure) if failure.code() == 404 => {}
             Err(failure) => return Err(failure),

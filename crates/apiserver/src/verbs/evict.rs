@@ -19,7 +19,9 @@ const DISRUPTED_PODS_MAX: usize = 2_000;
 pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, Failure> {
     let name = object::name(eviction);
     if !name.is_empty() && name != call.name {
-        return Err(Failure::bad_request(format!("name in URL does not match name in Eviction object: {name}")));
+        return Err(Failure::bad_request(format!(
+            "name in URL does not match name in Eviction object: {name}"
+        )));
     }
     let options = DeleteOptions::read(call, eviction.get("deleteOptions").cloned())?;
     for _ in 0..ATTEMPTS {
@@ -116,7 +118,10 @@ fn number(object: &Value, pointer: &str) -> i64 {
 /// Whether the pod is not ready and the budget lets such pods go.
 fn goes_unhealthy(budget: &Value, pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
     if ready {
         return false;
     }
@@ -145,7 +150,8 @@ fn check_budget(budget: &Value) -> Result<(), Failure> {
     if allowed < 0 {
         return Err(Failure::forbidden(about, name, "pdb disruptions allowed is negative"));
     }
-    let disrupted = budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    let disrupted =
+        budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if disrupted > DISRUPTED_PODS_MAX {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(Failure::forbidden(about, name, why));

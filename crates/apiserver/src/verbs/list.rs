@@ -62,7 +62,9 @@ pub fn check_not_future(core: &Core, version: Version) -> Result<(), Failure> {
         Version::At(wanted) if wanted > current => {
             let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
             let cause = "Too large resource version";
-            Err(Failure::new(504, "Timeout", message).cause("ResourceVersionTooLarge", cause, "").retry_after(1))
+            Err(Failure::new(504, "Timeout", message)
+                .cause("ResourceVersionTooLarge", cause, "")
+                .retry_after(1))
         }
         Version::At(_) | Version::Any | Version::Latest => Ok(()),
     }
@@ -83,26 +85,26 @@ pub fn list(core: &Core, call: &Call) -> Result<Listing, Failure> {
     let version = parse_version(call.query.get("resourceVersion").unwrap_or_default())?;
     let matching = read_match(call, version, limit.is_some(), token.is_some())?;
     let from = token.map(read_token).transpose()?;
-    let at = match &from {
-        Some(from) => from.revision,
-        None => {
-            check_not_future(core, version)?;
-            match (version, matching) {
-                (Version::At(revision), Match::Exact) => Some(revision),
-                (Version::At(_), Match::NotOlderThan) | (Version::Latest | Version::Any, _) => None,
-            }
+    let at = if let Some(from) = &from {
+        from.revision
+    } else {
+        check_not_future(core, version)?;
+        match (version, matching) {
+            (Version::At(revision), Match::Exact) => Some(revision),
+            (Version::At(_), Match::NotOlderThan) | (Version::Latest | Version::Any, _) => None,
         }
     };
     let after = from.as_ref().map(|from| from.after.as_str());
     let wanted = Wanted { prefix: &selection.prefix, after, at, limit };
-    let page = core.store.list(call.resource.table, &wanted, |record| selection.picks(record)).map_err(|compacted| {
-        match &from {
+    let page = core.store.list(call.resource.table, &wanted, |record| selection.picks(record)).map_err(
+        |compacted| match &from {
             Some(from) => expired_token(&from.after),
             None => Failure::expired(format!(
-                "The provided resource version is too old: {} ({})", compacted.asked, compacted.oldest
+                "The provided resource version is too old: {} ({})",
+                compacted.asked, compacted.oldest
             )),
-        }
-    })?;
+        },
+    )?;
     let more = page.remaining > 0;
     let last = page.records.last().filter(|_| more);
     Ok(Listing {
@@ -122,7 +124,11 @@ fn read_match(call: &Call, version: Version, limited: bool, continued: bool) -> 
     if continued && !matches!(version, Version::Latest | Version::Any) {
         return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
     }
-    Ok(if matching == "Exact" || (matching.is_empty() && limited) { Match::Exact } else { Match::NotOlderThan })
+    Ok(if matching == "Exact" || (matching.is_empty() && limited) {
+        Match::Exact
+    } else {
+        Match::NotOlderThan
+    })
 }
 
 fn option_errors(call: &Call, matching: &str, version: Version, continued: bool) -> Vec<Error> {
@@ -134,7 +140,8 @@ fn option_errors(call: &Call, matching: &str, version: Version, continued: bool)
             errors.push(Error::forbidden(&path, detail));
         }
         if continued {
-            errors.push(Error::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
+            errors
+                .push(Error::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
         }
         if !matches!(matching, "Exact" | "NotOlderThan") {
             errors.push(Error::not_supported(&path, matching, &["Exact", "NotOlderThan", ""]));
@@ -145,7 +152,10 @@ fn option_errors(call: &Call, matching: &str, version: Version, continued: bool)
         }
     }
     if call.query.get("sendInitialEvents").is_some() {
-        errors.push(Error::forbidden(&Path::of("sendInitialEvents"), "sendInitialEvents is forbidden for list"));
+        errors.push(Error::forbidden(
+            &Path::of("sendInitialEvents"),
+            "sendInitialEvents is forbidden for list",
+        ));
     }
     errors
 }

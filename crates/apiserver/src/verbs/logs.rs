@@ -35,31 +35,31 @@ pub fn read(core: &Core, call: &Call) -> Result<Log, Failure> {
         .flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
         .find(|status| status["name"] == container);
     let state = status.map_or(&Value::Null, |status| &status["state"]);
-    let started = ["/running/startedAt", "/terminated/startedAt"].iter().find_map(|at| state.pointer(at)?.as_str());
+    let started =
+        ["/running/startedAt", "/terminated/startedAt"].iter().find_map(|at| state.pointer(at)?.as_str());
     let Some(started) = started else {
         let reason = object::str_at(state, "/waiting/reason");
         let reason = if reason.is_empty() { "ContainerCreating" } else { reason };
-        let message = format!("container \"{container}\" in pod \"{}\" is waiting to start: {reason}", call.name);
+        let message =
+            format!("container \"{container}\" in pod \"{}\" is waiting to start: {reason}", call.name);
         return Err(Failure::bad_request(message));
     };
     let mut text = String::new();
     let printed = object::meta(&pod, "annotations").and_then(|annotations| annotations.get(LOG_ANNOTATION));
-    match printed.and_then(Value::as_str) {
-        Some(printed) => {
-            text.push_str(printed);
-            if !printed.ends_with('\n') {
-                text.push('\n');
-            }
+    if let Some(printed) = printed.and_then(Value::as_str) {
+        text.push_str(printed);
+        if !printed.ends_with('\n') {
+            text.push('\n');
         }
-        None => {
-            let _ = writeln!(text, "{started} container {container} started on simulated node {node}");
-            if let Some(exit) = state.pointer("/terminated/exitCode").and_then(Value::as_i64) {
-                let at = object::str_at(state, "/terminated/finishedAt");
-                let _ = writeln!(text, "{at} container {container} ended with exit code {exit}");
-            }
+    } else {
+        let _ = writeln!(text, "{started} container {container} started on simulated node {node}");
+        if let Some(exit) = state.pointer("/terminated/exitCode").and_then(Value::as_i64) {
+            let at = object::str_at(state, "/terminated/finishedAt");
+            let _ = writeln!(text, "{at} container {container} ended with exit code {exit}");
         }
     }
-    let complete = state.get("terminated").is_some() || matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
+    let complete = state.get("terminated").is_some()
+        || matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
     Ok(Log { text: tail(call, text)?, complete })
 }
 
@@ -78,7 +78,8 @@ fn choose(call: &Call, pod: &Value) -> Result<String, Failure> {
     let (own, init) = (names("containers"), names("initContainers"));
     match call.query.get("container").filter(|name| !name.is_empty()) {
         Some(name) => {
-            let known = own.iter().chain(&init).chain(&names("ephemeralContainers")).any(|known| known == name);
+            let known =
+                own.iter().chain(&init).chain(&names("ephemeralContainers")).any(|known| known == name);
             if known {
                 return Ok(name.to_owned());
             }

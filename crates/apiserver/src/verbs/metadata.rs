@@ -31,7 +31,8 @@ pub fn place(call: &Call, object: &mut Value) -> Result<(), Failure> {
         if own.is_empty() {
             object::set_meta(object, "name", Some(Value::from(call.name.as_str())));
         } else if own != call.name {
-            let message = format!("the name of the object ({own}) does not match the name on the URL ({})", call.name);
+            let message =
+                format!("the name of the object ({own}) does not match the name on the URL ({})", call.name);
             return Err(Failure::bad_request(message));
         }
     }
@@ -65,7 +66,9 @@ pub fn begin(core: &Core, object: &mut Value) -> Result<(), Failure> {
 
 /// Keeps of the old object what a new version may not change silently, where the new one leaves it out.
 pub fn carry_over(old: &Value, new: &mut Value) {
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name"] {
+    for field in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name"]
+    {
         let missing = object::meta(new, field).is_none_or(|value| value == "");
         if missing && let Some(value) = object::meta(old, field) {
             object::set_meta(new, field, Some(value.clone()));
@@ -107,7 +110,9 @@ pub fn validate_change(resource: &Resource, old: &Value, new: &Value) -> Vec<Err
         let path = metadata.field("resourceVersion");
         errors.push(Error::invalid(&path, 0, "must be specified for an update"));
     }
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
         if object::meta(old, field) != object::meta(new, field) {
             let value = object::meta(new, field).cloned().unwrap_or(Value::Null);
             errors.push(Error::invalid(&metadata.field(field), value, "field is immutable"));
@@ -115,7 +120,8 @@ pub fn validate_change(resource: &Resource, old: &Value, new: &Value) -> Vec<Err
     }
     if object::is_deleting(old) {
         let known = object::finalizers(old);
-        let added: Vec<_> = object::finalizers(new).into_iter().filter(|name| !known.contains(name)).collect();
+        let added: Vec<_> =
+            object::finalizers(new).into_iter().filter(|name| !known.contains(name)).collect();
         if !added.is_empty() {
             let listed = added.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
             let detail = format!(
@@ -134,7 +140,9 @@ fn validate(object: &Value) -> Vec<Error> {
     let labels = object::meta(object, "labels").and_then(Value::as_object);
     let path = metadata.field("labels");
     for (key, value) in labels.into_iter().flatten() {
-        errors.extend(names::label_key(key).into_iter().map(|fault| Error::invalid(&path, key.as_str(), fault)));
+        errors.extend(
+            names::label_key(key).into_iter().map(|fault| Error::invalid(&path, key.as_str(), fault)),
+        );
         let value = value.as_str().unwrap_or_default();
         errors.extend(names::label_value(value).into_iter().map(|fault| Error::invalid(&path, value, fault)));
     }
@@ -165,9 +173,12 @@ fn validate_owners(object: &Value) -> Vec<Error> {
     let owners = object::meta(object, "ownerReferences").and_then(Value::as_array);
     for owner in owners.into_iter().flatten() {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
-        for (field, detail) in
-            [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
-        {
+        for (field, detail) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if text(field).is_empty() {
                 errors.push(Error::invalid(&list.field(field), "", detail));
             }
@@ -179,7 +190,11 @@ fn validate_owners(object: &Value) -> Vec<Error> {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {shown}"
                     );
-                    errors.push(Error::invalid(&list, Value::Array(owners.cloned().unwrap_or_default()), detail));
+                    errors.push(Error::invalid(
+                        &list,
+                        Value::Array(owners.cloned().unwrap_or_default()),
+                        detail,
+                    ));
                 }
                 None => controller = Some(shown),
             }

@@ -90,7 +90,12 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
             }
         };
         let old = served(resource, &live);
-        check_preconditions(resource, &live, object::meta_str(wanted, "resourceVersion"), object::uid(wanted))?;
+        check_preconditions(
+            resource,
+            &live,
+            object::meta_str(wanted, "resourceVersion"),
+            object::uid(wanted),
+        )?;
         let mut new = fields::applied(core, call, Some(&old), wanted)?;
         check_identity(resource, &old, &new)?;
         let warnings = fields::decode_patched(call, &mut new)?;
@@ -108,7 +113,8 @@ fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
     if uid.is_empty() {
         return Ok(());
     }
-    let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    let why =
+        format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
     Err(Failure::conflict(resource.about(), object::name(wanted), &why))
 }
 
@@ -130,7 +136,9 @@ fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), F
     let same = object::kind(new) == &*resource.kind && object::api_version(new) == &*resource.api_version;
     if !same {
         let shown = format!("{}, Kind={}", object::api_version(new), object::kind(new));
-        return Err(Failure::bad_request(format!("the patch changes what the object is: it would become {shown}")));
+        return Err(Failure::bad_request(format!(
+            "the patch changes what the object is: it would become {shown}"
+        )));
     }
     let name = object::name(new);
     if name != object::name(old) {

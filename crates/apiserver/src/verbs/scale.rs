@@ -92,12 +92,15 @@ pub fn view(resource: &Resource, object: &Value) -> Result<Value, Failure> {
     if let Some(replicas) = number(&paths.spec_replicas).filter(|replicas| *replicas != 0) {
         spec["replicas"] = Value::from(replicas);
     }
-    Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}))
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
+    )
 }
 
 /// A label selector as one line of text.
 fn selector_text(selector: &Value) -> String {
-    let labels = selector.get("matchLabels").or(selector.get("matchExpressions").is_none().then_some(selector));
+    let labels =
+        selector.get("matchLabels").or(selector.get("matchExpressions").is_none().then_some(selector));
     let mut terms: Vec<String> = labels
         .and_then(Value::as_object)
         .into_iter()
@@ -106,8 +109,13 @@ fn selector_text(selector: &Value) -> String {
         .collect();
     for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
         let key = object::str_at(expression, "/key");
-        let mut values: Vec<&str> =
-            expression.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut values: Vec<&str> = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         values.sort_unstable();
         let values = values.join(",");
         match object::str_at(expression, "/operator") {

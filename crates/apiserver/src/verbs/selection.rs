@@ -24,15 +24,24 @@ impl Selection {
     /// Reads the selectors of a call; one that names an object selects just that.
     pub fn read(call: &Call) -> Result<Self, Failure> {
         let resource = &*call.resource;
-        let unable = |error: crate::selector::Error| Failure::bad_request(format!("unable to parse requirement: {error}"));
-        let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default()).map_err(unable)?;
-        let text = call.query.get("fieldSelector").unwrap_or_default();
-        let custom_fields = resource.custom().map(|custom| custom.selectable_fields.as_slice()).unwrap_or_default();
-        let target = match resource.origin {
-            Origin::Builtin(_) => FieldTarget::BuiltIn { api_version: &resource.api_version, kind: &resource.kind },
-            Origin::Custom(_) => FieldTarget::Custom { namespaced: resource.namespaced, selectable: custom_fields },
+        let unable = |error: crate::selector::Error| {
+            Failure::bad_request(format!("unable to parse requirement: {error}"))
         };
-        let fields = FieldSelector::parse(text, target).map_err(|error| Failure::bad_request(error.to_string()))?;
+        let labels =
+            LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default()).map_err(unable)?;
+        let text = call.query.get("fieldSelector").unwrap_or_default();
+        let custom_fields =
+            resource.custom().map(|custom| custom.selectable_fields.as_slice()).unwrap_or_default();
+        let target = match resource.origin {
+            Origin::Builtin(_) => {
+                FieldTarget::BuiltIn { api_version: &resource.api_version, kind: &resource.kind }
+            }
+            Origin::Custom(_) => {
+                FieldTarget::Custom { namespaced: resource.namespaced, selectable: custom_fields }
+            }
+        };
+        let fields =
+            FieldSelector::parse(text, target).map_err(|error| Failure::bad_request(error.to_string()))?;
         let mut selection = Self {
             resource: Arc::clone(&call.resource),
             prefix: resource.prefix(&call.namespace),
@@ -45,7 +54,8 @@ impl Selection {
         if !call.name.is_empty() {
             if selection.name.as_deref().is_some_and(|name| name != call.name) {
                 let name = selection.name.as_deref().unwrap_or_default();
-                let message = format!("fieldSelector metadata.name={name} conflicts with the name in the path");
+                let message =
+                    format!("fieldSelector metadata.name={name} conflicts with the name in the path");
                 return Err(Failure::bad_request(message));
             }
             selection.name = Some(call.name.clone());
@@ -64,9 +74,10 @@ impl Selection {
         self.name.as_deref().is_none_or(|name| name == record.name())
             && self.namespace.as_deref().is_none_or(|namespace| namespace == record.namespace())
             && self.labels.matches_with(|key| record.label(key))
-            && (self.fields_in_metadata || self.fields.matches_with(|field, value| {
-                record.has_field(field, value, || super::served(&self.resource, record))
-            }))
+            && (self.fields_in_metadata
+                || self.fields.matches_with(|field, value| {
+                    record.has_field(field, value, || super::served(&self.resource, record))
+                }))
     }
 
     /// Whether the object is in range and selected.

@@ -16,7 +16,8 @@ const SECONDS_MAX: i64 = 1 << 32;
 /// Issues a token for the call's service account.
 pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failure> {
     let account = find(core, call)?.value();
-    let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);
+    let seconds =
+        request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);
     let detail = match seconds {
         ..SECONDS_MIN => Some("may not specify a duration less than 10 minutes"),
         SECONDS_MIN..=SECONDS_MAX => None,
@@ -25,10 +26,17 @@ pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failu
     if let Some(detail) = detail {
         let spec = Path::of("spec");
         let error = Error::invalid(&spec.field("expirationSeconds"), seconds, detail);
-        return Err(Failure::invalid(About { group: "authentication.k8s.io", what: "TokenRequest" }, "", &[error]));
+        return Err(Failure::invalid(
+            About { group: "authentication.k8s.io", what: "TokenRequest" },
+            "",
+            &[error],
+        ));
     }
-    let audiences = request.pointer("/spec/audiences").filter(|list| list.as_array().is_some_and(|list| !list.is_empty()));
-    let audiences = audiences.cloned().unwrap_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]));
+    let audiences = request
+        .pointer("/spec/audiences")
+        .filter(|list| list.as_array().is_some_and(|list| !list.is_empty()));
+    let audiences =
+        audiences.cloned().unwrap_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]));
     let user = User::service_account(&call.namespace, &call.name, object::uid(&account));
     let (token, expires) = core.tokens.issue(user, &audiences, seconds, &core.clock, &core.identities);
     request["kind"] = Value::from("TokenRequest");

@@ -37,7 +37,8 @@ async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, 
         };
         check_preconditions(resource, &live, &version, object::uid(&object))?;
         let old = served(resource, &live);
-        if let Replaced::Done(done) = replace(core, call, &live, &old, object.clone(), Writer::Update).await? {
+        if let Replaced::Done(done) = replace(core, call, &live, &old, object.clone(), Writer::Update).await?
+        {
             return Ok(*done);
         }
         if !version.is_empty() {
@@ -48,7 +49,12 @@ async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, 
 }
 
 /// Refuses a write that was meant for another version of the object, or for another object of the same name.
-pub fn check_preconditions(resource: &Resource, live: &Record, version: &str, uid: &str) -> Result<(), Failure> {
+pub fn check_preconditions(
+    resource: &Resource,
+    live: &Record,
+    version: &str,
+    uid: &str,
+) -> Result<(), Failure> {
     if !uid.is_empty() {
         let own = live.value();
         let own = object::uid(&own);
@@ -125,7 +131,12 @@ pub async fn replace(
 }
 
 /// Stores a new version; an object whose last finalizer went is gone with it.
-pub fn commit(core: &Core, resource: &Resource, live: &Arc<Record>, new: Value) -> Result<Arc<Record>, Raced> {
+pub fn commit(
+    core: &Core,
+    resource: &Resource,
+    live: &Arc<Record>,
+    new: Value,
+) -> Result<Arc<Record>, Raced> {
     let mut kept = convert::to_storage(resource, new);
     if may_go(resource, &kept) {
         let record = core.store.delete(resource.table, live, &mut kept)?;

@@ -78,7 +78,10 @@ impl Watch {
             Initial::None(revision) => revision,
             Initial::List { mark_end } => {
                 let wanted = Wanted { prefix: &selection.prefix, ..Wanted::default() };
-                let page = core.store.list(table, &wanted, |record| selection.picks(record)).map_err(|gone| expired(&gone))?;
+                let page = core
+                    .store
+                    .list(table, &wanted, |record| selection.picks(record))
+                    .map_err(|gone| expired(&gone))?;
                 pending.extend(page.records.into_iter().map(Signal::Present));
                 if mark_end && bookmarks {
                     pending.push_back(Signal::Bookmark { revision: page.revision, initial_events_end: true });
@@ -96,7 +99,16 @@ impl Watch {
         };
         let now = Instant::now();
         let next_bookmark = now + BOOKMARK_PERIOD;
-        Ok(Self { resource: Arc::clone(&call.resource), selection, cursor, pending, bookmarks, next_bookmark, deadline: now + timeout, ended })
+        Ok(Self {
+            resource: Arc::clone(&call.resource),
+            selection,
+            cursor,
+            pending,
+            bookmarks,
+            next_bookmark,
+            deadline: now + timeout,
+            ended,
+        })
     }
 
     /// Waits for what is next; nothing when the watch is over.
@@ -205,7 +217,8 @@ fn option_errors(call: &Call, send_initial_events: Option<bool>) -> Vec<Error> {
             errors.push(Error::not_supported(&path, matching, &["NotOlderThan"]));
         }
         if call.query.get("continue").is_some_and(|token| !token.is_empty()) {
-            errors.push(Error::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
+            errors
+                .push(Error::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
         }
     }
     errors

@@ -9,7 +9,8 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 async fn apply(server: &ApiServer, path: &str, manager: &str, body: &Value) -> (StatusCode, Value) {
-    let joint = if manager.contains('&') { manager.to_owned() } else { format!("{manager}&fieldValidation=Warn") };
+    let joint =
+        if manager.contains('&') { manager.to_owned() } else { format!("{manager}&fieldValidation=Warn") };
     let path = format!("{path}?fieldManager={joint}");
     send(server, Method::PATCH, &path, "application/apply-patch+yaml", &body.to_string()).await
 }
@@ -20,7 +21,10 @@ fn map(data: &Value) -> Value {
 
 fn managers(object: &Value) -> Vec<(&str, &str)> {
     let fields = object["metadata"]["managedFields"].as_array().unwrap();
-    fields.iter().map(|entry| (entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap())).collect()
+    fields
+        .iter()
+        .map(|entry| (entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap()))
+        .collect()
 }
 
 #[tokio::test]
@@ -60,7 +64,11 @@ async fn creates_and_patches_are_accounted_for() {
     assert_eq!(entry["fieldsV1"], json!({"f:data": {".": {}, "f:a": {}}}));
     assert_eq!((&entry["apiVersion"], &entry["fieldsType"]), (&json!("v1"), &json!("FieldsV1")));
     let (_, patched) = merge(&server, &format!("{MAPS}/a"), &json!({"data": {"b": "c"}})).await;
-    assert_eq!(managers(&patched), [("maker", "Update"), ("test", "Update")], "the agent's name stands in for a manager");
+    assert_eq!(
+        managers(&patched),
+        [("maker", "Update"), ("test", "Update")],
+        "the agent's name stands in for a manager"
+    );
 }
 
 #[tokio::test]
@@ -74,7 +82,8 @@ async fn a_status_has_managers_of_its_own() {
     });
     let (status, body) = apply(&server, &path, "me", &deployment).await;
     assert_eq!(status, 201, "{body}");
-    merge(&server, &format!("{path}/status"), &json!({"status": {"replicas": 1, "observedGeneration": 1}})).await;
+    merge(&server, &format!("{path}/status"), &json!({"status": {"replicas": 1, "observedGeneration": 1}}))
+        .await;
     let (_, body) = apply(&server, &path, "me", &deployment).await;
     let entries = body["metadata"]["managedFields"].as_array().unwrap();
     let status = entries.iter().find(|entry| entry["subresource"] == "status").unwrap();

@@ -31,8 +31,14 @@ async fn a_kube_client_creates_reads_replaces_and_deletes() {
 async fn every_cluster_has_its_namespaces() {
     let server = server();
     let namespaces: Api<Namespace> = Api::all(client(&server));
-    let names: Vec<String> =
-        namespaces.list(&kube::api::ListParams::default()).await.unwrap().items.into_iter().filter_map(|ns| ns.metadata.name).collect();
+    let names: Vec<String> = namespaces
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter_map(|ns| ns.metadata.name)
+        .collect();
     assert_eq!(names, ["default", "kube-node-lease", "kube-public", "kube-system"]);
 }
 
@@ -89,7 +95,10 @@ async fn refusals_read_as_kubernetes_words_them() {
     elsewhere["metadata"]["namespace"] = json!("kube-system");
     let (status, body) = post(&server, MAPS, &elsewhere).await;
     assert_eq!(status, 400);
-    assert_eq!(body["message"], "the namespace of the provided object does not match the namespace sent on the request");
+    assert_eq!(
+        body["message"],
+        "the namespace of the provided object does not match the namespace sent on the request"
+    );
 }
 
 #[tokio::test]
@@ -111,7 +120,8 @@ async fn a_second_writer_is_told_of_the_first() {
     changed["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let (status, _) = put(&server, &path, &changed).await;
     assert_eq!(status, 200);
-    let stale = json!({"metadata": {"resourceVersion": first["metadata"]["resourceVersion"]}, "data": {"z": "z"}});
+    let stale =
+        json!({"metadata": {"resourceVersion": first["metadata"]["resourceVersion"]}, "data": {"z": "z"}});
     let (status, _) = merge(&server, &path, &stale).await;
     assert_eq!(status, 409);
 }

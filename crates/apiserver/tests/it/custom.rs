@@ -60,7 +60,8 @@ async fn a_definition_is_served_at_once() {
     assert_eq!(made["status"]["acceptedNames"]["listKind"], "WidgetList");
     assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
     let (_, list) = get(&server, "/apis/example.com/v1").await;
-    let names: Vec<&str> = list["resources"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        list["resources"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["widgets", "widgets/scale", "widgets/status"]);
     let (_, groups) = get(&server, "/apis/example.com").await;
     assert_eq!(groups["preferredVersion"]["version"], "v1");
@@ -79,11 +80,18 @@ async fn objects_are_pruned_defaulted_and_validated() {
     assert_eq!(body["metadata"]["generation"], 1);
     for (bad, field) in [
         (widget("b", 0), "spec.size"),
-        (json!({"kind": "Widget", "apiVersion": "example.com/v1", "metadata": {"name": "b"}, "spec": {}}), "spec.size"),
+        (
+            json!({"kind": "Widget", "apiVersion": "example.com/v1", "metadata": {"name": "b"}, "spec": {}}),
+            "spec.size",
+        ),
         (widget("b", 500), "spec"),
     ] {
         let (status, body) = post(&server, WIDGETS, &bad).await;
-        assert_eq!((status.as_u16(), body["details"]["causes"][0]["field"].as_str()), (422, Some(field)), "{body}");
+        assert_eq!(
+            (status.as_u16(), body["details"]["causes"][0]["field"].as_str()),
+            (422, Some(field)),
+            "{body}"
+        );
     }
     let (status, body) = post(&server, &format!("{WIDGETS}?fieldValidation=Strict"), &{
         let mut odd = widget("c", 3);
@@ -91,7 +99,10 @@ async fn objects_are_pruned_defaulted_and_validated() {
         odd
     })
     .await;
-    assert_eq!((status.as_u16(), body["message"].as_str()), (400, Some("strict decoding error: unknown field \"spec.unknown\"")));
+    assert_eq!(
+        (status.as_u16(), body["message"].as_str()),
+        (400, Some("strict decoding error: unknown field \"spec.unknown\""))
+    );
 }
 
 #[tokio::test]
@@ -112,7 +123,9 @@ async fn versions_show_the_same_objects() {
 async fn status_and_scale_are_apart() {
     let server = with_widgets().await;
     post(&server, WIDGETS, &widget("a", 3)).await;
-    let (_, body) = merge(&server, &format!("{WIDGETS}/a"), &json!({"status": {"phase": "Up"}, "spec": {"replicas": 2}})).await;
+    let (_, body) =
+        merge(&server, &format!("{WIDGETS}/a"), &json!({"status": {"phase": "Up"}, "spec": {"replicas": 2}}))
+            .await;
     assert_eq!(body.get("status"), None);
     assert_eq!(body["metadata"]["generation"], 2);
     let change = json!({"status": {"phase": "Up", "replicas": 1}, "metadata": {"labels": {"x": "y"}}, "spec": {"size": 50}});
@@ -174,7 +187,11 @@ async fn a_bad_definition_is_refused_with_its_faults() {
     bad["spec"]["versions"][1]["storage"] = json!(true);
     let (status, body) = post(&server, DEFINITIONS, &bad).await;
     assert_eq!(status, 422);
-    let fields: Vec<&str> =
-        body["details"]["causes"].as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    let fields: Vec<&str> = body["details"]["causes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cause| cause["field"].as_str().unwrap())
+        .collect();
     assert_eq!(fields, ["metadata.name", "spec.versions"]);
 }

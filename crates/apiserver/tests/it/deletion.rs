@@ -25,11 +25,16 @@ async fn preconditions_guard_a_deletion() {
     let server = server();
     let (_, map) = post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}/a");
-    let (status, body) = delete(&server, &path, &json!({"preconditions": {"uid": "other"}}).to_string()).await;
+    let (status, body) =
+        delete(&server, &path, &json!({"preconditions": {"uid": "other"}}).to_string()).await;
     assert_eq!(status, 409);
     let message = body["message"].as_str().unwrap();
-    assert!(message.contains("the UID in the precondition (other) does not match the UID in record"), "{message}");
-    let (status, _) = delete(&server, &path, &json!({"preconditions": {"resourceVersion": "1"}}).to_string()).await;
+    assert!(
+        message.contains("the UID in the precondition (other) does not match the UID in record"),
+        "{message}"
+    );
+    let (status, _) =
+        delete(&server, &path, &json!({"preconditions": {"resourceVersion": "1"}}).to_string()).await;
     assert_eq!(status, 409);
     let right = json!({"preconditions": {"uid": map["metadata"]["uid"], "resourceVersion": map["metadata"]["resourceVersion"]}});
     assert_eq!(delete(&server, &path, &right.to_string()).await.0, 200);
@@ -46,7 +51,8 @@ async fn finalizers_hold_an_object_until_the_last_is_gone() {
     assert_eq!(status, 200);
     assert_eq!(body["metadata"]["deletionTimestamp"], "2026-01-01T00:00:00Z");
     assert_eq!(body["metadata"]["deletionGracePeriodSeconds"], 0);
-    let (status, body) = merge(&server, &path, &json!({"metadata": {"finalizers": ["example.com/new"]}})).await;
+    let (status, body) =
+        merge(&server, &path, &json!({"metadata": {"finalizers": ["example.com/new"]}})).await;
     assert_eq!(status, 422, "{body}");
     merge(&server, &path, &json!({"metadata": {"finalizers": ["example.com/two"]}})).await;
     assert_eq!(get(&server, &path).await.0, 200);

@@ -23,7 +23,9 @@ async fn the_written_kubeconfig_lets_a_client_in_and_nobody_else() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
     let kubeconfig = Kubeconfig::read_from(&path).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await.unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default())
+        .await
+        .unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(kube::Client::try_from(config).unwrap());
     let map: ConfigMap = serde_json::from_value(config_map("a")).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
@@ -51,7 +53,12 @@ async fn half_sent_requests_leave_the_server_to_others() {
     }
     let path = scratch("half").join("kubeconfig");
     listening.write_kubeconfig(&path).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(&path).unwrap(), &KubeConfigOptions::default()).await.unwrap();
+    let config = kube::Config::from_custom_kubeconfig(
+        Kubeconfig::read_from(&path).unwrap(),
+        &KubeConfigOptions::default(),
+    )
+    .await
+    .unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(kube::Client::try_from(config).unwrap());
     assert!(maps.list(&ListParams::default()).await.unwrap().items.is_empty());
     drop(silent);

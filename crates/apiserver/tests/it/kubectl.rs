@@ -35,7 +35,10 @@ impl Kubectl {
 
     async fn try_run(&self, arguments: &str, input: &str) -> Output {
         let mut command = Command::new("kubectl");
-        command.args(arguments.split(' ')).env("HOME", &self.home).env("KUBECONFIG", self.home.join("kubeconfig"));
+        command
+            .args(arguments.split(' '))
+            .env("HOME", &self.home)
+            .env("KUBECONFIG", self.home.join("kubeconfig"));
         let input_path = self.home.join("input");
         std::fs::write(&input_path, input).unwrap();
         command.stdin(std::fs::File::open(input_path).unwrap());
@@ -60,7 +63,10 @@ async fn objects_are_made_read_changed_and_deleted() {
     assert!(kubectl.run("get po web -o yaml", "").await.contains("tier: front"));
     assert!(kubectl.run("delete pod web --wait", "").await.starts_with("pod \"web\" deleted"));
     let missing = kubectl.try_run("get pod web", "").await;
-    assert_eq!(String::from_utf8_lossy(&missing.stderr), "Error from server (NotFound): pods \"web\" not found\n");
+    assert_eq!(
+        String::from_utf8_lossy(&missing.stderr),
+        "Error from server (NotFound): pods \"web\" not found\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,10 +85,19 @@ async fn kinds_are_listed_and_explained() {
 async fn commands_with_typed_clients_work() {
     let Some(kubectl) = Kubectl::start("typed") else { return };
     assert_eq!(kubectl.run("create namespace team", "").await, "namespace/team created\n");
-    assert_eq!(kubectl.run("create configmap m --from-literal=a=b -n team", "").await, "configmap/m created\n");
+    assert_eq!(
+        kubectl.run("create configmap m --from-literal=a=b -n team", "").await,
+        "configmap/m created\n"
+    );
     assert_eq!(kubectl.run("get cm m -n team -o jsonpath={.data.a}", "").await, "b");
-    assert_eq!(kubectl.run("create deployment web --image=busybox --replicas=3", "").await, "deployment.apps/web created\n");
-    assert_eq!(kubectl.run("get deploy web -o jsonpath={.spec.template.spec.containers[0].image}", "").await, "busybox");
+    assert_eq!(
+        kubectl.run("create deployment web --image=busybox --replicas=3", "").await,
+        "deployment.apps/web created\n"
+    );
+    assert_eq!(
+        kubectl.run("get deploy web -o jsonpath={.spec.template.spec.containers[0].image}", "").await,
+        "busybox"
+    );
     assert_eq!(kubectl.run("scale deployment web --replicas=2", "").await, "deployment.apps/web scaled\n");
     let answer = kubectl.try_run("auth can-i create pods", "").await;
     assert!(answer.status.success());

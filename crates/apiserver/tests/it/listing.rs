@@ -42,7 +42,9 @@ async fn selectors_choose() {
     assert_eq!(names(&list), ["m00", "m02", "m04"]);
     let (_, list) = get(&server, "/api/v1/configmaps?fieldSelector=metadata.name%3Dm03").await;
     assert_eq!(names(&list), ["m03"]);
-    let (_, list) = get(&server, &format!("{MAPS}?fieldSelector=metadata.name!%3Dm03,metadata.namespace%3Ddefault")).await;
+    let (_, list) =
+        get(&server, &format!("{MAPS}?fieldSelector=metadata.name!%3Dm03,metadata.namespace%3Ddefault"))
+            .await;
     assert_eq!(list["items"].as_array().unwrap().len(), 5);
 }
 
@@ -111,9 +113,11 @@ async fn revisions_are_exact_or_at_least() {
     let (_, before) = get(&server, MAPS).await;
     let revision = before["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     post(&server, MAPS, &config_map("z")).await;
-    let (_, exact) = get(&server, &format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")).await;
+    let (_, exact) =
+        get(&server, &format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")).await;
     assert_eq!((names(&exact).len(), exact["metadata"]["resourceVersion"].as_str()), (3, Some(&*revision)));
-    let (_, later) = get(&server, &format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=NotOlderThan")).await;
+    let (_, later) =
+        get(&server, &format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=NotOlderThan")).await;
     assert_eq!(names(&later).len(), 4);
     let (status, body) = get(&server, &format!("{MAPS}?resourceVersion=99999")).await;
     assert_eq!((status.as_u16(), body["reason"].as_str()), (504, Some("Timeout")));
@@ -133,7 +137,9 @@ async fn both_groups_show_the_same_events() {
         "reason": "Started", "message": "it began", "type": "Normal", "count": 2,
     });
     assert_eq!(post(&server, "/api/v1/namespaces/default/events", &event).await.0, 201);
-    let (_, list) = get(&server, "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=regarding.name%3Dp").await;
+    let (_, list) =
+        get(&server, "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=regarding.name%3Dp")
+            .await;
     assert_eq!(list["items"][0]["note"], "it began");
     assert_eq!(list["items"][0]["regarding"]["name"], "p");
     assert_eq!(list["items"][0]["deprecatedCount"], 2);

@@ -1,5 +1,8 @@
 //! The server as its clients see it: `kube` in process and over HTTPS, and `kubectl`.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::print_stdout, reason = "a test that skips says why")]
+
 mod applying;
 mod crud;
 mod custom;
@@ -30,9 +33,16 @@ fn client(server: &ApiServer) -> kube::Client {
 }
 
 /// One request, as it is written on the wire, and its answer.
-async fn send(server: &ApiServer, method: Method, path: &str, content_type: &str, body: &str) -> (StatusCode, Value) {
+async fn send(
+    server: &ApiServer,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &str,
+) -> (StatusCode, Value) {
     let (status, bytes) = send_raw(server, method, path, content_type, body).await;
-    let value = serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes)));
+    let value =
+        serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes)));
     (status, value)
 }
 

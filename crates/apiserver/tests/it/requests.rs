@@ -9,7 +9,8 @@ use tower::ServiceExt;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn accepting(server: &ApiServer, path: &str, accept: &str) -> (StatusCode, String) {
-    let request = http::Request::builder().uri(path).header("accept", accept).body(axum::body::Body::empty()).unwrap();
+    let request =
+        http::Request::builder().uri(path).header("accept", accept).body(axum::body::Body::empty()).unwrap();
     let response = server.service().oneshot(request).await.unwrap();
     let kind = response.headers().get("content-type").unwrap().to_str().unwrap().to_owned();
     (response.status(), kind)
@@ -74,7 +75,10 @@ async fn objects_of_another_kind_are_refused() {
     let wrong = json!({"kind": "ConfigMap", "apiVersion": "v2", "metadata": {"name": "a"}});
     let (status, body) = post(&server, MAPS, &wrong).await;
     assert_eq!(status, 400);
-    assert_eq!(body["message"], "the API version in the data (v2) does not match the expected API version (v1)");
+    assert_eq!(
+        body["message"],
+        "the API version in the data (v2) does not match the expected API version (v1)"
+    );
 }
 
 #[tokio::test]
@@ -90,7 +94,8 @@ async fn selectors_that_make_no_sense_are_bad_requests() {
 async fn discovery_tells_what_is_served_in_both_forms() {
     let server = server();
     let (_, groups) = get(&server, "/apis").await;
-    let names: Vec<&str> = groups["groups"].as_array().unwrap().iter().map(|group| group["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        groups["groups"].as_array().unwrap().iter().map(|group| group["name"].as_str().unwrap()).collect();
     assert_eq!(&names[..3], ["apiregistration.k8s.io", "apps", "events.k8s.io"]);
     let (_, core) = get(&server, "/api/v1").await;
     let listed = core["resources"].as_array().unwrap();
@@ -99,13 +104,24 @@ async fn discovery_tells_what_is_served_in_both_forms() {
     assert!(listed.iter().any(|entry| entry["name"] == "pods/eviction" && entry["kind"] == "Eviction"));
 
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let request = http::Request::builder().uri("/apis").header("accept", accept).body(axum::body::Body::empty()).unwrap();
+    let request = http::Request::builder()
+        .uri("/apis")
+        .header("accept", accept)
+        .body(axum::body::Body::empty())
+        .unwrap();
     let response = server.service().oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], accept);
     let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     let list: Value = serde_json::from_slice(&bytes).unwrap();
-    let apps = list["items"].as_array().unwrap().iter().find(|group| group["metadata"]["name"] == "apps").unwrap();
-    assert!(apps["versions"][0]["resources"].as_array().unwrap().iter().any(|entry| entry["resource"] == "deployments"));
+    let apps =
+        list["items"].as_array().unwrap().iter().find(|group| group["metadata"]["name"] == "apps").unwrap();
+    assert!(
+        apps["versions"][0]["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|entry| entry["resource"] == "deployments")
+    );
 }
 
 #[tokio::test]
@@ -136,7 +152,8 @@ async fn documents_describe_kinds_and_their_options() {
 async fn every_question_about_rights_is_allowed_and_says_why() {
     let server = server();
     let review = json!({"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}});
-    let (status, body) = post(&server, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await;
+    let (status, body) =
+        post(&server, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await;
     assert_eq!(status, 201);
     assert_eq!(body["status"]["allowed"], true);
     assert!(body["status"]["reason"].as_str().unwrap().contains("not enforced"));

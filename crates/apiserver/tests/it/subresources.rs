@@ -47,7 +47,10 @@ async fn a_binding_puts_a_pod_on_a_node_once() {
     let (status, body) = post(&server, &path, &binding("n1")).await;
     assert_eq!((status.as_u16(), body["status"].as_str()), (201, Some("Success")));
     let (_, bound) = get(&server, &format!("{PODS}/p")).await;
-    assert_eq!((&bound["spec"]["nodeName"], &bound["metadata"]["annotations"]["x"]), (&json!("n1"), &json!("y")));
+    assert_eq!(
+        (&bound["spec"]["nodeName"], &bound["metadata"]["annotations"]["x"]),
+        (&json!("n1"), &json!("y"))
+    );
     assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
     let (status, body) = post(&server, &path, &binding("n2")).await;
     assert_eq!(status, 409);
@@ -90,10 +93,14 @@ async fn an_eviction_spends_the_budget_and_then_is_refused() {
     let (_, budget) = get(&server, &format!("{BUDGETS}/web")).await;
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
     assert!(budget["status"]["disruptedPods"]["a"].is_string());
-    let (status, body) = post(&server, &format!("{PODS}/b/eviction"), &json!({"metadata": {"name": "b"}})).await;
+    let (status, body) =
+        post(&server, &format!("{PODS}/b/eviction"), &json!({"metadata": {"name": "b"}})).await;
     assert_eq!((status.as_u16(), body["reason"].as_str()), (429, Some("TooManyRequests")));
     assert_eq!(body["message"], "Cannot evict pod as it would violate the pod's disruption budget.");
-    assert_eq!(body["details"]["causes"][0]["message"], "The disruption budget web needs 1 healthy pods and has 2 currently");
+    assert_eq!(
+        body["details"]["causes"][0]["message"],
+        "The disruption budget web needs 1 healthy pods and has 2 currently"
+    );
 }
 
 #[tokio::test]
@@ -111,7 +118,10 @@ async fn a_log_stands_in_for_what_a_container_prints() {
     post(&server, PODS, &pod("p")).await;
     let path = format!("{PODS}/p/log");
     let (status, body) = get(&server, &path).await;
-    assert_eq!((status.as_u16(), body["message"].as_str()), (400, Some("pod p does not have a host assigned")));
+    assert_eq!(
+        (status.as_u16(), body["message"].as_str()),
+        (400, Some("pod p does not have a host assigned"))
+    );
     post(&server, &format!("{PODS}/p/binding"), &binding("n1")).await;
     let state = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
     let status = json!({"status": {"phase": "Running", "containerStatuses": [
@@ -127,17 +137,26 @@ async fn a_log_stands_in_for_what_a_container_prints() {
 #[tokio::test]
 async fn a_token_is_known_again() {
     let server = server();
-    let (status, body) =
-        post(&server, "/api/v1/namespaces/default/serviceaccounts/default/token", &json!({"spec": {"expirationSeconds": 700}})).await;
+    let (status, body) = post(
+        &server,
+        "/api/v1/namespaces/default/serviceaccounts/default/token",
+        &json!({"spec": {"expirationSeconds": 700}}),
+    )
+    .await;
     assert_eq!(status, 201);
     let token = body["status"]["token"].as_str().unwrap();
     let review = json!({"spec": {"token": token}});
     let (_, body) = post(&server, "/apis/authentication.k8s.io/v1/tokenreviews", &review).await;
     assert_eq!(body["status"]["user"]["username"], "system:serviceaccount:default:default");
-    let (status, _) =
-        post(&server, "/api/v1/namespaces/default/serviceaccounts/default/token", &json!({"spec": {"expirationSeconds": 7}})).await;
+    let (status, _) = post(
+        &server,
+        "/api/v1/namespaces/default/serviceaccounts/default/token",
+        &json!({"spec": {"expirationSeconds": 7}}),
+    )
+    .await;
     assert_eq!(status, 422);
-    let (_, body) = post(&server, "/apis/authentication.k8s.io/v1/tokenreviews", &json!({"spec": {"token": "x"}})).await;
+    let (_, body) =
+        post(&server, "/apis/authentication.k8s.io/v1/tokenreviews", &json!({"spec": {"token": "x"}})).await;
     assert_ne!(body["status"]["authenticated"], true);
     delete(&server, PODS, "").await;
 }

@@ -28,7 +28,11 @@ const PATCHES: [&str; 4] = [
 pub(super) fn add(resource: &Resource, schema: &str, paths: &mut Map<String, Value>) {
     let root = format!("/{}", super::root_of(&resource.group, &resource.version));
     let plural = &resource.plural;
-    let collection = if resource.namespaced { format!("{root}/namespaces/{{namespace}}/{plural}") } else { format!("{root}/{plural}") };
+    let collection = if resource.namespaced {
+        format!("{root}/namespaces/{{namespace}}/{plural}")
+    } else {
+        format!("{root}/{plural}")
+    };
     let writer = Writer { resource, schema };
     let allows = |verb: &str| resource.verbs.allow(verb);
     let mut operations = Map::new();
@@ -82,7 +86,11 @@ impl Writer<'_> {
         for method in methods {
             let operation = match *method {
                 "get" => self.operation("get", &[], None),
-                "patch" => self.operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"], Some(&PATCHES)),
+                "patch" => self.operation(
+                    "patch",
+                    &["dryRun", "fieldManager", "fieldValidation", "force"],
+                    Some(&PATCHES),
+                ),
                 "delete" => self.operation("delete", &DELETE, None),
                 other => self.operation(other, &OPTIONS, Some(&["*/*"])),
             };
@@ -103,7 +111,9 @@ impl Writer<'_> {
             .map(|name| {
                 let kind = match *name {
                     "limit" | "timeoutSeconds" | "gracePeriodSeconds" => "integer",
-                    "watch" | "allowWatchBookmarks" | "sendInitialEvents" | "force" | "orphanDependents" => "boolean",
+                    "watch" | "allowWatchBookmarks" | "sendInitialEvents" | "force" | "orphanDependents" => {
+                        "boolean"
+                    }
                     _ => "string",
                 };
                 json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
@@ -120,8 +130,10 @@ impl Writer<'_> {
             "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}},
         });
         if let Some(media_types) = body {
-            let content: Map<String, Value> =
-                media_types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect();
+            let content: Map<String, Value> = media_types
+                .iter()
+                .map(|media_type| ((*media_type).to_owned(), json!({"schema": schema})))
+                .collect();
             operation["requestBody"] = json!({"required": true, "content": content});
         }
         operation

@@ -87,7 +87,9 @@ fn wrap_references(schema: &mut Value) {
 fn annotate(definition: &str, field: &str, property: &mut Value) {
     let Some(merge) = merge_rules::of_field(definition, field) else { return };
     match &merge.list {
-        ListType::Atomic if property["type"] == "array" => property["x-kubernetes-list-type"] = Value::from("atomic"),
+        ListType::Atomic if property["type"] == "array" => {
+            property["x-kubernetes-list-type"] = Value::from("atomic")
+        }
         ListType::Atomic => {}
         ListType::Set => property["x-kubernetes-list-type"] = Value::from("set"),
         ListType::Map(keys) => {
@@ -114,7 +116,10 @@ fn custom_schema(open_api: &Value) -> Value {
         schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     }
     let properties = object::map_mut(&mut schema, "properties");
-    properties.insert("apiVersion".to_owned(), json!({"type": "string", "description": "The group and version of the object."}));
+    properties.insert(
+        "apiVersion".to_owned(),
+        json!({"type": "string", "description": "The group and version of the object."}),
+    );
     properties.insert("kind".to_owned(), json!({"type": "string", "description": "The kind of the object."}));
     let metadata = json!({
         "description": "Standard object's metadata.", "allOf": [{"$ref": format!("{REFERENCE}{OBJECT_META}")}],
@@ -140,7 +145,9 @@ pub(super) fn add_referenced(schemas: &mut Map<String, Value>) {
 fn references(schema: &Value, names: &mut Vec<String>) {
     match schema {
         Value::Object(fields) => {
-            if let Some(name) = fields.get("$ref").and_then(Value::as_str).and_then(|at| at.strip_prefix(REFERENCE)) {
+            if let Some(name) =
+                fields.get("$ref").and_then(Value::as_str).and_then(|at| at.strip_prefix(REFERENCE))
+            {
                 names.push(name.to_owned());
             }
             fields.values().for_each(|value| references(value, names));
