@@ -74,17 +74,17 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
             let (transcripts, facts) = ask_real(repository, &features).await?;
             return record(&folder, &features, &transcripts, args.only.is_none().then_some(&facts));
         }
-        let expected = if args.live {
-            ask_real(repository, &features).await?.0
+        let (expected, facts) = if args.live {
+            ask_real(repository, &features).await?
         } else {
-            read_recordings(&folder, &features)?
+            (read_recordings(&folder, &features)?, openapi::recorded(&folder)?)
         };
         let found = match (args.real, args.server) {
             (true, _) => ask_real(repository, &features).await?.0,
             (false, Some(address)) => ask_server(address, args, &features).await?,
             (false, None) => ask_embedded(&features).await?,
         };
-        judge(&folder, &features, &expected, &found, args)
+        judge(&folder, &features, &expected, &found, &facts, args)
     })
 }
 
@@ -122,6 +122,7 @@ fn judge(
     features: &[Feature],
     expected: &Transcripts,
     found: &Transcripts,
+    facts: &Facts,
     args: &Args,
 ) -> Result<()> {
     let differences = if args.real { Differences::default() } else { Differences::read(folder)? };
@@ -133,8 +134,10 @@ fn judge(
     report::differences(&all, args.most);
     let mut different = report::table(&all);
     if args.only.is_none() && !args.real {
-        let complaints = whole_suite(folder, &differences, &all)?;
-        complaints.iter().for_each(|complaint| println!("{complaint}"));
+        let complaints = whole_suite(facts, &differences, &all);
+        for complaint in &complaints {
+            println!("{complaint}");
+        }
         different += complaints.len();
     }
     if different > 0 {
@@ -145,15 +148,15 @@ fn judge(
 
 /// What only a run of all features can tell: listed differences that are none, and the table of merge rules, which
 /// is the embedded server's own and so compared apart.
-fn whole_suite(folder: &Path, differences: &Differences, all: &report::Features<'_>) -> Result<Vec<String>> {
+fn whole_suite(facts: &Facts, differences: &Differences, all: &report::Features<'_>) -> Vec<String> {
     let seen = |id: &str| {
         let mut found = all.iter().flat_map(|(_, steps)| steps).flat_map(|step| &step.differences);
         found.any(|difference| difference.listed.as_deref() == Some(id))
     };
-    let mut complaints = merge_rules::complaints(&openapi::recorded(folder)?);
+    let mut complaints = merge_rules::complaints(facts);
     let unseen = differences.differences.iter().filter(|listed| !seen(&listed.id));
     complaints.extend(unseen.map(|listed| format!("the listed difference `{}` is none", listed.id)));
-    Ok(complaints)
+    complaints
 }
 
 /// Asks a server that was started for the purpose; its `OpenAPI` is read, too.

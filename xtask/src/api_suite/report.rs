@@ -7,7 +7,7 @@ use serde_json::Value;
 const VALUE_CHARS: usize = 160;
 
 /// Where answers with different codes say what they are.
-const TELLING: [&str; 5] = ["/code", "/end", "/body/message", "/body/~1message", "/body/kind"];
+const TELLING: [&str; 4] = ["/code", "/end", "/body/message", "/body/kind"];
 
 /// Features with their compared steps.
 pub(super) type Features<'a> = [(&'a str, Vec<Compared>)];

@@ -129,8 +129,7 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
             keys.sort_unstable();
             keys.dedup();
             for key in keys {
-                let inner = format!("{path}/{}", key.replace('/', "~1"));
-                differ(&inner, left.get(key), right.get(key), differences);
+                differ(&below(path, key), left.get(key), right.get(key), differences);
             }
         }
         (Some(Value::Array(left)), Some(Value::Array(right)))
@@ -142,8 +141,7 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
             names.sort_unstable();
             names.dedup();
             for name in names {
-                let inner = format!("{path}/{}", name.replace('/', "~1"));
-                differ(&inner, left.get(name).copied(), right.get(name).copied(), differences);
+                differ(&below(path, name), left.get(name).copied(), right.get(name).copied(), differences);
             }
         }
         (Some(Value::Array(left)), Some(Value::Array(right))) => {
@@ -159,6 +157,11 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
             listed: None,
         }),
     }
+}
+
+/// The path of a field; the parts that a step keeps are named by paths already.
+fn below(path: &str, key: &str) -> String {
+    if key.starts_with('/') { format!("{path}{key}") } else { format!("{path}/{key}") }
 }
 
 /// The elements of a list by name, if all have names of their own.
