@@ -6,17 +6,31 @@
 use crate::repository::{Metadata, Package};
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
     ("kai-api", &["kai-units"]),
     ("kai-apiserver", &["kai-clock"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
+    ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-replay", "kai-units"]),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
-    ("xtask", &["kai-api", "kai-cache", "kai-cli", "kai-clock", "kai-engine", "kai-testkit", "kai-units"]),
+    (
+        "xtask",
+        &[
+            "kai-api",
+            "kai-apiserver",
+            "kai-cache",
+            "kai-cli",
+            "kai-clock",
+            "kai-engine",
+            "kai-kubetest",
+            "kai-testkit",
+            "kai-units",
+        ],
+    ),
     ("team-nodes-plugin", &["kai-cli", "kai-engine"]),
 ];
 
