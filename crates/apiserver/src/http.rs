@@ -8,6 +8,7 @@ mod access;
 mod body;
 mod discovery;
 mod dispatch;
+mod guard;
 mod health;
 mod negotiate;
 mod openapi;

@@ -217,7 +217,7 @@ fn read_entry(field: Field, wire: Wire<'_>, depth: usize) -> Result<(String, Val
                 value = Value::from(items);
             }
             ((2, wire), Shape::One | Shape::List | Shape::Map) => {
-                value = read_value(field.kind, wire, depth)?
+                value = read_value(field.kind, wire, depth)?;
             }
             _ => {}
         }

@@ -150,6 +150,38 @@ impl Store {
         Ok(record)
     }
 
+    /// Every object with the name of its table, by table and key, and the revision at which they stand so.
+    pub fn everything(&self) -> (u64, Vec<(Box<str>, Arc<Record>)>) {
+        let state = self.read();
+        let names: BTreeMap<TableId, &str> = state.by_name.iter().map(|(name, id)| (*id, &**name)).collect();
+        let mut records = Vec::new();
+        for (id, name) in names {
+            let objects = state.tables[id.index()].objects.values();
+            records.extend(objects.map(|record| (Box::from(name), Arc::clone(record))));
+        }
+        (state.revision, records)
+    }
+
+    /// Puts an object back as it was, with its revision; not when its place is taken.
+    pub fn restore(&self, table: TableId, key: &str, revision: u64, object: &Value) -> bool {
+        let mut state = self.write();
+        let objects = &mut state.tables[table.index()].objects;
+        if objects.contains_key(key) {
+            return false;
+        }
+        let key: Arc<str> = key.into();
+        objects.insert(Arc::clone(&key), Arc::new(Record::new(Action::Added, key, revision, object)));
+        true
+    }
+
+    /// Counts revisions on from here, once everything is put back; what was before is as if compacted.
+    pub fn resume_after(&self, revision: u64) {
+        let mut state = self.write();
+        state.revision = state.revision.max(revision);
+        let revision = state.revision;
+        state.log.begin_at(revision);
+    }
+
     /// Wakes whoever watches the table, though nothing changed: they look again at what else ends a watch.
     pub fn wake(&self, table: TableId) {
         self.read().tables[table.index()].changed.notify_waiters();

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::incoming::Incoming;
 use crate::object;
 use crate::server::Core;
+use crate::table::IncludeObject;
 use crate::user::User;
 use crate::verbs::delete::{self, DeleteOptions};
 use crate::verbs::{self, Call, Query, bind, create, list, patch, update};
@@ -37,6 +38,7 @@ pub(super) async fn dispatch(
         agent: agent(request.headers()),
         query,
     };
+    IncludeObject::parse(call.query.get("includeObject")).map_err(Failure::bad_request)?;
     let (parts, body) = request.into_parts();
     let watches = parts.method == Method::GET && call.subresource.is_none() && call.query.is_set("watch");
     if watches {

@@ -7,6 +7,7 @@ use crate::incoming::Format;
 use crate::kinds::{Resource, convert};
 use crate::server::Core;
 use crate::store::to_json;
+use crate::table;
 use crate::verbs::{Call, Done, Reply};
 use axum::body::Body;
 use bytes::Bytes;
@@ -103,19 +104,13 @@ pub(super) fn done(core: &Core, call: &Call, done: Done, wish: Wish) -> Response
 fn formed(core: &Core, call: &Call, code: u16, object: Value, wish: Wish) -> Response<Body> {
     let value = match wish.form {
         Form::Object => object,
-        Form::Metadata => metadata_only(object),
-        Form::Table => super::stream::table(core, call, &[object], &Value::Object(serde_json::Map::new())),
+        Form::Metadata => table::partial(&object),
+        Form::Table => {
+            let metadata = object["metadata"].clone();
+            super::stream::table(core, call, &[object], &metadata, table::Headers::Send)
+        }
     };
     value_as(code, &value, wish.format)
-}
-
-/// The metadata of an object, as an object of its own kind.
-pub(super) fn metadata_only(mut object: Value) -> Value {
-    serde_json::json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object["metadata"].take(),
-    })
 }
 
 /// Adds warnings for the person behind the client.

@@ -1,5 +1,6 @@
 //! Serves the API over HTTPS, on loopback unless told otherwise, with certificates made at the start.
 
+use super::guard::Guard;
 use super::{Access, router};
 use crate::server::Core;
 use axum_server::Handle;
@@ -144,8 +145,9 @@ pub fn listen(core: &Arc<Core>, address: SocketAddr) -> Result<Listening, Error>
     let address = listener.local_addr().map_err(failed)?;
     let (config, ca_pem) = certificates(address)?;
     let handle = Handle::new();
-    let acceptor =
+    let tls =
         RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config))).handshake_timeout(HEAD_TIME_MAX);
+    let acceptor = Guard::new(tls);
     let mut server =
         axum_server::from_tcp(listener).map_err(failed)?.handle(handle.clone()).acceptor(acceptor);
     let builder = server.http_builder();

@@ -7,6 +7,7 @@ use crate::incoming::Format;
 use crate::kinds::{Origin, convert};
 use crate::server::Core;
 use crate::store::{Action, Record, to_json};
+use crate::table::{Headers, IncludeObject, Printer, partial, partial_list};
 use crate::verbs::list::Listing;
 use crate::verbs::watch::{Seen, Signal, Watch};
 use crate::verbs::{Call, served};
@@ -35,20 +36,14 @@ pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Re
             respond::value_as(200, &list, Format::Yaml)
         }
         (Form::Metadata, format) => {
-            let items: Vec<Value> = listing
-                .records
-                .iter()
-                .map(|record| respond::metadata_only(served(&call.resource, record)))
-                .collect();
-            let list = json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items,
-            });
-            respond::value_as(200, &list, format)
+            let objects: Vec<Value> =
+                listing.records.iter().map(|record| served(&call.resource, record)).collect();
+            respond::value_as(200, &partial_list(&objects, &metadata), format)
         }
         (Form::Table, format) => {
             let objects: Vec<Value> =
                 listing.records.iter().map(|record| served(&call.resource, record)).collect();
-            respond::value_as(200, &table(core, call, &objects, &metadata), format)
+            respond::value_as(200, &table(core, call, &objects, &metadata, Headers::Send), format)
         }
     }
 }
@@ -124,8 +119,23 @@ fn write_item(call: &Call, record: &Record, chunk: &mut Vec<u8>) {
 }
 
 /// Objects as a table for people.
-pub(super) fn table(_core: &Core, _call: &Call, _objects: &[Value], metadata: &Value) -> Value {
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": [], "rows": []})
+pub(super) fn table(
+    core: &Core,
+    call: &Call,
+    objects: &[Value],
+    metadata: &Value,
+    headers: Headers,
+) -> Value {
+    // What the parameter may be is checked before anything is done.
+    let include = IncludeObject::parse(call.query.get("includeObject")).unwrap_or(IncludeObject::Metadata);
+    let resource = &*call.resource;
+    let printer = match &resource.origin {
+        Origin::Builtin(_) => Printer::built_in(&resource.api_version, &resource.kind),
+        Origin::Custom(custom) => {
+            Printer::custom(custom.columns.as_array().map(Vec::as_slice).unwrap_or_default())
+        }
+    };
+    printer.table(objects, metadata, include, headers, core.clock.now())
 }
 
 /// A watch.
@@ -178,14 +188,11 @@ fn encode(core: &Core, call: &Call, signal: &Signal, wish: Wish, first: bool) ->
     };
     let object = match wish.form {
         Form::Object => object,
-        Form::Metadata => respond::metadata_only(object),
+        Form::Metadata => partial(&object),
         Form::Table => {
-            let mut table = table(core, call, &[object], &json!({}));
-            // Only the first table of a stream says what the columns are.
-            if !first {
-                table["columnDefinitions"] = Value::Null;
-            }
-            table
+            let headers = if first { Headers::Send } else { Headers::Omit };
+            let metadata = object["metadata"].clone();
+            table(core, call, &[object], &metadata, headers)
         }
     };
     event(action, &object, wish.format)

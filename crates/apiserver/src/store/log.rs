@@ -113,6 +113,11 @@ impl Log {
         self.compacted = revision;
     }
 
+    /// Forgets that there was anything before this revision.
+    pub(super) fn begin_at(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision);
+    }
+
     #[cfg(test)]
     pub(super) fn bytes_for_test(&self) -> usize {
         self.bytes

@@ -134,3 +134,28 @@ async fn manifests_are_applied_by_client_and_by_server() {
     let image = "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}";
     assert_eq!(kubectl.run(image, "").await, "other");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_look_as_people_expect() {
+    let Some(kubectl) = Kubectl::start("tables") else { return };
+    kubectl.run("create -f -", POD).await;
+    let pods = kubectl.run("get pods", "").await;
+    assert!(
+        pods.starts_with("NAME   READY   STATUS    RESTARTS   AGE\nweb    0/1     Pending   0          "),
+        "{pods}"
+    );
+    let wide = kubectl.run("get pods -A -o wide", "").await;
+    assert!(wide.contains("NOMINATED NODE   READINESS GATES"), "{wide}");
+    let namespaces = kubectl.run("get ns default", "").await;
+    assert!(namespaces.starts_with("NAME      STATUS   AGE\ndefault   Active   "), "{namespaces}");
+    let watched = kubectl.run("get pods -w --request-timeout=1s", "").await;
+    assert!(watched.contains("web    0/1     Pending"), "{watched}");
+    let described = kubectl.run("describe pod web", "").await;
+    assert!(described.starts_with("Name:") && described.contains("busybox"), "{described}");
+    assert!(
+        kubectl
+            .run("wait --for=jsonpath={.status.phase}=Pending pod/web", "")
+            .await
+            .contains("condition met")
+    );
+}

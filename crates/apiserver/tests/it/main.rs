@@ -11,6 +11,7 @@ mod https;
 mod kubectl;
 mod listing;
 mod requests;
+mod saving;
 mod subresources;
 mod watching;
 

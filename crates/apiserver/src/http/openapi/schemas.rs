@@ -88,7 +88,7 @@ fn annotate(definition: &str, field: &str, property: &mut Value) {
     let Some(merge) = merge_rules::of_field(definition, field) else { return };
     match &merge.list {
         ListType::Atomic if property["type"] == "array" => {
-            property["x-kubernetes-list-type"] = Value::from("atomic")
+            property["x-kubernetes-list-type"] = Value::from("atomic");
         }
         ListType::Atomic => {}
         ListType::Set => property["x-kubernetes-list-type"] = Value::from("set"),
