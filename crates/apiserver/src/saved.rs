@@ -5,6 +5,7 @@
 use crate::crd;
 use crate::object;
 use crate::server::Core;
+use crate::store::Kept;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, BufRead, Write};
@@ -51,7 +52,7 @@ pub fn save(core: &Core, mut to: impl Write) -> io::Result<()> {
     let (revision, records) = core.store.everything();
     serde_json::to_writer(&mut to, &Head { format: FORMAT.to_owned(), revision })?;
     to.write_all(b"\n")?;
-    for (table, record) in records {
+    for Kept { table, record } in records {
         write!(to, "{{\"table\":{},\"object\":", Value::from(&*table))?;
         to.write_all(&record.json())?;
         to.write_all(b"}\n")?;

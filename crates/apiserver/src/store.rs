@@ -52,6 +52,15 @@ pub struct Compacted {
     pub oldest: u64,
 }
 
+/// An object and where it is kept.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The name of the table.
+    pub table: Box<str>,
+    /// The object.
+    pub record: Arc<Record>,
+}
+
 /// All objects and the log of their changes.
 #[derive(Debug)]
 pub struct Store {
@@ -151,13 +160,13 @@ impl Store {
     }
 
     /// Every object with the name of its table, by table and key, and the revision at which they stand so.
-    pub fn everything(&self) -> (u64, Vec<(Box<str>, Arc<Record>)>) {
+    pub fn everything(&self) -> (u64, Vec<Kept>) {
         let state = self.read();
         let names: BTreeMap<TableId, &str> = state.by_name.iter().map(|(name, id)| (*id, &**name)).collect();
         let mut records = Vec::new();
         for (id, name) in names {
             let objects = state.tables[id.index()].objects.values();
-            records.extend(objects.map(|record| (Box::from(name), Arc::clone(record))));
+            records.extend(objects.map(|record| Kept { table: name.into(), record: Arc::clone(record) }));
         }
         (state.revision, records)
     }
