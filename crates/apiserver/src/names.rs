@@ -143,7 +143,7 @@ fn too_long(max: usize, unit: &str) -> String {
 /// The words of a failed pattern with examples and the pattern itself.
 pub fn with_examples(words: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join("or "))
+    format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 #[cfg(test)]
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             label_key("-a"),
             [
-                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
             ]
         );
         assert!(label_key("a/b/c")[0].ends_with("and '/' (e.g. 'example.com/MyName')"));
