@@ -1,4 +1,4 @@
-//! Measures how fast pods are created in process: `cargo run --release -p kai-apiserver --example creates`.
+//! Measures how fast pods are created in process: `cargo run --release -p kai-apiserver --example creates [PODS]`.
 
 use axum::body::Body;
 use http::Request;
@@ -10,10 +10,11 @@ use serde_json::json;
 use std::io::{Write as _, stdout};
 use tower::ServiceExt as _;
 
-const PODS: usize = 20_000;
+const PODS_DEFAULT: usize = 20_000;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let pods = std::env::args().nth(1).map_or(Ok(PODS_DEFAULT), |count| count.parse())?;
     let server = ApiServer::new(&Options::new(1, Clock::system()));
     let service = server.service();
     let pod = |index: usize| {
@@ -27,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
     };
     let watch = Stopwatch::start();
-    for index in 0..PODS {
+    for index in 0..pods {
         let request = Request::post("/api/v1/namespaces/default/pods")
             .header("content-type", "application/json")
             .body(Body::from(pod(index).to_string()))?;
@@ -40,8 +41,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = response.into_body().collect().await?.to_bytes().len();
     writeln!(
         stdout(),
-        "{:.0} creates/s; a list of {PODS} pods, {bytes} bytes, in {:.1} ms",
-        PODS as f64 / created.as_secs_f64(),
+        "{:.0} creates/s; a list of {pods} pods, {bytes} bytes, in {:.1} ms",
+        pods as f64 / created.as_secs_f64(),
         watch.elapsed_ms()
     )?;
     Ok(())

@@ -23,6 +23,18 @@ pub(crate) fn run(core: &Core) {
         let metadata = json!({"name": "default", "namespace": namespace});
         ensure(core, &accounts, json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": metadata}));
     }
+    let service = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "type": "ClusterIP",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        },
+        "status": {"loadBalancer": {}},
+    });
+    ensure(core, &core.builtin("", "services"), service);
     let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
     for (name, value, description) in [
         (

@@ -73,6 +73,13 @@ pub fn gone(core: &Core, resource: &Resource, record: &Arc<Record>) {
     }
 }
 
+/// Whether the resource is a custom one whose definition is to go.
+pub fn is_going(core: &Core, resource: &Resource) -> bool {
+    let Some(custom) = resource.custom() else { return false };
+    let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
+    core.store.get(definitions.table, &custom.definition).is_some_and(|definition| definition.is_going())
+}
+
 fn stop_serving(core: &Core, definition: &str) {
     let tables: Vec<_> = core
         .catalog()

@@ -132,17 +132,14 @@ fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&s
 }
 
 /// Whether the client wants something else than before: anything but metadata and status differs.
-fn wants_other(resource: &Resource, old: &Value, new: &Value) -> bool {
+fn wants_other<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool {
     let counts = |field: &str| {
         let observed =
             field == "status" && (resource.has(Subresource::Status) || resource.custom().is_none());
         !matches!(field, "kind" | "apiVersion" | "metadata") && !observed
     };
-    let fields = |object: &Value| -> Vec<(String, Value)> {
-        let fields = object.as_object().into_iter().flatten().filter(|(field, _)| counts(field));
-        fields.map(|(field, value)| (field.clone(), value.clone())).collect()
-    };
-    fields(old) != fields(new)
+    let of = |object: &'a Value| object.as_object().into_iter().flatten().filter(|(field, _)| counts(field));
+    !of(old).eq(of(new))
 }
 
 /// What is wrong with an object that is to come into being, beside its metadata.

@@ -2,6 +2,7 @@
 
 use super::negotiate::{Accept, Wish};
 use super::{body, respond, review, route, stream, subresource};
+use crate::crd;
 use crate::failure::Failure;
 use crate::incoming::Incoming;
 use crate::object;
@@ -52,10 +53,13 @@ pub(super) async fn dispatch(
         let message = "the server has received too many requests and has asked us to try again later";
         return Err(Failure::too_many_requests(message, 1));
     };
-    if let Some(kind) = call.subresource {
-        return subresource::serve(core, call, kind, accept, &parts, body).await;
-    }
-    serve(core, call, accept, &parts.method, &parts.headers, body).await
+    let deprecation = call.resource.custom().and_then(|custom| custom.deprecation.clone());
+    let mut response = match call.subresource {
+        Some(part) => subresource::serve(core, call, part, accept, &parts, body).await?,
+        None => serve(core, call, accept, &parts.method, &parts.headers, body).await?,
+    };
+    respond::warn(&mut response, deprecation.as_slice());
+    Ok(response)
 }
 
 async fn serve(
@@ -86,6 +90,10 @@ async fn serve(
     }
     if !call.resource.verbs.allow(verb) {
         return Ok(respond::method_not_allowed());
+    }
+    if verb == "create" && crd::is_going(core, &call.resource) {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Err(Failure::new(405, "MethodNotAllowed", message).on(call.resource.about(), ""));
     }
     let done = match verb {
         "list" => return Ok(stream::list(core, &call, list::list(core, &call)?, wish)),

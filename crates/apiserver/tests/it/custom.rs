@@ -195,3 +195,36 @@ async fn a_bad_definition_is_refused_with_its_faults() {
         .collect();
     assert_eq!(fields, ["metadata.name", "spec.versions"]);
 }
+
+#[tokio::test]
+async fn nothing_is_made_while_a_definition_goes() {
+    let server = with_widgets().await;
+    let mut held = widget("held", 1);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    post(&server, WIDGETS, &held).await;
+    delete(&server, &format!("{DEFINITIONS}/widgets.example.com"), "").await;
+    let (status, body) = post(&server, WIDGETS, &widget("new", 1)).await;
+    assert_eq!(status, 405);
+    assert_eq!(body["message"], "create not allowed while custom resource definition is terminating");
+}
+
+#[tokio::test]
+async fn a_storage_version_can_change() {
+    let server = with_widgets().await;
+    post(&server, WIDGETS, &widget("old", 1)).await;
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let (_, mut definition) = get(&server, &path).await;
+    definition["spec"]["versions"][0]["storage"] = json!(false);
+    definition["spec"]["versions"][1]["storage"] = json!(true);
+    let (status, body) = put(&server, &path, &definition).await;
+    assert_eq!(status, 200, "{body}");
+    post(&server, WIDGETS, &widget("young", 2)).await;
+    for version in ["v1", "v1beta1"] {
+        let (_, list) = get(&server, &format!("/apis/example.com/{version}/widgets")).await;
+        let versions: Vec<_> =
+            list["items"].as_array().unwrap().iter().map(|item| item["apiVersion"].clone()).collect();
+        assert_eq!(versions, vec![json!(format!("example.com/{version}")); 2]);
+    }
+    let (_, definition) = get(&server, &path).await;
+    assert_eq!(definition["status"]["storedVersions"], json!(["v1", "v1beta1"]));
+}
