@@ -258,8 +258,7 @@ fn take_over(
     manager: &str,
     write: &Write<'_>,
 ) -> Managers {
-    let (live, object) = (without_managed_fields(live), without_managed_fields(object));
-    let changes = compare::compare(write.schema, &live, &object).within(write.scope);
+    let changes = compare::compare(write.schema, live, object).within(write.scope);
     let touched = changes.modified.union(&changes.added);
     managers.release(None, &touched, &changes.removed);
     let set = strip(&touched);

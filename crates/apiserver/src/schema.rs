@@ -33,6 +33,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
+use zeros::Zeros;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +140,7 @@ pub struct Schema {
     required: Vec<String>,
     checks: Option<Box<Checks>>,
     rules: Vec<Rule>,
+    zeros: Zeros,
 }
 
 /// A schema, or the name of a definition that is parsed when it is first used.

@@ -18,6 +18,7 @@ use columns::Column;
 use jiff::Timestamp;
 use path::JsonPath;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// How much of each object a table carries beside its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub enum Headers {
 /// Turns objects of one kind into rows.
 #[derive(Clone, Debug)]
 pub struct Printer {
-    headers: Vec<Value>,
+    headers: Arc<Vec<Value>>,
     rows: Rows,
 }
 
@@ -72,8 +73,8 @@ impl Printer {
     /// The printer of a built-in kind; kinds without columns of their own show a name and a time.
     pub fn built_in(api_version: &str, kind: &str) -> Self {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        let (columns, row) = columns::of(group, kind);
-        Self { headers: columns.iter().map(Column::header).collect(), rows: Rows::BuiltIn(row) }
+        let (headers, row) = columns::of(group, kind);
+        Self { headers, rows: Rows::BuiltIn(row) }
     }
 
     /// The printer of a custom resource, from the `additionalPrinterColumns` of its version.
@@ -99,7 +100,7 @@ impl Printer {
             }));
             paths.push((text(column, "type"), JsonPath::parse(&path).ok()));
         }
-        Self { headers, rows: Rows::Custom(paths) }
+        Self { headers: Arc::new(headers), rows: Rows::Custom(paths) }
     }
 
     /// A table of objects. `metadata` is that of the list, or of the one object a client asked for.
@@ -119,7 +120,7 @@ impl Printer {
             }
         }
         let headers = match headers {
-            Headers::Send => Value::Array(self.headers.clone()),
+            Headers::Send => Value::Array(Vec::clone(&self.headers)),
             Headers::Omit => Value::Null,
         };
         json!({

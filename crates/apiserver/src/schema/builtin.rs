@@ -49,9 +49,11 @@ impl Definition {
 
 struct Types {
     definitions: BTreeMap<String, Definition>,
-    /// Definition names by API version and kind.
-    kinds: BTreeMap<(&'static str, &'static str), String>,
+    kinds: Kinds,
 }
+
+/// Definition names by API version and kind.
+type Kinds = BTreeMap<&'static str, BTreeMap<&'static str, String>>;
 
 static TYPES: LazyLock<Types> = LazyLock::new(|| {
     let mut collector = Collector { generator: parse::settings().into_generator(), kinds: BTreeMap::new() };
@@ -77,8 +79,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
 
 /// The name of the definition of a kind.
 pub fn definition_of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
-    let mut kinds = TYPES.kinds.iter();
-    kinds.find(|((version, name), _)| *version == api_version && *name == kind).map(|(_, name)| name.as_str())
+    TYPES.kinds.get(api_version)?.get(kind).map(String::as_str)
 }
 
 /// The schema of a kind, such as `Deployment` of `apps/v1`.
@@ -93,7 +94,7 @@ pub fn object_meta() -> &'static Schema {
 
 struct Collector {
     generator: SchemaGenerator,
-    kinds: BTreeMap<(&'static str, &'static str), String>,
+    kinds: Kinds,
 }
 
 /// Adds kinds to a collector.
@@ -104,7 +105,7 @@ macro_rules! add {
 impl Collector {
     fn add<T: JsonSchema + k8s_openapi::Resource>(&mut self) {
         self.generator.subschema_for::<T>();
-        self.kinds.insert((T::API_VERSION, T::KIND), T::schema_name().into_owned());
+        self.kinds.entry(T::API_VERSION).or_default().insert(T::KIND, T::schema_name().into_owned());
     }
 
     fn add_core(&mut self) {

@@ -3,6 +3,7 @@
 use super::builtin::{self, REFERENCE};
 use super::check::Checks;
 use super::rules::Rule;
+use super::zeros::Zeros;
 use super::{ListType, Merge, Schema, SchemaRef, Type, merge_rules};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -35,6 +36,7 @@ pub(super) fn definition(raw: &'static Value, name: &'static str) -> Schema {
     }
     let mut schema = any(raw);
     schema.definition = Some(name);
+    schema.zeros = Zeros::of(name);
     schema.merge.atomic_map = merge_rules::is_atomic_type(name);
     for (field, property) in &mut schema.properties {
         let rule = merge_rules::of_field(name, field);
@@ -84,6 +86,7 @@ fn any(raw: &Value) -> Schema {
         required: strings(raw.get("required")),
         checks: Checks::of(raw),
         rules: Rule::all_of(raw),
+        zeros: Zeros::default(),
     };
     if schema.embedded {
         describe_object(&mut schema, raw);

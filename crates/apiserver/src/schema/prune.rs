@@ -1,7 +1,6 @@
 //! Takes out of an object what its kind does not have.
 
 use super::builtin::OBJECT_META;
-use super::zeros::Zeros;
 use super::{Schema, Type};
 use serde_json::{Map, Value};
 
@@ -48,7 +47,7 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
 }
 
 fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
-    let zeros = Zeros::of(schema.definition.unwrap_or_default());
+    let zeros = schema.zeros;
     fields.retain(|name, value| {
         let Some(field) = schema.field(name) else { return false };
         normalize(field, value);

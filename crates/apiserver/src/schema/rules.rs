@@ -5,7 +5,7 @@
 
 use super::validate::Old;
 use super::{Schema, Type, cel};
-use crate::field::{Error, Path, quote};
+use crate::field::{Error, Path};
 use kube_cel::cel::Program;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -210,10 +210,4 @@ fn as_seen_by_clients(raw: &Value) -> Value {
         "Rule": text("rule"), "Message": text("message"), "MessageExpression": text("messageExpression"),
         "Reason": raw.get("reason"), "FieldPath": text("fieldPath"), "OptionalOldSelf": raw.get("optionalOldSelf"),
     })
-}
-
-impl std::fmt::Display for Rule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&quote(&self.text))
-    }
 }

@@ -269,7 +269,7 @@ fn table(text: &'static str) -> Table {
 }
 
 /// The lists for one type, looked up once per type.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Zeros {
     kept: Option<&'static FxHashSet<&'static str>>,
     written: Option<&'static FxHashSet<&'static str>>,

@@ -7,6 +7,7 @@ use super::cells::Cells;
 use super::{network, pod, storage, workload};
 use crate::schema::builtin;
 use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
 
 /// Makes the cells of an object.
 pub(super) type Row = fn(&Cells<'_>) -> Vec<Value>;
@@ -70,12 +71,19 @@ pub(super) fn description(about: &str) -> String {
     found.unwrap_or(about).to_owned()
 }
 
-/// The columns and the row of a kind of a group.
-pub(super) fn of(group: &str, kind: &str) -> (&'static [Column], Row) {
+/// The headers and the row of a kind of a group.
+pub(super) fn of(group: &str, kind: &str) -> (Arc<Vec<Value>>, Row) {
     let group = if kind == "Event" { "event" } else { group };
-    let found = TABLE.iter().find(|entry| entry.group == group && entry.kind == kind);
-    found.map_or((PLAIN, storage::plain as Row), |entry| (entry.columns, entry.row))
+    let index = TABLE.iter().position(|entry| entry.group == group && entry.kind == kind);
+    let row = index.map_or(storage::plain as Row, |index| TABLE[index].row);
+    (Arc::clone(&HEADERS[index.unwrap_or(TABLE.len())]), row)
 }
+
+/// The headers of every entry of the table, and of what is not in it: looking up documentation takes a while.
+static HEADERS: LazyLock<Vec<Arc<Vec<Value>>>> = LazyLock::new(|| {
+    let all = TABLE.iter().map(|entry| entry.columns).chain([PLAIN]);
+    all.map(|columns| Arc::new(columns.iter().map(Column::header).collect())).collect()
+});
 
 /// Kinds without columns of their own: the time as it is.
 const PLAIN: &[Column] =

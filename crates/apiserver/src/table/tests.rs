@@ -390,7 +390,7 @@ fn every_kind_of_the_table_fills_its_columns_from_nothing() {
 
 #[test]
 fn columns_are_documented_from_the_types() {
-    let headers = Printer::built_in("v1", "Pod").headers;
+    let headers = Printer::built_in("v1", "Pod").headers.to_vec();
     assert_eq!(headers[0]["format"], "name");
     assert_eq!((headers[6]["name"].clone(), headers[6]["priority"].clone()), (json!("Node"), json!(1)));
     assert!(headers[6]["description"].as_str().unwrap().starts_with("NodeName "));
