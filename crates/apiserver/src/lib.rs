@@ -17,6 +17,7 @@ pub mod names;
 pub mod object;
 pub mod patch;
 pub mod protobuf;
+pub mod quantity;
 pub mod saved;
 pub mod schema;
 pub mod selector;
