@@ -6,7 +6,7 @@
 mod status;
 mod validate;
 
-pub use validate::{complete, validate};
+pub use validate::{complete, fixed_fields, validate};
 
 use crate::field::Path;
 use crate::kinds::{Origin, Resource, Subresource, Verbs, api_version};
@@ -38,6 +38,11 @@ pub struct CustomVersion {
     pub deprecation: Option<String>,
 }
 
+/// Whether objects of the resource are definitions.
+pub fn is_definition(resource: &Resource) -> bool {
+    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
 /// Serves what a definition says, once it is stored.
 pub fn stored(core: &Core, record: &Arc<Record>) {
     let definition = record.value();
@@ -61,7 +66,7 @@ pub fn stored(core: &Core, record: &Arc<Record>) {
 
 /// Follows up on an object that is gone: a definition is no longer served, and goes with its last object.
 pub fn gone(core: &Core, resource: &Resource, record: &Arc<Record>) {
-    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+    if is_definition(resource) {
         stop_serving(core, record.name());
     }
     if let Some(custom) = resource.custom() {
@@ -71,6 +76,16 @@ pub fn gone(core: &Core, resource: &Resource, record: &Arc<Record>) {
             finish(core, &definition.value());
         }
     }
+}
+
+/// The status of a definition that comes into being.
+pub fn begin(definition: &mut Value) {
+    status::begin(definition);
+}
+
+/// Notes in its status that a definition is to go.
+pub fn note_deletion(core: &Core, definition: &mut Value) {
+    status::note_deletion(definition, &core.clock.time());
 }
 
 /// Whether the resource is a custom one whose definition is to go.

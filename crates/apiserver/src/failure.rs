@@ -102,6 +102,21 @@ impl Failure {
         failure
     }
 
+    /// No such method is served at this path.
+    pub fn unknown_method() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        let mut failure = Self::new(405, "MethodNotAllowed", message);
+        failure.0.details = Some(Details::default());
+        failure
+    }
+
+    /// No patch of this media type is taken.
+    pub fn unknown_patch() -> Self {
+        let mut failure = Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        failure.0.details = Some(Details::default());
+        failure
+    }
+
     /// The name is taken.
     pub fn already_exists(about: About<'_>, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{about} {} already exists", field::quote(name)))
@@ -148,12 +163,6 @@ impl Failure {
     /// The request makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
-    }
-
-    /// The method is not served at this path.
-    pub fn method_not_allowed(about: About<'_>, verb: &str) -> Self {
-        let message = format!("{verb} is not supported on resources of kind \"{about}\"");
-        Self::new(405, "MethodNotAllowed", message).on(about, "")
     }
 
     /// No version that the client asked about is kept.

@@ -3,11 +3,12 @@
 use crate::apply::{self, Force, Scope};
 use crate::failure::{About, Cause, Failure};
 use crate::field::{self, quote};
-use crate::incoming::{Format, Incoming};
+use crate::incoming::{self, Encoding, Format, Incoming};
 use crate::kinds::{Origin, Subresource};
 use crate::object;
 use crate::schema::{self, strict};
 use crate::server::Core;
+use crate::store;
 use crate::verbs::Call;
 use serde_json::Value;
 
@@ -26,16 +27,55 @@ pub enum Writer {
 /// defaults of custom resources.
 pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<String>, Failure> {
     let strictness = Strictness::of(call)?;
-    let duplicates = match (strictness, body.format) {
-        (Strictness::Ignore, _) | (_, Format::Yaml) => Vec::new(),
-        (Strictness::Warn | Strictness::Strict, Format::Json) => strict::duplicate_fields(&body.bytes),
+    let duplicates = match (strictness, body.encoding) {
+        (Strictness::Ignore, _) | (_, Encoding::Protobuf) => Vec::new(),
+        (Strictness::Warn | Strictness::Strict, Encoding::Text(Format::Json)) => {
+            strict::duplicate_fields(&body.bytes)
+        }
+        (Strictness::Warn | Strictness::Strict, Encoding::Text(Format::Yaml)) => {
+            incoming::yaml_duplicate(&body.bytes).into_iter().collect()
+        }
     };
-    check(call, strictness, duplicates, object)
+    check(call, strictness, duplicates, object).map_err(|fault| {
+        let (kind, version) = (&call.resource.kind, quote(&call.resource.version));
+        let message = fault.message();
+        Failure::bad_request(format!("{kind} in version {version} cannot be handled as a {kind}: {message}"))
+    })
 }
 
 /// As [`decode`], for objects that were made by a patch.
-pub fn decode_patched(call: &Call, object: &mut Value) -> Result<Vec<String>, Failure> {
-    check(call, Strictness::of(call)?, Vec::new(), object)
+pub fn decode_patched(
+    call: &Call,
+    findings: Vec<String>,
+    shown: &str,
+    object: &mut Value,
+) -> Result<Vec<String>, Failure> {
+    let strictness = Strictness::of(call)?;
+    let findings = if strictness == Strictness::Ignore { Vec::new() } else { findings };
+    let whole = store::to_json(object);
+    check(call, strictness, findings, object).map_err(|fault| {
+        let value =
+            if shown.is_empty() { String::from_utf8_lossy(&whole).into_owned() } else { shown.to_owned() };
+        let error = field::Error::invalid(&field::Path::of("patch"), value, fault.message());
+        Failure::invalid(About { group: "", what: "" }, "", &[error])
+    })
+}
+
+/// Why an object cannot be taken.
+enum Fault {
+    /// A value has the wrong type.
+    Mistyped(String),
+    /// There are fields that nobody knows, and that is not allowed.
+    Strict(Vec<String>),
+}
+
+impl Fault {
+    fn message(&self) -> String {
+        match self {
+            Self::Mistyped(message) => message.clone(),
+            Self::Strict(findings) => strict::message(findings),
+        }
+    }
 }
 
 fn check(
@@ -43,23 +83,18 @@ fn check(
     strictness: Strictness,
     mut findings: Vec<String>,
     object: &mut Value,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, Fault> {
     let resource = &*call.resource;
     let schema = resource.schema();
-    let unreadable = |message: &str| {
-        let (kind, version) = (&resource.kind, quote(&resource.version));
-        Failure::bad_request(format!("{kind} in version {version} cannot be handled as a {kind}: {message}"))
-    };
     let builtin = matches!(resource.origin, Origin::Builtin(_));
     if builtin {
-        schema::decode(schema, object).map_err(|message| unreadable(&message))?;
+        schema::decode(schema, object).map_err(Fault::Mistyped)?;
     }
     if strictness != Strictness::Ignore {
         findings.extend(strict::unknown_fields(schema, object));
     }
     if strictness == Strictness::Strict && !findings.is_empty() {
-        let message = strict::message(&findings);
-        return Err(if builtin { unreadable(&message) } else { Failure::bad_request(message) });
+        return Err(Fault::Strict(findings));
     }
     if builtin {
         schema::normalize(schema, object);
@@ -86,7 +121,7 @@ impl Strictness {
             "Ignore" => Ok(Self::Ignore),
             "Strict" => Ok(Self::Strict),
             other => {
-                let known = ["Ignore", "Strict", "Warn", ""];
+                let known = ["", "Ignore", "Strict", "Warn"];
                 let error = field::Error::not_supported(&field::Path::of("fieldValidation"), other, &known);
                 Err(Failure::invalid(About { group: "meta.k8s.io", what: "CreateOptions" }, "", &[error]))
             }

@@ -60,6 +60,7 @@ async fn serve_request(
         return Ok(response);
     }
     let user = handler.access.user(core, request.headers())?;
+    access::check(core, &user, request.method(), path)?;
     if let Some(response) = discovery::respond(core, path, &accept) {
         return response;
     }

@@ -22,6 +22,9 @@ const DEPTH_MAX: usize = 64;
 /// Why a body could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// It is something else.
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    NoMagic,
     /// It is not what it says.
     #[error("the body of the request is no valid protobuf: {0}")]
     Malformed(&'static str),
@@ -115,7 +118,7 @@ fn read_field(text: &'static str) -> Option<Field> {
 
 /// Reads an object with the envelope in which Kubernetes sends it.
 pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
-    let bytes = bytes.strip_prefix(MAGIC).ok_or(Error::Malformed("it does not begin as an object"))?;
+    let bytes = bytes.strip_prefix(MAGIC).ok_or(Error::NoMagic)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for part in parts(bytes) {
         match part? {

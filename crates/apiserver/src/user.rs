@@ -33,6 +33,11 @@ impl User {
         Self { name: "system:anonymous".to_owned(), uid: String::new(), groups }
     }
 
+    /// Whether this is nobody in particular.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == "system:anonymous"
+    }
+
     /// Somebody by name.
     pub fn named(name: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().copied().chain(["system:authenticated"]).map(str::to_owned).collect();

@@ -45,7 +45,8 @@ pub fn find_named(
 
 /// Reads one object.
 pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
-    let version = list::parse_version(call.query.get("resourceVersion").unwrap_or_default())?;
+    let version = list::parse_version(call.query.get("resourceVersion").unwrap_or_default())
+        .map_err(|message| Failure::new(500, "", message))?;
     list::check_not_future(core, version)?;
     Ok(Done::found(find(core, call)?))
 }

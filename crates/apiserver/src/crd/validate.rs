@@ -5,6 +5,9 @@ use crate::schema::Schema;
 use crate::{names, object};
 use serde_json::{Value, json};
 
+/// The annotation of definitions that may use a group of Kubernetes itself.
+const APPROVED: &str = "api-approved.kubernetes.io";
+
 /// Fills in the names and settings that a definition may leave out.
 pub fn complete(definition: &mut Value) {
     let kind = object::str_at(definition, "/spec/names/kind").to_owned();
@@ -37,6 +40,24 @@ pub fn validate(definition: &Value) -> Vec<Error> {
         errors.push(Error::invalid(&spec.field("preserveUnknownFields"), true, detail));
     }
     errors.extend(validate_versions(definition));
+    if definition.pointer("/spec/versions").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        let status = Path::of("status");
+        let detail = "must have at least one stored version";
+        errors.push(Error::invalid(&status.field("storedVersions"), Value::Null, detail));
+    }
+    let group = object::str_at(definition, "/spec/group");
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group == *domain || group.strip_suffix(domain).is_some_and(|prefix| prefix.ends_with('.'))
+    });
+    let approval = object::meta(definition, "annotations").and_then(|annotations| annotations.get(APPROVED));
+    if protected && approval.is_none() {
+        let metadata = Path::of("metadata");
+        let annotations = metadata.field("annotations");
+        let detail = format!(
+            "protected groups must have approval annotation \"{APPROVED}\", see https://github.com/kubernetes/enhancements/pull/1111"
+        );
+        errors.push(Error::required(&annotations.key(APPROVED), detail));
+    }
     errors
 }
 
@@ -94,6 +115,23 @@ fn validate_names(definition: &Value) -> Vec<Error> {
     errors
 }
 
+/// Whether all versions have the same schema.
+fn shared_schema(versions: &[Value]) -> bool {
+    versions.windows(2).all(|pair| pair[0]["schema"] == pair[1]["schema"])
+}
+
+/// What a change of a definition may not change.
+pub fn fixed_fields(old: &Value, new: &Value) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let spec = Path::of("spec");
+    for field in ["group", "scope"] {
+        if old["spec"][field] != new["spec"][field] {
+            errors.push(Error::invalid(&spec.field(field), new["spec"][field].clone(), "field is immutable"));
+        }
+    }
+    errors
+}
+
 fn validate_versions(definition: &Value) -> Vec<Error> {
     let spec = Path::of("spec");
     let path = spec.field("versions");
@@ -123,9 +161,19 @@ fn validate_versions(definition: &Value) -> Vec<Error> {
         seen.push(name);
         let schema = path.field("schema");
         match version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) {
-            None => errors.push(Error::required(&schema.field("openAPIV3Schema"), "schemas are required")),
+            None => errors.push(Error::required(&schema.field("openAPIV3Schema"), "")),
             Some(value) => {
-                if let Err(faults) = Schema::of_definition(value, &schema.field("openAPIV3Schema")) {
+                // A schema that all versions share stands in one place inside the real server.
+                let (spec, shared) = (Path::of("spec"), shared_schema(versions));
+                let validation = spec.field("validation");
+                let place = if shared {
+                    validation.field("openAPIV3Schema")
+                } else {
+                    schema.field("openAPIV3Schema")
+                };
+                if let Err(faults) = Schema::of_definition(value, &place)
+                    && (index == 0 || !shared)
+                {
                     errors.extend(faults);
                 }
             }

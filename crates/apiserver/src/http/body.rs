@@ -1,9 +1,8 @@
 //! Reads request bodies, within bounds of size and time.
 
-use super::negotiate::{self, Encoding};
+use super::negotiate;
 use crate::failure::Failure;
-use crate::incoming::{Format, Incoming};
-use crate::protobuf;
+use crate::incoming::{Encoding, Format, Incoming};
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,7 +20,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
     match whole {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("Request entity is too large: limit is {BYTES_MAX}");
+            let message = format!("Request entity too large: limit is {BYTES_MAX}");
             Err(Failure::new(413, "RequestEntityTooLarge", message))
         }
         Ok(Err(error)) => {
@@ -36,7 +35,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
 /// The body as an object, in the encoding its header names.
 pub(super) async fn object(headers: &HeaderMap, body: Body) -> Result<Incoming, Failure> {
     let encoding = negotiate::body_encoding(headers)?;
-    decode(encoding, read(body).await?)
+    Ok(Incoming { bytes: read(body).await?, encoding })
 }
 
 /// A body that may be missing.
@@ -46,20 +45,5 @@ pub(super) async fn optional_object(headers: &HeaderMap, body: Body) -> Result<O
         return Ok(None);
     }
     let encoding = negotiate::body_encoding(headers).unwrap_or(Encoding::Text(Format::Json));
-    decode(encoding, bytes).map(Some)
-}
-
-fn decode(encoding: Encoding, bytes: Bytes) -> Result<Incoming, Failure> {
-    match encoding {
-        Encoding::Text(format) => Ok(Incoming { bytes, format }),
-        Encoding::Protobuf => match protobuf::decode(&bytes) {
-            Ok(object) => Ok(Incoming { bytes: object.to_string().into(), format: Format::Json }),
-            Err(error @ protobuf::Error::UnknownKind { .. }) => {
-                let message =
-                    format!("{error} - accepted media types include: application/json, application/yaml");
-                Err(Failure::unsupported_media_type(message))
-            }
-            Err(error @ protobuf::Error::Malformed(_)) => Err(Failure::bad_request(error.to_string())),
-        },
-    }
+    Ok(Some(Incoming { bytes, encoding }))
 }

@@ -6,6 +6,8 @@ use crate::failure::Failure;
 use crate::kinds::{Catalog, Group, Resource, Subresource};
 use crate::server::Core;
 use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -32,7 +34,8 @@ fn plain(accept: &Accept, value: &Value) -> Result<Response<Body>, Failure> {
 }
 
 fn root(catalog: &Catalog) -> Value {
-    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned(), "/apis/".to_owned()];
+    let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
+    let mut paths: Vec<String> = first.map(str::to_owned).to_vec();
     for (name, group) in catalog.groups().filter(|(name, _)| !name.is_empty()) {
         paths.push(format!("/apis/{name}"));
         paths.extend(group.versions.keys().map(|version| format!("/apis/{name}/{version}")));
@@ -105,7 +108,10 @@ fn named(catalog: &Catalog, group: &str, version: &str, accept: &Accept) -> Resu
     };
     let list: Vec<Value> = resources.values().flat_map(legacy_entries).collect();
     let group_version = crate::kinds::api_version(group, version);
-    let body = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list});
+    let mut body = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": list});
+    if !group.is_empty() {
+        body["apiVersion"] = Value::from("v1");
+    }
     plain(accept, &body)
 }
 
@@ -115,7 +121,7 @@ fn legacy_entries(resource: &Arc<Resource>) -> Vec<Value> {
         "singularName": &*resource.singular,
         "namespaced": resource.namespaced,
         "kind": &*resource.kind,
-        "verbs": resource.verbs.names(),
+        "verbs": legacy_verbs(resource),
     });
     if !resource.short_names.is_empty() {
         entry["shortNames"] = json!(resource.short_names);
@@ -123,9 +129,32 @@ fn legacy_entries(resource: &Arc<Resource>) -> Vec<Value> {
     if !resource.categories.is_empty() {
         entry["categories"] = json!(resource.categories);
     }
+    if let Some(hash) = storage_version_hash(resource) {
+        entry["storageVersionHash"] = Value::from(hash);
+    }
     let mut entries = vec![entry];
     entries.extend(resource.subresources.iter().map(|subresource| legacy_part(resource, *subresource)));
     entries
+}
+
+/// The verbs in the order in which each of the two parts of a real server lists them.
+fn legacy_verbs(resource: &Resource) -> &'static [&'static str] {
+    match resource.custom() {
+        Some(_) => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+        None => resource.verbs.names(),
+    }
+}
+
+/// A short name for the version in which objects are kept, by which clients see that it changed.
+fn storage_version_hash(resource: &Resource) -> Option<String> {
+    if !resource.verbs.allow("list") {
+        return None;
+    }
+    let kept = &*resource.storage_api_version;
+    let (group, version) = kept.rsplit_once('/').unwrap_or(("", kept));
+    let text = format!("{group}/{version}/{}", resource.kind);
+    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
+    Some(STANDARD.encode(&suite.common.hash_provider.hash(text.as_bytes()).as_ref()[..8]))
 }
 
 fn legacy_part(resource: &Resource, subresource: Subresource) -> Value {
@@ -156,11 +185,7 @@ fn aggregated_group(name: &str, group: &Group) -> Value {
             json!({"version": &**version, "resources": resources, "freshness": "Current"})
         })
         .collect();
-    let metadata = if name.is_empty() {
-        json!({"creationTimestamp": null})
-    } else {
-        json!({"name": name, "creationTimestamp": null})
-    };
+    let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
     json!({"metadata": metadata, "versions": versions})
 }
 
@@ -169,7 +194,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
         "resource": &*resource.plural,
-        "responseKind": kind(&resource.group, &resource.version, &resource.kind),
+        "responseKind": kind("", "", &resource.kind),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
         "verbs": resource.verbs.names(),
@@ -186,7 +211,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .map(|subresource| {
             let response = match subresource.own_kind() {
                 Some((group, version, name)) => kind(group, version, name),
-                None => kind(&resource.group, &resource.version, &resource.kind),
+                None => kind("", "", &resource.kind),
             };
             json!({"subresource": subresource.name(), "responseKind": response, "verbs": subresource.verbs()})
         })

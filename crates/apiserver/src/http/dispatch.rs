@@ -4,7 +4,7 @@ use super::negotiate::{Accept, Wish};
 use super::{body, respond, review, route, stream, subresource};
 use crate::crd;
 use crate::failure::Failure;
-use crate::incoming::Incoming;
+use crate::incoming::{self, Incoming};
 use crate::object;
 use crate::server::Core;
 use crate::table::IncludeObject;
@@ -23,9 +23,7 @@ pub(super) async fn dispatch(
     accept: &Accept,
     request: Request<Body>,
 ) -> Result<Response<Body>, Failure> {
-    let Some(target) = route::find(&core.catalog(), request.uri().path()) else {
-        return Ok(respond::nothing_here());
-    };
+    let target = route::find(&core.catalog(), request.uri().path())?;
     let mut query = Query::parse(request.uri().query().unwrap_or_default());
     if target.watch {
         query = query.with("watch", "true");
@@ -72,16 +70,11 @@ async fn serve(
 ) -> Result<Response<Body>, Failure> {
     let wish = accept.objects()?;
     let collection = call.name.is_empty();
-    let verb = match (method.as_str(), collection) {
-        ("GET" | "HEAD", true) => "list",
-        ("GET" | "HEAD", false) => "get",
-        ("POST", true) if !(call.resource.namespaced && call.namespace.is_empty()) => "create",
-        ("PUT", false) => "update",
-        ("PATCH", false) => "patch",
-        ("DELETE", true) if !(call.resource.namespaced && call.namespace.is_empty()) => "deletecollection",
-        ("DELETE", false) => "delete",
-        _ => return Ok(respond::method_not_allowed()),
-    };
+    let Some(verb) = verb_of(method, collection) else { return Ok(respond::method_not_allowed()) };
+    let needs_namespace = matches!(verb, "create" | "deletecollection");
+    if needs_namespace && call.resource.namespaced && call.namespace.is_empty() {
+        return Ok(respond::method_not_allowed());
+    }
     if verb == "create" && call.resource.is("", "bindings") {
         return bind_named(core, call, &body::object(headers, body).await?, wish);
     }
@@ -121,6 +114,20 @@ async fn serve(
     Ok(respond::done(core, &call, done, wish))
 }
 
+/// The verb of a method on a collection or on one object.
+pub(super) fn verb_of(method: &Method, collection: bool) -> Option<&'static str> {
+    match (method.as_str(), collection) {
+        ("GET", true) => Some("list"),
+        ("GET", false) => Some("get"),
+        ("POST", true) => Some("create"),
+        ("PUT", false) => Some("update"),
+        ("PATCH", false) => Some("patch"),
+        ("DELETE", true) => Some("deletecollection"),
+        ("DELETE", false) => Some("delete"),
+        _ => None,
+    }
+}
+
 /// A binding by the old path, where only the body names the pod.
 fn bind_named(core: &Core, mut call: Call, body: &Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
     let binding = body.decode()?;
@@ -131,7 +138,8 @@ fn bind_named(core: &Core, mut call: Call, body: &Incoming, wish: Wish) -> Resul
 }
 
 async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, Failure> {
-    let options = body::optional_object(headers, body).await?.map(|body| body.decode()).transpose()?;
+    let body = body::optional_object(headers, body).await?;
+    let options = body.as_ref().map(incoming::admit_delete_options).transpose()?;
     DeleteOptions::read(call, options.filter(|options| !options.is_null()))
 }
 

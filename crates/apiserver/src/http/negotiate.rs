@@ -1,7 +1,7 @@
 //! What a client wants to read, and in which format it writes.
 
 use crate::failure::Failure;
-use crate::incoming::Format;
+use crate::incoming::{Encoding, Format};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 
@@ -44,7 +44,7 @@ impl Entry {
 
     fn format(&self) -> Option<Format> {
         match self.media_type.as_str() {
-            JSON | "*/*" | "application/*" => Some(Format::Json),
+            JSON | "*/*" => Some(Format::Json),
             YAML => Some(Format::Yaml),
             _ => None,
         }
@@ -74,7 +74,7 @@ impl Accept {
         if self.0.is_empty() {
             return Ok(Wish { form: Form::Object, format: Format::Json });
         }
-        self.0.iter().find_map(wish).ok_or_else(not_acceptable)
+        self.0.iter().find_map(wish).ok_or_else(|| self.not_acceptable())
     }
 
     /// What an answer without forms should be.
@@ -83,7 +83,18 @@ impl Accept {
             return Ok(Format::Json);
         }
         let plain = |entry: &Entry| entry.format().filter(|_| entry.parameter("as").is_empty());
-        self.0.iter().find_map(plain).ok_or_else(not_acceptable)
+        self.0.iter().find_map(plain).ok_or_else(|| self.not_acceptable())
+    }
+
+    /// The refusal of a client that accepts nothing we have.
+    fn not_acceptable(&self) -> Failure {
+        let known = |entry: &Entry| entry.format().is_some() || entry.media_type == PROTOBUF;
+        let message = if self.0.iter().any(known) {
+            format!("only the following media types are accepted: {JSON}, {YAML}")
+        } else {
+            format!("406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {PROTOBUF}")
+        };
+        Failure::new(406, "NotAcceptable", message)
     }
 
     /// Whether YAML is wanted before JSON.
@@ -121,11 +132,6 @@ fn wish(entry: &Entry) -> Option<Wish> {
     Some(Wish { form, format })
 }
 
-fn not_acceptable() -> Failure {
-    let message = format!("only the following media types are accepted: {JSON}, {YAML}");
-    Failure::new(406, "NotAcceptable", message)
-}
-
 fn parse_entry(text: &str) -> Option<Entry> {
     let mut parts = text.split(';').map(str::trim);
     let media_type = parts.next().filter(|media_type| !media_type.is_empty())?.to_ascii_lowercase();
@@ -146,15 +152,6 @@ fn parse_entry(text: &str) -> Option<Entry> {
 pub(super) fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
-/// How a body that is a whole object is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
-    /// As text.
-    Text(Format),
-    /// As protobuf.
-    Protobuf,
 }
 
 /// How a request's body is written.

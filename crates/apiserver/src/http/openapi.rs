@@ -21,10 +21,11 @@ pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Res
     let rest = request.uri().path().strip_prefix("/openapi/v3")?.trim_matches('/');
     let catalog = core.catalog();
     if rest.is_empty() {
-        return Some(Ok(respond::json(200, index(&catalog).to_string())));
+        return Some(Ok(respond::text(200, index(&catalog).to_string())));
     }
     let (group, version) = match rest.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => (String::new(), (*version).to_owned()),
+        ["version"] => return Some(Ok(respond::json(200, version_document().to_string()))),
         ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),
         _ => return Some(Ok(respond::nothing_here())),
     };
@@ -42,6 +43,16 @@ pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Res
     Some(Ok(response))
 }
 
+/// The document of the path that tells the version.
+fn version_document() -> Value {
+    let response = json!({"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "object"}}}}});
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": super::health::GIT_VERSION},
+        "paths": {"/version/": {"get": {"operationId": "getCodeVersion", "responses": response}}},
+    })
+}
+
 fn root_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
@@ -49,6 +60,8 @@ fn root_of(group: &str, version: &str) -> String {
 /// Where every document is.
 fn index(catalog: &Catalog) -> Value {
     let mut paths = Map::new();
+    let version = format!("/openapi/v3/version?hash={:016X}", 0);
+    paths.insert("version".to_owned(), json!({"serverRelativeURL": version}));
     for (name, group) in catalog.groups() {
         for (version, resources) in &group.versions {
             let root = root_of(name, version);

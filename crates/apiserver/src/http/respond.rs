@@ -44,12 +44,12 @@ pub(super) fn text(code: u16, body: impl Into<Body>) -> Response<Body> {
 
 /// The answer where nothing is served.
 pub(super) fn nothing_here() -> Response<Body> {
-    text(404, "404 page not found\n")
+    failure(&Failure::unknown_path(), false)
 }
 
 /// The answer where the method is not served.
 pub(super) fn method_not_allowed() -> Response<Body> {
-    text(405, "405: Method Not Allowed")
+    failure(&Failure::unknown_method(), false)
 }
 
 /// A failure.

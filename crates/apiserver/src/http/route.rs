@@ -1,5 +1,6 @@
 //! Understands the paths of resources.
 
+use crate::failure::Failure;
 use crate::kinds::{Catalog, Resource, Subresource};
 use crate::verbs::call::{Plus, unescape};
 use std::sync::Arc;
@@ -19,8 +20,15 @@ pub(super) struct Target {
     pub watch: bool,
 }
 
-/// What a path of the API names; nothing when nothing is served there.
-pub(super) fn find(catalog: &Catalog, path: &str) -> Option<Target> {
+/// What a path of the API names.
+pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, Failure> {
+    if path.contains("//") {
+        return Err(Failure::unknown_path());
+    }
+    locate(catalog, path).unwrap_or_else(|| Err(Failure::unknown_path()))
+}
+
+fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, Failure>> {
     let segments: Vec<String> =
         path.trim_matches('/').split('/').map(|segment| unescape(segment, Plus::IsPlus)).collect();
     let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -35,8 +43,25 @@ pub(super) fn find(catalog: &Catalog, path: &str) -> Option<Target> {
         segments.remove(0);
     }
     let find = |plural: &str| catalog.find(group, version, plural).map(Arc::clone);
-    let target = |resource: Arc<Resource>, namespace: &str, name: &str, subresource: Option<Subresource>| {
-        Target { resource, namespace: namespace.to_owned(), name: name.to_owned(), subresource, watch }
+    let target = |resource: Arc<Resource>, namespace: &str, name: &str, part: Option<&&str>| {
+        let subresource = match part {
+            None => None,
+            Some(part) => match resource.subresource(part) {
+                Some(part) => Some(part),
+                // Of custom resources, every path below an object leads to it.
+                None if resource.custom().is_some() => {
+                    return Some(Err(Failure::not_found(resource.about(), name)));
+                }
+                None => return None,
+            },
+        };
+        Some(Ok(Target {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource,
+            watch,
+        }))
     };
     match segments.as_slice() {
         ["namespaces", namespace, plural, rest @ ..]
@@ -44,26 +69,15 @@ pub(super) fn find(catalog: &Catalog, path: &str) -> Option<Target> {
         {
             let resource = find(plural).filter(|resource| resource.namespaced)?;
             match rest {
-                [] => Some(target(resource, namespace, "", None)),
-                [name] if !name.is_empty() => Some(target(resource, namespace, name, None)),
-                [name, subresource] if !name.is_empty() => {
-                    let subresource = resource.subresource(subresource)?;
-                    Some(target(resource, namespace, name, Some(subresource)))
-                }
+                [] => target(resource, namespace, "", None),
+                [name] | [name, _] if !name.is_empty() => target(resource, namespace, name, rest.get(1)),
                 _ => None,
             }
         }
-        [plural] => Some(target(find(plural)?, "", "", None)),
-        [plural, name, rest @ ..] if !name.is_empty() => {
+        [plural] => target(find(plural)?, "", "", None),
+        [plural, name] | [plural, name, _] if !name.is_empty() => {
             let resource = find(plural).filter(|resource| !resource.namespaced)?;
-            match rest {
-                [] => Some(target(resource, "", name, None)),
-                [subresource] => {
-                    let subresource = resource.subresource(subresource)?;
-                    Some(target(resource, "", name, Some(subresource)))
-                }
-                _ => None,
-            }
+            target(resource, "", name, segments.get(2))
         }
         _ => None,
     }
@@ -82,7 +96,7 @@ mod tests {
 
     fn shown(path: &str) -> Option<String> {
         let catalog = Registry::new(&Store::new(1 << 20)).current();
-        find(&catalog, path).map(|target| {
+        find(&catalog, path).ok().map(|target| {
             let sub = target.subresource.map_or("", Subresource::name);
             format!(
                 "{} {} {} {}{}",

@@ -24,7 +24,10 @@ const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A list.
 pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Response<Body> {
-    let metadata = list_metadata(&listing);
+    let mut metadata = list_metadata(&listing);
+    if call.resource.custom().is_some() && listing.continue_token.is_none() && wish.form == Form::Object {
+        metadata["continue"] = Value::from("");
+    }
     match (wish.form, wish.format) {
         (Form::Object, Format::Json) => respond::json(200, list_body(call, listing, &metadata)),
         (Form::Object, Format::Yaml) => {

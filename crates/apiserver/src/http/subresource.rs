@@ -3,9 +3,8 @@
 use super::negotiate::{Accept, Wish};
 use super::{body, respond};
 use crate::failure::Failure;
-use crate::incoming::Incoming;
+use crate::incoming::{self, Incoming};
 use crate::kinds::Subresource;
-use crate::object;
 use crate::server::Core;
 use crate::verbs::{self, Call, bind, evict, logs, patch, scale, token, update};
 use axum::body::Body;
@@ -68,7 +67,7 @@ async fn serve_part(
 ) -> Result<Response<Body>, Failure> {
     let allowed = |verb: &str| part.verbs().contains(&verb);
     let done = match parts.method.as_str() {
-        "GET" | "HEAD" if allowed("get") => verbs::get(core, call)?,
+        "GET" if allowed("get") => verbs::get(core, call)?,
         "PUT" => update::update(core, call, body::object(&parts.headers, body).await?).await?,
         "PATCH" if allowed("patch") => {
             let media_type = super::negotiate::content_type(&parts.headers);
@@ -87,9 +86,15 @@ async fn serve_scale(
     wish: Wish,
 ) -> Result<Response<Body>, Failure> {
     let done = match parts.method.as_str() {
-        "GET" | "HEAD" => scale::get(core, call)?,
+        "GET" => scale::get(core, call)?,
         "PUT" => {
             let scale = decode(Subresource::Scale, &body::object(&parts.headers, body).await?)?;
+            if crate::object::name(&scale).is_empty() {
+                let name = &call.name;
+                return Err(Failure::bad_request(format!(
+                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+                )));
+            }
             scale::write(core, call, |_| Ok(scale.clone())).await?
         }
         "PATCH" => {
@@ -104,14 +109,9 @@ async fn serve_scale(
 
 /// The body of a request for a sub-resource with a kind of its own.
 fn decode(part: Subresource, body: &Incoming) -> Result<Value, Failure> {
-    let object = body.decode()?;
-    let kind = object::kind(&object);
-    let expected = part.own_kind().map_or("", |(_, _, kind)| kind);
-    if !object.is_object() || (!kind.is_empty() && kind != expected) {
-        let message = format!("the body of the request is a {kind}, expected a {expected}");
-        return Err(Failure::bad_request(message));
-    }
-    Ok(object)
+    let (group, _, kind) = part.own_kind().unwrap_or_default();
+    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
+    incoming::admit_part(kind, package, body)
 }
 
 fn log(core: &Arc<Core>, call: Call) -> Result<Response<Body>, Failure> {

@@ -4,6 +4,7 @@
 //! in each of their two groups.
 
 use super::{Origin, Resource};
+use crate::schema;
 use serde_json::{Map, Value};
 
 /// Fields of an event: the name in `v1`, and the one in `events.k8s.io/v1`.
@@ -28,6 +29,7 @@ pub fn to_served(resource: &Resource, mut object: Value) -> Value {
         && let Some(fields) = object.as_object_mut()
     {
         rename(fields, |(from, to)| (from, to));
+        schema::normalize(resource.schema(), &mut object);
     }
     object["apiVersion"] = Value::from(&*resource.api_version);
     object

@@ -1,6 +1,6 @@
 //! The sub-resource `binding`: puts a pod on a node.
 
-use super::update::{ATTEMPTS, commit};
+use super::update::{ATTEMPTS, check_uid, commit};
 use super::{Call, Done, find, served};
 use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
@@ -18,20 +18,13 @@ pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Done, Failure> 
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
         let mut pod = served(&call.resource, &live);
-        check_pod(call, binding, &pod)?;
+        check_uid(&call.resource, &live, object::uid(binding), object::uid(&pod))?;
+        check_pod(call, &pod)?;
         pod["spec"]["nodeName"] = Value::from(node);
-        let annotations = object::meta(binding, "annotations").and_then(Value::as_object);
-        if let Some(annotations) = annotations.filter(|annotations| !annotations.is_empty()) {
-            let own = object::meta_mut(&mut pod).entry("annotations").or_insert_with(|| json!({}));
-            if let Some(own) = own.as_object_mut() {
-                own.extend(annotations.clone());
-            }
-        }
+        copy_metadata(binding, &mut pod);
         let time = core.clock.time();
-        set_condition(
-            &mut pod,
-            &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time}),
-        );
+        let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
+        set_condition(&mut pod, &condition);
         if dry_run {
             return Ok(Done::success(201, None));
         }
@@ -59,19 +52,25 @@ fn check(call: &Call, binding: &Value) -> Result<(), Failure> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Failure::invalid(About { group: "", what: "Binding" }, name, &errors))
+    Err(Failure::new(500, "", crate::field::aggregate(&errors)))
 }
 
-fn check_pod(call: &Call, binding: &Value, pod: &Value) -> Result<(), Failure> {
+/// What the binder wants the pod to carry goes with it.
+fn copy_metadata(binding: &Value, pod: &mut Value) {
+    for field in ["annotations", "labels"] {
+        let wanted = object::meta(binding, field).and_then(Value::as_object);
+        if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
+            let own = object::meta_mut(pod).entry(field).or_insert_with(|| json!({}));
+            if let Some(own) = own.as_object_mut() {
+                own.extend(wanted.clone());
+            }
+        }
+    }
+}
+
+fn check_pod(call: &Call, pod: &Value) -> Result<(), Failure> {
     let name = &call.name;
     let conflict = |why: String| Err(Failure::conflict(ABOUT, name, &why));
-    let uid = object::uid(binding);
-    if !uid.is_empty() && uid != object::uid(pod) {
-        let own = object::uid(pod);
-        return conflict(format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"
-        ));
-    }
     if object::is_deleting(pod) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }

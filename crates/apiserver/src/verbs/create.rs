@@ -18,7 +18,7 @@ const NAME_ATTEMPTS: usize = 8;
 
 /// Creates the object of the request.
 pub async fn create(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
-    let (object, warnings) = incoming::admit_object(call, &body)?;
+    let (object, warnings) = incoming::admit_object(core, call, &body)?;
     let mut done = create_object(core, call, object, Writer::Update).await?;
     done.warnings.splice(0..0, warnings);
     Ok(done)
@@ -44,6 +44,9 @@ pub async fn create_object(
         let mut review = Review::new(call, Operation::Create, dry_run);
         admission::mutate(core, &mut review, Some(&mut object), None, &mut warnings).await?;
         strategy::prepare_create(core, resource, &mut object);
+        if crd::is_definition(resource) {
+            crd::begin(&mut object);
+        }
         let mut errors = metadata::validate_new(resource, &object);
         errors.extend(strategy::validate_create(core, resource, &object));
         if !errors.is_empty() {
@@ -79,7 +82,7 @@ fn insert(core: &Core, resource: &Resource, object: Value, dry_run: bool) -> Res
 
 /// What follows from an object that is now stored: definitions take effect before the client is answered.
 pub(super) fn after(core: &Core, resource: &Resource, record: &Arc<Record>) {
-    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+    if crd::is_definition(resource) {
         crd::stored(core, record);
     }
 }

@@ -1,11 +1,11 @@
 //! Deletes objects: at once, gracefully, or when their finalizers are done.
 
-use super::update::{check_preconditions, commit};
-use super::{Call, Done, Reply, find, list, served};
+use super::update::check_preconditions;
+use super::{Call, Done, Reply, create, find, list, served};
 use crate::admission::{self, Operation, Review};
 use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
-use crate::kinds::Resource;
+use crate::kinds::{Resource, convert};
 use crate::server::Core;
 use crate::store::{Raced, Record};
 use crate::verbs::call::check_dry_run;
@@ -130,7 +130,12 @@ pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result
         admission::mutate(core, &mut review, None, Some(&old), &mut warnings).await?;
         admission::validate(core, &mut review, None, Some(&old), &mut warnings).await?;
         match remove(core, resource, &live, old, options) {
-            Ok(outcome) => return Ok(answer(resource, outcome?, options).warn(warnings)),
+            Ok(outcome) => {
+                let warning = default_policy_warning(resource, options).map(str::to_owned);
+                return Ok(answer(resource, outcome, options)
+                    .warn(warnings)
+                    .warn(warning.into_iter().collect()));
+            }
             Err(Raced { .. }) if options.resource_version.is_some() => break,
             Err(Raced { .. }) => {}
         }
@@ -138,7 +143,8 @@ pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result
     Err(Failure::modified(resource.about(), &call.name))
 }
 
-fn check_delete_preconditions(
+/// Refuses a deletion that was meant for another object, or for another version of it.
+pub fn check_delete_preconditions(
     resource: &Resource,
     live: &Record,
     old: &Value,
@@ -151,7 +157,7 @@ fn check_delete_preconditions(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             object::uid(old)
         );
-        return Err(Failure::conflict(resource.about(), live.name(), &why));
+        return Err(Failure::conflict(resource.about_kind(), live.name(), &why));
     }
     if let Some(version) = options.resource_version.as_deref()
         && check_preconditions(resource, live, version, "").is_err()
@@ -160,7 +166,7 @@ fn check_delete_preconditions(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             live.revision
         );
-        return Err(Failure::conflict(resource.about(), live.name(), &why));
+        return Err(Failure::conflict(resource.about_kind(), live.name(), &why));
     }
     Ok(())
 }
@@ -200,48 +206,68 @@ pub fn remove(
     live: &Arc<Record>,
     old: Value,
     options: &DeleteOptions,
-) -> Result<Result<Outcome, Failure>, Raced> {
+) -> Result<Outcome, Raced> {
     let mut new = old.clone();
     let finalizers = finalizers_for(resource, &old, options.propagation);
     object::set_finalizers(&mut new, &finalizers);
+    let graceful = resource.is("", "pods");
     let seconds = strategy::grace_seconds(resource, &old, options.grace_period_seconds);
     let namespace_waits = resource.is("", "namespaces") && has_content_finalizer(&old);
-    if namespace_waits && object::is_deleting(&old) {
-        let why = "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.";
-        return Ok(Err(Failure::conflict(resource.about(), live.name(), why)));
+    let at_once = finalizers.is_empty() && seconds == 0 && !namespace_waits;
+    if !at_once || graceful {
+        mark(core, &old, &mut new, seconds);
+        if resource.is("", "namespaces") {
+            object::set_meta(&mut new, "deletionGracePeriodSeconds", None);
+            object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from("Terminating"));
+        }
+        if crd::is_definition(resource) {
+            crd::note_deletion(core, &mut new);
+        }
     }
     let uid = object::uid(&old).to_owned();
-    if finalizers.is_empty() && seconds == 0 && !namespace_waits {
-        if options.dry_run {
-            return Ok(Ok(Outcome::Gone(Reply::Object(old), uid)));
-        }
-        let mut last = crate::kinds::convert::to_storage(resource, old);
-        let record = core.store.delete(resource.table, live, &mut last)?;
-        crd::gone(core, resource, &record);
-        return Ok(Ok(Outcome::Gone(Reply::Record(record), uid)));
-    }
-    mark(core, &old, &mut new, seconds);
-    if resource.is("", "namespaces") {
-        object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from("Terminating"));
-    }
-    if new == old {
-        return Ok(Ok(Outcome::Going(Reply::Record(Arc::clone(live)))));
-    }
     if options.dry_run {
-        return Ok(Ok(Outcome::Going(Reply::Object(new))));
+        let reply = Reply::Object(new);
+        return Ok(if at_once { Outcome::Gone(reply, uid) } else { Outcome::Going(reply) });
     }
-    let record = commit(core, resource, live, new)?;
-    Ok(Ok(Outcome::Going(Reply::Record(record))))
+    let mut live = Arc::clone(live);
+    if new != old {
+        // An object that ends gracefully is seen to be marked before it is gone.
+        let mut kept = convert::to_storage(resource, new.clone());
+        live = core.store.update(resource.table, &live, &mut kept)?;
+        object::set_meta(&mut new, "resourceVersion", object::meta(&kept, "resourceVersion").cloned());
+        create::after(core, resource, &live);
+    }
+    if !at_once {
+        return Ok(Outcome::Going(Reply::Record(live)));
+    }
+    let mut last = convert::to_storage(resource, new.clone());
+    let record = core.store.delete(resource.table, &live, &mut last)?;
+    crd::gone(core, resource, &record);
+    Ok(Outcome::Gone(Reply::Object(new), uid))
 }
 
 fn has_content_finalizer(namespace: &Value) -> bool {
     namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
+/// Whether what objects of the kind own stays when nobody says what should become of it.
+fn orphans_by_default(resource: &Resource) -> bool {
+    resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
+}
+
+/// What people should know who delete a job without saying what should become of its pods.
+fn default_policy_warning(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
+    (resource.is("batch", "jobs") && options.propagation.is_none()).then_some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+    )
+}
+
 /// The finalizers with which the object waits for its dependents, as the policy wants it.
 fn finalizers_for<'a>(resource: &Resource, old: &'a Value, propagation: Option<Propagation>) -> Vec<&'a str> {
     let mut finalizers = object::finalizers(old);
-    if let Some(propagation) = propagation {
+    let undecided = !finalizers.iter().any(|name| matches!(*name, ORPHAN | FOREGROUND));
+    let default = (undecided && orphans_by_default(resource)).then_some(Propagation::Orphan);
+    if let Some(propagation) = propagation.or(default) {
         finalizers.retain(|name| !matches!(*name, ORPHAN | FOREGROUND));
         match propagation {
             Propagation::Orphan => finalizers.push(ORPHAN),
@@ -249,8 +275,10 @@ fn finalizers_for<'a>(resource: &Resource, old: &'a Value, propagation: Option<P
             Propagation::Background => {}
         }
     }
-    let defines = resource.is("apiextensions.k8s.io", "customresourcedefinitions");
-    if defines && !object::is_deleting(old) && !finalizers.contains(&CUSTOM_RESOURCE_CLEANUP) {
+    if crd::is_definition(resource)
+        && !object::is_deleting(old)
+        && !finalizers.contains(&CUSTOM_RESOURCE_CLEANUP)
+    {
         finalizers.push(CUSTOM_RESOURCE_CLEANUP);
     }
     finalizers
@@ -258,20 +286,22 @@ fn finalizers_for<'a>(resource: &Resource, old: &'a Value, propagation: Option<P
 
 /// Notes when the object is to go; a second request may only bring that forward.
 fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
-    let sooner = object::grace_period(old).is_none_or(|current| seconds < current);
-    if object::is_deleting(old) && !sooner {
+    let now = core.clock.now();
+    if !object::is_deleting(old) {
+        let at = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
+        object::set_meta(new, "deletionTimestamp", Some(Value::from(clock::time(at))));
+        object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
+        if object::generation(old) > 0 {
+            object::set_meta(new, "generation", Some(Value::from(object::generation(old) + 1)));
+        }
         return;
     }
-    let earlier_grace = object::grace_period(old).filter(|_| object::is_deleting(old)).unwrap_or(0);
+    let Some(current) = object::grace_period(old).filter(|current| seconds < *current) else { return };
     // The grace period counts from the first request.
-    let first = object::meta_str(old, "deletionTimestamp").parse::<jiff::Timestamp>();
-    let (from, more) = first.map_or((core.clock.now(), seconds), |first| (first, seconds - earlier_grace));
-    let at = from.checked_add(SignedDuration::from_secs(more)).unwrap_or(from);
+    let end = object::meta_str(old, "deletionTimestamp").parse().unwrap_or(now);
+    let at = end.checked_sub(SignedDuration::from_secs(current - seconds)).unwrap_or(end);
     object::set_meta(new, "deletionTimestamp", Some(Value::from(clock::time(at))));
     object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
-    if object::generation(old) > 0 {
-        object::set_meta(new, "generation", Some(Value::from(object::generation(old) + 1)));
-    }
 }
 
 /// Deletes every object that the call selects, and answers with them.

@@ -27,6 +27,7 @@ pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, F
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
         let pod = served(&call.resource, &live);
+        delete::check_delete_preconditions(&call.resource, &live, &pod, &options)?;
         if !ignores_budgets(&pod) {
             match spend(core, call, &pod, options.is_dry_run())? {
                 Spent::Yes => {}
@@ -53,7 +54,7 @@ fn mark(core: &Core, call: &Call, live: &Arc<Record>, mut pod: Value) -> Result<
     let time = core.clock.time();
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting", "lastTransitionTime": time,
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": time,
     });
     set_condition(&mut pod, &condition);
     commit(core, &call.resource, live, pod).map(drop)
@@ -79,7 +80,7 @@ fn spend(core: &Core, call: &Call, pod: &Value, dry_run: bool) -> Result<Spent, 
         .collect();
     if matching.len() > 1 {
         let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-        return Err(Failure::new(500, "InternalError", message));
+        return Err(Failure::new(500, "", message));
     }
     let Some((record, mut budget)) = matching.pop() else { return Ok(Spent::Yes) };
     if goes_unhealthy(&budget, pod) {

@@ -39,20 +39,22 @@ pub enum Version {
     At(u64),
 }
 
-/// Reads a `resourceVersion`.
-pub fn parse_version(text: &str) -> Result<Version, Failure> {
+/// Reads a `resourceVersion`; the message says what is wrong with it.
+pub fn parse_version(text: &str) -> Result<Version, String> {
     match text {
         "" => Ok(Version::Latest),
         "0" => Ok(Version::Any),
         _ => text.parse().map(Version::At).map_err(|_| {
-            let error = Error::invalid(
-                &Path::of("resourceVersion"),
-                text,
-                format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text)),
-            );
-            Failure::invalid(OPTIONS, "", &[error])
+            let quoted = quote(text);
+            format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax")
         }),
     }
+}
+
+/// The `resourceVersion` of a list or a watch.
+pub fn read_version(call: &Call) -> Result<Version, Failure> {
+    parse_version(call.query.get("resourceVersion").unwrap_or_default())
+        .map_err(|message| Failure::bad_request(format!("invalid resource version: {message}")))
 }
 
 /// Refuses a revision that is not there yet.
@@ -82,7 +84,8 @@ pub fn list(core: &Core, call: &Call) -> Result<Listing, Failure> {
     let selection = Selection::read(call)?;
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);
     let token = call.query.get("continue").filter(|token| !token.is_empty());
-    let version = parse_version(call.query.get("resourceVersion").unwrap_or_default())?;
+    let version = read_version(call)?;
+    call.query.number("timeoutSeconds")?;
     let matching = read_match(call, version, limit.is_some(), token.is_some())?;
     let from = token.map(read_token).transpose()?;
     let at = if let Some(from) = &from {
@@ -201,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_a_number_or_a_bad_request() {
+    fn a_revision_is_a_number() {
         assert_eq!(parse_version("").unwrap(), Version::Latest);
         assert_eq!(parse_version("0").unwrap(), Version::Any);
         assert_eq!(parse_version("12").unwrap(), Version::At(12));
-        assert_eq!(parse_version("x").unwrap_err().code(), 422);
+        assert!(parse_version("x").unwrap_err().contains("\"x\""));
     }
 }

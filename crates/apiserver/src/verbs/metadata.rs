@@ -102,17 +102,21 @@ pub fn validate_new(resource: &Resource, object: &Value) -> Vec<Error> {
     errors
 }
 
-/// What is wrong with the metadata of a new version of an object.
-pub fn validate_change(resource: &Resource, old: &Value, new: &Value) -> Vec<Error> {
-    let metadata = Path::of("metadata");
-    let mut errors = Vec::new();
-    if !resource.unconditional_update && object::meta_str(new, "resourceVersion").is_empty() {
-        let path = metadata.field("resourceVersion");
-        errors.push(Error::invalid(&path, 0, "must be specified for an update"));
+/// Refuses a new version that does not say which one it replaces, of kinds that must.
+pub fn check_versioned(resource: &Resource, new: &Value) -> Result<(), Failure> {
+    if resource.unconditional_update || !object::meta_str(new, "resourceVersion").is_empty() {
+        return Ok(());
     }
-    for field in
-        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
-    {
+    let metadata = Path::of("metadata");
+    let error = Error::invalid(&metadata.field("resourceVersion"), 0, "must be specified for an update");
+    Err(Failure::invalid(resource.about(), object::name(new), &[error]))
+}
+
+/// What is wrong with the metadata of a new version of an object. Every fault is named twice, as clients know it.
+pub fn validate_change(old: &Value, new: &Value) -> Vec<Error> {
+    let metadata = Path::of("metadata");
+    let mut errors = validate(new);
+    for field in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if object::meta(old, field) != object::meta(new, field) {
             let value = object::meta(new, field).cloned().unwrap_or(Value::Null);
             errors.push(Error::invalid(&metadata.field(field), value, "field is immutable"));
@@ -130,7 +134,8 @@ pub fn validate_change(resource: &Resource, old: &Value, new: &Value) -> Vec<Err
             errors.push(Error::forbidden(&metadata.field("finalizers"), detail));
         }
     }
-    errors.extend(validate(new));
+    let again = errors.clone();
+    errors.extend(again);
     errors
 }
 
@@ -158,9 +163,26 @@ fn validate(object: &Value) -> Vec<Error> {
         errors.push(Error::too_long(&path, ANNOTATIONS_BYTES_MAX));
     }
     errors.extend(validate_owners(object));
+    errors.extend(validate_finalizers(object));
+    errors
+}
+
+fn validate_finalizers(object: &Value) -> Vec<Error> {
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let metadata = Path::of("metadata");
     let path = metadata.field("finalizers");
-    for name in object::finalizers(object) {
-        errors.extend(names::label_key(name).into_iter().map(|fault| Error::invalid(&path, name, fault)));
+    let finalizers = object::finalizers(object);
+    let mut errors = Vec::new();
+    for (index, name) in finalizers.iter().enumerate() {
+        errors.extend(names::label_key(name).into_iter().map(|fault| Error::invalid(&path, *name, fault)));
+        if !name.contains('/') && !STANDARD.contains(name) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(Error::invalid(&path.index(index), *name, detail));
+        }
+    }
+    if finalizers.contains(&"orphan") && finalizers.contains(&"foregroundDeletion") {
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(Error::invalid(&path, finalizers, detail));
     }
     errors
 }

@@ -6,7 +6,7 @@ use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
 use crate::fields::{self, Writer};
 use crate::kinds::{Origin, Resource};
-use crate::schema::Schema;
+use crate::schema::{Schema, strict};
 use crate::server::Core;
 use crate::{incoming, object, patch};
 use bytes::Bytes;
@@ -34,13 +34,8 @@ impl Way {
             MERGE_PATCH => Ok(Self::Merge),
             STRATEGIC_PATCH if builtin => Ok(Self::Strategic),
             APPLY_PATCH => Ok(Self::Apply),
-            _ => {
-                let mut known = vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH];
-                if builtin {
-                    known.insert(2, STRATEGIC_PATCH);
-                }
-                Err(unknown_format(&known))
-            }
+            STRATEGIC_PATCH => Err(unknown_format(&[JSON_PATCH, MERGE_PATCH, APPLY_PATCH])),
+            _ => Err(Failure::unknown_patch()),
         }
     }
 }
@@ -58,7 +53,7 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         let old = served(resource, &live);
         let mut new = patched(resource.schema(), way, &body, &old)?;
         check_identity(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, &mut new)?;
+        let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, object::uid(&new))?;
         match replace(core, call, &live, &old, new, Writer::Patch).await? {
@@ -83,7 +78,7 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
                 let mut object = fields::applied(core, call, None, wanted)?;
                 metadata::place(call, &mut object)?;
                 check_absent(resource, wanted)?;
-                let warnings = fields::decode_patched(call, &mut object)?;
+                let warnings = fields::decode_patched(call, Vec::new(), "", &mut object)?;
                 let mut done = create::create_object(core, call, object, Writer::Apply).await?;
                 done.warnings.splice(0..0, warnings);
                 return Ok(done);
@@ -98,7 +93,7 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
         )?;
         let mut new = fields::applied(core, call, Some(&old), wanted)?;
         check_identity(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, &mut new)?;
+        let warnings = fields::decode_patched(call, Vec::new(), "", &mut new)?;
         if let Replaced::Done(mut done) = replace(core, call, &live, &old, new, Writer::Apply).await? {
             done.warnings.splice(0..0, warnings);
             return Ok(*done);
@@ -140,6 +135,10 @@ fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), F
             "the patch changes what the object is: it would become {shown}"
         )));
     }
+    if resource.namespaced && object::namespace(new) != object::namespace(old) {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Failure::bad_request(message));
+    }
     let name = object::name(new);
     if name != object::name(old) {
         let own = object::name(old);
@@ -152,9 +151,12 @@ fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), F
 fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
     let patch: Value = match way {
         Way::Apply => incoming::decode_yaml(body)?,
-        Way::Json | Way::Merge | Way::Strategic => serde_json::from_slice(body)
-            .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?,
+        Way::Json | Way::Merge | Way::Strategic => incoming::decode_patch(body)?,
     };
+    if matches!(way, Way::Merge | Way::Strategic) && patch.is_array() {
+        let message = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
+        return Err(Failure::bad_request(message));
+    }
     let new = match way {
         Way::Json => patch::json(old, &patch),
         Way::Merge | Way::Apply => patch::merge(old, &patch),
@@ -171,6 +173,52 @@ fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value,
     })
 }
 
+/// What is odd about the patch itself.
+fn findings(way: Way, body: &[u8]) -> Vec<String> {
+    match way {
+        Way::Merge | Way::Strategic => strict::duplicate_fields(body),
+        Way::Apply => Vec::new(),
+        Way::Json => {
+            let known = ["op", "path", "from", "value"];
+            let operations: Vec<Value> = serde_json::from_slice(body).unwrap_or_default();
+            let members = |(index, operation): (usize, &Value)| -> Vec<String> {
+                let unknown = operation
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| !known.contains(&name.as_str()));
+                unknown.map(|(name, _)| format!("json patch unknown field \"[{index}].{name}\"")).collect()
+            };
+            operations.iter().enumerate().flat_map(members).collect()
+        }
+    }
+}
+
+/// The value that a refusal shows: of strategic patches the patch, of others, where this is empty, the object.
+fn shown(way: Way, body: &[u8]) -> String {
+    match way {
+        Way::Strategic => {
+            serde_json::from_slice::<Value>(body).map(|patch| go_text(&patch)).unwrap_or_default()
+        }
+        Way::Json | Way::Merge | Way::Apply => String::new(),
+    }
+}
+
+/// A value as Go prints it.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(elements) => format!("[{}]", elements.iter().map(go_text).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", go_text(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+    }
+}
+
 /// A scale with a patch applied.
 pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Value, Failure> {
     let way = match media_type {
@@ -178,7 +226,7 @@ pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Val
         MERGE_PATCH => Way::Merge,
         STRATEGIC_PATCH => Way::Strategic,
         APPLY_PATCH => Way::Apply,
-        _ => return Err(unknown_format(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH])),
+        _ => return Err(Failure::unknown_patch()),
     };
     patched(Schema::untyped(), way, body, scale)
 }

@@ -73,6 +73,10 @@ fn paths(resource: &Resource) -> Result<ScalePaths, Failure> {
 pub fn view(resource: &Resource, object: &Value) -> Result<Value, Failure> {
     let paths = paths(resource)?;
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+    if resource.custom().is_some() && number(&paths.spec_replicas).is_none() {
+        let path = paths.spec_replicas.replace('/', ".");
+        return Err(Failure::internal(format!("the spec replicas field \"{path}\" does not exist")));
+    }
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object::meta(object, field) {

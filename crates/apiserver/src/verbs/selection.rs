@@ -24,9 +24,7 @@ impl Selection {
     /// Reads the selectors of a call; one that names an object selects just that.
     pub fn read(call: &Call) -> Result<Self, Failure> {
         let resource = &*call.resource;
-        let unable = |error: crate::selector::Error| {
-            Failure::bad_request(format!("unable to parse requirement: {error}"))
-        };
+        let unable = |error: crate::selector::Error| Failure::bad_request(error.to_string());
         let labels =
             LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default()).map_err(unable)?;
         let text = call.query.get("fieldSelector").unwrap_or_default();

@@ -17,7 +17,13 @@ pub(super) const ATTEMPTS: usize = 16;
 
 /// Replaces the object of the call with the one in the body.
 pub async fn update(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
-    let (mut object, warnings) = incoming::admit_object(call, &body)?;
+    let (mut object, warnings) = incoming::admit_object(core, call, &body)?;
+    if object::name(&object).is_empty() {
+        let name = &call.name;
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
     metadata::place(call, &mut object)?;
     let mut done = update_object(core, call, object).await?;
     done.warnings.splice(0..0, warnings);
@@ -57,24 +63,29 @@ pub fn check_preconditions(
 ) -> Result<(), Failure> {
     if !uid.is_empty() {
         let own = live.value();
-        let own = object::uid(&own);
-        if own != uid {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}");
-            return Err(Failure::conflict(resource.about(), live.name(), &why));
-        }
+        check_uid(resource, live, uid, object::uid(&own))?;
     }
     if version.is_empty() || version == "0" {
         return Ok(());
     }
     let Ok(number) = version.parse::<u64>() else {
-        let error = crate::field::Error::invalid(
-            &crate::field::Path::of("metadata").field("resourceVersion"),
-            version,
-            format!("strconv.ParseUint: parsing {}: invalid syntax", crate::field::quote(version)),
-        );
-        return Err(Failure::invalid(resource.about_kind(), live.name(), &[error]));
+        let message = format!("strconv.ParseUint: parsing {}: invalid syntax", crate::field::quote(version));
+        return Err(Failure::new(500, "", message));
     };
     if number == live.revision { Ok(()) } else { Err(Failure::modified(resource.about(), live.name())) }
+}
+
+/// Refuses a write that was meant for another object of the same name.
+pub fn check_uid(resource: &Resource, live: &Record, uid: &str, own: &str) -> Result<(), Failure> {
+    if uid.is_empty() || uid == own {
+        return Ok(());
+    }
+    let group = if resource.custom().is_some() { format!("{}/", resource.group) } else { String::new() };
+    let key = format!("/registry/{group}{}/{}", resource.plural, live.key);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"
+    );
+    Err(Failure::conflict(resource.about(), live.name(), &why))
 }
 
 /// The outcome of one attempt to write.
@@ -109,8 +120,12 @@ pub async fn replace(
     if writer != Writer::Update {
         object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
     }
-    let mut errors = metadata::validate_change(resource, old, &new);
+    metadata::check_versioned(resource, &new)?;
+    let mut errors = metadata::validate_change(old, &new);
     errors.extend(strategy::validate_update(core, resource, call.subresource, old, &new));
+    if crd::is_definition(resource) {
+        errors.extend(crd::fixed_fields(old, &new));
+    }
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.about_kind(), &call.name, &errors));
     }
@@ -122,9 +137,12 @@ pub async fn replace(
     } else if dry_run {
         Reply::Object(new)
     } else {
-        match commit(core, resource, live, new) {
-            Ok(record) => Reply::Record(record),
-            Err(Raced { .. }) => return Ok(Replaced::Raced),
+        // An object that goes with this write shows the version it had.
+        let last = may_go(resource, &new).then(|| new.clone());
+        match (commit(core, resource, live, new), last) {
+            (Ok(_), Some(last)) => Reply::Object(last),
+            (Ok(record), None) => Reply::Record(record),
+            (Err(Raced { .. }), _) => return Ok(Replaced::Raced),
         }
     };
     Ok(Replaced::Done(Box::new(Done::new(200, reply).warn(warnings))))

@@ -32,12 +32,13 @@ async fn the_written_kubeconfig_lets_a_client_in_and_nobody_else() {
     assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 1);
 
     let mut stranger = kubeconfig;
-    stranger.auth_infos[0].auth_info.as_mut().unwrap().token = None;
+    let access = stranger.auth_infos[0].auth_info.as_mut().unwrap();
+    access.token = None;
     let config = kube::Config::from_custom_kubeconfig(stranger, &KubeConfigOptions::default()).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(kube::Client::try_from(config).unwrap());
     let error = maps.list(&ListParams::default()).await.unwrap_err();
     let kube::Error::Api(status) = error else { panic!("{error}") };
-    assert_eq!((status.code, status.reason.as_str()), (401, "Unauthorized"));
+    assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
     listening.stop().await;
 }
 

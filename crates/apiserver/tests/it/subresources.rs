@@ -58,8 +58,8 @@ async fn a_binding_puts_a_pod_on_a_node_once() {
         body["message"],
         "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"n1\""
     );
-    let (status, _) = post(&server, &path, &binding("")).await;
-    assert_eq!(status, 422);
+    let (status, body) = post(&server, &path, &binding("")).await;
+    assert_eq!((status.as_u16(), body["message"].as_str()), (500, Some("target.name: Required value")));
 }
 
 async fn running(server: &ApiServer, name: &str) {
