@@ -51,7 +51,8 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| {
         let Some(field) = schema.field(name) else { return false };
         normalize(field, value);
-        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || schema.required.contains(name))
+        let required = schema.required.contains(name) && !zeros.omit(name);
+        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || required)
     });
     let is_kind = schema.properties.contains_key("apiVersion") && schema.properties.contains_key("kind");
     for (name, field) in &schema.properties {
@@ -63,7 +64,7 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
             "spec" | "status" if is_kind => true,
             _ => zeros.embed(name),
         };
-        let scalar = schema.required.contains(name) || zeros.write(name);
+        let scalar = (schema.required.contains(name) && !zeros.omit(name)) || zeros.write(name);
         let zero = match field.kind {
             Type::Object if embedded => {
                 let mut empty = Value::Object(Map::new());
@@ -73,6 +74,7 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
             Type::String if scalar && field.format.is_none() => Value::from(""),
             Type::Integer if scalar => Value::from(0),
             Type::Boolean if scalar => Value::from(false),
+            Type::IntOrString if zeros.write(name) => Value::from("0"),
             Type::Any
             | Type::Object
             | Type::Array
@@ -170,6 +172,13 @@ mod tests {
                 "metadata": {"name": "e"}, "involvedObject": {}, "source": {},
                 "reportingComponent": "", "reportingInstance": "",
             })
+        );
+        let mut pod = json!({"spec": {"volumes": [{"name": "v", "configMap": {"name": ""}}]}});
+        normalize(builtin::schema("v1", "Pod").unwrap(), &mut pod);
+        assert_eq!(
+            pod["spec"]["volumes"],
+            json!([{"name": "v", "configMap": {}}]),
+            "a required name may be empty"
         );
         let mut labels = json!({"metadata": {"name": "e", "labels": {"a": ""}}});
         normalize(builtin::schema("v1", "Pod").unwrap(), &mut labels);

@@ -179,9 +179,31 @@ const WRITTEN: &str = "
     apps.StatefulSetStatus: availableReplicas
     core.Event: reportingComponent reportingInstance
     core.NodeRuntimeHandler: name
+    core.ResourceFieldSelector: divisor
     policy.PodDisruptionBudgetStatus: currentHealthy desiredHealthy disruptionsAllowed expectedPods
     rbac.RoleRef: apiGroup
     scheduling.PriorityClass: value
+";
+
+/// Scalars that are not written when they are zero, although the schema requires them.
+const OMITTED: &str = "
+    admissionregistration.ValidatingAdmissionPolicyBindingSpec: policyName
+    authentication.TokenReviewSpec: token
+    coordination.LeaseCandidateSpec: strategy
+    core.ConfigMapEnvSource: name
+    core.ConfigMapKeySelector: name
+    core.ConfigMapProjection: name
+    core.ConfigMapVolumeSource: name
+    core.ContainerRestartRule: action
+    core.ContainerRestartRuleOnExitCodes: operator
+    core.ImageVolumeStatus: imageRef
+    core.LocalObjectReference: name
+    core.PodCertificateProjection: keyType signerName
+    core.SecretEnvSource: name
+    core.SecretKeySelector: name
+    core.SecretProjection: name
+    networking.ParentReference: name resource
+    resource.PoolStatus: driver poolName
 ";
 
 /// Structs that are part of another one and so are written even when they are empty. Besides these: `metadata`
@@ -251,6 +273,7 @@ static WRITTEN_FIELDS: LazyLock<FxHashMap<&'static str, FxHashSet<&'static str>>
 type Table = FxHashMap<&'static str, FxHashSet<&'static str>>;
 
 static EMBEDDED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(EMBEDDED));
+static OMITTED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(OMITTED));
 
 fn table(text: &'static str) -> Table {
     let mut table: FxHashMap<_, FxHashSet<_>> = FxHashMap::default();
@@ -274,6 +297,7 @@ pub(super) struct Zeros {
     kept: Option<&'static FxHashSet<&'static str>>,
     written: Option<&'static FxHashSet<&'static str>>,
     embedded: Option<&'static FxHashSet<&'static str>>,
+    omitted: Option<&'static FxHashSet<&'static str>>,
 }
 
 impl Zeros {
@@ -284,12 +308,18 @@ impl Zeros {
             kept: KEPT_FIELDS.get(name),
             written: WRITTEN_FIELDS.get(name),
             embedded: EMBEDDED_FIELDS.get(name),
+            omitted: OMITTED_FIELDS.get(name),
         }
     }
 
     /// Whether the optional field stays when it is zero.
     pub(super) fn keep(self, field: &str) -> bool {
         self.kept.is_some_and(|fields| fields.contains(field)) || self.write(field)
+    }
+
+    /// Whether the required field is left out when it is zero.
+    pub(super) fn omit(self, field: &str) -> bool {
+        self.omitted.is_some_and(|fields| fields.contains(field))
     }
 
     /// Whether the struct in this field is written when it is missing.
@@ -318,8 +348,12 @@ mod tests {
 
     #[test]
     fn every_listed_field_exists() {
-        let mut listed: Vec<_> =
-            KEPT_FIELDS.iter().chain(WRITTEN_FIELDS.iter()).chain(EMBEDDED_FIELDS.iter()).collect();
+        let mut listed: Vec<_> = KEPT_FIELDS
+            .iter()
+            .chain(WRITTEN_FIELDS.iter())
+            .chain(EMBEDDED_FIELDS.iter())
+            .chain(OMITTED_FIELDS.iter())
+            .collect();
         listed.sort_unstable_by_key(|(name, _)| **name);
         let known: Vec<_> = builtin::definitions().collect();
         for (name, fields) in listed.into_iter().filter(|(name, _)| !name.is_empty()) {
