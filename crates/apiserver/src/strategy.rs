@@ -100,9 +100,19 @@ fn begin_status(resource: &Resource, object: &mut Value) {
 }
 
 fn prepare_namespace(object: &mut Value) {
-    let name = Value::from(object::name(object));
-    object::map_mut(object, "spec").insert("finalizers".to_owned(), json!(["kubernetes"]));
+    let finalizers = object::map_mut(object, "spec").entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(finalizers) = finalizers.as_array_mut()
+        && !finalizers.contains(&json!("kubernetes"))
+    {
+        finalizers.push(json!("kubernetes"));
+    }
     object["status"] = json!({"phase": "Active"});
+    label_namespace(object);
+}
+
+/// A namespace is found by the label of its name.
+fn label_namespace(object: &mut Value) {
+    let name = Value::from(object::name(object));
     let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
     if let Some(labels) = labels.as_object_mut() {
         labels.insert("kubernetes.io/metadata.name".to_owned(), name);
@@ -151,8 +161,13 @@ pub fn prepare_update(
             }
         }
     }
-    if kind == ("", "pods") {
-        pod::prepare_update(subresource, old, new);
+    match kind {
+        ("", "pods") => pod::prepare_update(subresource, old, new),
+        ("", "namespaces") => label_namespace(new),
+        _ => {}
+    }
+    if kind == ("", "namespaces") {
+        label_namespace(new);
     }
     if resource.generation {
         let generation = object::generation(old);

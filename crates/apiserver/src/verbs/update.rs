@@ -130,6 +130,9 @@ pub async fn replace(
         return Err(Failure::invalid(resource.about_kind(), &call.name, &errors));
     }
     admission::validate(core, &mut review, Some(&new), Some(old), &mut warnings).await?;
+    if call.subresource.is_none() {
+        warnings.extend(strategy::warnings(resource, &new));
+    }
     object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
     fields::forget_new_times(old, &mut new);
     let reply = if new == *old {

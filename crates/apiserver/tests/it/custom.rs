@@ -101,7 +101,12 @@ async fn objects_are_pruned_defaulted_and_validated() {
     .await;
     assert_eq!(
         (status.as_u16(), body["message"].as_str()),
-        (400, Some("Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.unknown\""))
+        (
+            400,
+            Some(
+                "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.unknown\""
+            )
+        )
     );
 }
 
