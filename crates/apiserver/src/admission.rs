@@ -12,6 +12,7 @@ pub mod webhook;
 pub use webhook::Hooks;
 
 use crate::failure::Failure;
+use crate::kinds::{self, Subresource};
 use crate::object;
 use crate::server::Core;
 use crate::verbs::Call;
@@ -58,6 +59,25 @@ impl<'a> Review<'a> {
     pub fn new(call: &'a Call, operation: Operation, dry_run: bool) -> Self {
         Self { call, operation, dry_run }
     }
+}
+
+/// Admits a request that is no object of the resource, such as a binding; with what to warn about.
+pub async fn admit_request(
+    core: &Core,
+    call: &Call,
+    mut request: Value,
+) -> Result<(Value, Vec<String>), Failure> {
+    let mut warnings = Vec::new();
+    if let Some((group, version, kind)) = call.subresource.and_then(Subresource::own_kind)
+        && let Some(fields) = request.as_object_mut()
+    {
+        fields.entry("kind").or_insert_with(|| Value::from(kind));
+        fields.entry("apiVersion").or_insert_with(|| Value::from(kinds::api_version(group, version)));
+    }
+    let mut review = Review::new(call, Operation::Create, call.dry_run()?);
+    mutate(core, &mut review, Some(&mut request), None, &mut warnings).await?;
+    validate(core, &mut review, Some(&request), None, &mut warnings).await?;
+    Ok((request, warnings))
 }
 
 /// Completes the object, or refuses it. Of a deletion there is only the old object.

@@ -218,6 +218,11 @@ impl Schema {
             && self.additional.is_none()
     }
 
+    /// Whether values are amounts such as `1Gi`.
+    pub(crate) fn is_quantity(&self) -> bool {
+        self.definition.is_some_and(|name| name.ends_with(".Quantity"))
+    }
+
     /// The fields that must be there.
     pub fn required(&self) -> &[String] {
         &self.required

@@ -8,7 +8,7 @@ mod condition;
 mod hook;
 mod review;
 
-use super::Review;
+use super::{Operation, Review};
 use crate::failure::Failure;
 use crate::server::Core;
 use crate::store::Wanted;
@@ -107,7 +107,10 @@ fn matching(
 ) -> Result<Vec<Arc<Hook>>, Failure> {
     let resource = &*review.call.resource;
     // Nobody may lock everybody out of repairing the configurations themselves.
-    if &*resource.group == "admissionregistration.k8s.io" {
+    let configures = &*resource.group == "admissionregistration.k8s.io";
+    // Whoever was asked about an eviction is not asked about the deletion that follows.
+    let evicts = review.operation == Operation::Delete && review.call.subresource.is_some();
+    if configures || evicts {
         return Ok(Vec::new());
     }
     let subject = Subject::of(core, review, object, old);

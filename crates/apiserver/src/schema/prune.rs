@@ -28,9 +28,11 @@ pub fn prune(schema: &Schema, value: &mut Value) {
 /// Brings an object of a built-in kind into the form in which the real server writes it.
 ///
 /// Unknown fields, nulls, empty lists and maps, and zero values that mean the same as nothing are dropped; required
-/// scalars that are missing are written as zero, and structs that are part of another one as empty.
+/// scalars that are missing are written as zero, and structs that are part of another one as empty. Amounts are
+/// written in their one form.
 pub fn normalize(schema: &Schema, value: &mut Value) {
     match value {
+        Value::String(_) | Value::Number(_) if schema.is_quantity() => normalize_quantity(value),
         Value::Object(fields) if schema.is_map() => {
             for value in fields.values_mut() {
                 normalize(schema.field("").unwrap_or(Schema::untyped()), value);
@@ -43,6 +45,17 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
             }
         }
         Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Amounts have one form, whichever way the client wrote them.
+fn normalize_quantity(value: &mut Value) {
+    let text = match &*value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    if let Some(canonical) = crate::quantity::canonical(&text) {
+        *value = Value::String(canonical);
     }
 }
 
@@ -66,6 +79,7 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
         };
         let scalar = (schema.required.contains(name) && !zeros.omit(name)) || zeros.write(name);
         let zero = match field.kind {
+            Type::String | Type::Array if zeros.null(name) => Value::Null,
             Type::Object if embedded => {
                 let mut empty = Value::Object(Map::new());
                 normalize(field, &mut empty);
@@ -92,6 +106,8 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
 fn is_zero(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::Null => true,
+        // Any JSON that is given is meant, such as a default of 0.
+        _ if schema.kind == Type::Any => false,
         Value::Bool(value) => !value,
         Value::Number(number) => schema.kind != Type::IntOrString && number.as_i64() == Some(0),
         Value::String(text) => text.is_empty() && schema.kind != Type::IntOrString,

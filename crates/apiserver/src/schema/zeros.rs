@@ -206,6 +206,37 @@ const OMITTED: &str = "
     resource.PoolStatus: driver poolName
 ";
 
+/// Times and lists that are written as null when they are not set.
+const NULLED: &str = "
+    apiextensions.CustomResourceDefinitionCondition: lastTransitionTime
+    apiregistration.APIServiceCondition: lastTransitionTime
+    apps.DaemonSetCondition: lastTransitionTime
+    apps.DeploymentCondition: lastTransitionTime lastUpdateTime
+    apps.ReplicaSetCondition: lastTransitionTime
+    apps.StatefulSetCondition: lastTransitionTime
+    autoscaling.HorizontalPodAutoscalerCondition: lastTransitionTime
+    batch.JobCondition: lastProbeTime lastTransitionTime
+    certificates.CertificateSigningRequestCondition: lastTransitionTime lastUpdateTime
+    core.ContainerStateRunning: startedAt
+    core.ContainerStateTerminated: finishedAt startedAt
+    core.Event: eventTime firstTimestamp lastTimestamp
+    core.EventSeries: lastObservedTime
+    core.LimitRangeSpec: limits
+    core.NamespaceCondition: lastTransitionTime
+    core.NodeCondition: lastHeartbeatTime lastTransitionTime
+    core.NodeSelector: nodeSelectorTerms
+    core.PersistentVolumeClaimCondition: lastProbeTime lastTransitionTime
+    core.PodCondition: lastProbeTime lastTransitionTime
+    core.ReplicationControllerCondition: lastTransitionTime
+    discovery.EndpointSlice: endpoints ports
+    events.Event: deprecatedFirstTimestamp deprecatedLastTimestamp eventTime
+    meta.Condition: lastTransitionTime
+    rbac.ClusterRole: rules
+    rbac.Role: rules
+    storage.CSINodeDriver: topologyKeys
+    storage.CSINodeSpec: drivers
+";
+
 /// Structs that are part of another one and so are written even when they are empty. Besides these: `metadata`
 /// everywhere, and `spec` and `status` of every kind.
 const EMBEDDED: &str = "
@@ -274,6 +305,7 @@ type Table = FxHashMap<&'static str, FxHashSet<&'static str>>;
 
 static EMBEDDED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(EMBEDDED));
 static OMITTED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(OMITTED));
+static NULLED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(NULLED));
 
 fn table(text: &'static str) -> Table {
     let mut table: FxHashMap<_, FxHashSet<_>> = FxHashMap::default();
@@ -298,6 +330,7 @@ pub(super) struct Zeros {
     written: Option<&'static FxHashSet<&'static str>>,
     embedded: Option<&'static FxHashSet<&'static str>>,
     omitted: Option<&'static FxHashSet<&'static str>>,
+    nulled: Option<&'static FxHashSet<&'static str>>,
 }
 
 impl Zeros {
@@ -309,6 +342,7 @@ impl Zeros {
             written: WRITTEN_FIELDS.get(name),
             embedded: EMBEDDED_FIELDS.get(name),
             omitted: OMITTED_FIELDS.get(name),
+            nulled: NULLED_FIELDS.get(name),
         }
     }
 
@@ -320,6 +354,11 @@ impl Zeros {
     /// Whether the required field is left out when it is zero.
     pub(super) fn omit(self, field: &str) -> bool {
         self.omitted.is_some_and(|fields| fields.contains(field))
+    }
+
+    /// Whether the field is written as null when it is not set.
+    pub(super) fn null(self, field: &str) -> bool {
+        self.nulled.is_some_and(|fields| fields.contains(field))
     }
 
     /// Whether the struct in this field is written when it is missing.

@@ -162,7 +162,8 @@ pub(super) fn validate_status_change(old: &Value, new: &Value) -> Errors {
         errors.push(Error::required(&path.field("completionTime"), detail));
     }
     if holds(is, "Complete") && holds(is, "Failed") {
-        errors.push(Error::invalid_unshown(&conditions, "cannot set Complete=True and Failed=true conditions"));
+        errors
+            .push(Error::invalid_unshown(&conditions, "cannot set Complete=True and Failed=true conditions"));
     }
     errors
 }

@@ -20,7 +20,8 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
         return;
     }
     let used = Used::of(core);
-    let selects = part(part(service, "spec"), "selector").as_object().is_some_and(|labels| !labels.is_empty());
+    let selects =
+        part(part(service, "spec"), "selector").as_object().is_some_and(|labels| !labels.is_empty());
     let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let address = text(&json!(&*spec), "clusterIP").to_owned();
     let address = if address.is_empty() { used.free_address(core) } else { address };
@@ -121,7 +122,8 @@ pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
     }
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let same = |known: &&Value| ["port", "protocol"].iter().all(|field| known.get(*field) == port.get(*field));
+        let same =
+            |known: &&Value| ["port", "protocol"].iter().all(|field| known.get(*field) == port.get(*field));
         let known = list(&was, "ports").iter().find(same).and_then(|known| known.get("nodePort")).cloned();
         if let Some(known) = known.filter(|_| matches!(&*kind, "NodePort" | "LoadBalancer")) {
             port.entry("nodePort").or_insert(known);

@@ -110,12 +110,11 @@ pub async fn replace(
     let dry_run = call.dry_run()?;
     metadata::carry_over(old, &mut new);
     strategy::default(core, resource, &mut new);
-    strategy::prepare_update(core, resource, call.subresource, old, &mut new);
     fields::track_update(core, call, old, &mut new, writer);
     let mut warnings = Vec::new();
     let mut review = Review::new(call, Operation::Update, dry_run);
     admission::mutate(core, &mut review, Some(&mut new), Some(old), &mut warnings).await?;
-    // Once more: what admission changed is bound by the same rules.
+    // What the client and admission changed is bound by the same rules.
     strategy::prepare_update(core, resource, call.subresource, old, &mut new);
     if writer != Writer::Update {
         object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());

@@ -40,9 +40,13 @@ pub(super) struct Answer {
 impl Answer {
     /// Reads the body of an answer that must be for the review with this uid.
     pub(super) fn read(body: &[u8], uid: &str) -> Result<Self, String> {
-        let review: Value = serde_json::from_slice(body).map_err(|error| {
-            format!("failed to call webhook: couldn't get version/kind; json parse error: {}", words(body, &error))
-        })?;
+        // What is no JSON is taken for YAML, in which almost anything is a text.
+        let review: Value = match serde_json::from_slice(body) {
+            Ok(review) => review,
+            Err(error) => crate::incoming::decode_yaml(body).map_err(|_| {
+                format!("failed to call webhook: couldn't get version/kind; json parse error: {error}")
+            })?,
+        };
         if !review.is_object() {
             let what = match review {
                 Value::Null => "null",
@@ -100,7 +104,8 @@ impl Answer {
 
     /// The changes that the webhook wants.
     pub(super) fn patch(&self, hook: &str) -> Result<Option<Value>, Failure> {
-        let Some(patch) = self.response.get("patch").and_then(Value::as_str).filter(|patch| !patch.is_empty())
+        let Some(patch) =
+            self.response.get("patch").and_then(Value::as_str).filter(|patch| !patch.is_empty())
         else {
             return Ok(None);
         };
@@ -136,16 +141,4 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, Failure> {
         })?;
     }
     Ok(object)
-}
-
-/// The parse error in Go's words, where they are known.
-fn words(body: &[u8], error: &serde_json::Error) -> String {
-    let first = String::from_utf8_lossy(body);
-    match first.trim_start().chars().next() {
-        None => "unexpected end of JSON input".to_owned(),
-        Some(c) if !"{[\"-0123456789tfn".contains(c) => {
-            format!("invalid character '{c}' looking for beginning of value")
-        }
-        Some(_) => error.to_string(),
-    }
 }

@@ -131,8 +131,9 @@ async fn post(core: &Core, client: &Client, query: &str, body: Vec<u8>) -> Resul
     }
     let request = request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
     let stream = connect(client).await?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
     let connection = tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(|error| error.to_string());
     let outcome = match response {

@@ -28,10 +28,11 @@ impl<'a> Asked<'a> {
     pub(super) fn request(&self) -> Value {
         let call = self.review.call;
         let resource = &*call.resource;
-        let (group, version, kind) = call
-            .subresource
-            .and_then(Subresource::own_kind)
-            .unwrap_or((&resource.group, &resource.version, &resource.kind));
+        let (group, version, kind) = call.subresource.and_then(Subresource::own_kind).unwrap_or((
+            &resource.group,
+            &resource.version,
+            &resource.kind,
+        ));
         let kind = json!({"group": group, "version": version, "kind": kind});
         let name =
             json!({"group": &*resource.group, "version": &*resource.version, "resource": &*resource.plural});

@@ -4,9 +4,7 @@ use super::container::{self, Known};
 use super::{affinity, volume};
 use crate::field::{Error, Path};
 use crate::names;
-use crate::strategy::checks::{
-    Errors, invalid_all, labels, list, number, one_of, part, required_name, text,
-};
+use crate::strategy::checks::{Errors, invalid_all, labels, list, number, one_of, part, required_name, text};
 use serde_json::Value;
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
@@ -31,7 +29,8 @@ pub(in crate::strategy) fn validate_template(template: &Value, path: &Path<'_>) 
 pub(in crate::strategy) fn validate_spec(spec: &Value, path: &Path<'_>) -> Errors {
     let (volumes, mut errors) = volume::validate(list(spec, "volumes"), &path.field("volumes"));
     let claims: Vec<&str> = {
-        let mut names: Vec<_> = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
+        let mut names: Vec<_> =
+            list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
         names.dedup();
         names
     };
