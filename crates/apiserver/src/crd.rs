@@ -118,7 +118,7 @@ fn clean_up(core: &Core, definition: &Value) {
         for record in page.into_iter().flat_map(|page| page.records) {
             let object = crate::verbs::served(resource, &record);
             // An object that somebody else deletes at this moment is gone all the same.
-            let _ = delete::remove(core, resource, &record, object, &DeleteOptions::default());
+            let _ = delete::remove(core, resource, &record, &object, &DeleteOptions::default());
         }
     }
     finish(core, definition);

@@ -92,6 +92,8 @@ fn check(
     let builtin = matches!(resource.origin, Origin::Builtin(_));
     if builtin {
         schema::decode(schema, object).map_err(Fault::Mistyped)?;
+    } else if let Some(metadata) = object.get("metadata") {
+        schema::decode(schema::builtin::object_meta(), metadata).map_err(Fault::Mistyped)?;
     }
     if strictness != Strictness::Ignore {
         findings.extend(strict::unknown_fields(schema, object));

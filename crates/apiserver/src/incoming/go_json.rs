@@ -24,10 +24,9 @@ fn unexpected(byte: u8, context: &str) -> String {
         b'\n' => "'\\n'".to_owned(),
         b'\t' => "'\\t'".to_owned(),
         b'\r' => "'\\r'".to_owned(),
-        0x20..0x7f => format!("'{}'", char::from(byte)),
-        0x80..0xa0 => format!("'\\u{:04x}'", u32::from(byte)),
-        _ if byte < 0x20 || byte == 0x7f => format!("'\\x{byte:02x}'"),
-        _ => format!("'{}'", char::from(byte)),
+        0x80..=0x9f => format!("'\\u{:04x}'", u32::from(byte)),
+        0x00..=0x1f | 0x7f => format!("'\\x{byte:02x}'"),
+        0x20..=0x7e | 0xa0..=0xff => format!("'{}'", char::from(byte)),
     };
     format!("invalid character {shown} {context}")
 }

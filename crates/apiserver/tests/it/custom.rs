@@ -62,7 +62,7 @@ async fn a_definition_is_served_at_once() {
     let (_, list) = get(&server, "/apis/example.com/v1").await;
     let names: Vec<&str> =
         list["resources"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["widgets", "widgets/scale", "widgets/status"]);
+    assert_eq!(names, ["widgets", "widgets/status", "widgets/scale"]);
     let (_, groups) = get(&server, "/apis/example.com").await;
     assert_eq!(groups["preferredVersion"]["version"], "v1");
     let (_, document) = get(&server, "/openapi/v3/apis/example.com/v1").await;
