@@ -6,6 +6,7 @@
 mod namespace;
 mod pod;
 mod priority;
+mod runtime;
 mod storage;
 pub mod webhook;
 
@@ -92,7 +93,7 @@ pub async fn mutate(
     if let Some(object) = object.as_deref_mut() {
         complete(core, review, object, old)?;
     }
-    if !core.hooks.any(core, webhook::Phase::Mutating) {
+    if !webhook::any(core, webhook::Phase::Mutating) {
         return Ok(());
     }
     let changed = webhook::mutate(core, review, object.as_deref_mut(), old, warnings).await?;
@@ -113,7 +114,7 @@ pub async fn validate(
     if let Some(object) = object {
         priority::check_default(core, review, object)?;
     }
-    if core.hooks.any(core, webhook::Phase::Validating) {
+    if webhook::any(core, webhook::Phase::Validating) {
         webhook::validate(core, review, object, old, warnings).await?;
     }
     Ok(())
@@ -138,6 +139,9 @@ fn complete(
         }
         priority::resolve(core, call, object, old)?;
         pod::tolerate_outages(object);
+        if creates {
+            runtime::resolve(core, call, object)?;
+        }
     }
     if !creates {
         return Ok(());

@@ -21,6 +21,9 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::{Arc, PoisonError, RwLock};
 
+/// The API group of configurations.
+const GROUP: &str = "admissionregistration.k8s.io";
+
 /// When webhooks are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -47,6 +50,11 @@ pub struct Hooks {
     services: RwLock<FxHashMap<String, Router>>,
 }
 
+/// Whether there is any configuration.
+pub(super) fn any(core: &Core, phase: Phase) -> bool {
+    core.store.len(core.builtin(GROUP, phase.plural()).table) > 0
+}
+
 /// Hooks and the versions of the configurations they come from.
 #[derive(Debug, Default)]
 struct Known {
@@ -64,14 +72,9 @@ impl Hooks {
         self.services.read().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 
-    /// Whether there is any configuration.
-    pub(super) fn any(&self, core: &Core, phase: Phase) -> bool {
-        core.store.len(core.builtin("admissionregistration.k8s.io", phase.plural()).table) > 0
-    }
-
     /// All hooks, by the names of their configurations; read again only after a change.
     fn all(&self, core: &Core, phase: Phase) -> Arc<Vec<Arc<Hook>>> {
-        let table = core.builtin("admissionregistration.k8s.io", phase.plural()).table;
+        let table = core.builtin(GROUP, phase.plural()).table;
         let records = core.store.list(table, &Wanted::default(), |_| true).map(|page| page.records);
         let records = records.unwrap_or_default();
         let versions: Vec<_> = records.iter().map(|one| (Arc::clone(&one.key), one.revision)).collect();
@@ -107,7 +110,7 @@ fn matching(
 ) -> Result<Vec<Arc<Hook>>, Failure> {
     let resource = &*review.call.resource;
     // Nobody may lock everybody out of repairing the configurations themselves.
-    let configures = &*resource.group == "admissionregistration.k8s.io";
+    let configures = &*resource.group == GROUP;
     // Whoever was asked about an eviction is not asked about the deletion that follows.
     let evicts = review.operation == Operation::Delete && review.call.subresource.is_some();
     if configures || evicts {

@@ -50,10 +50,7 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
 
 /// Amounts have one form, whichever way the client wrote them.
 fn normalize_quantity(value: &mut Value) {
-    let text = match &*value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(canonical) = crate::quantity::canonical(&text) {
         *value = Value::String(canonical);
     }

@@ -215,6 +215,7 @@ const NULLED: &str = "
     apps.ReplicaSetCondition: lastTransitionTime
     apps.StatefulSetCondition: lastTransitionTime
     autoscaling.HorizontalPodAutoscalerCondition: lastTransitionTime
+    autoscaling.HorizontalPodAutoscalerStatus: currentMetrics
     batch.JobCondition: lastProbeTime lastTransitionTime
     certificates.CertificateSigningRequestCondition: lastTransitionTime lastUpdateTime
     core.ContainerStateRunning: startedAt

@@ -92,7 +92,7 @@ fn validate_rule(errors: &mut Errors, rule: &Value, path: &Path<'_>) {
             errors.push(Error::required(&path.field(field), ""));
         }
     }
-    let known = ["CREATE", "UPDATE", "DELETE", "CONNECT", "*"];
+    let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let operations = path.field("operations");
     for (index, operation) in list(rule, "operations").iter().enumerate() {
         let operation = operation.as_str().unwrap_or_default();

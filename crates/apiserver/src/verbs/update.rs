@@ -129,7 +129,8 @@ pub async fn replace(
         return Err(Failure::invalid(resource.about_kind(), &call.name, &errors));
     }
     admission::validate(core, &mut review, Some(&new), Some(old), &mut warnings).await?;
-    if call.subresource.is_none() {
+    // Pods are changed by programs, which nobody warns.
+    if call.subresource.is_none() && !resource.is("", "pods") && old.get("spec") != new.get("spec") {
         warnings.extend(strategy::warnings(resource, &new));
     }
     object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());

@@ -146,11 +146,13 @@ async fn post(core: &Core, client: &Client, query: &str, body: Vec<u8>) -> Resul
 
 async fn connect(client: &Client) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
     let (host, port) = (&*client.host, client.port);
-    let tcp = TcpStream::connect((host, port)).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => {
-            format!("dial tcp {host}:{port}: connect: connection refused")
-        }
-        _ => format!("dial tcp {host}:{port}: {error}"),
+    let tcp = TcpStream::connect((host, port)).await.map_err(|error| {
+        let why = if error.kind() == std::io::ErrorKind::ConnectionRefused {
+            "connect: connection refused".to_owned()
+        } else {
+            error.to_string()
+        };
+        format!("dial tcp {host}:{port}: {why}")
     })?;
     let unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
     let config = client.tls.clone().ok_or_else(|| unknown.to_owned())?;

@@ -66,6 +66,15 @@ pub(in crate::strategy) fn validate_update(part_of: Option<Subresource>, old: &V
     if !errors.is_empty() {
         return errors;
     }
+    for field in CONTAINERS {
+        let path = path.field(field);
+        for (index, container) in list(is, field).iter().enumerate() {
+            if text(container, "image").is_empty() {
+                let path = path.index(index);
+                errors.push(Error::required(&path.field("image"), ""));
+            }
+        }
+    }
     validate_deadline(&mut errors, was, is, &path);
     let gated = !list(was, "schedulingGates").is_empty();
     validate_gates(&mut errors, was, is, &path);
