@@ -183,6 +183,7 @@ mod tests {
             event,
             json!({
                 "metadata": {"name": "e"}, "involvedObject": {}, "source": {},
+                "eventTime": null, "firstTimestamp": null, "lastTimestamp": null,
                 "reportingComponent": "", "reportingInstance": "",
             })
         );
