@@ -34,7 +34,7 @@ async fn answer(Path(wanted): Path<String>, body: Bytes) -> axum::response::Resp
     };
     match wanted.as_str() {
         "deny" => {
-            response = json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no"}})
+            response = json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no"}});
         }
         "count" => {
             let count = review["request"]["object"]["data"]["count"].as_str().unwrap_or("0");
@@ -50,7 +50,7 @@ async fn answer(Path(wanted): Path<String>, body: Bytes) -> axum::response::Resp
             let message = shown.to_string();
             response = json!({"uid": request["uid"], "allowed": false, "status": {"message": message}});
         }
-        "hang" => tokio::time::sleep(Duration::from_secs(60)).await,
+        "hang" => tokio::time::sleep(Duration::from_mins(1)).await,
         _ => {}
     }
     let review =

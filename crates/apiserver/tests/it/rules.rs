@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-fn service(name: &str, spec: Value) -> Value {
+fn service(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
@@ -16,7 +16,7 @@ async fn addresses_and_ports_of_services_are_handed_out_once() {
     let mut seen = Vec::new();
     for name in ["a", "b", "c"] {
         let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
-        let (status, body) = post(&server, SERVICES, &service(name, spec)).await;
+        let (status, body) = post(&server, SERVICES, &service(name, &spec)).await;
         assert_eq!(status, 201);
         assert_eq!(body["spec"]["clusterIPs"][0], body["spec"]["clusterIP"]);
         for value in [&body["spec"]["clusterIP"], &body["spec"]["ports"][0]["nodePort"]] {
@@ -30,8 +30,8 @@ async fn addresses_and_ports_of_services_are_handed_out_once() {
 async fn a_replaced_service_keeps_what_it_was_given() {
     let server = server();
     let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
-    let (_, made) = post(&server, SERVICES, &service("a", spec.clone())).await;
-    let (status, body) = put(&server, &format!("{SERVICES}/a"), &service("a", spec)).await;
+    let (_, made) = post(&server, SERVICES, &service("a", &spec)).await;
+    let (status, body) = put(&server, &format!("{SERVICES}/a"), &service("a", &spec)).await;
     assert_eq!(status, 200, "{body}");
     assert_eq!(body["spec"], made["spec"]);
     let patch = json!({"spec": {"clusterIP": "10.96.9.9"}});
