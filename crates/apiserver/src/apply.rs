@@ -169,8 +169,7 @@ pub enum Force {
 /// The result has its managed fields set. Where nothing changes, times stay as they are.
 pub fn apply(live: Option<&Value>, wanted: &Value, force: Force, write: &Write<'_>) -> Result<Value, Error> {
     check_patch(wanted, write)?;
-    typed::check(write.schema, wanted)
-        .map_err(|faults| Error::Mistyped(typed::message(&faults, live, wanted)))?;
+    typed::check(write.schema, wanted).map_err(|faults| Error::Mistyped(typed::message(&faults, wanted)))?;
     let empty = empty_object(write.schema);
     let live_object = without_managed_fields(live.unwrap_or(&empty));
     let mut managers = live.and_then(Managers::of).unwrap_or_default();

@@ -155,11 +155,11 @@ pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
         .map_err(|message| Failure::bad_request(format!("error converting YAML to JSON: {message}")))
 }
 
-/// Decodes the JSON of a patch.
-pub fn decode_patch(bytes: &[u8]) -> Result<Value, Failure> {
+/// Decodes the JSON of a patch; `what` begins the message where it is none.
+pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         let fault = go_json::syntax_error(bytes).unwrap_or_else(|| error.to_string());
-        Failure::bad_request(format!("error decoding patch: {fault}"))
+        Failure::bad_request(format!("{what}{fault}"))
     })
 }
 

@@ -182,7 +182,8 @@ impl Schema {
             return Err(errors);
         }
         let parsed = parse::custom(schema);
-        let errors = rules::check(schema, path);
+        let mut errors = default::check(&parsed, path);
+        errors.extend(rules::check(schema, path));
         if errors.is_empty() { Ok(parsed) } else { Err(errors) }
     }
 

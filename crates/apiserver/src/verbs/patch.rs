@@ -176,7 +176,8 @@ fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), F
 fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
     let patch: Value = match way {
         Way::Apply => incoming::decode_yaml(body)?,
-        Way::Json | Way::Merge | Way::Strategic => incoming::decode_patch(body)?,
+        Way::Json | Way::Merge => incoming::decode_patch(body, "error decoding patch: ")?,
+        Way::Strategic => incoming::decode_patch(body, "")?,
     };
     if way == Way::Json && !patch.is_array() {
         let kind = incoming::type_name(&patch);

@@ -34,7 +34,8 @@ async fn answer(Path(wanted): Path<String>, body: Bytes) -> axum::response::Resp
     };
     match wanted.as_str() {
         "deny" => {
-            response = json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no"}});
+            response =
+                json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no"}});
         }
         "count" => {
             let count = review["request"]["object"]["data"]["count"].as_str().unwrap_or("0");
