@@ -1,12 +1,14 @@
-//! Repository tasks: `cargo xtask ci`, `tidy`, `conformance`, `bench`, `fuzz`.
+//! Repository tasks: `cargo xtask ci`, `tidy`, `conformance`, `bench`, `fuzz`, `kubernetes`, `api-suite`.
 //!
 //! Whatever CI checks can be run here, the same way, by anyone.
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
+mod api_suite;
 mod bench;
 mod ci;
 mod conformance;
 mod fuzz;
+mod kubernetes;
 mod repository;
 mod tidy;
 
@@ -32,6 +34,10 @@ enum Task {
     Bench(bench::Args),
     /// Fuzz everything that reads foreign input, for a short while.
     Fuzz(fuzz::Args),
+    /// Build the real control plane that tests compare with.
+    Kubernetes(kubernetes::Args),
+    /// Compare an API server with a real one, request by request.
+    ApiSuite(api_suite::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,5 +49,7 @@ fn main() -> anyhow::Result<()> {
         Task::Conformance(args) => conformance::run(&repository, &args),
         Task::Bench(args) => bench::run(&repository, &args),
         Task::Fuzz(args) => fuzz::run(&repository, &args),
+        Task::Kubernetes(args) => kubernetes::run(&repository, &args),
+        Task::ApiSuite(args) => api_suite::run(&repository, &args),
     }
 }

@@ -1,0 +1,374 @@
+//! Who owns which field of an object, and server-side apply, which merges by that knowledge.
+//!
+//! Every write is remembered in `metadata.managedFields`: a manager (the client's name), an operation and the set of
+//! fields it set last. Creates, updates and patches take over what they change ([`create`], [`update`]). An apply
+//! states everything a manager wants ([`apply`]): what it no longer states is removed unless somebody else wants it,
+//! and changing what somebody else owns is a conflict unless it is forced.
+
+pub mod field_set;
+
+mod compare;
+mod items;
+mod managers;
+mod merge;
+mod typed;
+
+pub use field_set::FieldSet;
+
+use crate::schema::{self, Schema, Type};
+use field_set::PathElement;
+use items::Emptied;
+use managers::{Id, Managers, Operation};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The manager of what was there before anybody applied an object.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// Where `kubectl apply` without `--server-side` keeps what it applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The largest annotation the server makes itself.
+const ANNOTATION_BYTES_MAX: usize = 262_144;
+
+/// Who writes, and what of the object this endpoint writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// The client's name for itself; empty becomes `unknown`.
+    pub manager: &'a str,
+    /// The version the object is written in, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// The sub-resource, or empty.
+    pub subresource: &'a str,
+    /// The time, as objects carry it: `2026-01-02T03:04:05Z`.
+    pub now: &'a str,
+    /// What objects of the kind look like.
+    pub schema: &'a Schema,
+    /// The fields this endpoint keeps; others are reset by the server and so owned by nobody.
+    pub scope: Scope<'a>,
+}
+
+/// Which fields a write can own.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// All.
+    Whole,
+    /// All but these, such as `status`; paths are dotted names.
+    Except(&'a [&'a str]),
+    /// Only what is under this field.
+    Only(&'a str),
+}
+
+/// Why an apply is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Others own what the apply would change: status 409, with a cause for each field.
+    #[error("{}", conflict_message(.0))]
+    Conflicts(Vec<Conflict>),
+    /// The patch may not be applied at all: status 400.
+    #[error("{0}")]
+    Malformed(String),
+    /// The patch does not fit the schema: status 500, as from the real server.
+    #[error("{0}")]
+    Mistyped(String),
+}
+
+/// A field that somebody else owns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    /// The owner as messages name it: `"kubectl" using apps/v1`.
+    pub manager: String,
+    /// The field: `.spec.replicas`.
+    pub field: String,
+}
+
+impl Conflict {
+    /// The message of the cause in the `Status`; its reason is `FieldManagerConflict`.
+    pub fn message(&self) -> String {
+        format!("conflict with {}", self.manager)
+    }
+}
+
+fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [one] = conflicts {
+        return format!("Apply failed with 1 conflict: {}: {}", one.message(), one.field);
+    }
+    let mut by_manager: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for conflict in conflicts {
+        by_manager.entry(&conflict.manager).or_default().push(&conflict.field);
+    }
+    let mut lines = Vec::new();
+    for (manager, fields) in by_manager {
+        lines.push(format!("conflicts with {manager}:"));
+        lines.extend(fields.iter().map(|field| format!("- {field}")));
+    }
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+}
+
+/// Sets the managed fields of an object that is being created by anything but an apply.
+pub fn create(object: &mut Value, write: &Write<'_>) {
+    let managers = Managers::of(object).unwrap_or_default();
+    let managers = take_over(&blank_object(write.schema), object, managers, write.manager, write);
+    managers.write(object);
+}
+
+/// Sets the managed fields of an object that an update or a patch has made of `live`.
+///
+/// An object without managed fields has none afterwards either: it is tracked from its first apply on.
+pub fn update(live: &Value, object: &mut Value, write: &Write<'_>) {
+    let sent = object.pointer("/metadata/managedFields").cloned();
+    let reset = matches!(&sent, Some(Value::Array(entries))
+        if entries.is_empty() || (entries.len() == 1 && entries[0] == Value::Object(Map::new())));
+    let managers = if reset {
+        Managers::default()
+    } else if write.subresource.is_empty() {
+        let own = Managers::of(object).filter(|managers| !managers.is_empty());
+        own.or_else(|| Managers::of(live)).unwrap_or_default()
+    } else {
+        Managers::of(live).unwrap_or_default()
+    };
+    if managers.is_empty() {
+        managers.write(object);
+        return;
+    }
+    take_over(live, object, managers, write.manager, write).write(object);
+}
+
+/// Takes back a change that consists of new times in the managed fields and nothing else.
+pub fn forget_new_times(live: &Value, object: &mut Value) {
+    let without_times = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+            for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten()
+            {
+                if let Some(entry) = entry.as_object_mut() {
+                    entry.remove("time");
+                }
+            }
+        }
+        object
+    };
+    if without_times(live) == without_times(object)
+        && let Some(fields) = live.pointer("/metadata/managedFields")
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("managedFields".to_owned(), fields.clone());
+    }
+}
+
+/// Whether an apply may take fields from their owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// No: that is a conflict.
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// Merges what a manager wants into the object; without `live`, makes the object.
+///
+/// The result has its managed fields set. Where nothing changes, times stay as they are.
+pub fn apply(live: Option<&Value>, wanted: &Value, force: Force, write: &Write<'_>) -> Result<Value, Error> {
+    check_patch(wanted, write)?;
+    typed::check(write.schema, wanted).map_err(|faults| Error::Mistyped(typed::message(&faults, wanted)))?;
+    let empty = empty_object(write.schema);
+    let live_object = without_managed_fields(live.unwrap_or(&empty));
+    let mut managers = live.and_then(Managers::of).unwrap_or_default();
+    if managers.is_empty() && live.is_some() {
+        managers = take_over(&blank_object(write.schema), &live_object, managers, BEFORE_FIRST_APPLY, write);
+    }
+    let first = merge_into(&live_object, wanted, managers.clone(), force, write);
+    let (mut object, managers) = match first {
+        Err(Error::Conflicts(conflicts)) if write.manager == "kubectl" => {
+            let rest = not_applied_before(conflicts, &live_object, write);
+            if rest.is_empty() {
+                merge_into(&live_object, wanted, managers, Force::Yes, write)?
+            } else {
+                return Err(Error::Conflicts(rest));
+            }
+        }
+        other => other?,
+    };
+    if write.manager == "kubectl" {
+        renew_last_applied(&mut object, wanted);
+    }
+    managers.write(&mut object);
+    Ok(object)
+}
+
+fn check_patch(wanted: &Value, write: &Write<'_>) -> Result<(), Error> {
+    let version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if version != write.api_version {
+        let expected = write.api_version;
+        return Err(Error::Malformed(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {expected}"
+        )));
+    }
+    if wanted.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Error::Malformed("metadata.managedFields must be nil".to_owned()));
+    }
+    Ok(())
+}
+
+/// What there is before an object is created: what is part of the kind is there, empty.
+fn empty_object(schema: &Schema) -> Value {
+    let mut empty = Value::Object(Map::new());
+    if schema.definition.is_some() {
+        schema::normalize(schema, &mut empty);
+    }
+    empty
+}
+
+/// As [`empty_object`], for comparing: lists that every object has are there too, and so are nobody's.
+fn blank_object(schema: &Schema) -> Value {
+    let mut blank = empty_object(schema);
+    if schema.definition.is_some() {
+        add_lists(schema, &mut blank);
+    }
+    blank
+}
+
+fn add_lists(schema: &Schema, value: &mut Value) {
+    let Value::Object(fields) = value else { return };
+    for (name, value) in fields.iter_mut() {
+        if let Some(field) = schema.field(name) {
+            add_lists(field, value);
+        }
+    }
+    for name in schema.required() {
+        if schema.field(name).is_some_and(|field| field.kind == Type::Array) {
+            fields.entry(name.as_str()).or_insert(Value::Null);
+        }
+    }
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+/// Gives a manager what differs between two objects, and takes it from everybody else.
+fn take_over(
+    live: &Value,
+    object: &Value,
+    mut managers: Managers,
+    manager: &str,
+    write: &Write<'_>,
+) -> Managers {
+    let changes = compare::compare(write.schema, live, object).within(write.scope);
+    let touched = changes.modified.union(&changes.added);
+    managers.release(None, &touched, &changes.removed);
+    let set = strip(&touched);
+    if !set.is_empty() {
+        managers.extend(Id::new(manager, Operation::Update, write), set, write.api_version, write.now);
+    }
+    managers.merge_oldest();
+    managers
+}
+
+fn merge_into(
+    live: &Value,
+    wanted: &Value,
+    mut managers: Managers,
+    force: Force,
+    write: &Write<'_>,
+) -> Result<(Value, Managers), Error> {
+    let id = Id::new(write.manager, Operation::Apply, write);
+    let merged = merge::merge(write.schema, live, wanted);
+    let set = field_set::within(typed::field_set(write.schema, wanted), write.scope);
+    let before = managers.set_applied(&id, set, write.api_version);
+    let gone =
+        before.map(|before| no_longer_wanted(write.schema, &merged, &before, &managers)).unwrap_or_default();
+    // What loses all it had is still its owner's, so it is compared as null and only then goes.
+    let emptied = items::remove(write.schema, &merged, &gone, Emptied::Null);
+    let object = items::remove(write.schema, &merged, &gone, Emptied::Gone);
+    let changes = compare::compare(write.schema, live, &emptied).within(write.scope);
+    let touched = changes.modified.union(&changes.added);
+    let conflicts = managers.conflicts(&id, &touched);
+    if force == Force::No && !conflicts.is_empty() {
+        return Err(Error::Conflicts(conflicts));
+    }
+    managers.release(Some(&id), &touched, &changes.removed);
+    managers.strip(&id, strip);
+    if object != *live {
+        managers.touch(&id, write.now);
+    }
+    Ok((object, managers))
+}
+
+/// What the manager wanted before, does not want any more, and nobody else wants.
+fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers: &Managers) -> FieldSet {
+    let named = |set: &FieldSet| items::with_named_fields(schema, set);
+    let set_of = |object: &Value| named(&typed::field_set(schema, object));
+    let before = named(before);
+    let everything = set_of(merged);
+    let pruned = items::remove(schema, merged, &before, Emptied::Null);
+    let kept = set_of(&pruned).union(&named(&managers.all_fields()));
+    let pruned = items::remove(schema, merged, &everything.difference(&kept), Emptied::Null);
+    everything.difference(&set_of(&pruned)).intersection(&before)
+}
+
+/// Takes out of a set what the server owns itself.
+fn strip(set: &FieldSet) -> FieldSet {
+    let field = |name: &str| PathElement::Field(name.to_owned());
+    let mut server = FieldSet::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        server.insert(&[field(name)]);
+    }
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        server.insert(&[field("metadata"), field(name)]);
+    }
+    set.difference(&server)
+}
+
+/// The conflicts that are not with the client's own earlier applies, which it kept in an annotation.
+fn not_applied_before(conflicts: Vec<Conflict>, live: &Value, write: &Write<'_>) -> Vec<Conflict> {
+    let annotation =
+        live.pointer("/metadata/annotations").and_then(|annotations| annotations.get(LAST_APPLIED));
+    let last = annotation.and_then(Value::as_str).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let Some(last) =
+        last.filter(|last| last.get("apiVersion").and_then(Value::as_str) == Some(write.api_version))
+    else {
+        return conflicts;
+    };
+    let changes = compare::compare(write.schema, &last, live);
+    let changed = changes.modified.union(&changes.added).union(&changes.removed);
+    let mut own: Vec<String> = Vec::new();
+    typed::field_set(write.schema, &last)
+        .difference(&changed)
+        .for_each(|path| own.push(field_set::shown(path)));
+    conflicts.into_iter().filter(|conflict| !own.contains(&conflict.field)).collect()
+}
+
+/// Keeps the annotation of client-side applies current, so that a client may go back to them.
+fn renew_last_applied(object: &mut Value, wanted: &Value) {
+    let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else { return };
+    if !annotations.contains_key(LAST_APPLIED) {
+        return;
+    }
+    let mut wanted = without_managed_fields(wanted);
+    if let Some(Value::Object(annotations)) = wanted.pointer_mut("/metadata/annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = format!("{wanted}\n");
+    if text.len() <= ANNOTATION_BYTES_MAX {
+        annotations.insert(LAST_APPLIED.to_owned(), Value::from(text));
+    } else {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Holds objects to their schemas and keeps account of who manages which fields, for every verb that writes.
+
+use crate::apply::{self, Force, Scope};
+use crate::failure::{About, Cause, Failure};
+use crate::field::{self, quote};
+use crate::incoming::{self, Encoding, Format, Incoming};
+use crate::kinds::{Origin, Subresource};
+use crate::object;
+use crate::schema::{self, strict};
+use crate::server::Core;
+use crate::verbs::Call;
+use serde_json::Value;
+
+/// How an object came to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The client sent the whole object.
+    Update,
+    /// The client sent a patch.
+    Patch,
+    /// The client applied its part of the object.
+    Apply,
+}
+
+/// Drops what the schema does not know and tells about it, as the request's `fieldValidation` says; then fills in the
+/// defaults of custom resources.
+pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<String>, Failure> {
+    let strictness = Strictness::of(call)?;
+    let duplicates = match (strictness, body.encoding) {
+        (Strictness::Ignore, _) | (_, Encoding::Protobuf) => Vec::new(),
+        (Strictness::Warn | Strictness::Strict, Encoding::Text(Format::Json)) => {
+            strict::duplicate_fields(&body.bytes)
+        }
+        (Strictness::Warn | Strictness::Strict, Encoding::Text(Format::Yaml)) => {
+            incoming::yaml_duplicate(&body.bytes).into_iter().collect()
+        }
+    };
+    check(call, strictness, duplicates, object).map_err(|fault| {
+        let (kind, version) = (&call.resource.kind, quote(&call.resource.version));
+        let message = fault.message();
+        Failure::bad_request(format!("{kind} in version {version} cannot be handled as a {kind}: {message}"))
+    })
+}
+
+/// As [`decode`], for objects that were made by a patch.
+pub fn decode_patched(
+    call: &Call,
+    findings: Vec<String>,
+    shown: &str,
+    object: &mut Value,
+) -> Result<Vec<String>, Failure> {
+    let strictness = Strictness::of(call)?;
+    let findings = if strictness == Strictness::Ignore { Vec::new() } else { findings };
+    let whole = object.to_string();
+    check(call, strictness, findings, object).map_err(|fault| {
+        let value = if shown.is_empty() { whole } else { shown.to_owned() };
+        let error = field::Error::invalid(&field::Path::of("patch"), value, fault.message());
+        Failure::invalid(About { group: "", what: "" }, "", &[error])
+    })
+}
+
+/// Why an object cannot be taken.
+enum Fault {
+    /// A value has the wrong type.
+    Mistyped(String),
+    /// There are fields that nobody knows, and that is not allowed.
+    Strict(Vec<String>),
+}
+
+impl Fault {
+    fn message(&self) -> String {
+        match self {
+            Self::Mistyped(message) => message.clone(),
+            Self::Strict(findings) => match findings.as_slice() {
+                [yaml] if yaml.starts_with("line ") => {
+                    strict::message(&[format!("yaml: unmarshal errors:\n  {yaml}")])
+                }
+                findings => strict::message(findings),
+            },
+        }
+    }
+}
+
+fn check(
+    call: &Call,
+    strictness: Strictness,
+    mut findings: Vec<String>,
+    object: &mut Value,
+) -> Result<Vec<String>, Fault> {
+    let resource = &*call.resource;
+    let schema = resource.schema();
+    let builtin = matches!(resource.origin, Origin::Builtin(_));
+    if builtin {
+        schema::decode(schema, object).map_err(Fault::Mistyped)?;
+    } else if let Some(metadata) = object.get("metadata") {
+        schema::decode(schema::builtin::object_meta(), metadata).map_err(Fault::Mistyped)?;
+    }
+    if strictness != Strictness::Ignore {
+        findings.extend(strict::unknown_fields(schema, object));
+    }
+    if strictness == Strictness::Strict && !findings.is_empty() {
+        return Err(Fault::Strict(findings));
+    }
+    if builtin {
+        schema::normalize(schema, object);
+    } else {
+        schema::prune(schema, object);
+        schema::default(schema, object);
+    }
+    object::meta_mut(object);
+    Ok(findings)
+}
+
+/// What is done about fields that nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strictness {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Strictness {
+    fn of(call: &Call) -> Result<Self, Failure> {
+        match call.query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => Ok(Self::Warn),
+            "Ignore" => Ok(Self::Ignore),
+            "Strict" => Ok(Self::Strict),
+            other => {
+                let known = ["", "Ignore", "Strict", "Warn"];
+                let error = field::Error::not_supported(&field::Path::of("fieldValidation"), other, &known);
+                Err(Failure::invalid(About { group: "meta.k8s.io", what: "CreateOptions" }, "", &[error]))
+            }
+        }
+    }
+}
+
+/// Notes the caller as manager of an object that comes into being.
+pub fn track_create(core: &Core, call: &Call, object: &mut Value, writer: Writer) {
+    match writer {
+        Writer::Update | Writer::Patch => with_write(core, call, |write| apply::create(object, write)),
+        Writer::Apply => {}
+    }
+}
+
+/// Notes the caller as manager of what changed.
+pub fn track_update(core: &Core, call: &Call, old: &Value, new: &mut Value, writer: Writer) {
+    match writer {
+        Writer::Update | Writer::Patch => with_write(core, call, |write| apply::update(old, new, write)),
+        Writer::Apply => {}
+    }
+}
+
+/// Takes back a change that consists of new times in the account of managers alone.
+pub fn forget_new_times(old: &Value, new: &mut Value) {
+    if object::meta(old, "managedFields") != object::meta(new, "managedFields") {
+        apply::forget_new_times(old, new);
+    }
+}
+
+/// Merges what the caller applies into the object; without one, makes it.
+pub fn applied(core: &Core, call: &Call, live: Option<&Value>, wanted: &Value) -> Result<Value, Failure> {
+    let force = if call.query.is_set("force") { Force::Yes } else { Force::No };
+    with_write(core, call, |write| apply::apply(live, wanted, force, write)).map_err(|error| match error {
+        apply::Error::Conflicts(ref conflicts) => {
+            let causes = conflicts.iter().map(|conflict| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: conflict.message(),
+                field: conflict.field.clone(),
+            });
+            Failure::new(409, "Conflict", error.to_string()).causes(causes)
+        }
+        apply::Error::Malformed(message) => Failure::bad_request(message),
+        apply::Error::Mistyped(message) => Failure::new(500, "", message),
+    })
+}
+
+fn with_write<T>(core: &Core, call: &Call, run: impl FnOnce(&apply::Write<'_>) -> T) -> T {
+    let resource = &*call.resource;
+    let scope = match call.subresource {
+        None if resource.has(Subresource::Status) && !resource.is("", "nodes") => Scope::Except(&["status"]),
+        None => Scope::Whole,
+        Some(Subresource::Status) if resource.custom().is_some() => Scope::Only("status"),
+        Some(Subresource::Status | Subresource::Approval) => Scope::Except(&["spec"]),
+        Some(
+            Subresource::EphemeralContainers
+            | Subresource::Finalize
+            | Subresource::Resize
+            | Subresource::Scale
+            | Subresource::Binding
+            | Subresource::Eviction
+            | Subresource::Log
+            | Subresource::Token,
+        ) => Scope::Except(&["status"]),
+    };
+    run(&apply::Write {
+        manager: call.manager(),
+        api_version: &resource.api_version,
+        subresource: call.subresource_name(),
+        now: &core.clock.time(),
+        schema: resource.schema(),
+        scope,
+    })
+}

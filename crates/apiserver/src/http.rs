@@ -1,0 +1,71 @@
+//! Speaks HTTP: from a request to a [`Call`](crate::verbs::Call), and from its outcome to a response.
+//!
+//! One axum [`Router`] serves clients over HTTPS ([`serve`]) and, as a tower service, clients in the same process.
+
+pub mod serve;
+
+mod access;
+mod body;
+mod discovery;
+mod dispatch;
+mod guard;
+mod health;
+mod negotiate;
+mod openapi;
+mod respond;
+mod review;
+mod route;
+mod stream;
+mod subresource;
+
+pub use access::Access;
+
+use crate::failure::Failure;
+use crate::server::Core;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use http::{Request, Response};
+use std::sync::Arc;
+
+/// What the router's handler needs.
+#[derive(Clone, Debug)]
+struct Handler {
+    core: Arc<Core>,
+    access: Access,
+}
+
+/// The server as a service; `access` says how clients prove who they are.
+pub fn router(core: Arc<Core>, access: Access) -> Router {
+    Router::new().fallback(handle).with_state(Handler { core, access })
+}
+
+async fn handle(State(handler): State<Handler>, request: Request<Body>) -> Response<Body> {
+    let accept = negotiate::Accept::read(request.headers());
+    let wants_yaml = accept.prefers_yaml();
+    match serve_request(&handler, accept, request).await {
+        Ok(response) => response,
+        Err(failure) => respond::failure(&failure, wants_yaml),
+    }
+}
+
+async fn serve_request(
+    handler: &Handler,
+    accept: negotiate::Accept,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let core = &handler.core;
+    let path = request.uri().path();
+    if let Some(response) = health::respond(path) {
+        return Ok(response);
+    }
+    let user = handler.access.user(core, request.headers())?;
+    access::check(core, &user, request.method(), path)?;
+    if let Some(response) = discovery::respond(core, path, &accept) {
+        return response;
+    }
+    if let Some(response) = openapi::respond(core, &request) {
+        return response;
+    }
+    dispatch::dispatch(core, user, &accept, request).await
+}

@@ -1,0 +1,49 @@
+//! Reads request bodies, within bounds of size and time.
+
+use super::negotiate;
+use crate::failure::Failure;
+use crate::incoming::{Encoding, Format, Incoming};
+use axum::body::Body;
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::time::Duration;
+
+/// The largest body that is read.
+pub(super) const BYTES_MAX: usize = 3 * 1024 * 1024;
+/// How long a client may take to send its body.
+const TIME_MAX: Duration = Duration::from_mins(1);
+
+/// The whole body.
+pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
+    let whole = tokio::time::timeout(TIME_MAX, Limited::new(body, BYTES_MAX).collect()).await;
+    match whole {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let message = format!("Request entity too large: limit is {BYTES_MAX}");
+            Err(Failure::new(413, "RequestEntityTooLarge", message))
+        }
+        Ok(Err(error)) => {
+            Err(Failure::bad_request(format!("the body of the request could not be read: {error}")))
+        }
+        Err(_) => {
+            Err(Failure::new(504, "Timeout", "Timeout: the body of the request did not arrive in time"))
+        }
+    }
+}
+
+/// The body as an object, in the encoding its header names.
+pub(super) async fn object(headers: &HeaderMap, body: Body) -> Result<Incoming, Failure> {
+    let encoding = negotiate::body_encoding(headers)?;
+    Ok(Incoming { bytes: read(body).await?, encoding })
+}
+
+/// A body that may be missing.
+pub(super) async fn optional_object(headers: &HeaderMap, body: Body) -> Result<Option<Incoming>, Failure> {
+    let bytes = read(body).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let encoding = negotiate::body_encoding(headers).unwrap_or(Encoding::Text(Format::Json));
+    Ok(Some(Incoming { bytes, encoding }))
+}

@@ -1,0 +1,173 @@
+//! Finds out which verb a request is, and runs it.
+
+use super::negotiate::{Accept, Wish};
+use super::route::{self, Missing};
+use super::{body, respond, review, stream, subresource};
+use crate::crd;
+use crate::failure::Failure;
+use crate::incoming::{self, Incoming};
+use crate::kinds::Resource;
+use crate::object;
+use crate::server::Core;
+use crate::table::IncludeObject;
+use crate::user::User;
+use crate::verbs::delete::{self, DeleteOptions};
+use crate::verbs::{self, Call, Query, bind, create, list, patch, update};
+use axum::body::Body;
+use http::header::USER_AGENT;
+use http::{HeaderMap, Method, Request, Response};
+use std::sync::Arc;
+
+/// Serves a request for a resource.
+pub(super) async fn dispatch(
+    core: &Arc<Core>,
+    user: Arc<User>,
+    accept: &Accept,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let target = match route::find(&core.catalog(), request.uri().path()) {
+        Ok(target) => target,
+        Err(Missing::Object(failure)) => return Err(failure),
+        Err(Missing::Path) => return Err(Failure::unknown_path()),
+        Err(Missing::Page) => return Ok(respond::nothing_here()),
+    };
+    let mut query = Query::parse(request.uri().query().unwrap_or_default());
+    if target.watch {
+        query = query.with("watch", "true");
+    }
+    let call = Call {
+        resource: target.resource,
+        namespace: target.namespace,
+        name: target.name,
+        subresource: target.subresource,
+        user,
+        agent: agent(request.headers()),
+        query,
+    };
+    IncludeObject::parse(call.query.get("includeObject")).map_err(|message| {
+        Failure::bad_request(format!("Unable to convert to Table as requested: {message}"))
+    })?;
+    let (parts, body) = request.into_parts();
+    // Of one object, the parameter means nothing; the old paths do.
+    let may_watch = call.subresource.is_none() && (call.name.is_empty() || target.watch);
+    let watches = parts.method == Method::GET && may_watch && call.query.is_set("watch");
+    if watches {
+        return if call.resource.verbs.allow("watch") {
+            stream::watch(core, call, accept.objects()?)
+        } else {
+            Ok(respond::method_not_allowed())
+        };
+    }
+    let Ok(_permit) = Arc::clone(&core.in_flight).try_acquire_owned() else {
+        let message = "the server has received too many requests and has asked us to try again later";
+        return Err(Failure::too_many_requests(message, 1));
+    };
+    let deprecation = deprecation(&call.resource);
+    let mut response = match call.subresource {
+        Some(part) => subresource::serve(core, call, part, accept, &parts, body).await?,
+        None => serve(core, call, accept, &parts.method, &parts.headers, body).await?,
+    };
+    respond::warn(&mut response, deprecation.as_slice());
+    Ok(response)
+}
+
+async fn serve(
+    core: &Core,
+    call: Call,
+    accept: &Accept,
+    method: &Method,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response<Body>, Failure> {
+    let wish = accept.objects()?;
+    let collection = call.name.is_empty();
+    let Some(verb) = verb_of(method, collection) else { return Ok(respond::method_not_allowed()) };
+    let needs_namespace = matches!(verb, "create" | "deletecollection");
+    if needs_namespace && call.resource.namespaced && call.namespace.is_empty() {
+        return Ok(respond::method_not_allowed());
+    }
+    if verb == "create" && call.resource.is("", "bindings") {
+        return bind_named(core, call, &body::object(headers, body).await?, wish);
+    }
+    if verb == "create" && review::is_question(&call.resource) {
+        return review::answer(core, &call, &body::object(headers, body).await?, wish);
+    }
+    if !call.resource.verbs.allow(verb) {
+        return Ok(respond::method_not_allowed());
+    }
+    if verb == "create" && crd::is_going(core, &call.resource) {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Err(Failure::new(405, "MethodNotAllowed", message).on(call.resource.about(), ""));
+    }
+    let done = match verb {
+        "list" => return Ok(stream::list(core, &call, list::list(core, &call)?, wish)),
+        "get" => verbs::get(core, &call)?,
+        "create" => create::create(core, &call, body::object(headers, body).await?).await?,
+        "update" => update::update(core, &call, body::object(headers, body).await?).await?,
+        "patch" => {
+            patch::patch(core, &call, &super::negotiate::content_type(headers), body::read(body).await?)
+                .await?
+        }
+        "deletecollection" => {
+            let options = delete_options(&call, headers, body).await?;
+            return Ok(stream::list(
+                core,
+                &call,
+                delete::delete_collection(core, &call, &options).await?,
+                wish,
+            ));
+        }
+        _ => {
+            let options = delete_options(&call, headers, body).await?;
+            delete::delete(core, &call, &options).await?
+        }
+    };
+    Ok(respond::done(core, &call, done, wish))
+}
+
+/// What users of the resource should know.
+fn deprecation(resource: &Resource) -> Option<String> {
+    match resource.custom() {
+        Some(custom) => custom.deprecation.clone(),
+        None if resource.is("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned())
+        }
+        None => None,
+    }
+}
+
+/// The verb of a method on a collection or on one object.
+pub(super) fn verb_of(method: &Method, collection: bool) -> Option<&'static str> {
+    match (method.as_str(), collection) {
+        ("GET", true) => Some("list"),
+        ("GET", false) => Some("get"),
+        ("POST", true) => Some("create"),
+        ("PUT", false) => Some("update"),
+        ("PATCH", false) => Some("patch"),
+        ("DELETE", true) => Some("deletecollection"),
+        ("DELETE", false) => Some("delete"),
+        _ => None,
+    }
+}
+
+/// A binding by the old path, where only the body names the pod.
+fn bind_named(core: &Core, mut call: Call, body: &Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
+    let binding = body.decode()?;
+    call.resource = core.builtin("", "pods");
+    object::name(&binding).clone_into(&mut call.name);
+    let done = bind::bind(core, &call, &binding)?;
+    Ok(respond::done(core, &call, done, wish))
+}
+
+async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, Failure> {
+    let body = body::optional_object(headers, body).await?;
+    let options = body.as_ref().map(incoming::admit_delete_options).transpose()?;
+    DeleteOptions::read(call, options.filter(|options| !options.is_null()))
+}
+
+/// The client's name: its `User-Agent` up to the first slash.
+fn agent(headers: &HeaderMap) -> String {
+    const CHARS_MAX: usize = 128;
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
+    agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(CHARS_MAX).collect()
+}

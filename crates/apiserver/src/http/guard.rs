@@ -1,0 +1,153 @@
+//! Bounds what one connection can cost: how many there are, and how long a client may leave what it asked for unread.
+//!
+//! A client that stops reading would keep its answer, and everything the answer refers to, for as long as it likes.
+//! So a connection whose writes make no progress for a while is closed.
+
+use axum_server::accept::Accept;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+
+/// How many connections there may be at once.
+const CONNECTIONS_MAX: usize = 16_384;
+/// How long a client may read nothing of what is written to it.
+const STALL_TIME_MAX: Duration = Duration::from_mins(1);
+
+/// Accepts connections within bounds.
+#[derive(Clone, Debug)]
+pub(super) struct Guard<A> {
+    inner: A,
+    places: Arc<Semaphore>,
+}
+
+impl<A> Guard<A> {
+    /// Bounds what `inner` accepts.
+    pub(super) fn new(inner: A) -> Self {
+        Self { inner, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    }
+}
+
+impl<A, I, S> Accept<I, S> for Guard<A>
+where
+    A: Accept<I, S>,
+    A::Future: Send + 'static,
+{
+    type Stream = Guarded<A::Stream>;
+    type Service = A::Service;
+    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
+
+    fn accept(&self, stream: I, service: S) -> Self::Future {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let accepted = self.inner.accept(stream, service);
+        Box::pin(async move {
+            let place =
+                place.map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "too many connections"))?;
+            let (stream, service) = accepted.await?;
+            Ok((Guarded { inner: stream, stalled: None, _place: place }, service))
+        })
+    }
+}
+
+/// A connection that fails when its writes make no progress.
+#[derive(Debug)]
+pub(super) struct Guarded<S> {
+    inner: S,
+    stalled: Option<Pin<Box<Sleep>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<S> Guarded<S> {
+    /// Passes on what a write came to, and fails when it has been waiting for too long.
+    fn watch<T>(&mut self, progress: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.stalled = None;
+            return progress;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL_TIME_MAX)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.watch(progress, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.inner).poll_flush(context);
+        self.watch(progress, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.inner).poll_shutdown(context);
+        self.watch(progress, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+        self.watch(progress, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt as _;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_let_go() {
+        let (ours, _theirs) = tokio::io::duplex(16);
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut guarded = Guarded { inner: ours, stalled: None, _place: place };
+        guarded.write_all(b"fits").await.unwrap();
+        let error = guarded.write_all(&[0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_stays() {
+        use tokio::io::AsyncReadExt as _;
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut guarded = Guarded { inner: ours, stalled: None, _place: place };
+        let reader = tokio::spawn(async move {
+            let mut byte = [0; 8];
+            for _ in 0..32 {
+                sleep(Duration::from_secs(50)).await;
+                theirs.read_exact(&mut byte).await.unwrap();
+            }
+        });
+        guarded.write_all(&[0; 256]).await.unwrap();
+        reader.await.unwrap();
+    }
+}

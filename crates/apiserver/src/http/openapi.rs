@@ -1,0 +1,112 @@
+//! `OpenAPI` v3 documents, one for each group and version: what `kubectl explain` and client-side checks read.
+
+mod paths;
+mod schemas;
+
+use super::respond;
+use crate::failure::Failure;
+use crate::kinds::{Catalog, Resource};
+use crate::server::Core;
+use axum::body::Body;
+use http::header::{ETAG, IF_NONE_MATCH};
+use http::{HeaderValue, Request, Response};
+use rustc_hash::FxHasher;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::hash::Hasher as _;
+use std::sync::Arc;
+
+/// The answer to a request for a document; nothing when the path is none.
+pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Response<Body>, Failure>> {
+    let rest = request.uri().path().strip_prefix("/openapi/v3")?.trim_matches('/');
+    let catalog = core.catalog();
+    if rest.is_empty() {
+        return Some(Ok(respond::text(200, index(&catalog).to_string())));
+    }
+    let (group, version) = match rest.split('/').collect::<Vec<_>>().as_slice() {
+        ["api", version] => (String::new(), (*version).to_owned()),
+        ["version"] => return Some(Ok(respond::json(200, version_document().to_string()))),
+        ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),
+        _ => return Some(Ok(respond::nothing_here())),
+    };
+    let Some(resources) = catalog.group(&group).and_then(|found| found.versions.get(version.as_str())) else {
+        return Some(Ok(respond::nothing_here()));
+    };
+    let tag = format!("\"{}\"", hash(resources));
+    if request.headers().get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+        return Some(Ok(respond::text(304, Body::empty())));
+    }
+    let mut response = respond::json(200, document(resources).to_string());
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Some(Ok(response))
+}
+
+/// The document of the path that tells the version.
+fn version_document() -> Value {
+    let response = json!({"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "object"}}}}});
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": super::health::GIT_VERSION},
+        "paths": {"/version/": {"get": {"operationId": "getCodeVersion", "responses": response}}},
+    })
+}
+
+fn root_of(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// Where every document is.
+fn index(catalog: &Catalog) -> Value {
+    let mut paths = Map::new();
+    let version = format!("/openapi/v3/version?hash={:016X}", 0);
+    paths.insert("version".to_owned(), json!({"serverRelativeURL": version}));
+    for (name, group) in catalog.groups() {
+        for (version, resources) in &group.versions {
+            let root = root_of(name, version);
+            let url = format!("/openapi/v3/{root}?hash={}", hash(resources));
+            paths.insert(root, json!({"serverRelativeURL": url}));
+        }
+    }
+    json!({"paths": paths})
+}
+
+/// Differs when the document does: built-in kinds stay what they are, custom ones change with their definitions.
+fn hash(resources: &BTreeMap<Box<str>, Arc<Resource>>) -> String {
+    let mut hasher = FxHasher::default();
+    for resource in resources.values() {
+        hasher.write(resource.api_version.as_bytes());
+        hasher.write(resource.kind.as_bytes());
+        hasher.write(resource.plural.as_bytes());
+        if let Some(custom) = resource.custom() {
+            hasher.write(custom.open_api.to_string().as_bytes());
+            hasher.write_usize(resource.subresources.len());
+        }
+    }
+    format!("{:016X}", hasher.finish())
+}
+
+fn document(resources: &BTreeMap<Box<str>, Arc<Resource>>) -> Value {
+    let mut all_paths = Map::new();
+    let mut names = Vec::new();
+    let mut own = Map::new();
+    for resource in resources.values() {
+        let name = schemas::name_of(resource);
+        paths::add(resource, &name, &mut all_paths);
+        schemas::add_own(resource, &name, &mut own);
+        names.push(name);
+    }
+    schemas::add_referenced(&mut own);
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": super::health::GIT_VERSION},
+        "paths": all_paths,
+        "components": {
+            "schemas": own,
+            "securitySchemes": {"BearerToken": {
+                "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
+            }},
+        },
+    })
+}

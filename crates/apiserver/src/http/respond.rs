@@ -1,0 +1,134 @@
+//! Builds responses.
+
+use super::negotiate::{Form, Wish};
+use crate::failure::Failure;
+use crate::field::quote;
+use crate::incoming::Format;
+use crate::kinds::{Resource, convert};
+use crate::server::Core;
+use crate::store::to_json;
+use crate::table;
+use crate::verbs::{Call, Done, Reply};
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::Value;
+
+/// The media type of a format.
+pub(super) fn media_type(format: Format) -> &'static str {
+    match format {
+        Format::Json => "application/json",
+        Format::Yaml => "application/yaml",
+    }
+}
+
+/// A response with a body.
+pub(super) fn with(code: u16, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// JSON that is already written.
+pub(super) fn json(code: u16, body: impl Into<Body>) -> Response<Body> {
+    with(code, media_type(Format::Json), body)
+}
+
+/// Plain text.
+pub(super) fn text(code: u16, body: impl Into<Body>) -> Response<Body> {
+    with(code, "text/plain; charset=utf-8", body)
+}
+
+/// The answer where nothing is served.
+pub(super) fn nothing_here() -> Response<Body> {
+    text(404, "404 page not found\n")
+}
+
+/// The answer where the method is not served.
+pub(super) fn method_not_allowed() -> Response<Body> {
+    failure(&Failure::unknown_method(), false)
+}
+
+/// A failure.
+pub(super) fn failure(failure: &Failure, yaml: bool) -> Response<Body> {
+    let json = failure.to_json();
+    let mut response = match serde_json::from_slice::<Value>(&json) {
+        Ok(value) if yaml => value_as(failure.code(), &value, Format::Yaml),
+        Ok(_) | Err(_) => self::json(failure.code(), json),
+    };
+    if let Some(seconds) = failure.retry_after_seconds() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if failure.code() == 401 {
+        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// A value in a format.
+pub(super) fn value_as(code: u16, value: &Value, format: Format) -> Response<Body> {
+    match format {
+        Format::Json => json(code, to_json(value)),
+        Format::Yaml => with(code, media_type(Format::Yaml), yaml(value)),
+    }
+}
+
+/// A value as YAML.
+pub(super) fn yaml(value: &Value) -> String {
+    serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// The outcome of a call on one object.
+pub(super) fn done(core: &Core, call: &Call, done: Done, wish: Wish) -> Response<Body> {
+    let Done { code, reply, warnings } = done;
+    let mut response = match (reply, wish.form) {
+        (Reply::Other(value), _) => value_as(code, &value, wish.format),
+        (Reply::Record(record), Form::Object)
+            if wish.format == Format::Json && call.resource.is_storage_version() =>
+        {
+            json(code, record.json())
+        }
+        (Reply::Record(record), form) => {
+            let object = convert::to_served(&call.resource, record.value());
+            formed(core, call, code, object, Wish { form, ..wish })
+        }
+        (Reply::Object(object), form) => formed(core, call, code, object, Wish { form, ..wish }),
+    };
+    warn(&mut response, &warnings);
+    response
+}
+
+fn formed(core: &Core, call: &Call, code: u16, object: Value, wish: Wish) -> Response<Body> {
+    let value = match wish.form {
+        Form::Object => object,
+        Form::Metadata => table::partial(&object),
+        Form::Table | Form::OldTable => {
+            let metadata = object["metadata"].clone();
+            super::stream::table(core, call, &[object], &metadata, table::Headers::Send, wish.form)
+        }
+    };
+    value_as(code, &value, wish.format)
+}
+
+/// Adds warnings for the person behind the client.
+pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        // The code for warnings that persist; the agent is left out, as Kubernetes does.
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quote(warning))) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}
+
+/// The first bytes of a typed list, up to its items.
+pub(super) fn list_opening(resource: &Resource, metadata: &Value) -> Bytes {
+    let opening = format!(
+        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+        quote(&resource.list_kind),
+        quote(&resource.api_version)
+    );
+    Bytes::from(opening)
+}

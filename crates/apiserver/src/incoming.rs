@@ -1,0 +1,337 @@
+//! Turns the body of a request into an object of the kind that the path serves.
+
+mod go_json;
+
+pub use go_json::syntax_error;
+
+use crate::failure::{About, Failure};
+use crate::field::{self, Path, quote};
+use crate::kinds::{Origin, Resource};
+use crate::server::Core;
+use crate::verbs::Call;
+use crate::{fields, object, protobuf};
+use bytes::Bytes;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// What stands before every syntax error.
+const NO_KIND: &str = "couldn't get version/kind; json parse error: ";
+/// Where the real server keeps its kinds; part of messages that clients see.
+const SCHEME: &str = "pkg/runtime/scheme.go:111";
+
+/// The format of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As text.
+    Text(Format),
+    /// As protobuf.
+    Protobuf,
+}
+
+/// The body of a request.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// What the client sent.
+    pub bytes: Bytes,
+    /// How it is written.
+    pub encoding: Encoding,
+}
+
+/// Why a body could not be read.
+#[derive(Debug)]
+enum Unreadable {
+    /// The text has a fault; the message says which.
+    Fault(String),
+    /// Nobody reads this kind in this encoding.
+    Unsupported(String),
+}
+
+impl Incoming {
+    /// Decodes the body, whatever kind it is of.
+    pub fn decode(&self) -> Result<Value, Failure> {
+        self.read().map_err(|unreadable| match unreadable {
+            Unreadable::Fault(message) => Failure::bad_request(message),
+            Unreadable::Unsupported(message) => Failure::unsupported_media_type(message),
+        })
+    }
+
+    /// Decodes the body, which must be an object of this kind as far as that is said in it.
+    pub fn decode_as(&self, kind: &str) -> Result<Value, Failure> {
+        let object = self.read().and_then(|object| match what_is_no_object(&object) {
+            None => Ok(object),
+            Some(message) => Err(Unreadable::Fault(format!("{NO_KIND}{message}"))),
+        });
+        object.map_err(|unreadable| match unreadable {
+            Unreadable::Fault(message) => self.unrecognized(kind, &message),
+            Unreadable::Unsupported(message) => Failure::unsupported_media_type(message),
+        })
+    }
+
+    fn read(&self) -> Result<Value, Unreadable> {
+        match self.encoding {
+            Encoding::Text(Format::Json) => read_json(&self.bytes).map_err(Unreadable::Fault),
+            Encoding::Text(Format::Yaml) => read_yaml(&self.bytes).map_err(Unreadable::Fault),
+            Encoding::Protobuf => protobuf::decode(&self.bytes).map_err(|error| match error {
+                protobuf::Error::UnknownKind { .. } => Unreadable::Unsupported(format!(
+                    "{error} - accepted media types include: application/json, application/yaml"
+                )),
+                protobuf::Error::NoMagic | protobuf::Error::Malformed(_) => {
+                    Unreadable::Fault(error.to_string())
+                }
+            }),
+        }
+    }
+
+    fn unrecognized(&self, kind: &str, message: &str) -> Failure {
+        let shown = summary(&self.bytes);
+        Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {message} ({shown})"
+        ))
+    }
+}
+
+/// Reads JSON; bytes that are no letters become the sign for that.
+fn read_json(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(bytes).or_else(|error| {
+        if let Some(fault) = go_json::syntax_error(bytes) {
+            return Err(format!("{NO_KIND}{fault}"));
+        }
+        let text = without_half_letters(&String::from_utf8_lossy(bytes));
+        serde_json::from_str(&text).map_err(|_| format!("{NO_KIND}{error}"))
+    })
+}
+
+/// The text with escapes that are half of a pair replaced by the sign for no letter.
+fn without_half_letters(text: &str) -> String {
+    const NO_LETTER: &str = "\\ufffd";
+    let escape = |text: &str| -> Option<u32> {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match (escape(rest), rest.get(6..).and_then(escape)) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(0xd800..0xe000), _) => {
+                clean.push_str(NO_LETTER);
+                rest = &rest[6..];
+                continue;
+            }
+            _ => rest.chars().take(2).map(char::len_utf8).sum(),
+        };
+        clean.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    clean.push_str(rest);
+    clean
+}
+
+fn read_yaml(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let shown = error.to_string();
+        format!("yaml: {}", shown.lines().next().unwrap_or_default().trim_start_matches("error: "))
+    })
+}
+
+/// Decodes YAML, of which every JSON is one.
+pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
+    read_yaml(bytes)
+        .map_err(|message| Failure::bad_request(format!("error converting YAML to JSON: {message}")))
+}
+
+/// Decodes the JSON of a patch; `what` begins the message where it is none.
+pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let fault = go_json::syntax_error(bytes).unwrap_or_else(|| error.to_string());
+        Failure::bad_request(format!("{what}{fault}"))
+    })
+}
+
+/// The keys that a YAML text gives twice.
+pub fn yaml_duplicate(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let error = serde_saphyr::from_str::<Value>(text).err()?.to_string();
+    let (place, rest) = error.split_once(": duplicate mapping key: ")?;
+    let line = place.split("line ").nth(1)?.split(' ').next()?;
+    let key = rest.split(',').next()?;
+    Some(format!("line {line}: key {} already set in map", quote(key)))
+}
+
+/// The beginning of a body: as it is when it looks like JSON, in hexadecimal otherwise.
+fn summary(bytes: &[u8]) -> String {
+    const LENGTH_MAX: usize = 30;
+    let shown = &bytes[..bytes.len().min(LENGTH_MAX)];
+    let mut text = match bytes.first() {
+        None => return "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(shown).into_owned(),
+        Some(_) => shown.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        }),
+    };
+    if bytes.len() > LENGTH_MAX {
+        text.push_str(" ...");
+    }
+    text
+}
+
+/// What Go calls the type of a value.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Why a value is no object of any kind; `null` is an empty one.
+fn what_is_no_object(value: &Value) -> Option<String> {
+    let Value::Object(fields) = value else {
+        let name = type_name(value);
+        return (!value.is_null()).then(|| format!(
+            "json: cannot unmarshal {name} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        ));
+    };
+    ["apiVersion", "kind"].into_iter().find_map(|field| {
+        let value = fields.get(field).filter(|value| !value.is_string() && !value.is_null())?;
+        Some(format!(
+            "json: cannot unmarshal {} into Go struct field .{field} of type string",
+            type_name(value)
+        ))
+    })
+}
+
+/// Decodes the object of a request and holds it to the kind that the path serves; also what to warn about.
+pub fn admit_object(core: &Core, call: &Call, body: &Incoming) -> Result<(Value, Vec<String>), Failure> {
+    let mut object = admit_kind(core, &call.resource, body)?;
+    let warnings = fields::decode(call, body, &mut object)?;
+    Ok((object, warnings))
+}
+
+/// Decodes an object and refuses one of another kind; a built-in object need not say what it is.
+pub fn admit_kind(core: &Core, resource: &Resource, body: &Incoming) -> Result<Value, Failure> {
+    let mut object = body.decode_as(&resource.kind)?;
+    if object.is_null() {
+        object = Value::Object(serde_json::Map::new());
+    }
+    match resource.origin {
+        Origin::Builtin(_) => check_builtin(core, resource, &mut object)?,
+        Origin::Custom(_) => check_custom(resource, &object, body)?,
+    }
+    if object.get("metadata").is_none_or(Value::is_null) {
+        object::meta_mut(&mut object);
+    }
+    Ok(object)
+}
+
+fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
+    let kind =
+        Some(object::kind(object)).filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind).to_owned();
+    let own = &*resource.api_version;
+    let version =
+        Some(object::api_version(object)).filter(|version| !version.is_empty()).unwrap_or(own).to_owned();
+    let (group, number) = version.rsplit_once('/').unwrap_or(("", &version));
+    let unfit = |why: &str| {
+        let message =
+            format!("{kind} in version {} cannot be handled as a {}: {why}", quote(number), resource.kind);
+        Err(Failure::bad_request(message))
+    };
+    let known = core.catalog().find_kind(group, number, &kind).is_some_and(|known| known.custom().is_none());
+    if !known {
+        let shown = quote(&version);
+        return unfit(&format!(
+            "no kind {} is registered for version {shown} in scheme \"{SCHEME}\"",
+            quote(&kind)
+        ));
+    }
+    if kind != *resource.kind {
+        let package = if resource.group.is_empty() {
+            "core"
+        } else {
+            resource.group.split('.').next().unwrap_or_default()
+        };
+        return unfit(&format!(
+            "converting ({number}.{kind}) to ({package}.{}): unknown conversion",
+            resource.kind
+        ));
+    }
+    if version != own {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({own})"
+        )));
+    }
+    object["kind"] = Value::from(kind);
+    object["apiVersion"] = Value::from(version);
+    Ok(())
+}
+
+fn check_custom(resource: &Resource, object: &Value, body: &Incoming) -> Result<(), Failure> {
+    let (kind, version) = (object::kind(object), object::api_version(object));
+    if kind.is_empty() {
+        let shown = String::from_utf8_lossy(&body.bytes);
+        return Err(body.unrecognized(&resource.kind, &format!("Object 'Kind' is missing in '{shown}'")));
+    }
+    if version != &*resource.api_version {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            resource.api_version
+        )));
+    }
+    if kind != &*resource.kind {
+        let error = field::Error::invalid(&Path::of("kind"), kind, format!("must be {}", resource.kind));
+        let about = About { group: &resource.group, what: kind };
+        return Err(Failure::invalid(about, object::name(object), &[error]));
+    }
+    Ok(())
+}
+
+/// The body of a request for a sub-resource with a kind of its own.
+pub fn admit_part(kind: &str, package: &str, body: &Incoming) -> Result<Value, Failure> {
+    let object = body.decode_as(kind)?;
+    let own = object::kind(&object);
+    if !own.is_empty() && own != kind {
+        let version = object::api_version(&object).rsplit('/').next().unwrap_or_default().to_owned();
+        return Err(Failure::bad_request(format!(
+            "{own} in version {} cannot be handled as a {kind}: converting ({version}.{own}) to ({package}.{kind}): unknown conversion",
+            quote(&version)
+        )));
+    }
+    Ok(if object.is_null() { Value::Object(serde_json::Map::new()) } else { object })
+}
+
+/// The options of a deletion.
+pub fn admit_delete_options(body: &Incoming) -> Result<Value, Failure> {
+    let options = body.decode()?;
+    if let Some(message) = what_is_no_object(&options) {
+        return Err(Failure::bad_request(format!("{NO_KIND}{message}")));
+    }
+    let (kind, version) = (object::kind(&options), object::api_version(&options));
+    if kind.is_empty() || kind == "DeleteOptions" {
+        return Ok(options);
+    }
+    let message = format!(
+        "no kind {} is registered for version {} in scheme \"{SCHEME}\"",
+        quote(kind),
+        quote(version)
+    );
+    Err(Failure::bad_request(message))
+}

@@ -1,0 +1,90 @@
+//! Writes the whole state to a stream and reads it back: every object with its uid and revision, but not the log.
+//!
+//! The first line says what follows; then comes a line for each object, with the table it is kept in.
+
+use crate::crd;
+use crate::object;
+use crate::server::Core;
+use crate::store::Kept;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::io::{self, BufRead, Write};
+
+/// What the first line of a saved state says it is.
+const FORMAT: &str = "kai-apiserver/v1";
+
+/// Why a state could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The stream failed.
+    #[error("cannot read the saved state")]
+    Read(#[source] io::Error),
+    /// It is something else.
+    #[error("line {line} of the saved state is not one\nhint: a state is written by `--save`")]
+    Malformed {
+        /// Which line.
+        line: usize,
+    },
+    /// There are objects already.
+    #[error("`{table}` already holds `{key}`: a state is read into an empty server")]
+    NotEmpty {
+        /// The table.
+        table: String,
+        /// The object.
+        key: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    format: String,
+    revision: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    table: String,
+    object: Value,
+}
+
+/// Writes every object, as all of them stand at one moment.
+pub fn save(core: &Core, mut to: impl Write) -> io::Result<()> {
+    let (revision, records) = core.store.everything();
+    serde_json::to_writer(&mut to, &Head { format: FORMAT.to_owned(), revision })?;
+    to.write_all(b"\n")?;
+    for Kept { table, record } in records {
+        write!(to, "{{\"table\":{},\"object\":", Value::from(&*table))?;
+        to.write_all(&record.json())?;
+        to.write_all(b"}\n")?;
+    }
+    to.flush()
+}
+
+/// Reads a state into a server without objects; definitions of custom resources take effect.
+pub fn load(core: &Core, from: impl BufRead) -> Result<(), Error> {
+    let mut lines = from.lines().enumerate();
+    let malformed = |index: usize| Error::Malformed { line: index + 1 };
+    let (_, first) = lines.next().ok_or_else(|| malformed(0))?;
+    let head: Head = serde_json::from_str(&first.map_err(Error::Read)?).map_err(|_| malformed(0))?;
+    if head.format != FORMAT {
+        return Err(malformed(0));
+    }
+    for (index, line) in lines {
+        let row: Row = serde_json::from_str(&line.map_err(Error::Read)?).map_err(|_| malformed(index))?;
+        let revision =
+            object::meta_str(&row.object, "resourceVersion").parse().map_err(|_| malformed(index))?;
+        let (namespace, name) = (object::namespace(&row.object), object::name(&row.object));
+        let key = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        let table = core.store.table(&row.table);
+        if !core.store.restore(table, &key, revision, &row.object) {
+            return Err(Error::NotEmpty { table: row.table, key });
+        }
+    }
+    core.store.resume_after(head.revision);
+    let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
+    let page = core.store.list(definitions.table, &crate::store::Wanted::default(), |_| true);
+    for record in page.into_iter().flat_map(|page| page.records) {
+        crd::stored(core, &record);
+    }
+    Ok(())
+}

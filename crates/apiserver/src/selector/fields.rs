@@ -1,0 +1,290 @@
+//! Field selectors: which fields of which kind can be asked for, and how their values are found.
+//!
+//! Every kind has `metadata.name` and `metadata.namespace`; a few built-in kinds have more, and a custom resource
+//! those of its `selectableFields`. A missing field counts as the empty string.
+
+use super::Error;
+use crate::field::quote;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Whose fields are asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum FieldTarget<'a> {
+    /// A built-in kind.
+    BuiltIn {
+        /// `v1`, `apps/v1` …
+        api_version: &'a str,
+        /// `Pod`, `Deployment` …
+        kind: &'a str,
+    },
+    /// A kind defined by a `CustomResourceDefinition`.
+    Custom {
+        /// Whether objects have a namespace.
+        namespaced: bool,
+        /// The `jsonPath`s of the version's `selectableFields`, such as `.spec.color`.
+        selectable: &'a [String],
+    },
+}
+
+/// A conjunction of equalities on fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    field: Field,
+    equal: bool,
+    value: String,
+}
+
+/// A field by the way its value is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// The value at this path, as text.
+    Plain(String),
+    /// As [`Field::Plain`], with a value for objects that lack it.
+    Or(&'static str, &'static str),
+    /// The first of `status.podIPs`.
+    PodIp,
+    /// `source.component`, or else the reporting controller.
+    EventSource,
+    /// Accepted and always empty.
+    Empty(&'static str),
+}
+
+/// Built-in kinds with more than the two fields of metadata: kind, its fields, whether it has a namespace field.
+const POD: [&str; 10] = [
+    "metadata.name",
+    "metadata.namespace",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+];
+const CORE_EVENT: [&str; 12] = [
+    "metadata.name",
+    "metadata.namespace",
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "type",
+];
+const EVENT: [&str; 12] = [
+    "metadata.name",
+    "metadata.namespace",
+    "regarding.kind",
+    "regarding.namespace",
+    "regarding.name",
+    "regarding.uid",
+    "regarding.apiVersion",
+    "regarding.resourceVersion",
+    "regarding.fieldPath",
+    "reason",
+    "reportingController",
+    "type",
+];
+
+impl FieldSelector {
+    /// Reads a query parameter such as `spec.nodeName=n1,status.phase!=Failed`.
+    pub fn parse(text: &str, target: FieldTarget<'_>) -> Result<Self, Error> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let mut terms = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let Some((name, equal, value)) = split_term(part) else {
+                return Err(Error(format!("invalid selector: '{text}'; can't understand '{part}'")));
+            };
+            // No field of no value says nothing.
+            if !(name.is_empty() && value.is_empty()) {
+                terms.push((name, equal, unescape(value)?));
+            }
+        }
+        let resolve = |(name, equal, value)| Ok(Term { field: field_of(name, target)?, equal, value });
+        Ok(Self { terms: terms.into_iter().map(resolve).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The only value that `field` may have, where the selector says so: a list by name needs no scan.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        let is_field =
+            |term: &&Term| term.equal && matches!(&term.field, Field::Plain(path) if path == field);
+        self.terms.iter().find(is_field).map(|term| term.value.as_str())
+    }
+
+    /// Whether the object is wanted.
+    pub fn matches(&self, object: &Value) -> bool {
+        self.matches_with(|field, value| field.value(object) == value)
+    }
+
+    /// Whether an object is wanted of which `has` knows whether a field has a value.
+    pub fn matches_with(&self, has: impl Fn(&Field, &str) -> bool) -> bool {
+        self.terms.iter().all(|term| has(&term.field, &term.value) == term.equal)
+    }
+}
+
+impl Field {
+    /// The field's value as text.
+    pub fn value<'a>(&self, object: &'a Value) -> Cow<'a, str> {
+        match self {
+            Self::Plain(path) => text_at(object, path),
+            Self::Or(path, other) => {
+                let text = text_at(object, path);
+                if text.is_empty() { Cow::Borrowed(other) } else { text }
+            }
+            Self::PodIp => text_of(object.pointer("/status/podIPs/0/ip")),
+            Self::EventSource => {
+                let own = object
+                    .pointer("/source/component")
+                    .or_else(|| object.pointer("/deprecatedSource/component"));
+                let own = text_of(own);
+                if !own.is_empty() {
+                    return own;
+                }
+                text_of(object.get("reportingComponent").or_else(|| object.get("reportingController")))
+            }
+            Self::Empty(_) => Cow::Borrowed(""),
+        }
+    }
+}
+
+fn field_of(name: &str, target: FieldTarget<'_>) -> Result<Field, Error> {
+    let plain = || Ok(Field::Plain(name.to_owned()));
+    let unsupported = || Err(Error(format!("field label not supported: {name}")));
+    match target {
+        FieldTarget::Custom { namespaced, selectable } => {
+            let listed = selectable.iter().any(|path| path.strip_prefix('.') == Some(name));
+            let in_metadata = name == "metadata.name" || (namespaced && name == "metadata.namespace");
+            if listed || in_metadata { plain() } else { unsupported() }
+        }
+        FieldTarget::BuiltIn { api_version, kind } => match (api_version, kind, name) {
+            ("v1", "Pod", "spec.host") => Ok(Field::Plain("spec.nodeName".to_owned())),
+            ("v1", "Pod", "spec.hostNetwork") => Ok(Field::Or("spec.hostNetwork", "false")),
+            ("v1", "Pod", "status.podIP") => Ok(Field::PodIp),
+            ("v1", "Pod", "status.podIPs") => Ok(Field::Empty("status.podIPs")),
+            ("v1", "Node", "spec.unschedulable") => Ok(Field::Or("spec.unschedulable", "false")),
+            ("v1", "ReplicationController", "status.replicas") => Ok(Field::Or("status.replicas", "0")),
+            ("batch/v1", "Job", "status.successful") => Ok(Field::Or("status.succeeded", "0")),
+            ("v1", "Event", "source") => Ok(Field::EventSource),
+            (_, kind, name) => match allowed(api_version, kind) {
+                Some(fields) if fields.contains(&name) => plain(),
+                Some(_) if kind == "Job" => {
+                    Err(Error(format!("field label {} not supported for Job", quote(name))))
+                }
+                Some(_) if kind == "ResourceSlice" => Err(Error(format!(
+                    "field label not supported for {}, Kind={kind}: {name}",
+                    slashed(api_version)
+                ))),
+                Some(_) => unsupported(),
+                None if matches!(name, "metadata.name" | "metadata.namespace") => plain(),
+                None => Err(Error(format!(
+                    "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                    quote(name)
+                ))),
+            },
+        },
+    }
+}
+
+fn slashed(api_version: &str) -> String {
+    if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") }
+}
+
+/// The fields of kinds that do not have just the two of metadata.
+fn allowed(api_version: &str, kind: &str) -> Option<&'static [&'static str]> {
+    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    Some(match (group, kind) {
+        ("", "Pod") => &POD,
+        ("", "Event") => &CORE_EVENT,
+        ("events.k8s.io", "Event") => &EVENT,
+        ("", "Node") => &["metadata.name"],
+        ("", "Namespace") => &["metadata.name", "status.phase"],
+        ("", "Secret") => &["metadata.name", "metadata.namespace", "type"],
+        ("", "Service") => &["metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"],
+        ("" | "batch", "ReplicationController" | "Job") => &["metadata.name", "metadata.namespace"],
+        ("resource.k8s.io", "ResourceSlice") => &["metadata.name", "spec.nodeName", "spec.driver"],
+        ("certificates.k8s.io", "CertificateSigningRequest") => &["metadata.name", "spec.signerName"],
+        _ => return None,
+    })
+}
+
+fn text_at<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
+    text_of(path.split('.').try_fold(object, |value, field| value.get(field)))
+}
+
+fn text_of(value: Option<&Value>) -> Cow<'_, str> {
+    match value {
+        Some(Value::String(text)) => Cow::Borrowed(text),
+        Some(Value::Bool(value)) => Cow::Borrowed(if *value { "true" } else { "false" }),
+        Some(Value::Number(number)) => Cow::Owned(number.to_string()),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => Cow::Borrowed(""),
+    }
+}
+
+/// Splits at commas that no backslash precedes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (index, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&text[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.find("!=").into_iter().chain(term.find('=')).min()?;
+    let (name, rest) = term.split_at(at);
+    let (equal, value) = match rest.strip_prefix("!=") {
+        Some(value) => (false, value),
+        None => (true, rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?),
+    };
+    Some((name, equal, value))
+}
+
+fn unescape(value: &str) -> Result<String, Error> {
+    let bad =
+        |sequence: String| Error(format!("invalid field selector: invalid escape sequence: {sequence}"));
+    let mut plain = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => plain.push(c),
+                Some(other) => return Err(bad(format!("\\{other}"))),
+                None => return Err(bad("\\".to_owned())),
+            },
+            // The real server prints the character's number.
+            ',' | '=' => {
+                let number = u32::from(c);
+                return Err(Error(format!("invalid field selector: unescaped character in value: {number}")));
+            }
+            c => plain.push(c),
+        }
+    }
+    Ok(plain)
+}

@@ -1,0 +1,213 @@
+//! One version of one object at rest.
+
+use crate::selector::Field;
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a write did to an object; the type of its watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It came into being.
+    Added,
+    /// It changed.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+impl Action {
+    fn opening(self) -> &'static [u8] {
+        match self {
+            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
+            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
+            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
+        }
+    }
+}
+
+/// What follows the object in a watch event.
+const CLOSING: &[u8] = b"}\n";
+
+/// One version of one object: compact JSON, and what selectors need of it.
+#[derive(Debug)]
+pub struct Record {
+    /// `namespace/name`, or `name` alone.
+    pub key: Arc<str>,
+    /// The write that made it.
+    pub revision: u64,
+    /// Its labels, sorted by key.
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// The object wrapped as the watch event of the write.
+    event: Bytes,
+    action: Action,
+    /// Whether it has a `deletionTimestamp`.
+    going: bool,
+    /// Values of fields that selectors asked for: the first to ask reads the object, all others look here.
+    fields: Mutex<Vec<(Field, Box<str>)>>,
+    /// Where the fields after `kind` and `apiVersion` begin, from the start of the object.
+    fields_at: u32,
+}
+
+impl Record {
+    /// Encodes the object; its `resourceVersion` is already in it.
+    pub(super) fn new(action: Action, key: Arc<str>, revision: u64, object: &Value) -> Self {
+        let (event, fields_at) = encode_event(action, object);
+        let going = crate::object::is_deleting(object);
+        Self {
+            key,
+            revision,
+            labels: labels_of(object),
+            event,
+            action,
+            going,
+            fields: Mutex::default(),
+            fields_at,
+        }
+    }
+
+    /// The object as compact JSON, with `kind` and `apiVersion` first.
+    pub fn json(&self) -> Bytes {
+        self.event.slice(self.action.opening().len()..self.event.len() - CLOSING.len())
+    }
+
+    /// The object's JSON after `{"kind":…,"apiVersion":…,`: what an item of a typed list is, but for its opening brace.
+    pub fn json_fields(&self) -> &[u8] {
+        let start = self.action.opening().len() + self.fields_at as usize;
+        &self.event[start..self.event.len() - CLOSING.len()]
+    }
+
+    /// The object, to be worked on.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json()).expect("the store holds what it encoded")
+    }
+
+    /// The watch event of the write that made this version, with its line end.
+    pub fn event(&self) -> Bytes {
+        self.event.clone()
+    }
+
+    /// The watch event that shows this version to a client that did not see the object before.
+    pub fn event_as(&self, action: Action) -> Bytes {
+        if action == self.action {
+            return self.event();
+        }
+        wrap(action, &self.json())
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
+        Some(&self.labels[at].1)
+    }
+
+    /// Whether a field has a value, in the object as `read` makes it.
+    pub fn has_field(&self, field: &Field, value: &str, read: impl FnOnce() -> Value) -> bool {
+        let mut known = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, own)) = known.iter().find(|(known, _)| known == field) {
+            return **own == *value;
+        }
+        let own: Box<str> = field.value(&read()).into();
+        let same = *own == *value;
+        known.push((field.clone(), own));
+        same
+    }
+
+    /// The namespace part of the key; empty for objects of the cluster.
+    pub fn namespace(&self) -> &str {
+        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name part of the key.
+    pub fn name(&self) -> &str {
+        self.key.split_once('/').map_or(&self.key, |(_, name)| name)
+    }
+
+    /// Whether somebody asked for the object to go.
+    pub fn is_going(&self) -> bool {
+        self.going
+    }
+
+    /// How many bytes this version keeps in memory, about.
+    pub(super) fn bytes_held(&self) -> usize {
+        const OVERHEAD: usize = 256;
+        self.event.len() + OVERHEAD
+    }
+}
+
+/// An object wrapped as a watch event.
+pub fn wrap(action: Action, json: &[u8]) -> Bytes {
+    let mut event = BytesMut::with_capacity(action.opening().len() + json.len() + CLOSING.len());
+    event.put_slice(action.opening());
+    event.put_slice(json);
+    event.put_slice(CLOSING);
+    event.freeze()
+}
+
+fn labels_of(object: &Value) -> Box<[(Box<str>, Box<str>)]> {
+    let labels =
+        object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
+    let mut labels: Vec<(Box<str>, Box<str>)> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())))
+        .collect();
+    labels.sort_unstable();
+    labels.into()
+}
+
+fn encode_event(action: Action, object: &Value) -> (Bytes, u32) {
+    let mut buffer = Vec::with_capacity(1024);
+    buffer.extend_from_slice(action.opening());
+    let start = buffer.len();
+    let fields_at = encode_into(&mut buffer, object);
+    buffer.extend_from_slice(CLOSING);
+    buffer.shrink_to_fit();
+    (Bytes::from(buffer), u32::try_from(fields_at - start).expect("kind and version are short"))
+}
+
+/// Writes the object with `kind` and `apiVersion` first, and tells where the other fields begin in the buffer.
+fn encode_into(buffer: &mut Vec<u8>, object: &Value) -> usize {
+    let empty = Map::new();
+    let fields = object.as_object().unwrap_or(&empty);
+    let text_len = |key: &str| fields.get(key).and_then(Value::as_str).map_or(0, str::len);
+    // Kinds and versions have no characters that JSON escapes.
+    let fields_at =
+        buffer.len() + r#"{"kind":"","apiVersion":"","#.len() + text_len("kind") + text_len("apiVersion");
+    serde_json::to_writer(&mut *buffer, &Ordered(fields))
+        .expect("a value has string keys, and a vector takes everything");
+    fields_at
+}
+
+/// The object as compact JSON, with `kind`, `apiVersion` and `metadata` first.
+pub fn to_json(object: &Value) -> Vec<u8> {
+    let mut buffer = Vec::with_capacity(1024);
+    match object.as_object() {
+        Some(fields) => serde_json::to_writer(&mut buffer, &Ordered(fields)),
+        None => serde_json::to_writer(&mut buffer, object),
+    }
+    .expect("a value has string keys, and a vector takes everything");
+    buffer
+}
+
+/// The fields of an object, those that say what it is first.
+struct Ordered<'a>(&'a Map<String, Value>);
+
+impl Serialize for Ordered<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
+        let mut map = serializer.serialize_map(None)?;
+        for key in FIRST {
+            if let Some(value) = self.0.get(key) {
+                map.serialize_entry(key, value)?;
+            }
+        }
+        for (key, value) in self.0 {
+            if !FIRST.contains(&key.as_str()) {
+                map.serialize_entry(key, value)?;
+            }
+        }
+        map.end()
+    }
+}

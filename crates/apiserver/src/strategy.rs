@@ -1,0 +1,410 @@
+//! The rules of each kind: what the server fills in, what each verb may change, and what is refused.
+//!
+//! Everything here is about one object and its former version; what depends on other objects is admission.
+
+mod autoscaling;
+mod checks;
+mod config;
+mod cron;
+mod defaults;
+mod device;
+mod event;
+mod job;
+mod node;
+mod pod;
+mod rights;
+pub(crate) mod scheduling;
+mod service;
+mod storage;
+mod webhook;
+mod workload;
+
+use crate::crd;
+use crate::field::{self, Path};
+use crate::kinds::{Origin, Resource, Subresource};
+use crate::names;
+use crate::object;
+use crate::schema::{self, Old};
+use crate::server::Core;
+use checks::{Errors, part};
+use rights::Reach;
+use serde_json::{Value, json};
+
+/// Group and plural name of definitions of custom resources.
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+
+/// Group and plural name of a built-in resource; empty for custom ones.
+fn builtin(resource: &Resource) -> (&str, &str) {
+    match resource.origin {
+        Origin::Builtin(_) => (&resource.group, &resource.plural),
+        Origin::Custom(_) => ("", ""),
+    }
+}
+
+/// Fills in what the client may leave out, on every write.
+pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
+    match resource.origin {
+        Origin::Builtin(_) => {}
+        Origin::Custom(_) => return,
+    }
+    match builtin(resource) {
+        DEFINITIONS => return crd::complete(object),
+        ("apps", "statefulsets") => workload::default_stateful_set(object),
+        ("", "replicationcontrollers") => workload::default_replication_controller(object),
+        ("", "secrets") => config::default_secret(object),
+        _ => {}
+    }
+    defaults::fill(resource.schema(), object);
+    match builtin(resource) {
+        ("", "pods") => pod::default(object),
+        ("", "nodes") => node::default(object),
+        ("", "limitranges") => autoscaling::default_limits(object),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::default(object),
+        ("batch", "jobs") => job::default(object),
+        _ => {}
+    }
+}
+
+/// Makes an object ready to come into being: the status is the server's, and the generation begins at 1.
+pub fn prepare_create(core: &Core, resource: &Resource, object: &mut Value) {
+    let kind = builtin(resource);
+    if resource.has(Subresource::Status) && kind != ("", "nodes") {
+        begin_status(resource, object);
+    }
+    match kind {
+        ("", "namespaces") => prepare_namespace(object),
+        ("", "pods") => pod::prepare_create(core, object),
+        ("", "persistentvolumeclaims") => object["status"] = json!({"phase": "Pending"}),
+        ("", "persistentvolumes") => {
+            object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": core.clock.time()});
+        }
+        ("", "services") => service::prepare_create(core, object),
+        ("batch", "jobs") => job::prepare_create(object),
+        ("apps", "daemonsets") => workload::count_templates(None, object),
+        _ => {}
+    }
+    if resource.generation {
+        object::set_meta(object, "generation", Some(Value::from(1)));
+    }
+}
+
+/// The status of an object that comes into being is empty, in the form in which its kind writes that.
+fn begin_status(resource: &Resource, object: &mut Value) {
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.remove("status");
+    if resource.custom().is_some() || builtin(resource) == DEFINITIONS {
+        return;
+    }
+    if let Some(schema) = resource.schema().field("status") {
+        let mut status = json!({});
+        schema::normalize(schema, &mut status);
+        fields.insert("status".to_owned(), status);
+    }
+}
+
+fn prepare_namespace(object: &mut Value) {
+    let finalizers = object::map_mut(object, "spec").entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(finalizers) = finalizers.as_array_mut()
+        && !finalizers.contains(&json!("kubernetes"))
+    {
+        finalizers.push(json!("kubernetes"));
+    }
+    object["status"] = json!({"phase": "Active"});
+    label_namespace(object);
+}
+
+/// A namespace is found by the label of its name.
+fn label_namespace(object: &mut Value) {
+    let name = Value::from(object::name(object));
+    let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
+    if let Some(labels) = labels.as_object_mut() {
+        labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+    }
+}
+
+/// Holds a new version to the part that the request may change, and counts the generation.
+pub fn prepare_update(
+    core: &Core,
+    resource: &Resource,
+    subresource: Option<Subresource>,
+    old: &Value,
+    new: &mut Value,
+) {
+    let kind = builtin(resource);
+    match subresource {
+        Some(Subresource::Status | Subresource::Approval) => {
+            keep_all_but(resource, old, new, &["status"]);
+            keep_metadata(kind, old, new);
+        }
+        Some(Subresource::Finalize) => {
+            let finalizers = new.pointer("/spec/finalizers").cloned();
+            keep_all_but(resource, old, new, &[]);
+            set_or_remove(new, "spec", "finalizers", finalizers);
+        }
+        Some(Subresource::EphemeralContainers | Subresource::Resize) => keep(old, new, "status"),
+        Some(
+            Subresource::Binding
+            | Subresource::Eviction
+            | Subresource::Log
+            | Subresource::Scale
+            | Subresource::Token,
+        )
+        | None => {
+            if resource.has(Subresource::Status) {
+                keep(old, new, "status");
+            }
+            match kind {
+                ("", "namespaces") => {
+                    let finalizers = old.pointer("/spec/finalizers").cloned();
+                    set_or_remove(new, "spec", "finalizers", finalizers);
+                }
+                ("", "services") => service::prepare_update(core, old, new),
+                ("apps", "daemonsets") => workload::count_templates(Some(old), new),
+                _ => {}
+            }
+        }
+    }
+    match kind {
+        ("", "pods") => pod::prepare_update(subresource, old, new),
+        ("", "namespaces") => label_namespace(new),
+        _ => {}
+    }
+    if kind == ("", "namespaces") {
+        label_namespace(new);
+    }
+    if resource.generation {
+        let generation = object::generation(old);
+        let annotated = kind == ("apps", "deployments")
+            && object::meta(old, "annotations") != object::meta(new, "annotations");
+        let counts = kind != ("scheduling.k8s.io", "priorityclasses");
+        let other = counts && (annotated || wants_other(resource, old, new));
+        let next = generation + i64::from(other);
+        object::set_meta(new, "generation", Some(Value::from(next)));
+    }
+}
+
+/// Some kinds keep more than the rest when only their status is written.
+fn keep_metadata(kind: (&str, &str), old: &Value, new: &mut Value) {
+    let kept: &[&str] = match kind {
+        ("apps", "deployments") => &["labels"],
+        ("", "pods") => &["ownerReferences"],
+        DEFINITIONS | ("resource.k8s.io", "resourceclaims") | ("storage.k8s.io", "volumeattachments") => {
+            &["labels", "annotations", "finalizers", "ownerReferences"]
+        }
+        _ => &[],
+    };
+    for field in kept {
+        object::set_meta(new, field, object::meta(old, field).cloned());
+    }
+}
+
+fn set_or_remove(object: &mut Value, part: &str, field: &str, value: Option<Value>) {
+    let part = object::map_mut(object, part);
+    match value {
+        Some(value) => part.insert(field.to_owned(), value),
+        None => part.remove(field),
+    };
+}
+
+/// Takes a field from the old version.
+fn keep(old: &Value, new: &mut Value, field: &str) {
+    let Some(fields) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => fields.insert(field.to_owned(), value.clone()),
+        None => fields.remove(field),
+    };
+}
+
+/// Takes every field from the old version but those given. Of custom resources, metadata stays too, but for the
+/// account of who manages what.
+fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&str]) {
+    let fields: Vec<String> = old
+        .as_object()
+        .into_iter()
+        .chain(new.as_object())
+        .flat_map(|fields| fields.keys())
+        .filter(|field| *field != "metadata" && !changed.contains(&field.as_str()))
+        .cloned()
+        .collect();
+    for field in &fields {
+        keep(old, new, field);
+    }
+    if resource.custom().is_some() {
+        let managed = object::meta(new, "managedFields").cloned();
+        let version = object::meta(new, "resourceVersion").cloned();
+        keep(old, new, "metadata");
+        object::set_meta(new, "managedFields", managed);
+        object::set_meta(new, "resourceVersion", version);
+    }
+}
+
+/// Whether the client wants something else than before: anything but metadata and status differs.
+fn wants_other<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool {
+    let counts = |field: &str| {
+        let observed =
+            field == "status" && (resource.has(Subresource::Status) || resource.custom().is_none());
+        !matches!(field, "kind" | "apiVersion" | "metadata") && !observed
+    };
+    let of = |object: &'a Value| object.as_object().into_iter().flatten().filter(|(field, _)| counts(field));
+    !of(old).eq(of(new))
+}
+
+/// What is wrong with an object that is to come into being, beside its metadata.
+pub fn validate_create(_core: &Core, resource: &Resource, object: &Value) -> Vec<field::Error> {
+    match &resource.origin {
+        Origin::Custom(custom) => schema::validate(&custom.schema, object, Old::None),
+        Origin::Builtin(_) => validate(resource, object),
+    }
+}
+
+/// What is wrong with an object of a built-in kind, whatever it was before.
+fn validate(resource: &Resource, object: &Value) -> Errors {
+    let spec = part(object, "spec");
+    let at_spec = Path::of("spec");
+    match builtin(resource) {
+        DEFINITIONS => crd::validate(object),
+        ("", "pods") => pod::validate(object),
+        ("", "namespaces") => node::validate_namespace(object),
+        ("", "configmaps") => config::validate_config_map(object),
+        ("", "secrets") => config::validate_secret(object),
+        ("", "services") => service::validate(object),
+        ("", "nodes") => node::validate(object),
+        ("", "events") | ("events.k8s.io", _) => event::validate(resource, object),
+        ("", "persistentvolumeclaims") => storage::validate_claim(object),
+        ("", "persistentvolumes") => storage::validate_volume(object),
+        ("", "replicationcontrollers") => workload::validate_replication_controller(object),
+        ("", "podtemplates") => pod::validate_template(part(object, "template"), &Path::of("template")),
+        ("storage.k8s.io", "storageclasses") => storage::validate_class(object),
+        ("", "limitranges") => autoscaling::validate_limits(object),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::validate(object),
+        ("coordination.k8s.io", "leases") => autoscaling::validate_lease(object),
+        ("apps", "controllerrevisions") => workload::validate_revision(object),
+        ("apps", "deployments") => workload::validate_deployment(object),
+        ("apps", "replicasets") => workload::validate_replica_set(object),
+        ("apps", "statefulsets") => workload::validate_stateful_set(object),
+        ("apps", "daemonsets") => workload::validate_daemon_set(object),
+        ("batch", "jobs") => job::validate(object),
+        ("batch", "cronjobs") => job::validate_cron(object),
+        ("scheduling.k8s.io", "priorityclasses") => scheduling::validate_class(object),
+        ("policy", "poddisruptionbudgets") => scheduling::validate_budget(object),
+        ("rbac.authorization.k8s.io", "roles") => rights::validate_role(object, Reach::Namespace),
+        ("rbac.authorization.k8s.io", "clusterroles") => rights::validate_role(object, Reach::Cluster),
+        ("rbac.authorization.k8s.io", "rolebindings") => rights::validate_binding(object, Reach::Namespace),
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => {
+            rights::validate_binding(object, Reach::Cluster)
+        }
+        ("resource.k8s.io", "deviceclasses") => device::validate_class(object),
+        ("resource.k8s.io", "resourceslices") => device::validate_slice(object),
+        ("resource.k8s.io", "resourceclaims") => device::validate_claim_spec(spec, &at_spec),
+        ("resource.k8s.io", "resourceclaimtemplates") => {
+            device::validate_claim_spec(part(spec, "spec"), &at_spec.field("spec"))
+        }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => webhook::validate(object),
+        _ => Vec::new(),
+    }
+}
+
+/// What is wrong with a new version of an object, beside its metadata.
+pub fn validate_update(
+    _core: &Core,
+    resource: &Resource,
+    subresource: Option<Subresource>,
+    old: &Value,
+    new: &Value,
+) -> Vec<field::Error> {
+    if let Some(custom) = resource.custom() {
+        return schema::validate(&custom.schema, new, Old::Value(old));
+    }
+    if subresource == Some(Subresource::Status) {
+        return validate_status(resource, old, new);
+    }
+    let change = match builtin(resource) {
+        ("", "configmaps") => config::validate_change(old, new, &["data", "binaryData"]),
+        ("", "secrets") => config::validate_change(old, new, &["data"]),
+        ("", "services") => service::validate_change(old, new),
+        ("", "nodes") => node::validate_change(old, new),
+        ("", "events") | ("events.k8s.io", _) => event::validate_change(resource, old, new),
+        ("", "persistentvolumeclaims") => storage::validate_claim_change(old, new),
+        ("storage.k8s.io", "storageclasses") => storage::validate_class_change(old, new),
+        ("apps", "deployments" | "replicasets" | "daemonsets") => {
+            workload::validate_selector_change(old, new)
+        }
+        ("apps", "statefulsets") => workload::validate_stateful_set_change(old, new),
+        ("batch", "jobs") => job::validate_change(old, new),
+        ("scheduling.k8s.io", "priorityclasses") => scheduling::validate_class_change(old, new),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
+            rights::validate_binding_change(old, new)
+        }
+        ("resource.k8s.io", "resourceslices") => device::validate_slice_change(old, new),
+        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => {
+            device::validate_spec_change(old, new)
+        }
+        ("", "pods") => pod::validate_update(subresource, old, new),
+        _ => Vec::new(),
+    };
+    let mut errors = validate(resource, new);
+    errors.extend(change);
+    errors
+}
+
+/// What is wrong with the status of a new version.
+fn validate_status(resource: &Resource, old: &Value, new: &Value) -> Errors {
+    match builtin(resource) {
+        ("", "pods") => pod::validate_status(old, new),
+        ("", "namespaces") => node::validate_phase(new),
+        ("apps", "deployments" | "replicasets" | "statefulsets") | ("", "replicationcontrollers") => {
+            workload::validate_status(new)
+        }
+        ("batch", "jobs") => job::validate_status_change(old, new),
+        ("resource.k8s.io", "resourceclaims") => device::validate_claim_status(old, new),
+        _ => Vec::new(),
+    }
+}
+
+/// What the client should know about an object that is accepted all the same.
+pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
+    let pods: &[&str] = match builtin(resource) {
+        ("", "services") => return service::warnings(object),
+        ("", "pods") => &["spec"],
+        ("", "replicationcontrollers") | ("apps", _) | ("batch", "jobs") => &["spec", "template", "spec"],
+        _ => return Vec::new(),
+    };
+    let mut spec = object;
+    for field in pods {
+        spec = part(spec, field);
+    }
+    let path = pods.join(".");
+    pod::warnings(spec, &Path::of(&path))
+}
+
+/// What is wrong with a name, by the rules of the kind.
+pub fn name_faults(resource: &Resource, name: &str) -> Vec<String> {
+    if resource.is("", "namespaces") {
+        return names::dns_label(name);
+    }
+    if resource.is("", "services") {
+        return names::dns_label(name);
+    }
+    if &*resource.group == "rbac.authorization.k8s.io" {
+        return names::path_segment(name);
+    }
+    names::subdomain(name)
+}
+
+/// How many seconds an object has to go, once somebody asked for it.
+pub fn grace_seconds(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
+    if !resource.is("", "pods") {
+        return 0;
+    }
+    let over = matches!(object::str_at(object, "/status/phase"), "Succeeded" | "Failed");
+    if over || object::str_at(object, "/spec/nodeName").is_empty() {
+        return 0;
+    }
+    let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let seconds = asked.or(own).unwrap_or(30);
+    // Kubernetes takes a negative period for the shortest one.
+    if seconds < 0 { 1 } else { seconds }
+}

@@ -1,0 +1,57 @@
+//! What clients do with objects: each verb from a decoded request to a stored result.
+//!
+//! Nothing here knows HTTP. A [`Call`] says which object is meant and how; the outcome is [`Done`] or a
+//! [`Failure`](crate::failure::Failure).
+
+pub mod bind;
+pub mod call;
+pub mod create;
+pub mod delete;
+pub mod evict;
+pub mod list;
+pub mod logs;
+pub mod metadata;
+pub mod patch;
+pub mod scale;
+pub mod selection;
+pub mod token;
+pub mod update;
+pub mod watch;
+
+pub use call::{Call, Done, Query, Reply};
+
+use crate::failure::Failure;
+use crate::kinds::{Resource, convert};
+use crate::server::Core;
+use crate::store::Record;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The object a call names.
+pub fn find(core: &Core, call: &Call) -> Result<Arc<Record>, Failure> {
+    find_named(core, &call.resource, &call.namespace, &call.name)
+}
+
+/// An object by name.
+pub fn find_named(
+    core: &Core,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Arc<Record>, Failure> {
+    let found = core.store.get(resource.table, &resource.key(namespace, name));
+    found.ok_or_else(|| Failure::not_found(resource.about(), name))
+}
+
+/// Reads one object.
+pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
+    let version = list::parse_version(call.query.get("resourceVersion").unwrap_or_default())
+        .map_err(|message| Failure::new(500, "", message))?;
+    list::check_not_future(core, version)?;
+    Ok(Done::found(find(core, call)?))
+}
+
+/// A stored object in the version of the resource.
+pub fn served(resource: &Resource, record: &Record) -> Value {
+    convert::to_served(resource, record.value())
+}

@@ -1,0 +1,229 @@
+//! One request: which object, by whom, with which options; and its outcome.
+
+use crate::failure::Failure;
+use crate::kinds::{Resource, Subresource};
+use crate::store::Record;
+use crate::user::User;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One request, its path understood and its body decoded apart.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// The namespace; empty for all of them, and for resources that have none.
+    pub namespace: String,
+    /// The object's name; empty for the whole collection.
+    pub name: String,
+    /// The part of the object that is meant.
+    pub subresource: Option<Subresource>,
+    /// Who calls.
+    pub user: Arc<User>,
+    /// The client's name, from its `User-Agent`.
+    pub agent: String,
+    /// The parameters.
+    pub query: Query,
+}
+
+impl Call {
+    /// Whether nothing is to be stored.
+    pub fn dry_run(&self) -> Result<bool, Failure> {
+        check_dry_run(self.query.all("dryRun"))
+    }
+
+    /// Who is noted as the manager of what the call writes.
+    pub fn manager(&self) -> &str {
+        match self.query.get("fieldManager") {
+            Some(manager) if !manager.is_empty() => manager,
+            Some(_) | None => &self.agent,
+        }
+    }
+
+    /// The sub-resource's name; empty for the object itself.
+    pub fn subresource_name(&self) -> &'static str {
+        self.subresource.map_or("", Subresource::name)
+    }
+}
+
+/// Whether these values of `dryRun` ask for nothing to be stored.
+pub fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, Failure> {
+    let mut dry = false;
+    for value in values {
+        if value != "All" {
+            let error =
+                crate::field::Error::not_supported(&crate::field::Path::of("dryRun"), vec![value], &["All"]);
+            let about = crate::failure::About { group: "meta.k8s.io", what: "CreateOptions" };
+            return Err(Failure::invalid(about, "", &[error]));
+        }
+        dry = true;
+    }
+    Ok(dry)
+}
+
+/// The parameters of a request, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part of the address after `?`.
+    pub fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty() && is_escaped(pair)).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (unescape(key, Plus::IsSpace), unescape(value, Plus::IsSpace))
+        });
+        Self(pairs.collect())
+    }
+
+    /// The first value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is given and not `false` or `0`.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
+    }
+
+    /// A number; a parameter that is none is a bad request.
+    pub fn number(&self, key: &str) -> Result<Option<i64>, Failure> {
+        match self.get(key) {
+            None | Some("") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                let quoted = crate::field::quote(text);
+                Failure::bad_request(format!("strconv.ParseInt: parsing {quoted}: invalid syntax"))
+            }),
+        }
+    }
+
+    /// The same with a parameter set.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: &str) -> Self {
+        self.0.push((key.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// Whether every percent sign begins an escape; parameters of which that is not true are not seen.
+fn is_escaped(text: &str) -> bool {
+    text.split('%')
+        .skip(1)
+        .all(|rest| rest.get(..2).is_some_and(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit())))
+}
+
+/// What a plus sign stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plus {
+    /// A space, as in parameters.
+    IsSpace,
+    /// Itself, as in paths.
+    IsPlus,
+}
+
+/// Undoes percent-encoding; what is no valid escape stays as it is.
+pub fn unescape(text: &str, plus: Plus) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
+    let hex = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = match bytes.get(at..at + 3) {
+            Some([b'%', high, low]) => hex(*high).zip(hex(*low)).map(|(high, low)| (high * 16 + low) as u8),
+            Some(_) | None => None,
+        };
+        match (escaped, bytes[at]) {
+            (Some(byte), _) => {
+                plain.push(byte);
+                at += 3;
+                continue;
+            }
+            (None, b'+') if plus == Plus::IsSpace => plain.push(b' '),
+            (None, byte) => plain.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+/// What a call answers with.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// A stored object, in the version in which it is kept.
+    Record(Arc<Record>),
+    /// An object in the version of the call, such as one that was not stored.
+    Object(Value),
+    /// Something that is no object of the resource, such as a `Status`.
+    Other(Value),
+}
+
+/// The outcome of a call that worked.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The status code.
+    pub code: u16,
+    /// The answer.
+    pub reply: Reply,
+    /// What the client should know all the same.
+    pub warnings: Vec<String>,
+}
+
+impl Done {
+    /// An object that was there, or is as it was wanted.
+    pub fn found(record: Arc<Record>) -> Self {
+        Self { code: 200, reply: Reply::Record(record), warnings: Vec::new() }
+    }
+
+    /// An answer with a code.
+    pub fn new(code: u16, reply: Reply) -> Self {
+        Self { code, reply, warnings: Vec::new() }
+    }
+
+    /// A `Status` of success.
+    pub fn success(code: u16, details: Option<Value>) -> Self {
+        let mut status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        });
+        match details {
+            Some(details) => status["details"] = details,
+            None => status["code"] = Value::from(code),
+        }
+        Self::new(code, Reply::Other(status))
+    }
+
+    /// The same with warnings.
+    #[must_use]
+    pub fn warn(mut self, warnings: Vec<String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_unescaped() {
+        let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch&limit=5&x=%e2%82%ac&y=%zz");
+        assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
+        assert!(query.is_set("watch"));
+        assert_eq!(query.number("limit").unwrap(), Some(5));
+        assert_eq!(query.get("x"), Some("€"));
+        assert_eq!(query.get("y"), None);
+    }
+
+    #[test]
+    fn only_all_is_a_dry_run() {
+        assert!(check_dry_run(["All"].into_iter()).unwrap());
+        assert!(!check_dry_run(std::iter::empty()).unwrap());
+        assert!(check_dry_run(["Some"].into_iter()).is_err());
+    }
+}

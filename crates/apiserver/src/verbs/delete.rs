@@ -1,0 +1,327 @@
+//! Deletes objects: at once, gracefully, or when their finalizers are done.
+
+use super::update::check_preconditions;
+use super::{Call, Done, Reply, create, find, list, served};
+use crate::admission::{self, Operation, Review};
+use crate::failure::{About, Failure};
+use crate::field::{Error, Path};
+use crate::kinds::{Resource, convert};
+use crate::server::Core;
+use crate::store::{Raced, Record};
+use crate::verbs::call::check_dry_run;
+use crate::{clock, crd, object, strategy};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const OPTIONS: About<'static> = About { group: "meta.k8s.io", what: "DeleteOptions" };
+/// Dependents stay.
+const ORPHAN: &str = "orphan";
+/// Dependents go first.
+const FOREGROUND: &str = "foregroundDeletion";
+/// The instances of a definition go first.
+pub(crate) const CUSTOM_RESOURCE_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What happens to the objects that the deleted one owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay.
+    Orphan,
+    /// They go afterwards.
+    Background,
+    /// They go first.
+    Foreground,
+}
+
+/// How to delete.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    grace_period_seconds: Option<i64>,
+    propagation: Option<Propagation>,
+    orphan_dependents: Option<bool>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Options from the body, where there is one, or else from the parameters.
+    pub fn read(call: &Call, body: Option<Value>) -> Result<Self, Failure> {
+        let dry_run_parameter = call.dry_run()?;
+        let source = match body {
+            Some(body) => body,
+            None => from_query(call)?,
+        };
+        let text = |pointer: &str| source.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let dry_run =
+            source.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let orphan_dependents = source.get("orphanDependents").and_then(Value::as_bool);
+        let policy = text("/propagationPolicy");
+        let path = Path::of("propagationPolicy");
+        let propagation = match policy.as_deref() {
+            None => None,
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                let detail =
+                    format!("supported values: {}", known.map(|name| format!("\"{name}\"")).join(", "));
+                let mut error = Error::not_supported::<&str>(&path, other, &[]);
+                error.detail = detail;
+                return Err(Failure::invalid(OPTIONS, "", &[error]));
+            }
+        };
+        if let (Some(policy), Some(_)) = (&policy, orphan_dependents) {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            return Err(Failure::invalid(OPTIONS, "", &[Error::invalid(&path, policy.as_str(), detail)]));
+        }
+        Ok(Self {
+            grace_period_seconds: source.get("gracePeriodSeconds").and_then(Value::as_i64),
+            propagation: propagation.or(match orphan_dependents {
+                Some(true) => Some(Propagation::Orphan),
+                Some(false) => Some(Propagation::Background),
+                None => None,
+            }),
+            orphan_dependents,
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+            dry_run: check_dry_run(dry_run)? || dry_run_parameter,
+        })
+    }
+
+    /// The same, but only for the object with this uid.
+    #[must_use]
+    pub fn only(mut self, uid: &str) -> Self {
+        self.uid = Some(uid.to_owned());
+        self
+    }
+
+    /// Whether nothing is to be stored.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+}
+
+fn from_query(call: &Call) -> Result<Value, Failure> {
+    let mut options = json!({});
+    if let Some(seconds) = call.query.number("gracePeriodSeconds")? {
+        options["gracePeriodSeconds"] = Value::from(seconds);
+    }
+    if let Some(policy) = call.query.get("propagationPolicy") {
+        options["propagationPolicy"] = Value::from(policy);
+    }
+    if call.query.get("orphanDependents").is_some() {
+        options["orphanDependents"] = Value::from(call.query.is_set("orphanDependents"));
+    }
+    Ok(options)
+}
+
+/// Deletes the object of the call.
+pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result<Done, Failure> {
+    let resource = &*call.resource;
+    let mut warnings = Vec::new();
+    for _ in 0..super::update::ATTEMPTS {
+        let live = find(core, call)?;
+        let old = served(resource, &live);
+        check_delete_preconditions(resource, &live, &old, options)?;
+        let mut review = Review::new(call, Operation::Delete, options.dry_run);
+        warnings.clear();
+        admission::mutate(core, &mut review, None, Some(&old), &mut warnings).await?;
+        admission::validate(core, &mut review, None, Some(&old), &mut warnings).await?;
+        match remove(core, resource, &live, &old, options) {
+            Ok(outcome) => {
+                let warning = default_policy_warning(resource, options).map(str::to_owned);
+                return Ok(answer(resource, outcome, options)
+                    .warn(warnings)
+                    .warn(warning.into_iter().collect()));
+            }
+            Err(Raced { .. }) if options.resource_version.is_some() => break,
+            Err(Raced { .. }) => {}
+        }
+    }
+    Err(Failure::modified(resource.about(), &call.name))
+}
+
+/// Refuses a deletion that was meant for another object, or for another version of it.
+pub fn check_delete_preconditions(
+    resource: &Resource,
+    live: &Record,
+    old: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Failure> {
+    if let Some(uid) = options.uid.as_deref()
+        && uid != object::uid(old)
+    {
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            object::uid(old)
+        );
+        return Err(Failure::conflict(resource.about_kind(), live.name(), &why));
+    }
+    if let Some(version) = options.resource_version.as_deref()
+        && check_preconditions(resource, live, version, "").is_err()
+    {
+        let why = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            live.revision
+        );
+        return Err(Failure::conflict(resource.about_kind(), live.name(), &why));
+    }
+    Ok(())
+}
+
+/// What became of an object that was to be deleted.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is gone; this was its last state.
+    Gone(Reply, String),
+    /// It goes when its time is over or its finalizers are done.
+    Going(Reply),
+}
+
+fn answer(resource: &Resource, outcome: Outcome, options: &DeleteOptions) -> Done {
+    match outcome {
+        Outcome::Going(reply) if options.orphan_dependents == Some(false) => Done::new(202, reply),
+        Outcome::Going(reply) => Done::new(200, reply),
+        Outcome::Gone(reply, _) if resource.returns_deleted => Done::new(200, reply),
+        Outcome::Gone(reply, uid) => {
+            let name = match &reply {
+                Reply::Record(record) => record.name().to_owned(),
+                Reply::Object(object) | Reply::Other(object) => object::name(object).to_owned(),
+            };
+            let mut details = json!({"name": name, "kind": &*resource.plural, "uid": uid});
+            if !resource.group.is_empty() {
+                details["group"] = Value::from(&*resource.group);
+            }
+            Done::success(200, Some(details))
+        }
+    }
+}
+
+/// Deletes an object, or marks it so that it goes later.
+pub fn remove(
+    core: &Core,
+    resource: &Resource,
+    live: &Arc<Record>,
+    old: &Value,
+    options: &DeleteOptions,
+) -> Result<Outcome, Raced> {
+    let mut new = old.clone();
+    let finalizers = finalizers_for(resource, old, options.propagation);
+    object::set_finalizers(&mut new, &finalizers);
+    let graceful = resource.is("", "pods");
+    let seconds = strategy::grace_seconds(resource, old, options.grace_period_seconds);
+    let namespace_waits = resource.is("", "namespaces") && has_content_finalizer(old);
+    let at_once = finalizers.is_empty() && seconds == 0 && !namespace_waits;
+    if !at_once || graceful {
+        mark(core, old, &mut new, seconds);
+        if resource.is("", "namespaces") {
+            object::set_meta(&mut new, "deletionGracePeriodSeconds", None);
+            object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from("Terminating"));
+        }
+        if crd::is_definition(resource) {
+            crd::note_deletion(core, &mut new);
+        }
+    }
+    let uid = object::uid(old).to_owned();
+    if options.dry_run {
+        let reply = Reply::Object(new);
+        return Ok(if at_once { Outcome::Gone(reply, uid) } else { Outcome::Going(reply) });
+    }
+    let mut live = Arc::clone(live);
+    if new != *old {
+        // An object that ends gracefully is seen to be marked before it is gone.
+        let mut kept = convert::to_storage(resource, new.clone());
+        live = core.store.update(resource.table, &live, &mut kept)?;
+        object::set_meta(&mut new, "resourceVersion", object::meta(&kept, "resourceVersion").cloned());
+        create::after(core, resource, &live);
+    }
+    if !at_once {
+        return Ok(Outcome::Going(Reply::Record(live)));
+    }
+    let mut last = convert::to_storage(resource, new.clone());
+    let record = core.store.delete(resource.table, &live, &mut last)?;
+    crd::gone(core, resource, &record);
+    Ok(Outcome::Gone(Reply::Object(new), uid))
+}
+
+fn has_content_finalizer(namespace: &Value) -> bool {
+    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
+/// Whether what objects of the kind own stays when nobody says what should become of it.
+fn orphans_by_default(resource: &Resource) -> bool {
+    resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
+}
+
+/// What people should know who delete a job without saying what should become of its pods.
+fn default_policy_warning(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
+    (resource.is("batch", "jobs") && options.propagation.is_none()).then_some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+    )
+}
+
+/// The finalizers with which the object waits for its dependents, as the policy wants it.
+fn finalizers_for<'a>(resource: &Resource, old: &'a Value, propagation: Option<Propagation>) -> Vec<&'a str> {
+    let mut finalizers = object::finalizers(old);
+    let undecided = !finalizers.iter().any(|name| matches!(*name, ORPHAN | FOREGROUND));
+    let default = (undecided && orphans_by_default(resource)).then_some(Propagation::Orphan);
+    if let Some(propagation) = propagation.or(default) {
+        finalizers.retain(|name| !matches!(*name, ORPHAN | FOREGROUND));
+        match propagation {
+            Propagation::Orphan => finalizers.push(ORPHAN),
+            Propagation::Foreground => finalizers.push(FOREGROUND),
+            Propagation::Background => {}
+        }
+    }
+    if crd::is_definition(resource)
+        && !object::is_deleting(old)
+        && !finalizers.contains(&CUSTOM_RESOURCE_CLEANUP)
+    {
+        finalizers.push(CUSTOM_RESOURCE_CLEANUP);
+    }
+    finalizers
+}
+
+/// Notes when the object is to go; a second request may only bring that forward.
+fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
+    let now = core.clock.now();
+    if !object::is_deleting(old) {
+        let at = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
+        object::set_meta(new, "deletionTimestamp", Some(Value::from(clock::time(at))));
+        object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
+        if object::generation(old) > 0 {
+            object::set_meta(new, "generation", Some(Value::from(object::generation(old) + 1)));
+        }
+        return;
+    }
+    let Some(current) = object::grace_period(old).filter(|current| seconds < *current) else { return };
+    // The grace period counts from the first request.
+    let end = object::meta_str(old, "deletionTimestamp").parse().unwrap_or(now);
+    let at = end.checked_sub(SignedDuration::from_secs(current - seconds)).unwrap_or(end);
+    object::set_meta(new, "deletionTimestamp", Some(Value::from(clock::time(at))));
+    object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
+}
+
+/// Deletes every object that the call selects, and answers with them.
+pub async fn delete_collection(
+    core: &Core,
+    call: &Call,
+    options: &DeleteOptions,
+) -> Result<list::Listing, Failure> {
+    let mut listing = list::list(core, call)?;
+    let mut gone = Vec::with_capacity(listing.records.len());
+    for record in &listing.records {
+        let mut one = call.clone();
+        record.namespace().clone_into(&mut one.namespace);
+        record.name().clone_into(&mut one.name);
+        match delete(core, &one, options).await {
+            Ok(_) => gone.push(Arc::clone(record)),
+            Err(failure) if failure.code() == 404 => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    listing.records = gone;
+    Ok(listing)
+}

@@ -1,0 +1,274 @@
+//! Patches an object: the four ways of saying what to change, and one way of writing it.
+
+use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
+use super::{Call, Done, create, find, metadata, served};
+use crate::failure::{About, Failure};
+use crate::field::{Error, Path};
+use crate::fields::{self, Writer};
+use crate::kinds::{Origin, Resource};
+use crate::schema::{Schema, strict};
+use crate::server::Core;
+use crate::{incoming, object, patch};
+use bytes::Bytes;
+use serde_json::Value;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+/// How a patch says what to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl Way {
+    fn of(media_type: &str, resource: &Resource) -> Result<Self, Failure> {
+        let builtin = matches!(resource.origin, Origin::Builtin(_));
+        match media_type {
+            JSON_PATCH => Ok(Self::Json),
+            MERGE_PATCH => Ok(Self::Merge),
+            STRATEGIC_PATCH if builtin => Ok(Self::Strategic),
+            APPLY_PATCH => Ok(Self::Apply),
+            STRATEGIC_PATCH => Err(unknown_format(&[JSON_PATCH, MERGE_PATCH, APPLY_PATCH])),
+            _ => Err(Failure::unknown_patch()),
+        }
+    }
+}
+
+/// Patches the object of the call.
+pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> Result<Done, Failure> {
+    let resource = &*call.resource;
+    let way = Way::of(media_type, resource)?;
+    check_options(call, way)?;
+    if way == Way::Apply {
+        let wanted = incoming::decode_yaml(&body)
+            .map_err(|failure| Failure::bad_request(format!("error decoding YAML: {}", failure.message())))?;
+        check_applied(call, &wanted)?;
+        return apply(core, call, &wanted).await;
+    }
+    for _ in 0..ATTEMPTS {
+        let live = find(core, call)?;
+        let old = served(resource, &live);
+        let mut new = patched(resource.schema(), way, &body, &old)?;
+        check_identity(resource, &old, &new)?;
+        let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
+        let version = object::meta_str(&new, "resourceVersion").to_owned();
+        check_preconditions(resource, &live, &version, "")?;
+        match replace(core, call, &live, &old, new, Writer::Patch).await? {
+            Replaced::Done(mut done) => {
+                done.warnings.splice(0..0, warnings);
+                return Ok(*done);
+            }
+            Replaced::Raced => {}
+        }
+    }
+    Err(Failure::modified(resource.about(), &call.name))
+}
+
+/// Merges what the caller wants into the object, or makes it.
+async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure> {
+    let resource = &*call.resource;
+    for _ in 0..ATTEMPTS {
+        let live = match find(core, call) {
+            Ok(live) => live,
+            Err(failure) if call.subresource.is_some() => return Err(failure),
+            Err(_) => {
+                let mut object = fields::applied(core, call, None, wanted)?;
+                metadata::place(call, &mut object)?;
+                check_absent(resource, wanted)?;
+                let warnings = fields::decode_patched(call, Vec::new(), "", &mut object)?;
+                let mut done = create::create_object(core, call, object, Writer::Apply).await?;
+                done.warnings.splice(0..0, warnings);
+                return Ok(done);
+            }
+        };
+        let old = served(resource, &live);
+        check_preconditions(
+            resource,
+            &live,
+            object::meta_str(wanted, "resourceVersion"),
+            object::uid(wanted),
+        )?;
+        let mut new = fields::applied(core, call, Some(&old), wanted)?;
+        check_identity(resource, &old, &new)?;
+        let warnings = fields::decode_patched(call, Vec::new(), "", &mut new)?;
+        if let Replaced::Done(mut done) = replace(core, call, &live, &old, new, Writer::Apply).await? {
+            done.warnings.splice(0..0, warnings);
+            return Ok(*done);
+        }
+    }
+    Err(Failure::modified(resource.about(), &call.name))
+}
+
+/// Refuses to apply something else than the path names.
+fn check_applied(call: &Call, wanted: &Value) -> Result<(), Failure> {
+    let resource = &*call.resource;
+    let (version, kind) = (object::api_version(wanted), object::kind(wanted));
+    if kind != &*resource.kind {
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+        return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+    }
+    if object::name(wanted).is_empty() {
+        let name = &call.name;
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    Ok(())
+}
+
+/// An apply that names a certain object does not make another one.
+fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
+    let uid = object::uid(wanted);
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let why =
+        format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    Err(Failure::conflict(resource.about(), object::name(wanted), &why))
+}
+
+fn check_options(call: &Call, way: Way) -> Result<(), Failure> {
+    const MANAGER_BYTES_MAX: usize = 128;
+    let about = About { group: "meta.k8s.io", what: "PatchOptions" };
+    let manager = call.query.get("fieldManager").unwrap_or_default();
+    let error = match way {
+        _ if manager.len() > MANAGER_BYTES_MAX => {
+            Error::too_long(&Path::of("fieldManager"), MANAGER_BYTES_MAX)
+        }
+        Way::Apply if manager.is_empty() => {
+            Error::required(&Path::of("fieldManager"), "is required for apply patch")
+        }
+        Way::Json | Way::Merge | Way::Strategic if call.query.get("force").is_some() => {
+            Error::forbidden(&Path::of("force"), "may not be specified for non-apply patch")
+        }
+        Way::Apply | Way::Json | Way::Merge | Way::Strategic => return Ok(()),
+    };
+    Err(Failure::invalid(about, "", &[error]))
+}
+
+fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), Failure> {
+    let same = object::kind(new) == &*resource.kind && object::api_version(new) == &*resource.api_version;
+    if !same {
+        let shown = format!("{}, Kind={}", object::api_version(new), object::kind(new));
+        return Err(Failure::bad_request(format!(
+            "the patch changes what the object is: it would become {shown}"
+        )));
+    }
+    if resource.namespaced && object::namespace(new) != object::namespace(old) {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Failure::bad_request(message));
+    }
+    let name = object::name(new);
+    if name != object::name(old) {
+        let own = object::name(old);
+        let message = format!("the name of the object ({name}) does not match the name on the URL ({own})");
+        return Err(Failure::bad_request(message));
+    }
+    Ok(())
+}
+
+fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
+    let patch: Value = match way {
+        Way::Apply => incoming::decode_yaml(body)?,
+        Way::Json | Way::Merge => incoming::decode_patch(body, "error decoding patch: ")?,
+        Way::Strategic => incoming::decode_patch(body, "")?,
+    };
+    if way == Way::Json && !patch.is_array() {
+        let kind = incoming::type_name(&patch);
+        let message = format!(
+            "error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
+        );
+        return Err(Failure::bad_request(message));
+    }
+    if matches!(way, Way::Merge | Way::Strategic) && patch.is_array() {
+        let message = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
+        return Err(Failure::bad_request(message));
+    }
+    let new = match way {
+        Way::Json => patch::json(old, &patch),
+        Way::Merge | Way::Apply => patch::merge(old, &patch),
+        Way::Strategic => patch::strategic(old, &patch, schema),
+    };
+    new.map_err(|error| {
+        if error.status() == 422 {
+            return Failure::rejected();
+        }
+        let reason = match error.status() {
+            400 => "BadRequest",
+            413 => "RequestEntityTooLarge",
+            _ => "",
+        };
+        Failure::new(error.status(), reason, error.to_string())
+    })
+}
+
+/// What is odd about the patch itself.
+fn findings(way: Way, body: &[u8]) -> Vec<String> {
+    match way {
+        Way::Merge | Way::Strategic => strict::duplicate_fields(body),
+        Way::Apply => Vec::new(),
+        Way::Json => {
+            let known = ["op", "path", "from", "value"];
+            let operations: Vec<Value> = serde_json::from_slice(body).unwrap_or_default();
+            let members = |(index, operation): (usize, &Value)| -> Vec<String> {
+                let unknown = operation
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| !known.contains(&name.as_str()));
+                unknown.map(|(name, _)| format!("json patch unknown field \"[{index}].{name}\"")).collect()
+            };
+            operations.iter().enumerate().flat_map(members).collect()
+        }
+    }
+}
+
+/// The value that a refusal shows: of strategic patches the patch, of others, where this is empty, the object.
+fn shown(way: Way, body: &[u8]) -> String {
+    match way {
+        Way::Strategic => {
+            serde_json::from_slice::<Value>(body).map(|patch| go_text(&patch)).unwrap_or_default()
+        }
+        Way::Json | Way::Merge | Way::Apply => String::new(),
+    }
+}
+
+/// A value as Go prints it.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(elements) => format!("[{}]", elements.iter().map(go_text).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", go_text(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+    }
+}
+
+/// A scale with a patch applied.
+pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Value, Failure> {
+    let way = match media_type {
+        JSON_PATCH => Way::Json,
+        MERGE_PATCH => Way::Merge,
+        STRATEGIC_PATCH => Way::Strategic,
+        APPLY_PATCH => Way::Apply,
+        _ => return Err(Failure::unknown_patch()),
+    };
+    patched(Schema::untyped(), way, body, scale)
+}
+
+fn unknown_format(known: &[&str]) -> Failure {
+    Failure::unsupported_media_type(format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        known.join(", ")
+    ))
+}

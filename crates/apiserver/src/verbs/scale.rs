@@ -1,0 +1,173 @@
+//! The sub-resource `scale`: the number of replicas, the same for every kind that has one.
+
+use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
+use super::{Call, Done, Reply, find, served};
+use crate::failure::Failure;
+use crate::field::{Error, Path};
+use crate::fields::Writer;
+use crate::kinds::{Origin, Resource};
+use crate::object;
+use crate::server::Core;
+use serde_json::{Value, json};
+
+/// Where a kind keeps what its scale shows, as JSON pointers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wanted number of replicas.
+    pub spec_replicas: String,
+    /// The present number.
+    pub status_replicas: String,
+    /// The selector of the replicas, as text; empty where the kind has none.
+    pub selector: String,
+}
+
+/// The scale of the call's object.
+pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
+    let record = find(core, call)?;
+    Ok(Done::new(200, Reply::Other(view(&call.resource, &served(&call.resource, &record))?)))
+}
+
+/// Writes a scale that `edit` makes of the present one.
+pub async fn write(
+    core: &Core,
+    call: &Call,
+    mut edit: impl FnMut(&Value) -> Result<Value, Failure>,
+) -> Result<Done, Failure> {
+    let resource = &*call.resource;
+    for _ in 0..ATTEMPTS {
+        let live = find(core, call)?;
+        let old = served(resource, &live);
+        let scale = edit(&view(resource, &old)?)?;
+        let version = object::meta_str(&scale, "resourceVersion").to_owned();
+        check_preconditions(resource, &live, &version, object::uid(&scale))?;
+        let mut new = old.clone();
+        set_replicas(resource, &mut new, &scale)?;
+        match replace(core, call, &live, &old, new, Writer::Patch).await? {
+            Replaced::Done(done) => {
+                let object = match &done.reply {
+                    Reply::Record(record) => served(resource, record),
+                    Reply::Object(object) | Reply::Other(object) => object.clone(),
+                };
+                return Ok(Done::new(200, Reply::Other(view(resource, &object)?)).warn(done.warnings));
+            }
+            Replaced::Raced => {}
+        }
+    }
+    Err(Failure::modified(resource.about(), &call.name))
+}
+
+fn paths(resource: &Resource) -> Result<ScalePaths, Failure> {
+    match &resource.origin {
+        Origin::Custom(custom) => {
+            custom.scale.clone().ok_or_else(|| Failure::not_found(resource.about(), &resource.plural))
+        }
+        Origin::Builtin(_) => Ok(ScalePaths {
+            spec_replicas: "/spec/replicas".to_owned(),
+            status_replicas: "/status/replicas".to_owned(),
+            selector: "/spec/selector".to_owned(),
+        }),
+    }
+}
+
+/// The scale of an object.
+pub fn view(resource: &Resource, object: &Value) -> Result<Value, Failure> {
+    let paths = paths(resource)?;
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+    if resource.custom().is_some() && number(&paths.spec_replicas).is_none() {
+        let path = paths.spec_replicas.replace('/', ".");
+        return Err(Failure::internal(format!("the spec replicas field \"{path}\" does not exist")));
+    }
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object::meta(object, field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut status = json!({"replicas": number(&paths.status_replicas).unwrap_or(0)});
+    let selector = match object.pointer(&paths.selector) {
+        Some(Value::String(text)) => text.clone(),
+        Some(selector @ Value::Object(_)) => selector_text(selector),
+        _ => String::new(),
+    };
+    if !selector.is_empty() {
+        status["selector"] = Value::from(selector);
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = number(&paths.spec_replicas).filter(|replicas| *replicas != 0) {
+        spec["replicas"] = Value::from(replicas);
+    }
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
+    )
+}
+
+/// A label selector as one line of text.
+fn selector_text(selector: &Value) -> String {
+    let labels =
+        selector.get("matchLabels").or(selector.get("matchExpressions").is_none().then_some(selector));
+    let mut terms: Vec<String> = labels
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)))
+        .collect();
+    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let key = object::str_at(expression, "/key");
+        let mut values: Vec<&str> = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        match object::str_at(expression, "/operator") {
+            "In" => terms.push(format!("{key} in ({values})")),
+            "NotIn" => terms.push(format!("{key} notin ({values})")),
+            "Exists" => terms.push(key.to_owned()),
+            "DoesNotExist" => terms.push(format!("!{key}")),
+            _ => {}
+        }
+    }
+    terms.sort_unstable();
+    terms.join(",")
+}
+
+fn set_replicas(resource: &Resource, object: &mut Value, scale: &Value) -> Result<(), Failure> {
+    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        let path = Path::of("spec");
+        let error = Error::invalid(&path.field("replicas"), replicas, "must be greater than or equal to 0");
+        let about = crate::failure::About { group: "autoscaling", what: "Scale" };
+        return Err(Failure::invalid(about, object::name(object), &[error]));
+    }
+    let pointer = paths(resource)?.spec_replicas;
+    let mut place = object;
+    for field in pointer.trim_start_matches('/').split('/') {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[field];
+    }
+    *place = Value::from(replicas);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_is_written_as_one_line() {
+        let selector = json!({
+            "matchLabels": {"b": "c", "a": "x"},
+            "matchExpressions": [
+                {"key": "t", "operator": "In", "values": ["2", "1"]},
+                {"key": "z", "operator": "DoesNotExist"},
+            ],
+        });
+        assert_eq!(selector_text(&selector), "!z,a=x,b=c,t in (1,2)");
+        assert_eq!(selector_text(&json!({"app": "web"})), "app=web");
+    }
+}

@@ -1,0 +1,105 @@
+//! Which objects of a resource a list, a watch or a deletion of many means.
+
+use super::Call;
+use crate::failure::Failure;
+use crate::kinds::{Origin, Resource};
+use crate::selector::{FieldSelector, FieldTarget, LabelSelector};
+use crate::store::Record;
+use std::sync::Arc;
+
+/// The selectors of a request.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    resource: Arc<Resource>,
+    /// What the keys of selected objects begin with.
+    pub prefix: String,
+    name: Option<String>,
+    namespace: Option<String>,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    fields_in_metadata: bool,
+}
+
+impl Selection {
+    /// Reads the selectors of a call; one that names an object selects just that.
+    pub fn read(call: &Call) -> Result<Self, Failure> {
+        let resource = &*call.resource;
+        let unable = |error: crate::selector::Error| Failure::bad_request(error.to_string());
+        let labels =
+            LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default()).map_err(unable)?;
+        let text = call.query.get("fieldSelector").unwrap_or_default();
+        let custom_fields =
+            resource.custom().map(|custom| custom.selectable_fields.as_slice()).unwrap_or_default();
+        let target = match resource.origin {
+            Origin::Builtin(_) => {
+                FieldTarget::BuiltIn { api_version: &resource.api_version, kind: &resource.kind }
+            }
+            Origin::Custom(_) => {
+                FieldTarget::Custom { namespaced: resource.namespaced, selectable: custom_fields }
+            }
+        };
+        let fields =
+            FieldSelector::parse(text, target).map_err(|error| Failure::bad_request(error.to_string()))?;
+        let mut selection = Self {
+            resource: Arc::clone(&call.resource),
+            prefix: resource.prefix(&call.namespace),
+            name: fields.exact("metadata.name").map(str::to_owned),
+            namespace: fields.exact("metadata.namespace").map(str::to_owned),
+            labels,
+            fields_in_metadata: only_metadata(text),
+            fields,
+        };
+        if !call.name.is_empty() {
+            if selection.name.as_deref().is_some_and(|name| name != call.name) {
+                let name = selection.name.as_deref().unwrap_or_default();
+                let message =
+                    format!("fieldSelector metadata.name={name} conflicts with the name in the path");
+                return Err(Failure::bad_request(message));
+            }
+            selection.name = Some(call.name.clone());
+        }
+        selection.narrow(resource);
+        Ok(selection)
+    }
+
+    /// Whether nothing but the namespace bounds the selection.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything() && self.name.is_none()
+    }
+
+    /// Whether the object is selected; its key is known to begin with the prefix.
+    pub fn picks(&self, record: &Record) -> bool {
+        self.name.as_deref().is_none_or(|name| name == record.name())
+            && self.namespace.as_deref().is_none_or(|namespace| namespace == record.namespace())
+            && self.labels.matches_with(|key| record.label(key))
+            && (self.fields_in_metadata
+                || self.fields.matches_with(|field, value| {
+                    record.has_field(field, value, || super::served(&self.resource, record))
+                }))
+    }
+
+    /// Whether the object is in range and selected.
+    pub fn matches(&self, record: &Record) -> bool {
+        record.key.starts_with(&self.prefix) && self.picks(record)
+    }
+
+    /// Makes the prefix as long as the selectors allow, so that little is scanned.
+    fn narrow(&mut self, resource: &Resource) {
+        if resource.namespaced && self.prefix.is_empty() {
+            let wanted = self.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+            self.prefix = wanted.map_or_else(String::new, |namespace| format!("{namespace}/"));
+        }
+        let in_one_place = !resource.namespaced || !self.prefix.is_empty();
+        if let Some(name) = self.name.as_deref().filter(|_| in_one_place) {
+            self.prefix.push_str(name);
+        }
+    }
+}
+
+/// Whether a field selector is decided by equality on name and namespace alone.
+fn only_metadata(text: &str) -> bool {
+    text.split(',').filter(|term| !term.is_empty()).all(|term| {
+        let field = term.split('=').next().unwrap_or_default();
+        matches!(field, "metadata.name" | "metadata.namespace")
+    })
+}

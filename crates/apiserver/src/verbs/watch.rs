@@ -1,0 +1,226 @@
+//! Watches a resource: what is there, if the client wants it, and then every change, as its selectors see it.
+
+use super::Call;
+use super::list::{Version, parse_version};
+use super::selection::Selection;
+use crate::failure::{About, Failure};
+use crate::field::{Error, Path};
+use crate::kinds::Resource;
+use crate::server::Core;
+use crate::store::{Action, Change, Compacted, Cursor, Record, Wanted};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a watch lasts whose client does not say.
+const TIMEOUT_DEFAULT: Duration = Duration::from_mins(45);
+/// How often a watch that wants bookmarks gets one.
+const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
+
+/// What a watch tells its client.
+#[derive(Debug)]
+pub enum Signal {
+    /// An object that is there, when the watch begins.
+    Present(Arc<Record>),
+    /// A change, and what it is to the client.
+    Changed(Arc<Change>, Seen),
+    /// Nothing up to this revision was missed.
+    Bookmark {
+        /// The revision.
+        revision: u64,
+        /// Whether it ends what was there when the watch began.
+        initial_events_end: bool,
+    },
+    /// The watch fails; nothing follows.
+    Failed(Failure),
+}
+
+/// What a change is to a client with selectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// What it is.
+    AsIs,
+    /// The object came into the selection.
+    Entered,
+    /// The object left the selection.
+    Left,
+}
+
+/// A watch that is under way.
+#[derive(Debug)]
+pub struct Watch {
+    resource: Arc<Resource>,
+    selection: Selection,
+    cursor: Cursor,
+    pending: VecDeque<Signal>,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    ended: bool,
+}
+
+impl Watch {
+    /// Begins a watch. A revision that is gone is told in the stream, as every failure after the parameters.
+    pub fn begin(core: &Core, call: &Call) -> Result<Self, Failure> {
+        let selection = Selection::read(call)?;
+        let version = parse_version(call.query.get("resourceVersion").unwrap_or_default())
+            .map_err(|message| Failure::new(500, "", message))?;
+        let bookmarks = call.query.is_set("allowWatchBookmarks");
+        let initial = initial_events(core, call, version)?;
+        let timeout = match call.query.number("timeoutSeconds")? {
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
+            Some(_) | None => TIMEOUT_DEFAULT,
+        };
+        let table = call.resource.table;
+        let mut pending = VecDeque::new();
+        let mut ended = false;
+        let start = match initial {
+            Initial::None(revision) => revision,
+            Initial::List { mark_end } => {
+                let wanted = Wanted { prefix: &selection.prefix, ..Wanted::default() };
+                let page = core
+                    .store
+                    .list(table, &wanted, |record| selection.picks(record))
+                    .map_err(|gone| expired(&gone))?;
+                pending.extend(page.records.into_iter().map(Signal::Present));
+                if mark_end && bookmarks {
+                    pending.push_back(Signal::Bookmark { revision: page.revision, initial_events_end: true });
+                }
+                page.revision
+            }
+        };
+        let cursor = match core.store.cursor(table, start) {
+            Ok(cursor) => cursor,
+            Err(compacted) => {
+                pending.push_back(Signal::Failed(expired(&compacted)));
+                ended = true;
+                core.store.cursor(table, core.store.revision()).map_err(|gone| expired(&gone))?
+            }
+        };
+        let now = Instant::now();
+        let next_bookmark = now + BOOKMARK_PERIOD;
+        Ok(Self {
+            resource: Arc::clone(&call.resource),
+            selection,
+            cursor,
+            pending,
+            bookmarks,
+            next_bookmark,
+            deadline: now + timeout,
+            ended,
+        })
+    }
+
+    /// Waits for what is next; nothing when the watch is over.
+    pub async fn next(&mut self, core: &Core) -> Option<Signal> {
+        loop {
+            if let Some(signal) = self.pending.pop_front() {
+                return Some(signal);
+            }
+            if self.ended {
+                return None;
+            }
+            let alarm = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+            tokio::select! {
+                biased;
+                changes = core.store.next(&mut self.cursor) => match changes {
+                    Ok(changes) if changes.is_empty() => self.ended = !self.is_served(core),
+                    Ok(changes) => self.take(&changes),
+                    Err(compacted) => self.fail(expired(&compacted)),
+                },
+                () = tokio::time::sleep_until(alarm) => self.ring(),
+            }
+        }
+    }
+
+    /// A watch ends with the definition of its resource.
+    fn is_served(&self, core: &Core) -> bool {
+        let resource = &self.resource;
+        core.catalog().find(&resource.group, &resource.version, &resource.plural).is_some()
+    }
+
+    fn take(&mut self, changes: &[Arc<Change>]) {
+        for change in changes {
+            if let Some(seen) = see(&self.selection, change) {
+                self.pending.push_back(Signal::Changed(Arc::clone(change), seen));
+            }
+        }
+    }
+
+    fn ring(&mut self) {
+        let now = Instant::now();
+        if self.bookmarks {
+            self.next_bookmark = now + BOOKMARK_PERIOD;
+            let revision = self.cursor.revision();
+            self.pending.push_back(Signal::Bookmark { revision, initial_events_end: false });
+        }
+        self.ended = now >= self.deadline;
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.pending.push_back(Signal::Failed(failure));
+        self.ended = true;
+    }
+}
+
+fn expired(compacted: &Compacted) -> Failure {
+    Failure::expired(format!("too old resource version: {} ({})", compacted.asked, compacted.oldest))
+}
+
+fn see(selection: &Selection, change: &Change) -> Option<Seen> {
+    let now = change.action() != Action::Deleted && selection.matches(change.record());
+    let before = change.previous().is_some_and(|previous| selection.matches(previous));
+    match (before, now, change.action()) {
+        (false, false, _) => None,
+        (true, true, _) | (true, false, Action::Deleted) | (false, true, Action::Added) => Some(Seen::AsIs),
+        (false, true, Action::Modified | Action::Deleted) => Some(Seen::Entered),
+        (true, false, Action::Added | Action::Modified) => Some(Seen::Left),
+    }
+}
+
+/// How a watch begins.
+enum Initial {
+    /// After this revision.
+    None(u64),
+    /// With what is there.
+    List { mark_end: bool },
+}
+
+fn initial_events(core: &Core, call: &Call, version: Version) -> Result<Initial, Failure> {
+    let wanted = call.query.get("sendInitialEvents").map(|value| !matches!(value, "false" | "0"));
+    let errors = option_errors(call, wanted);
+    if !errors.is_empty() {
+        return Err(Failure::invalid(About { group: "meta.k8s.io", what: "ListOptions" }, "", &errors));
+    }
+    Ok(match (wanted, version) {
+        (Some(true), _) => Initial::List { mark_end: true },
+        (Some(false) | None, Version::At(revision)) => Initial::None(revision),
+        (Some(false), Version::Latest | Version::Any) => Initial::None(core.store.revision()),
+        (None, Version::Latest | Version::Any) => Initial::List { mark_end: false },
+    })
+}
+
+fn option_errors(call: &Call, send_initial_events: Option<bool>) -> Vec<Error> {
+    let path = Path::of("resourceVersionMatch");
+    let matching = call.query.get("resourceVersionMatch").unwrap_or_default();
+    let mut errors = Vec::new();
+    if send_initial_events.is_some() && matching != "NotOlderThan" {
+        let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.push(Error::forbidden(&path, detail));
+    }
+    if !matching.is_empty() {
+        if send_initial_events.is_none() {
+            let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            errors.push(Error::forbidden(&path, detail));
+        }
+        if matching != "NotOlderThan" {
+            errors.push(Error::not_supported(&path, matching, &["NotOlderThan"]));
+        }
+        if call.query.get("continue").is_some_and(|token| !token.is_empty()) {
+            errors
+                .push(Error::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+    }
+    errors
+}

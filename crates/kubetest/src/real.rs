@@ -1,0 +1,282 @@
+//! A real control plane on the loopback address: etcd, kube-apiserver and, where asked, kube-controller-manager.
+//!
+//! Everything lives in one temporary folder and ends when the [`ControlPlane`] is dropped. etcd does not sync to
+//! disk: nothing here outlives the test.
+
+mod process;
+
+use crate::certificates::{Certificates, SigningKey};
+use crate::client::{Client, Server};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use process::Process;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The programs that [`Programs::in_folder`] looks for.
+pub const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+
+/// The token of a member of `system:masters`.
+pub const ADMIN_TOKEN: &str = "admin-token";
+
+/// The token of a user whom no binding names.
+pub const ALICE_TOKEN: &str = "alice-token";
+
+/// Users of the server: token, name, id, groups.
+const TOKENS: &str = "admin-token,kubernetes-admin,,\"system:masters\"\nalice-token,alice,,\"developers\"\n";
+
+/// The server refuses to advertise a loopback address; this one is reserved for documentation.
+const ADVERTISED: &str = "192.0.2.1";
+
+/// Attempts to reach the server before giving up, one every [`PAUSE`].
+const ATTEMPTS: usize = 600;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the control plane did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program has not been built.
+    #[error("`{0}` is not there; hint: `cargo xtask kubernetes` builds it")]
+    Missing(PathBuf),
+    /// A file, a port or a process could not be had.
+    #[error("cannot {what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Keys could not be made.
+    #[error("cannot make certificates")]
+    Certificates(#[from] rcgen::Error),
+    /// The client could not be made.
+    #[error("cannot talk to the server")]
+    Client(#[from] crate::client::Error),
+    /// A program ended early or never became ready.
+    #[error("{name} did not become ready; the end of its log:\n{tail}")]
+    NotReady {
+        /// Which program.
+        name: &'static str,
+        /// The end of its log.
+        tail: String,
+    },
+}
+
+/// A folder of built programs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    folder: PathBuf,
+}
+
+/// Whether controllers run beside the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controllers {
+    /// kube-controller-manager runs.
+    Run,
+    /// The API server is alone: nothing changes an object but a request.
+    None,
+}
+
+/// A running control plane.
+pub struct ControlPlane {
+    // Dropped from the top: clients of the store end before it.
+    controllers: Option<Process>,
+    api: Process,
+    store: Process,
+    server: Server,
+    certificates: Certificates,
+    folder: Folder,
+}
+
+/// A temporary folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that stays behind in the system's temporary folder harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Programs {
+    /// The programs of a folder; an error names the first that is missing.
+    pub fn in_folder(folder: &Path) -> Result<Self, Error> {
+        match PROGRAMS.iter().map(|name| folder.join(name)).find(|path| !path.is_file()) {
+            Some(missing) => Err(Error::Missing(missing)),
+            None => Ok(Self { folder: folder.to_owned() }),
+        }
+    }
+
+    /// Where one of them is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl ControlPlane {
+    /// Starts everything and waits until the API server says that it is ready.
+    pub async fn start(programs: &Programs, controllers: Controllers) -> Result<Self, Error> {
+        let folder = temporary_folder()?;
+        let certificates = Certificates::for_loopback()?;
+        write_files(&folder.0, &certificates)?;
+        let [client, peer, secure] = [free_port()?, free_port()?, free_port()?];
+
+        let store = start(programs, "etcd", &etcd_arguments(&folder.0, client, peer), &folder.0)?;
+        let api = start(programs, "kube-apiserver", &api_arguments(&folder.0, client, secure), &folder.0)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
+        let server = Server::new(address, &certificates.authority)?;
+        let mut plane = Self { controllers: None, api, store, server, certificates, folder };
+        write(&plane.folder.0, "kubeconfig", &plane.kubeconfig())?;
+        plane.wait_until_ready().await?;
+        if controllers == Controllers::Run {
+            let arguments = controller_arguments(&plane.folder.0, free_port()?);
+            let process = start(programs, "kube-controller-manager", &arguments, &plane.folder.0)?;
+            plane.controllers = Some(process);
+        }
+        Ok(plane)
+    }
+
+    /// The server, for requests sent by hand.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The certificate to trust, as PEM.
+    pub fn authority(&self) -> &str {
+        &self.certificates.authority
+    }
+
+    /// A kubeconfig of the administrator.
+    pub fn kubeconfig(&self) -> String {
+        use base64::Engine as _;
+        let authority = base64::engine::general_purpose::STANDARD.encode(&self.certificates.authority);
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: real\n\
+             clusters:\n- name: real\n  cluster:\n    server: https://{}\n    certificate-authority-data: {authority}\n\
+             users:\n- name: admin\n  user:\n    token: {ADMIN_TOKEN}\n\
+             contexts:\n- name: real\n  context:\n    cluster: real\n    user: admin\n",
+            self.server.address()
+        )
+    }
+
+    /// A file with [`kubeconfig`](Self::kubeconfig), for programs.
+    pub fn kubeconfig_file(&self) -> PathBuf {
+        self.folder.0.join("kubeconfig")
+    }
+
+    /// Process ids of the API server and its store, whose memory a bench may want to know.
+    pub fn processes(&self) -> [u32; 2] {
+        [self.api.id(), self.store.id()]
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+        let mut client = Client::new(self.server.clone());
+        for _ in 0..ATTEMPTS {
+            let request = Request::get("/readyz")
+                .header("host", "localhost")
+                .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
+                .body(Full::<Bytes>::default())
+                .expect("the request is constant");
+            if client.send(request).await.is_ok_and(|answer| answer.status.is_success()) {
+                return Ok(());
+            }
+            if self.store.ended() {
+                return Err(Error::NotReady { name: "etcd", tail: self.store.tail() });
+            }
+            if self.api.ended() {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(Error::NotReady { name: "kube-apiserver", tail: self.api.tail() })
+    }
+}
+
+fn start(programs: &Programs, name: &str, arguments: &[String], folder: &Path) -> Result<Process, Error> {
+    Process::start(&programs.path(name), arguments, folder)
+        .map_err(|source| Error::System { what: format!("start {name}"), source })
+}
+
+fn etcd_arguments(folder: &Path, client: u16, peer: u16) -> Vec<String> {
+    let client = format!("http://127.0.0.1:{client}");
+    let peer = format!("http://127.0.0.1:{peer}");
+    vec![
+        "--unsafe-no-fsync".to_owned(),
+        format!("--data-dir={}", folder.join("etcd").display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--log-level=warn".to_owned(),
+    ]
+}
+
+fn api_arguments(folder: &Path, store: u16, secure: u16) -> Vec<String> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{store}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={secure}"),
+        format!("--advertise-address={ADVERTISED}"),
+        format!("--cert-dir={}", file("certificates")),
+        format!("--tls-cert-file={}", file("server.crt")),
+        format!("--tls-private-key-file={}", file("server.key")),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        "--authorization-mode=RBAC".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", file("accounts.pub")),
+        format!("--service-account-signing-key-file={}", file("accounts.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+    ]
+}
+
+fn controller_arguments(folder: &Path, secure: u16) -> Vec<String> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    vec![
+        format!("--kubeconfig={}", file("kubeconfig")),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={secure}"),
+        format!("--cert-dir={}", file("certificates")),
+        format!("--root-ca-file={}", file("ca.crt")),
+        format!("--service-account-private-key-file={}", file("accounts.key")),
+        "--leader-elect=false".to_owned(),
+        "--use-service-account-credentials=false".to_owned(),
+    ]
+}
+
+fn write_files(folder: &Path, certificates: &Certificates) -> Result<(), Error> {
+    let signing = SigningKey::generate()?;
+    write(folder, "ca.crt", &certificates.authority)?;
+    write(folder, "server.crt", &certificates.leaf)?;
+    write(folder, "server.key", &certificates.key)?;
+    write(folder, "accounts.key", &signing.private)?;
+    write(folder, "accounts.pub", &signing.public)?;
+    write(folder, "tokens.csv", TOKENS)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), Error> {
+    let path = folder.join(name);
+    std::fs::write(&path, text)
+        .map_err(|source| Error::System { what: format!("write `{}`", path.display()), source })
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16, Error> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|source| Error::System { what: "find a free port".to_owned(), source })
+}
+
+/// A folder of its own: the port that the system hands out makes the name unique among those alive.
+fn temporary_folder() -> Result<Folder, Error> {
+    let name = format!("control-plane-{}-{}", std::process::id(), free_port()?);
+    let path = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&path)
+        .map_err(|source| Error::System { what: format!("make the folder `{}`", path.display()), source })?;
+    Ok(Folder(path))
+}

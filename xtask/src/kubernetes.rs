@@ -1,0 +1,114 @@
+//! The real control plane, built from its own packages: `cargo xtask kubernetes`.
+//!
+//! `tests/kubernetes/go.mod` names the versions. The programs go to a folder under `target`, or to the one that
+//! `KAI_KUBERNETES_CACHE` names, and are built again only when that file changes.
+
+use crate::repository::Repository;
+use anyhow::{Context, Result, bail};
+use kai_clock::Stopwatch;
+use kai_kubetest::real::{ControlPlane, Controllers, Programs};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names a folder that outlives `target`.
+const CACHE_VARIABLE: &str = "KAI_KUBERNETES_CACHE";
+
+/// What the programs say that they are; without it they call themselves version 0.
+const VERSION: &str = "v1.36.3";
+
+/// Programs and the packages that they are built from.
+const PACKAGES: [(&str, &str); 4] = [
+    ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+];
+
+/// Options of `cargo xtask kubernetes`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Start a control plane and keep it until Ctrl-C.
+    #[arg(long)]
+    run: bool,
+    /// Start it without controllers: nothing changes an object but a request.
+    #[arg(long, requires = "run")]
+    alone: bool,
+}
+
+/// Builds what is missing and prints where it is, or starts it.
+pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
+    let folder = folder(repository)?;
+    build(repository, &folder)?;
+    if !args.run {
+        println!("{}", folder.display());
+        return Ok(());
+    }
+    let controllers = if args.alone { Controllers::None } else { Controllers::Run };
+    let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+    runtime.block_on(async {
+        let plane = ControlPlane::start(&Programs::in_folder(&folder)?, controllers).await?;
+        println!("export KUBECONFIG={}", plane.kubeconfig_file().display());
+        println!("export PATH={}:$PATH", folder.display());
+        tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+    })
+}
+
+/// The built programs, building what is missing.
+pub(crate) fn programs(repository: &Repository) -> Result<Programs> {
+    let folder = folder(repository)?;
+    build(repository, &folder)?;
+    Ok(Programs::in_folder(&folder)?)
+}
+
+fn folder(repository: &Repository) -> Result<PathBuf> {
+    match std::env::var_os(CACHE_VARIABLE) {
+        Some(named) => Ok(repository.root.join(named)),
+        None => Ok(repository.metadata()?.target_directory.join("kubernetes")),
+    }
+}
+
+fn build(repository: &Repository, folder: &Path) -> Result<()> {
+    let module = repository.root.join("tests/kubernetes");
+    let wanted = std::fs::read_to_string(module.join("go.mod"))
+        .with_context(|| format!("cannot read the module in `{}`", module.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+    for (number, (program, package)) in PACKAGES.into_iter().enumerate() {
+        let built = folder.join(program);
+        let stamp = folder.join(format!("{program}.go.mod"));
+        if built.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
+            continue;
+        }
+        println!("[{}/{}] building {program}; the first time takes some minutes", number + 1, PACKAGES.len());
+        let watch = Stopwatch::start();
+        build_one(&module, package, &built)?;
+        std::fs::write(&stamp, &wanted).with_context(|| format!("cannot write `{}`", stamp.display()))?;
+        println!(
+            "[{}/{}] built {program} in {:.0} s",
+            number + 1,
+            PACKAGES.len(),
+            watch.elapsed().as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+fn build_one(module: &Path, package: &str, built: &Path) -> Result<()> {
+    let mut flags = vec!["-s -w".to_owned()];
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in [("gitVersion", VERSION), ("gitMajor", "1"), ("gitMinor", "36")] {
+            flags.push(format!("-X {package}.{name}={value}"));
+        }
+    }
+    let status = Command::new("go")
+        .current_dir(module)
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags.join(" "), "-o"])
+        .arg(built)
+        .arg(package)
+        .status()
+        .context("cannot run `go`; hint: the real control plane needs Go 1.26")?;
+    if !status.success() {
+        bail!("building `{package}` ended with {status}");
+    }
+    Ok(())
+}
