@@ -82,7 +82,7 @@ pub fn plan_observed(
         act(&mut run, *action);
         observer.action_ended(action.name());
     }
-    actions::evicting::spare(&mut run);
+    act_once_more(&mut run);
     run.outcome.verdicts = verdicts::of_run(&run);
     if policy.search == SearchDepth::Full {
         let carried = carry_over::takings(&run.plan.carried_over, conditions, &run.outcome.decisions);
@@ -106,6 +106,12 @@ fn act(run: &mut Run<'_, '_>, action: Action) {
         Action::Evict(Cause::Stale) => actions::stale::run(run),
         Action::Evict(cause) => actions::evicting::run(run, cause),
     }
+}
+
+/// What is left to do when all actions are done: those who need not give way stay.
+#[inline(never)]
+fn act_once_more(run: &mut Run<'_, '_>) {
+    actions::evicting::spare(run);
 }
 
 /// A cycle in progress.

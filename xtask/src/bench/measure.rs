@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 /// Every shape lies wholly before this time.
 const NOW: &str = "2026-07-01T00:00:00Z";
 
-/// The function in which actions run; instruction counts are taken inside it alone.
-const PLANNING: &str = "kai_engine::cycle::act";
+/// The functions in which actions run; instruction counts are taken inside them alone.
+const PLANNING: &str = "kai_engine::cycle::act*";
 
 /// The built binary.
 pub(super) struct Kai {

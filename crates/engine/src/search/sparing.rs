@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::share::{Ledger, reclaim, root_path, sum};
 use kai_units::Timestamp;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
 /// Pods as they were.
@@ -110,8 +110,11 @@ impl Stage<'_> {
 
 /// Whether waiting pods of a group got their places near the new ones of its victims.
 fn is_tied(plan: &Plan<'_>, group: GroupIdx, joined: &[PodIdx]) -> bool {
+    has_topology(plan, group) && joined.iter().any(|pod| plan.pods[*pod].group == Some(group))
+}
+
+fn has_topology(plan: &Plan<'_>, group: GroupIdx) -> bool {
     plan.groups[group].members.iter().any(|member| member.topology.is_some())
-        && joined.iter().any(|pod| plan.pods[*pod].group == Some(group))
 }
 
 impl Ground<'_> {
@@ -235,7 +238,7 @@ pub(crate) fn put_back_needless(
     takings: &[Taking],
 ) -> Vec<PodIdx> {
     let mut back = Vec::new();
-    let review = Review::new(ground.policy, now, takings);
+    let review = Review::new(plan, ground.policy, now, takings);
     let mut losses = losses(plan, takings);
     // Whoever goes home leaves the place that was found elsewhere, which may be what another one lacked.
     loop {
@@ -260,22 +263,26 @@ struct Review<'a> {
     takings: &'a [Taking],
     /// The last taking that found a pod in a place: what happened then is not the doing of those before.
     last_placed: FxHashMap<PodIdx, usize>,
+    /// Groups of which pods that waited got a place along with victims.
+    joined: FxHashSet<GroupIdx>,
 }
 
 impl<'a> Review<'a> {
-    fn new(policy: &'a Policy, now: Timestamp, takings: &'a [Taking]) -> Self {
+    fn new(plan: &Plan<'_>, policy: &'a Policy, now: Timestamp, takings: &'a [Taking]) -> Self {
         let mut last_placed = FxHashMap::default();
         for (at, taking) in takings.iter().enumerate() {
             let placed =
                 taking.solution.before.iter().filter(|(_, state)| state.status.is_active_allocated());
             last_placed.extend(placed.map(|(pod, _)| (*pod, at)));
         }
-        Self { policy, now, takings, last_placed }
+        let joined = takings.iter().flat_map(|taking| &taking.solution.joined);
+        let joined = joined.filter_map(|pod| plan.pods[*pod].group).collect();
+        Self { policy, now, takings, last_placed, joined }
     }
 
     /// Puts a group back if there is room and all takings since remain valid.
     fn try_return(&self, plan: &mut Plan<'_>, ground: Ground<'_>, loss: &Loss) -> bool {
-        if self.takings.iter().any(|taking| is_tied(plan, loss.group, &taking.solution.joined)) {
+        if self.joined.contains(&loss.group) && has_topology(plan, loss.group) {
             return false;
         }
         let mark = plan.mark();
