@@ -59,12 +59,10 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, "")?;
-        match replace(core, call, &live, &old, new, Writer::Patch).await? {
-            Replaced::Done(mut done) => {
-                done.warnings.splice(0..0, warnings);
-                return Ok(*done);
-            }
-            Replaced::Raced => {}
+        match replace(core, call, &live, &old, new, Writer::Patch).await {
+            Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
+            Ok(Replaced::Raced) => {}
+            Err(failure) => return Err(failure.warn(warnings)),
         }
     }
     Err(Failure::modified(resource.about(), &call.name))
@@ -83,9 +81,10 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
                 metadata::place(call, &mut object)?;
                 check_absent(resource, wanted)?;
                 let warnings = fields::decode_patched(call, Vec::new(), "", &mut object)?;
-                let mut done = create::create_object(core, call, object, Writer::Apply).await?;
-                done.warnings.splice(0..0, warnings);
-                return Ok(done);
+                return Done::warned(
+                    create::create_object(core, call, object, Writer::Apply).await,
+                    warnings,
+                );
             }
         };
         let old = served(resource, &live);
@@ -99,9 +98,10 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
         check_named(call, wanted)?;
         check_identity(resource, &old, &new)?;
         let warnings = fields::decode_patched(call, Vec::new(), "", &mut new)?;
-        if let Replaced::Done(mut done) = replace(core, call, &live, &old, new, Writer::Apply).await? {
-            done.warnings.splice(0..0, warnings);
-            return Ok(*done);
+        match replace(core, call, &live, &old, new, Writer::Apply).await {
+            Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
+            Ok(Replaced::Raced) => {}
+            Err(failure) => return Err(failure.warn(warnings)),
         }
     }
     Err(Failure::modified(resource.about(), &call.name))
