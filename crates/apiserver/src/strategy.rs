@@ -340,8 +340,9 @@ pub fn validate_update(
             rights::validate_binding_change(old, new)
         }
         ("resource.k8s.io", "resourceslices") => device::validate_slice_change(old, new),
+        // What cannot change was found right before.
         ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => {
-            device::validate_spec_change(old, new)
+            return device::validate_spec_change(old, new);
         }
         ("", "pods") => pod::validate_update(subresource, old, new),
         _ => Vec::new(),
