@@ -57,6 +57,22 @@ pub(crate) struct Args {
     most: usize,
 }
 
+impl Args {
+    /// The embedded server against the recordings, every feature.
+    pub(crate) fn recorded() -> Self {
+        Self {
+            only: None,
+            record: false,
+            live: false,
+            real: false,
+            server: None,
+            authority: None,
+            token: None,
+            most: 12,
+        }
+    }
+}
+
 /// Transcripts by feature.
 type Transcripts = BTreeMap<String, Vec<Entry>>;
 

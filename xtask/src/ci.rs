@@ -1,7 +1,7 @@
 //! Every check in one order, stopping at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{conformance, fuzz, tidy};
+use crate::{api_suite, conformance, fuzz, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -51,6 +51,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Ok(_) => step("conformance", || conformance::run(repository, &conformance::Args::default()))?,
         Err(why) => println!("\n== conformance: skipped, because {why}"),
     }
+    step("API suite", || api_suite::run(repository, &api_suite::Args::recorded()))?;
     step("example plugin", || done(repository.cargo().args(EXAMPLE)))?;
     step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;
     println!("\nall checks passed in {:.0} s", whole.elapsed().as_secs_f64());
