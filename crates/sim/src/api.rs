@@ -171,7 +171,7 @@ impl Api {
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>>> + use<>> {
         let path = kind.path("");
         let query = format!(
-            "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={resource_version}"
+            "{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}"
         );
         let failed = move |source: kube::Error| Error::Request {
             method: "WATCH".to_owned(),

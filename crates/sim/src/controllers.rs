@@ -71,7 +71,7 @@ pub async fn run(client: kube::Client, clock: Clock) {
     tasks.spawn(controller::run(volume::Volumes, context.clone()));
     tasks.spawn(controller::run(claim::Claims, context.clone()));
     tasks.spawn(controller::run(disruption::Budgets, context));
-    tasks.spawn(garbage::run(api.clone(), clock));
+    tasks.spawn(garbage::run(api.clone()));
     caches.follow(&api, &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended

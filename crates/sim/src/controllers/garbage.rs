@@ -6,25 +6,25 @@
 use crate::api::{Api, Deletion, Part, Result};
 use crate::cache::Caches;
 use crate::controller::Next;
-use crate::kind::{Key, Kind};
+use crate::kind::{DEFINITION, Key, Kind};
 use crate::queue::Queue;
-use kai_apiserver::clock::Clock;
 use kai_apiserver::object;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Resources that change all the time and never own or are owned.
-const IGNORED: [&str; 2] = ["events", "leases"];
+/// Events are many, and nobody owns them.
+const IGNORED: &str = "events";
 /// The owner waits until its dependents are gone.
 const FOREGROUND: &str = "foregroundDeletion";
 /// The owner waits until its dependents have been let go.
 const ORPHAN: &str = "orphan";
-/// How often to ask which resources there are.
-const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+/// How long to wait after discovery failed.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Every resource whose objects can be listed, watched and deleted, in its preferred version.
 pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
@@ -87,11 +87,21 @@ struct Collector {
     api: Api,
     graph: Mutex<Graph>,
     queue: Queue,
+    /// The resources there are.
+    kinds: Mutex<BTreeSet<Kind>>,
+    /// Tells that there may be others.
+    defined: Notify,
 }
 
 /// Collects garbage. Never returns.
-pub async fn run(api: Api, _clock: Clock) {
-    let collector = Arc::new(Collector { api: api.clone(), graph: Mutex::default(), queue: Queue::default() });
+pub async fn run(api: Api) {
+    let collector = Arc::new(Collector {
+        api: api.clone(),
+        graph: Mutex::default(),
+        queue: Queue::default(),
+        kinds: Mutex::default(),
+        defined: Notify::new(),
+    });
     let mut followed: BTreeMap<Kind, JoinSet<()>> = BTreeMap::new();
     let working = Arc::clone(&collector);
     let mut work = JoinSet::new();
@@ -99,17 +109,23 @@ pub async fn run(api: Api, _clock: Clock) {
     loop {
         match discover(&api).await {
             Ok(kinds) => {
-                let kinds: BTreeSet<Kind> =
-                    kinds.into_iter().filter(|kind| !IGNORED.contains(&&*kind.plural)).collect();
+                let kinds: BTreeSet<Kind> = kinds.into_iter().filter(|kind| kind.plural != IGNORED).collect();
+                kinds.clone_into(&mut collector.kinds.lock().unwrap_or_else(PoisonError::into_inner));
                 // Dropping a set ends its tasks.
                 followed.retain(|kind, _| kinds.contains(kind));
                 for kind in kinds {
                     followed.entry(kind.clone()).or_insert_with(|| follow(&collector, kind));
                 }
             }
-            Err(error) => tracing::debug!(%error, "discovery failed"),
+            Err(error) => {
+                tracing::debug!(%error, "discovery failed");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
         }
-        tokio::time::sleep(DISCOVERY_PERIOD).await;
+        collector.defined.notified().await;
+        // A definition takes a moment to be served.
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -118,6 +134,9 @@ fn follow(collector: &Arc<Collector>, kind: Kind) -> JoinSet<()> {
     let (weak, noting) = (Arc::downgrade(&caches), Arc::clone(collector));
     let listener = move |kind: &Kind, object: &Value| {
         let Some(caches) = weak.upgrade() else { return };
+        if *kind == DEFINITION {
+            noting.defined.notify_one();
+        }
         let now = caches.get(kind, &Key::of(object)).filter(|now| object::uid(now) == object::uid(object));
         noting.note(kind, object, now);
     };
@@ -138,6 +157,12 @@ impl Collector {
         let mut wake = Vec::new();
         {
             let mut graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+            if let (Some(known), Some(now)) = (graph.nodes.get_mut(&uid), &now)
+                && stands_the_same(&known.object, now)
+            {
+                known.object = Arc::clone(now);
+                return;
+            }
             if let Some(known) = graph.nodes.remove(&uid) {
                 for owner in owners(&known.object) {
                     let owner = object::str_at(owner, "/uid");
@@ -270,7 +295,7 @@ impl Collector {
     async fn is_gone(&self, dependent: &Value, owner: &Value) -> Result<bool> {
         let (group_version, kind) = (object::str_at(owner, "/apiVersion"), object::str_at(owner, "/kind"));
         let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
-        let kinds = discover(&self.api).await?;
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(kind) = kinds.into_iter().find(|known| known.group == group && known.kind == kind) else {
             // A kind that nobody serves may come back; its objects are not garbage.
             return Ok(false);
@@ -297,6 +322,12 @@ impl Collector {
         let how = Deletion::of(&node.object).propagate(policy);
         gone_is_fine(self.api.delete(&node.kind, &Key::of(&node.object), &how).await)
     }
+}
+
+/// Whether nothing has changed that matters here: heartbeats alone would keep the collector busy.
+fn stands_the_same(one: &Value, two: &Value) -> bool {
+    let same = |field: &str| object::meta(one, field) == object::meta(two, field);
+    ["ownerReferences", "deletionTimestamp", "finalizers"].iter().all(|field| same(field))
 }
 
 /// Whether an owner is on its way out and waits for its dependents.

@@ -50,11 +50,9 @@ impl Controller for Binder {
         });
         let path = kind::POD.path_of(key) + "/binding";
         match context.api.send("POST", &path, Some(("application/json", &binding))).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(Next::Wait),
+            Err(error) if error.is_not_found() => return Ok(Next::Wait),
             sent => sent?,
         };
-        let mut bound = (*pod).clone();
-        bound["spec"]["nodeName"] = Value::from(object::name(node));
         // What the answer does not tell is read again, so that the next pod finds the GPUs taken.
         let fresh = context.api.get(&kind::POD, key).await?;
         context.caches.note(&kind::POD, &fresh);

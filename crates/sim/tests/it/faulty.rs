@@ -9,17 +9,20 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_job_counts_right_wherever_its_controller_crashes() {
-    for requests in 0..40 {
+    for requests in 0.. {
         let world = World::of(builder().nodes([NodeGroup::gpu_nodes(1, 8)])).await;
         world.sleep(2).await;
         let spec = json!({"completions": 3, "parallelism": 2, "completionMode": "Indexed"});
         world.cluster.faults().crash_after(controllers::CLIENT, requests);
         world.create(&k::JOB, job("a", &spec, &json!({"sim.kai.scheduler/run-for": "3s"}))).await;
         let done = world.until(&k::JOB, "a", |job| holds(job, "Complete")).await;
-        assert_eq!(world.cluster.faults().counts(controllers::CLIENT).crashes, 1, "after {requests} requests");
         assert_eq!((count(&done, "succeeded"), count(&done, "failed")), (3, 0), "after {requests} requests");
         let pods = world.list(&k::POD).await;
         assert!(pods.iter().all(|pod| object::finalizers(pod).is_empty()), "after {requests} requests");
+        if world.cluster.faults().counts(controllers::CLIENT).crashes == 0 {
+            assert!(requests > 10, "a job takes more than {requests} requests");
+            return;
+        }
     }
 }
 

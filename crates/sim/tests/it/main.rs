@@ -138,7 +138,13 @@ fn phase(object: &Value) -> &str {
 fn template(annotations: &Value, restart: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": "web"}, "annotations": annotations},
-        "spec": {"restartPolicy": restart, "containers": [{"name": "main", "image": "busybox"}]},
+        "spec": {
+            "restartPolicy": restart, "containers": [{"name": "main", "image": "busybox"}],
+            "tolerations": [
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            ],
+        },
     })
 }
 
