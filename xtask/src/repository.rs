@@ -143,12 +143,6 @@ struct Resolved {
 #[derive(Deserialize)]
 struct ResolvedDependency {
     pkg: String,
-    dep_kinds: Vec<DependencyKind>,
-}
-
-#[derive(Deserialize)]
-struct DependencyKind {
-    kind: Option<String>,
 }
 
 impl Metadata {
@@ -157,31 +151,15 @@ impl Metadata {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// Names of everything that ends up linked into a package: normal dependencies, all the way down.
-    pub(crate) fn linked_into<'a>(&'a self, package: &'a Package) -> Vec<&'a str> {
-        let normal =
-            |dependency: &ResolvedDependency| dependency.dep_kinds.iter().any(|kind| kind.kind.is_none());
-        let reached = self.reachable(vec![&package.id], normal);
-        let others = reached.into_iter().filter(|other| other.id != package.id);
-        others.map(|other| other.name.as_str()).collect()
-    }
-
     /// Packages that the workspace uses in any way. The lock file may list more.
     pub(crate) fn used(&self) -> Vec<&Package> {
-        self.reachable(self.workspace_members.iter().map(String::as_str).collect(), |_| true)
-    }
-
-    fn reachable<'a>(
-        &'a self,
-        mut seen: Vec<&'a str>,
-        follow: impl Fn(&ResolvedDependency) -> bool,
-    ) -> Vec<&'a Package> {
+        let mut seen: Vec<&str> = self.workspace_members.iter().map(String::as_str).collect();
         let mut next = 0;
         while let Some(&id) = seen.get(next) {
             next += 1;
             let node = self.resolve.nodes.iter().find(|node| node.id == id);
             for dependency in node.iter().flat_map(|node| &node.deps) {
-                if follow(dependency) && !seen.contains(&dependency.pkg.as_str()) {
+                if !seen.contains(&dependency.pkg.as_str()) {
                     seen.push(&dependency.pkg);
                 }
             }

@@ -1,8 +1,19 @@
 //! Decides whether a write may happen, and completes it: built-in rules first, then webhooks.
 //!
-//! Mutating admission may change the object; validating admission sees it as it will be stored.
+//! Mutating admission may change the object; validating admission sees it as it will be stored. Unlike the rules of a
+//! kind ([`crate::strategy`]), admission may look at other objects.
+
+mod namespace;
+mod pod;
+mod priority;
+mod runtime;
+mod storage;
+pub mod webhook;
+
+pub use webhook::Hooks;
 
 use crate::failure::Failure;
+use crate::kinds::{self, Subresource};
 use crate::object;
 use crate::server::Core;
 use crate::verbs::Call;
@@ -51,62 +62,102 @@ impl<'a> Review<'a> {
     }
 }
 
-/// Namespaces that cannot be deleted.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// Admits a request that is no object of the resource, such as a binding; with what to warn about.
+pub async fn admit_request(
+    core: &Core,
+    call: &Call,
+    mut request: Value,
+) -> Result<(Value, Vec<String>), Failure> {
+    let mut warnings = Vec::new();
+    if let Some((group, version, kind)) = call.subresource.and_then(Subresource::own_kind)
+        && let Some(fields) = request.as_object_mut()
+    {
+        fields.entry("kind").or_insert_with(|| Value::from(kind));
+        fields.entry("apiVersion").or_insert_with(|| Value::from(kinds::api_version(group, version)));
+    }
+    let mut review = Review::new(call, Operation::Create, call.dry_run()?);
+    mutate(core, &mut review, Some(&mut request), None, &mut warnings).await?;
+    validate(core, &mut review, Some(&request), None, &mut warnings).await?;
+    Ok((request, warnings))
+}
 
 /// Completes the object, or refuses it. Of a deletion there is only the old object.
-#[expect(clippy::unused_async, reason = "webhooks are called here")]
 pub async fn mutate(
     core: &Core,
     review: &mut Review<'_>,
-    object: Option<&mut Value>,
-    _old: Option<&Value>,
-    _warnings: &mut Vec<String>,
+    mut object: Option<&mut Value>,
+    old: Option<&Value>,
+    warnings: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    check_namespace(core, review, object.as_deref())
-}
-
-/// Refuses what must not be stored.
-#[expect(clippy::unused_async, reason = "webhooks are called here")]
-pub async fn validate(
-    _core: &Core,
-    _review: &mut Review<'_>,
-    _object: Option<&Value>,
-    _old: Option<&Value>,
-    _warnings: &mut Vec<String>,
-) -> Result<(), Failure> {
+    namespace::check(core, review, object.as_deref())?;
+    if let Some(object) = object.as_deref_mut() {
+        complete(core, review, object, old)?;
+    }
+    if !webhook::any(core, webhook::Phase::Mutating) {
+        return Ok(());
+    }
+    let changed = webhook::mutate(core, review, object.as_deref_mut(), old, warnings).await?;
+    if changed && let Some(object) = object {
+        complete(core, review, object, old)?;
+    }
     Ok(())
 }
 
-/// Nothing is made in a namespace that is not there or on its way out, and some namespaces stay.
-fn check_namespace(core: &Core, review: &Review<'_>, object: Option<&Value>) -> Result<(), Failure> {
+/// Refuses what must not be stored.
+pub async fn validate(
+    core: &Core,
+    review: &mut Review<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Failure> {
+    if let Some(object) = object {
+        priority::check_default(core, review, object)?;
+    }
+    if webhook::any(core, webhook::Phase::Validating) {
+        webhook::validate(core, review, object, old, warnings).await?;
+    }
+    Ok(())
+}
+
+/// What the server itself adds to objects, after it was filled in by the rules of the kind.
+fn complete(
+    core: &Core,
+    review: &Review<'_>,
+    object: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), Failure> {
     let call = review.call;
+    if call.subresource.is_some() {
+        return Ok(());
+    }
     let resource = &*call.resource;
-    if review.operation == Operation::Delete
-        && resource.is("", "namespaces")
-        && IMMORTAL.contains(&&*call.name)
-    {
-        return Err(Failure::forbidden(resource.about(), &call.name, "this namespace may not be deleted"));
+    let creates = review.operation == Operation::Create;
+    if resource.is("", "pods") {
+        if creates {
+            pod::set_account(core, call, object)?;
+        }
+        priority::resolve(core, call, object, old)?;
+        pod::tolerate_outages(object);
+        if creates {
+            runtime::resolve(core, call, object)?;
+        }
     }
-    if review.operation != Operation::Create || !resource.namespaced {
+    if !creates {
         return Ok(());
     }
-    let namespaces = core.builtin("", "namespaces");
-    let Some(namespace) = core.store.get(namespaces.table, &call.namespace) else {
-        return Err(Failure::not_found(namespaces.about(), &call.namespace));
-    };
-    if !namespace.is_going() {
-        return Ok(());
+    if resource.is("", "nodes") {
+        pod::taint_new_node(object);
+    } else if resource.is("", "persistentvolumeclaims") {
+        storage::protect(object, "kubernetes.io/pvc-protection");
+        storage::default_class(core, object);
+    } else if resource.is("", "persistentvolumes") {
+        storage::protect(object, "kubernetes.io/pv-protection");
     }
-    let why = format!(
-        "unable to create new content in namespace {} because it is being terminated",
-        call.namespace
-    );
-    let cause = format!("namespace {} is being terminated", call.namespace);
-    let name = object.map(object::name).unwrap_or_default();
-    Err(Failure::forbidden(resource.about(), name, &why).cause(
-        "NamespaceTerminating",
-        &cause,
-        "metadata.namespace",
-    ))
+    Ok(())
+}
+
+/// A refusal of an object of the call.
+fn forbidden(call: &Call, object: &Value, why: &str) -> Failure {
+    Failure::forbidden(call.resource.about(), object::name(object), why)
 }

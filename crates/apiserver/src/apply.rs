@@ -169,8 +169,7 @@ pub enum Force {
 /// The result has its managed fields set. Where nothing changes, times stay as they are.
 pub fn apply(live: Option<&Value>, wanted: &Value, force: Force, write: &Write<'_>) -> Result<Value, Error> {
     check_patch(wanted, write)?;
-    typed::check(write.schema, wanted)
-        .map_err(|faults| Error::Mistyped(typed::message(&faults, live, wanted)))?;
+    typed::check(write.schema, wanted).map_err(|faults| Error::Mistyped(typed::message(&faults, wanted)))?;
     let empty = empty_object(write.schema);
     let live_object = without_managed_fields(live.unwrap_or(&empty));
     let mut managers = live.and_then(Managers::of).unwrap_or_default();
@@ -280,11 +279,12 @@ fn merge_into(
     let merged = merge::merge(write.schema, live, wanted);
     let set = field_set::within(typed::field_set(write.schema, wanted), write.scope);
     let before = managers.set_applied(&id, set, write.api_version);
-    let object = match before {
-        Some(before) => prune(write.schema, &merged, &before, &managers),
-        None => merged,
-    };
-    let changes = compare::compare(write.schema, live, &object).within(write.scope);
+    let gone =
+        before.map(|before| no_longer_wanted(write.schema, &merged, &before, &managers)).unwrap_or_default();
+    // What loses all it had is still its owner's, so it is compared as null and only then goes.
+    let emptied = items::remove(write.schema, &merged, &gone, Emptied::Null);
+    let object = items::remove(write.schema, &merged, &gone, Emptied::Gone);
+    let changes = compare::compare(write.schema, live, &emptied).within(write.scope);
     let touched = changes.modified.union(&changes.added);
     let conflicts = managers.conflicts(&id, &touched);
     if force == Force::No && !conflicts.is_empty() {
@@ -298,8 +298,8 @@ fn merge_into(
     Ok((object, managers))
 }
 
-/// Removes what the manager wanted before, does not want any more, and nobody else wants.
-fn prune(schema: &Schema, merged: &Value, before: &FieldSet, managers: &Managers) -> Value {
+/// What the manager wanted before, does not want any more, and nobody else wants.
+fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers: &Managers) -> FieldSet {
     let named = |set: &FieldSet| items::with_named_fields(schema, set);
     let set_of = |object: &Value| named(&typed::field_set(schema, object));
     let before = named(before);
@@ -307,8 +307,7 @@ fn prune(schema: &Schema, merged: &Value, before: &FieldSet, managers: &Managers
     let pruned = items::remove(schema, merged, &before, Emptied::Null);
     let kept = set_of(&pruned).union(&named(&managers.all_fields()));
     let pruned = items::remove(schema, merged, &everything.difference(&kept), Emptied::Null);
-    let gone = everything.difference(&set_of(&pruned)).intersection(&before);
-    items::remove(schema, merged, &gone, Emptied::Gone)
+    everything.difference(&set_of(&pruned)).intersection(&before)
 }
 
 /// Takes out of a set what the server owns itself.

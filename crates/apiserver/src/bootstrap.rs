@@ -35,6 +35,7 @@ pub(crate) fn run(core: &Core) {
         "status": {"loadBalancer": {}},
     });
     ensure(core, &core.builtin("", "services"), service);
+    make_rights(core);
     let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
     for (name, value, description) in [
         (
@@ -54,6 +55,30 @@ pub(crate) fn run(core: &Core) {
         });
         ensure(core, &classes, class);
     }
+}
+
+/// The role that may do everything, and who has it.
+fn make_rights(core: &Core) {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let metadata = json!({
+        "name": "cluster-admin",
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+    });
+    let role = json!({
+        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata,
+        "rules": [
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+            {"nonResourceURLs": ["*"], "verbs": ["*"]},
+        ],
+    });
+    ensure(core, &core.builtin(GROUP, "clusterroles"), role);
+    let binding = json!({
+        "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata,
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": "system:masters"}],
+    });
+    ensure(core, &core.builtin(GROUP, "clusterrolebindings"), binding);
 }
 
 fn ensure(core: &Core, resource: &Resource, mut object: Value) {

@@ -118,7 +118,7 @@ fn clean_up(core: &Core, definition: &Value) {
         for record in page.into_iter().flat_map(|page| page.records) {
             let object = crate::verbs::served(resource, &record);
             // An object that somebody else deletes at this moment is gone all the same.
-            let _ = delete::remove(core, resource, &record, object, &DeleteOptions::default());
+            let _ = delete::remove(core, resource, &record, &object, &DeleteOptions::default());
         }
     }
     finish(core, definition);
@@ -178,11 +178,11 @@ fn resource_of(core: &Core, definition: &Value, version: &Value) -> Option<Resou
         .is_some_and(|list| list.len() > 1);
     let mut subresources = Vec::new();
     let scale = version.pointer("/subresources/scale").map(scale_paths);
-    if scale.is_some() {
-        subresources.push(Subresource::Scale);
-    }
     if version.pointer("/subresources/status").is_some() {
         subresources.push(Subresource::Status);
+    }
+    if scale.is_some() {
+        subresources.push(Subresource::Scale);
     }
     let custom = CustomVersion {
         definition: object::name(definition).into(),

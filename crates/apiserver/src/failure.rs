@@ -50,7 +50,8 @@ struct Details {
 /// One cause of a failure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cause {
-    /// A word for programs.
+    /// A word for programs; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// A sentence for people.
     pub message: String,
@@ -113,6 +114,14 @@ impl Failure {
     /// No patch of this media type is taken.
     pub fn unknown_patch() -> Self {
         let mut failure = Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        failure.0.details = Some(Details::default());
+        failure
+    }
+
+    /// The patch does not fit the object.
+    pub fn rejected() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        let mut failure = Self::new(422, "Invalid", message);
         failure.0.details = Some(Details::default());
         failure
     }

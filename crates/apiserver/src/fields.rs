@@ -8,7 +8,6 @@ use crate::kinds::{Origin, Subresource};
 use crate::object;
 use crate::schema::{self, strict};
 use crate::server::Core;
-use crate::store;
 use crate::verbs::Call;
 use serde_json::Value;
 
@@ -52,10 +51,9 @@ pub fn decode_patched(
 ) -> Result<Vec<String>, Failure> {
     let strictness = Strictness::of(call)?;
     let findings = if strictness == Strictness::Ignore { Vec::new() } else { findings };
-    let whole = store::to_json(object);
+    let whole = object.to_string();
     check(call, strictness, findings, object).map_err(|fault| {
-        let value =
-            if shown.is_empty() { String::from_utf8_lossy(&whole).into_owned() } else { shown.to_owned() };
+        let value = if shown.is_empty() { whole } else { shown.to_owned() };
         let error = field::Error::invalid(&field::Path::of("patch"), value, fault.message());
         Failure::invalid(About { group: "", what: "" }, "", &[error])
     })
@@ -73,7 +71,12 @@ impl Fault {
     fn message(&self) -> String {
         match self {
             Self::Mistyped(message) => message.clone(),
-            Self::Strict(findings) => strict::message(findings),
+            Self::Strict(findings) => match findings.as_slice() {
+                [yaml] if yaml.starts_with("line ") => {
+                    strict::message(&[format!("yaml: unmarshal errors:\n  {yaml}")])
+                }
+                findings => strict::message(findings),
+            },
         }
     }
 }
@@ -89,6 +92,8 @@ fn check(
     let builtin = matches!(resource.origin, Origin::Builtin(_));
     if builtin {
         schema::decode(schema, object).map_err(Fault::Mistyped)?;
+    } else if let Some(metadata) = object.get("metadata") {
+        schema::decode(schema::builtin::object_meta(), metadata).map_err(Fault::Mistyped)?;
     }
     if strictness != Strictness::Ignore {
         findings.extend(strict::unknown_fields(schema, object));

@@ -2,6 +2,8 @@
 
 mod go_json;
 
+pub use go_json::syntax_error;
+
 use crate::failure::{About, Failure};
 use crate::field::{self, Path, quote};
 use crate::kinds::{Origin, Resource};
@@ -153,11 +155,11 @@ pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
         .map_err(|message| Failure::bad_request(format!("error converting YAML to JSON: {message}")))
 }
 
-/// Decodes the JSON of a patch.
-pub fn decode_patch(bytes: &[u8]) -> Result<Value, Failure> {
+/// Decodes the JSON of a patch; `what` begins the message where it is none.
+pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         let fault = go_json::syntax_error(bytes).unwrap_or_else(|| error.to_string());
-        Failure::bad_request(format!("error decoding patch: {fault}"))
+        Failure::bad_request(format!("{what}{fault}"))
     })
 }
 
@@ -168,7 +170,7 @@ pub fn yaml_duplicate(bytes: &[u8]) -> Option<String> {
     let (place, rest) = error.split_once(": duplicate mapping key: ")?;
     let line = place.split("line ").nth(1)?.split(' ').next()?;
     let key = rest.split(',').next()?;
-    Some(format!("yaml: unmarshal errors:\n  line {line}: key {} already set in map", quote(key)))
+    Some(format!("line {line}: key {} already set in map", quote(key)))
 }
 
 /// The beginning of a body: as it is when it looks like JSON, in hexadecimal otherwise.
@@ -189,7 +191,8 @@ fn summary(bytes: &[u8]) -> String {
     text
 }
 
-fn type_name(value: &Value) -> &'static str {
+/// What Go calls the type of a value.
+pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

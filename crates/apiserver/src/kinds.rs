@@ -175,7 +175,10 @@ impl Resource {
 
     /// How validation failures name its kind.
     pub fn about_kind(&self) -> About<'_> {
-        About { group: &self.group, what: &self.kind }
+        // Objects that are kept as another group's are also named as such.
+        let group = self.storage_api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let group = if self.custom().is_some() { &self.group } else { group };
+        About { group, what: &self.kind }
     }
 
     /// Whether it has this sub-resource.

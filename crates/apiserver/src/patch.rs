@@ -52,8 +52,26 @@ pub fn merge(object: &Value, patch: &Value) -> Result<Value, Error> {
         return Err(Error::Malformed("Invalid JSON Patch".to_owned()));
     }
     let mut object = object.clone();
-    json_patch::merge(&mut object, patch);
+    merge_into(&mut object, patch.clone());
     Ok(object)
+}
+
+fn merge_into(value: &mut Value, patch: Value) {
+    match (value, patch) {
+        (Value::Object(fields), Value::Object(changes)) => {
+            for (name, change) in changes {
+                if change.is_null() {
+                    fields.remove(&name);
+                } else {
+                    merge_into(fields.entry(name).or_insert(Value::Null), change);
+                }
+            }
+        }
+        (value, mut patch) => {
+            strategic::drop_nulls(&mut patch);
+            *value = patch;
+        }
+    }
 }
 
 /// Applies a strategic merge patch: as a merge patch, but lists are merged where the schema of the kind says how.

@@ -5,18 +5,8 @@ use std::fmt;
 
 /// Billionths: the finest step there is.
 const NANO: i128 = 1_000_000_000;
-const DECIMAL: [(i32, &str); 10] = [
-    (-9, "n"),
-    (-6, "u"),
-    (-3, "m"),
-    (0, ""),
-    (3, "k"),
-    (6, "M"),
-    (9, "G"),
-    (12, "T"),
-    (15, "P"),
-    (18, "E"),
-];
+const DECIMAL: [(i32, &str); 10] =
+    [(-9, "n"), (-6, "u"), (-3, "m"), (0, ""), (3, "k"), (6, "M"), (9, "G"), (12, "T"), (15, "P"), (18, "E")];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// In which notation an amount was written, and so will be.

@@ -182,7 +182,8 @@ impl Schema {
             return Err(errors);
         }
         let parsed = parse::custom(schema);
-        let errors = rules::check(schema, path);
+        let mut errors = default::check(&parsed, path);
+        errors.extend(rules::check(schema, path));
         if errors.is_empty() { Ok(parsed) } else { Err(errors) }
     }
 
@@ -216,6 +217,11 @@ impl Schema {
             && self.properties.is_empty()
             && self.items.is_none()
             && self.additional.is_none()
+    }
+
+    /// Whether values are amounts such as `1Gi`.
+    pub(crate) fn is_quantity(&self) -> bool {
+        self.definition.is_some_and(|name| name.ends_with(".Quantity"))
     }
 
     /// The fields that must be there.

@@ -1,5 +1,6 @@
 //! The server itself: everything a request needs, shared by all of them.
 
+use crate::admission::Hooks;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::kinds::{Catalog, Registry, Resource};
@@ -44,6 +45,8 @@ pub struct Core {
     pub tokens: Tokens,
     /// The administrator's bearer token.
     pub admin_token: String,
+    /// Admission webhooks.
+    pub hooks: Hooks,
     /// How many more requests may be worked on.
     pub in_flight: Arc<tokio::sync::Semaphore>,
 }
@@ -62,6 +65,7 @@ impl Core {
             tokens: Tokens::with_admin(&admin_token),
             admin_token,
             identities,
+            hooks: Hooks::default(),
             in_flight: Arc::new(tokio::sync::Semaphore::new(options.requests_in_flight_max)),
         }
     }

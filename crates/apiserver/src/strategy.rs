@@ -2,6 +2,7 @@
 //!
 //! Everything here is about one object and its former version; what depends on other objects is admission.
 
+mod autoscaling;
 mod checks;
 mod config;
 mod cron;
@@ -57,6 +58,8 @@ pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
     match builtin(resource) {
         ("", "pods") => pod::default(object),
         ("", "nodes") => node::default(object),
+        ("", "limitranges") => autoscaling::default_limits(object),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::default(object),
         ("batch", "jobs") => job::default(object),
         _ => {}
     }
@@ -100,9 +103,19 @@ fn begin_status(resource: &Resource, object: &mut Value) {
 }
 
 fn prepare_namespace(object: &mut Value) {
-    let name = Value::from(object::name(object));
-    object::map_mut(object, "spec").insert("finalizers".to_owned(), json!(["kubernetes"]));
+    let finalizers = object::map_mut(object, "spec").entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(finalizers) = finalizers.as_array_mut()
+        && !finalizers.contains(&json!("kubernetes"))
+    {
+        finalizers.push(json!("kubernetes"));
+    }
     object["status"] = json!({"phase": "Active"});
+    label_namespace(object);
+}
+
+/// A namespace is found by the label of its name.
+fn label_namespace(object: &mut Value) {
+    let name = Value::from(object::name(object));
     let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
     if let Some(labels) = labels.as_object_mut() {
         labels.insert("kubernetes.io/metadata.name".to_owned(), name);
@@ -151,8 +164,13 @@ pub fn prepare_update(
             }
         }
     }
-    if kind == ("", "pods") {
-        pod::prepare_update(subresource, old, new);
+    match kind {
+        ("", "pods") => pod::prepare_update(subresource, old, new),
+        ("", "namespaces") => label_namespace(new),
+        _ => {}
+    }
+    if kind == ("", "namespaces") {
+        label_namespace(new);
     }
     if resource.generation {
         let generation = object::generation(old);
@@ -245,7 +263,8 @@ fn validate(resource: &Resource, object: &Value) -> Errors {
     let at_spec = Path::of("spec");
     match builtin(resource) {
         DEFINITIONS => crd::validate(object),
-        ("", "pods") => pod::validate_spec(spec, &at_spec),
+        ("", "pods") => pod::validate(object),
+        ("", "namespaces") => node::validate_namespace(object),
         ("", "configmaps") => config::validate_config_map(object),
         ("", "secrets") => config::validate_secret(object),
         ("", "services") => service::validate(object),
@@ -256,6 +275,10 @@ fn validate(resource: &Resource, object: &Value) -> Errors {
         ("", "replicationcontrollers") => workload::validate_replication_controller(object),
         ("", "podtemplates") => pod::validate_template(part(object, "template"), &Path::of("template")),
         ("storage.k8s.io", "storageclasses") => storage::validate_class(object),
+        ("", "limitranges") => autoscaling::validate_limits(object),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::validate(object),
+        ("coordination.k8s.io", "leases") => autoscaling::validate_lease(object),
+        ("apps", "controllerrevisions") => workload::validate_revision(object),
         ("apps", "deployments") => workload::validate_deployment(object),
         ("apps", "replicasets") => workload::validate_replica_set(object),
         ("apps", "statefulsets") => workload::validate_stateful_set(object),
@@ -344,6 +367,7 @@ fn validate_status(resource: &Resource, old: &Value, new: &Value) -> Errors {
 /// What the client should know about an object that is accepted all the same.
 pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
     let pods: &[&str] = match builtin(resource) {
+        ("", "services") => return service::warnings(object),
         ("", "pods") => &["spec"],
         ("", "replicationcontrollers") | ("apps", _) | ("batch", "jobs") => &["spec", "template", "spec"],
         _ => return Vec::new(),

@@ -4,6 +4,7 @@
 //! linked into one of ours, however indirectly.
 
 use crate::repository::{Metadata, Package};
+use std::process::Command;
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
 const ALLOWED: [(&str, &[&str]); 13] = [
@@ -56,16 +57,38 @@ pub(super) fn check(metadata: &Metadata) -> Vec<String> {
         complaints.extend(own_edges(package));
         let Some((_, banned)) = BANNED.iter().find(|(name, _)| *name == package.name) else { continue };
         let shell: &[&str] = if package.name == "kai-cli" { &[] } else { &SHELL };
-        let linked = metadata.linked_into(package);
+        let linked = match linked_into(&package.name) {
+            Ok(linked) => linked,
+            Err(error) => {
+                complaints.push(format!("what crate `{}` links is not known: {error}", package.name));
+                continue;
+            }
+        };
         complaints.extend(
             banned
                 .iter()
                 .chain(shell)
-                .filter(|name| linked.contains(name))
+                .filter(|name| linked.iter().any(|linked| linked == *name))
                 .map(|name| format!("crate `{}` must not link `{name}`", package.name)),
         );
     }
     complaints
+}
+
+/// Names of everything that ends up linked into a package: normal dependencies, all the way down.
+///
+/// The metadata of the workspace would not do: there a dependency has the features that any member wants of it.
+fn linked_into(package: &str) -> std::io::Result<Vec<String>> {
+    let arguments =
+        ["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package", package];
+    let output =
+        Command::new(env!("CARGO")).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output()?;
+    if !output.status.success() {
+        return Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = text.lines().skip(1).filter_map(|line| line.split(' ').next()).map(str::to_owned);
+    Ok(names.collect())
 }
 
 fn own_edges(package: &Package) -> Vec<String> {

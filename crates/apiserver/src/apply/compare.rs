@@ -55,12 +55,16 @@ fn walk(
         (Some(Shape::List) | None, Some(Shape::List) | None) => lists(schema, old, new, path, changes),
         (Some(Shape::Map), Some(Shape::List | Shape::Leaf)) => {
             maps(schema, old, None, path, changes);
-            changes.modified.insert(path);
+            if !new.is_some_and(Value::is_null) {
+                changes.modified.insert(path);
+            }
             return;
         }
         (Some(Shape::List), Some(Shape::Map | Shape::Leaf)) => {
             lists(schema, old, None, path, changes);
-            changes.modified.insert(path);
+            if !new.is_some_and(Value::is_null) {
+                changes.modified.insert(path);
+            }
             return;
         }
         (Some(Shape::Leaf), Some(Shape::Map)) => {

@@ -171,6 +171,23 @@ fn what_is_no_longer_stated_goes() {
 }
 
 #[test]
+fn a_map_that_lost_all_it_had_stays_its_owners() {
+    let with = |annotations: Value| {
+        let metadata = json!({"name": "d", "namespace": "n", "annotations": annotations});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"paused": true}})
+    };
+    let mut live = with(json!({"a": "1"}));
+    create(&mut live, &by("one", "t1"));
+    let object = applied(&live, &with(json!({"a": "2"})), Force::Yes, &by("two", "t2"));
+    let object = applied(&object, &deployment(json!({"paused": true})), Force::Yes, &by("two", "t3"));
+    assert_eq!(object["metadata"].get("annotations"), None);
+    assert_eq!(
+        fields_of(&object, "one"),
+        &json!({"f:metadata": {"f:annotations": {}}, "f:spec": {"f:paused": {}}})
+    );
+}
+
+#[test]
 fn what_others_want_stays() {
     let one = deployment(json!({"replicas": 1, "paused": true}));
     let object = apply(None, &one, Force::No, &by("one", "t1")).unwrap();

@@ -60,9 +60,11 @@ pub(super) fn element(schema: &Schema, value: &Value) -> Result<PathElement, Str
     };
     let mut key = Map::new();
     for name in keys {
-        let default = schema.element().field(name).and_then(|field| field.default.as_ref());
-        if let Some(value) = fields.get(name).or(default) {
-            key.insert(name.clone(), value.clone());
+        let field = schema.element().field(name);
+        let default = field.and_then(|field| field.default.clone());
+        let value = fields.get(name).cloned().or(default).or_else(|| zero(schema.element(), name));
+        if let Some(value) = value {
+            key.insert(name.clone(), value);
         }
     }
     if key.is_empty() {
@@ -73,6 +75,16 @@ pub(super) fn element(schema: &Schema, value: &Value) -> Result<PathElement, Str
         ));
     }
     Ok(PathElement::key(key))
+}
+
+/// What a key that must be there is in a built-in type when nobody gives it.
+fn zero(schema: &Schema, field: &str) -> Option<Value> {
+    let required = schema.definition.is_some() && schema.required().iter().any(|name| name == field);
+    match schema.field(field).filter(|_| required)?.kind {
+        Type::String => Some(Value::from("")),
+        Type::Integer => Some(Value::from(0)),
+        Type::Any | Type::Object | Type::Array | Type::Number | Type::Boolean | Type::IntOrString => None,
+    }
 }
 
 /// The fields that an applied object states.
@@ -204,10 +216,8 @@ fn go_type(value: &Value) -> &'static str {
 }
 
 /// The faults as one message that names the object.
-pub(super) fn message(faults: &[String], live: Option<&Value>, wanted: &Value) -> String {
-    let text =
-        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let of = |pointer: &str| text(wanted, pointer).or_else(|| text(live?, pointer)).unwrap_or_default();
+pub(super) fn message(faults: &[String], wanted: &Value) -> String {
+    let of = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let faults = match faults {
         [one] => one.clone(),
         many => format!(

@@ -103,8 +103,10 @@ fn group_of(name: &str, group: &Group) -> Value {
 }
 
 fn named(catalog: &Catalog, group: &str, version: &str, accept: &Accept) -> Result<Response<Body>, Failure> {
-    let Some(resources) = catalog.group(group).and_then(|found| found.versions.get(version)) else {
-        return Ok(respond::nothing_here());
+    let Some(found) = catalog.group(group) else { return Ok(respond::nothing_here()) };
+    let Some(resources) = found.versions.get(version) else {
+        let builtin = found.versions.values().flatten().any(|(_, resource)| resource.custom().is_none());
+        return if builtin { Err(Failure::unknown_path()) } else { Ok(respond::nothing_here()) };
     };
     let list: Vec<Value> = resources.values().flat_map(legacy_entries).collect();
     let group_version = crate::kinds::api_version(group, version);
@@ -152,6 +154,12 @@ fn storage_version_hash(resource: &Resource) -> Option<String> {
     }
     let kept = &*resource.storage_api_version;
     let (group, version) = kept.rsplit_once('/').unwrap_or(("", kept));
+    // The real server keeps these in an older version.
+    let older = matches!(
+        &*resource.kind,
+        "CustomResourceDefinition" | "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding"
+    );
+    let version = if older && resource.custom().is_none() { "v1beta1" } else { version };
     let text = format!("{group}/{version}/{}", resource.kind);
     let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
     Some(STANDARD.encode(&suite.common.hash_provider.hash(text.as_bytes()).as_ref()[..8]))

@@ -1,10 +1,12 @@
 //! Finds out which verb a request is, and runs it.
 
 use super::negotiate::{Accept, Wish};
-use super::{body, respond, review, route, stream, subresource};
+use super::route::{self, Missing};
+use super::{body, respond, review, stream, subresource};
 use crate::crd;
 use crate::failure::Failure;
 use crate::incoming::{self, Incoming};
+use crate::kinds::Resource;
 use crate::object;
 use crate::server::Core;
 use crate::table::IncludeObject;
@@ -23,7 +25,12 @@ pub(super) async fn dispatch(
     accept: &Accept,
     request: Request<Body>,
 ) -> Result<Response<Body>, Failure> {
-    let target = route::find(&core.catalog(), request.uri().path())?;
+    let target = match route::find(&core.catalog(), request.uri().path()) {
+        Ok(target) => target,
+        Err(Missing::Object(failure)) => return Err(failure),
+        Err(Missing::Path) => return Err(Failure::unknown_path()),
+        Err(Missing::Page) => return Ok(respond::nothing_here()),
+    };
     let mut query = Query::parse(request.uri().query().unwrap_or_default());
     if target.watch {
         query = query.with("watch", "true");
@@ -37,9 +44,13 @@ pub(super) async fn dispatch(
         agent: agent(request.headers()),
         query,
     };
-    IncludeObject::parse(call.query.get("includeObject")).map_err(Failure::bad_request)?;
+    IncludeObject::parse(call.query.get("includeObject")).map_err(|message| {
+        Failure::bad_request(format!("Unable to convert to Table as requested: {message}"))
+    })?;
     let (parts, body) = request.into_parts();
-    let watches = parts.method == Method::GET && call.subresource.is_none() && call.query.is_set("watch");
+    // Of one object, the parameter means nothing; the old paths do.
+    let may_watch = call.subresource.is_none() && (call.name.is_empty() || target.watch);
+    let watches = parts.method == Method::GET && may_watch && call.query.is_set("watch");
     if watches {
         return if call.resource.verbs.allow("watch") {
             stream::watch(core, call, accept.objects()?)
@@ -51,7 +62,7 @@ pub(super) async fn dispatch(
         let message = "the server has received too many requests and has asked us to try again later";
         return Err(Failure::too_many_requests(message, 1));
     };
-    let deprecation = call.resource.custom().and_then(|custom| custom.deprecation.clone());
+    let deprecation = deprecation(&call.resource);
     let mut response = match call.subresource {
         Some(part) => subresource::serve(core, call, part, accept, &parts, body).await?,
         None => serve(core, call, accept, &parts.method, &parts.headers, body).await?,
@@ -112,6 +123,17 @@ async fn serve(
         }
     };
     Ok(respond::done(core, &call, done, wish))
+}
+
+/// What users of the resource should know.
+fn deprecation(resource: &Resource) -> Option<String> {
+    match resource.custom() {
+        Some(custom) => custom.deprecation.clone(),
+        None if resource.is("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned())
+        }
+        None => None,
+    }
 }
 
 /// The verb of a method on a collection or on one object.

@@ -16,6 +16,8 @@ pub(super) enum Form {
     Object,
     /// Rows for people.
     Table,
+    /// Rows for people, as older clients know them.
+    OldTable,
     /// Metadata alone.
     Metadata,
 }
@@ -126,6 +128,7 @@ fn wish(entry: &Entry) -> Option<Wish> {
     let form = match (entry.parameter("as"), entry.parameter("g"), entry.parameter("v")) {
         ("", _, _) => Form::Object,
         ("Table", "meta.k8s.io", "v1") => Form::Table,
+        ("Table", "meta.k8s.io", "v1beta1") => Form::OldTable,
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Form::Metadata,
         _ => return None,
     };

@@ -44,7 +44,7 @@ pub(super) fn text(code: u16, body: impl Into<Body>) -> Response<Body> {
 
 /// The answer where nothing is served.
 pub(super) fn nothing_here() -> Response<Body> {
-    failure(&Failure::unknown_path(), false)
+    text(404, "404 page not found\n")
 }
 
 /// The answer where the method is not served.
@@ -105,9 +105,9 @@ fn formed(core: &Core, call: &Call, code: u16, object: Value, wish: Wish) -> Res
     let value = match wish.form {
         Form::Object => object,
         Form::Metadata => table::partial(&object),
-        Form::Table => {
+        Form::Table | Form::OldTable => {
             let metadata = object["metadata"].clone();
-            super::stream::table(core, call, &[object], &metadata, table::Headers::Send)
+            super::stream::table(core, call, &[object], &metadata, table::Headers::Send, wish.form)
         }
     };
     value_as(code, &value, wish.format)

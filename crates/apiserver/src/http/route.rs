@@ -21,11 +21,38 @@ pub(super) struct Target {
 }
 
 /// What a path of the API names.
-pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, Failure> {
+pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, Missing> {
+    let nothing = || if is_builtin(catalog, path) { Missing::Path } else { Missing::Page };
     if path.contains("//") {
-        return Err(Failure::unknown_path());
+        return Err(nothing());
     }
-    locate(catalog, path).unwrap_or_else(|| Err(Failure::unknown_path()))
+    locate(catalog, path).map_or_else(|| Err(nothing()), |found| found.map_err(Missing::Object))
+}
+
+/// Why a path leads nowhere.
+#[derive(Debug)]
+pub(super) enum Missing {
+    /// There is no such page at all.
+    Page,
+    /// There is no such path in a group that is part of the server.
+    Path,
+    /// There is no such object.
+    Object(Failure),
+}
+
+/// Whether the path is below a built-in group.
+fn is_builtin(catalog: &Catalog, path: &str) -> bool {
+    let mut segments = path.trim_start_matches('/').split('/').filter(|segment| !segment.is_empty());
+    let group = match segments.next() {
+        Some("api") => "",
+        Some("apis") => match segments.next() {
+            Some(group) => group,
+            None => return false,
+        },
+        Some(_) | None => return false,
+    };
+    let mut resources = catalog.group(group).into_iter().flat_map(|group| group.versions.values()).flatten();
+    resources.any(|(_, resource)| resource.custom().is_none())
 }
 
 fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, Failure>> {

@@ -43,10 +43,10 @@ pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Re
                 listing.records.iter().map(|record| served(&call.resource, record)).collect();
             respond::value_as(200, &partial_list(&objects, &metadata), format)
         }
-        (Form::Table, format) => {
+        (Form::Table | Form::OldTable, format) => {
             let objects: Vec<Value> =
                 listing.records.iter().map(|record| served(&call.resource, record)).collect();
-            respond::value_as(200, &table(core, call, &objects, &metadata, Headers::Send), format)
+            respond::value_as(200, &table(core, call, &objects, &metadata, Headers::Send, wish.form), format)
         }
     }
 }
@@ -128,6 +128,7 @@ pub(super) fn table(
     objects: &[Value],
     metadata: &Value,
     headers: Headers,
+    form: Form,
 ) -> Value {
     // What the parameter may be is checked before anything is done.
     let include = IncludeObject::parse(call.query.get("includeObject")).unwrap_or(IncludeObject::Metadata);
@@ -138,7 +139,11 @@ pub(super) fn table(
             Printer::custom(custom.columns.as_array().map(Vec::as_slice).unwrap_or_default())
         }
     };
-    printer.table(objects, metadata, include, headers, core.clock.now())
+    let mut table = printer.table(objects, metadata, include, headers, core.clock.now());
+    if form == Form::OldTable {
+        table["apiVersion"] = Value::from("meta.k8s.io/v1beta1");
+    }
+    table
 }
 
 /// A watch.
@@ -192,17 +197,17 @@ fn encode(core: &Core, call: &Call, signal: &Signal, wish: Wish, first: bool) ->
     let object = match wish.form {
         Form::Object => object,
         Form::Metadata => partial(&object),
-        Form::Table => {
+        Form::Table | Form::OldTable => {
             let headers = if first { Headers::Send } else { Headers::Omit };
             let metadata = object["metadata"].clone();
-            table(core, call, &[object], &metadata, headers)
+            table(core, call, &[object], &metadata, headers, wish.form)
         }
     };
     event(action, &object, wish.format)
 }
 
 fn bookmark(call: &Call, revision: u64, initial_events_end: bool) -> Value {
-    let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_events_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }

@@ -2,6 +2,7 @@
 
 use super::negotiate::{Accept, Wish};
 use super::{body, respond};
+use crate::admission;
 use crate::failure::Failure;
 use crate::incoming::{self, Incoming};
 use crate::kinds::Subresource;
@@ -10,7 +11,7 @@ use crate::verbs::{self, Call, bind, evict, logs, patch, scale, token, update};
 use axum::body::Body;
 use futures::stream;
 use http::request::Parts;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub(super) async fn serve(
                 return Ok(respond::method_not_allowed());
             }
             let request = decode(part, &body::object(&parts.headers, body).await?)?;
+            let (request, warnings) = admission::admit_request(core, &call, request).await?;
             let done = if part == Subresource::Binding {
                 bind::bind(core, &call, &request)?
             } else if part == Subresource::Eviction {
@@ -51,7 +53,7 @@ pub(super) async fn serve(
             } else {
                 token::issue(core, &call, request)?
             };
-            Ok(respond::done(core, &call, done, wish))
+            Ok(respond::done(core, &call, done.warn(warnings), wish))
         }
     }
 }
@@ -115,7 +117,11 @@ fn decode(part: Subresource, body: &Incoming) -> Result<Value, Failure> {
 }
 
 fn log(core: &Arc<Core>, call: Call) -> Result<Response<Body>, Failure> {
-    let log = logs::read(core, &call)?;
+    let Some(log) = logs::read(core, &call)? else {
+        let mut nothing = Response::new(Body::empty());
+        *nothing.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(nothing);
+    };
     if !call.query.is_set("follow") || log.complete {
         return Ok(respond::text(200, log.text));
     }
@@ -131,7 +137,7 @@ fn log(core: &Arc<Core>, call: Call) -> Result<Response<Body>, Failure> {
                 return None;
             }
             tokio::time::sleep(FOLLOW_PERIOD).await;
-            let log = logs::read(&core, &call).ok()?;
+            let log = logs::read(&core, &call).ok()??;
             complete = log.complete;
             if log.text.len() >= sent {
                 text = log.text;

@@ -1,7 +1,7 @@
 //! Says what is wrong with a text that is no JSON, in the words that clients of Kubernetes know.
 
 /// The first thing that is wrong; nothing when the text is JSON.
-pub(super) fn syntax_error(text: &[u8]) -> Option<String> {
+pub fn syntax_error(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner { text, at: 0 };
     let scanned = scanner.value("looking for beginning of value", 0).and_then(|()| {
         scanner.skip_space();
@@ -24,9 +24,9 @@ fn unexpected(byte: u8, context: &str) -> String {
         b'\n' => "'\\n'".to_owned(),
         b'\t' => "'\\t'".to_owned(),
         b'\r' => "'\\r'".to_owned(),
-        0x20..0x7f => format!("'{}'", char::from(byte)),
-        _ if byte < 0x20 || byte == 0x7f => format!("'\\x{byte:02x}'"),
-        _ => format!("'{}'", char::from(byte)),
+        0x80..=0x9f => format!("'\\u{:04x}'", u32::from(byte)),
+        0x00..=0x1f | 0x7f => format!("'\\x{byte:02x}'"),
+        0x20..=0x7e | 0xa0..=0xff => format!("'{}'", char::from(byte)),
     };
     format!("invalid character {shown} {context}")
 }

@@ -52,7 +52,13 @@ fn merge_maps(mut object: Fields, mut patch: Fields, schema: &Schema) -> Result<
             Some("delete") => Ok(Fields::new()),
             _ => {
                 patch.insert(PATCH.to_owned(), directive.clone());
-                let directive = directive.as_str().map_or_else(|| shown(&directive), str::to_owned);
+                let directive = match &directive {
+                    Value::String(text) => text.clone(),
+                    Value::Null => "%!s(<nil>)".to_owned(),
+                    Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                        shown(&directive)
+                    }
+                };
                 Err(Error::Failed(format!(
                     "unknown patch type: {directive} in map: {}",
                     go_map(&Value::Object(patch))
@@ -282,7 +288,7 @@ fn special_elements(
     let mut plain = Vec::new();
     let mut replace = false;
     for element in change {
-        match element.get(PATCH).map(|directive| directive.as_str().unwrap_or_default()) {
+        match element.get(PATCH).map(|directive| directive.as_str().unwrap_or("%!s(<nil>)")) {
             None => plain.push(element),
             Some("delete") => {
                 let gone = identity(&element, Some(key))?;
@@ -342,7 +348,7 @@ fn in_order(
 }
 
 /// Null in a new value means "not set", all the way down.
-fn drop_nulls(value: &mut Value) {
+pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());

@@ -108,6 +108,8 @@ fn merge_patch_replaces_lists_and_removes_nulls() {
     let object = json!({"a": {"b": 1, "c": [1, 2]}, "d": 1});
     let patch = json!({"a": {"b": null, "c": [3], "e": {"f": null, "g": 1}}, "d": {"x": null}});
     assert_eq!(merge(&object, &patch).unwrap(), json!({"a": {"c": [3], "e": {"g": 1}}, "d": {}}));
+    let patch = json!({"a": {"c": [{"x": null, "y": [{"z": null}]}, null]}});
+    assert_eq!(merge(&object, &patch).unwrap()["a"]["c"], json!([{"y": [{}]}, null]));
     assert_eq!(merge(&object, &json!([])).unwrap_err().to_string(), "Invalid JSON Patch");
 }
 

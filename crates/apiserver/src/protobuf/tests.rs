@@ -1,3 +1,5 @@
+//! Bodies in protobuf, well formed and not.
+
 use super::*;
 use proptest::prelude::*;
 

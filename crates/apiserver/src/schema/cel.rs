@@ -42,6 +42,58 @@ pub(super) fn compile(source: &str) -> Result<Program, String> {
     Program::compile(source).map_err(|error| error.to_string().trim().to_owned())
 }
 
+/// The first field of `self` that an expression names and the JSON schema does not describe.
+///
+/// Only chains of names that start with `self` are looked at; what else would not fit is found when the rule runs.
+pub(super) fn undefined_field(source: &str, schema: &Value) -> Option<String> {
+    let plain = without_texts(source);
+    let bytes = plain.as_bytes();
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    for (at, _) in plain.match_indices("self.") {
+        let inside = at > 0 && (is_word(bytes[at - 1]) || bytes[at - 1] == b'.');
+        if inside {
+            continue;
+        }
+        let mut place = schema;
+        let mut rest = &plain[at + "self".len()..];
+        while let Some(after) = rest.strip_prefix('.') {
+            let end = after.bytes().position(|byte| !is_word(byte)).unwrap_or(after.len());
+            let (name, next) = after.split_at(end);
+            let fields = place.get("properties").and_then(Value::as_object);
+            let open = place.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
+                || place.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
+            let Some(fields) = fields.filter(|_| !open && !next.trim_start().starts_with('(')) else { break };
+            match fields.iter().find(|(known, _)| escape(known) == name) {
+                Some((_, field)) => place = field,
+                None if ["apiVersion", "kind", "metadata"].contains(&name) => break,
+                None => return Some(name.to_owned()),
+            }
+            rest = next;
+        }
+    }
+    None
+}
+
+/// The expression with the insides of its texts blanked.
+fn without_texts(source: &str) -> String {
+    let mut plain = String::with_capacity(source.len());
+    let mut quote: Option<char> = None;
+    let mut escaped = false;
+    for c in source.chars() {
+        let blank = quote.is_some() && (escaped || Some(c) != quote);
+        plain.push(if blank { ' ' } else { c });
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(own) if own == c => quote = None,
+            Some(_) => {}
+            None if matches!(c, '\'' | '"') => quote = Some(c),
+            None => {}
+        }
+    }
+    plain
+}
+
 /// What the rules of one place can speak of: `self` and `oldSelf`.
 pub(super) struct Scope<'a> {
     plain: Context<'a>,
@@ -200,6 +252,25 @@ mod tests {
         assert_eq!(holds(&schema("date-time"), &time, "self.getFullYear() == 2026"), Ok(Cel::Bool(true)));
         assert_eq!(holds(&schema("duration"), &json!("1h30m"), "self > duration('1h')"), Ok(Cel::Bool(true)));
         assert_eq!(holds(&schema("byte"), &json!("aGk="), "size(self) == 2"), Ok(Cel::Bool(true)));
+    }
+
+    #[test]
+    fn fields_that_are_not_described_are_found() {
+        let schema = json!({"type": "object", "properties": {
+            "a": {"type": "object", "properties": {"b-c": {"type": "string"}}},
+            "l": {"type": "array"}, "o": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {}},
+        }});
+        for fine in [
+            "self.a.b__dash__c == 'self.z'",
+            "self.l.all(x, x.y > 0)",
+            "has(self.a) && self.o.anything == 1",
+            "oldSelf.z == 1 || self.metadata.name == 'x'",
+            "self.size() > 0",
+        ] {
+            assert_eq!(undefined_field(fine, &schema), None, "{fine}");
+        }
+        assert_eq!(undefined_field("self.a.d == 1", &schema).as_deref(), Some("d"));
+        assert_eq!(undefined_field("true && self.z", &schema).as_deref(), Some("z"));
     }
 
     #[test]

@@ -22,14 +22,14 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
     // Something simpler may stand for the object.
     let kind = if schema.either.is_some() && value.is_object() { Type::Object } else { schema.kind };
     match (kind, value) {
-        (Type::IntOrString, Value::String(text)) if is_quantity(schema) => return check_quantity(text),
+        (Type::IntOrString, Value::String(text)) if schema.is_quantity() => return check_quantity(text),
         (_, Value::Null)
         | (Type::Any, _)
         | (Type::String, Value::String(_))
         | (Type::Boolean, Value::Bool(_))
         | (Type::Number, Value::Number(_))
         | (Type::IntOrString, Value::String(_) | Value::Number(_)) => {}
-        (Type::Integer, Value::Number(number)) if !number.is_f64() => {}
+        (Type::Integer, Value::Number(number)) if fits(schema, number) => {}
         (Type::Array, Value::Array(elements)) => {
             for element in elements {
                 walk(schema.element(), element, place)?;
@@ -39,7 +39,11 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
             let outer = place.owner;
             place.owner = owner_name(schema).unwrap_or(outer);
             for (name, value) in fields {
-                if let Some(field) = schema.field(name) {
+                let Some(field) = schema.field(name) else { continue };
+                // Keys of maps are no fields.
+                if schema.is_map() {
+                    walk(field, value, place)?;
+                } else {
                     place.path.push(name);
                     walk(field, value, place)?;
                     place.path.pop();
@@ -47,7 +51,7 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
             }
             place.owner = outer;
         }
-        (Type::IntOrString, _) if is_quantity(schema) => return check_quantity(&value.to_string()),
+        (Type::IntOrString, _) if schema.is_quantity() => return check_quantity(&value.to_string()),
         (
             Type::Object
             | Type::Array
@@ -61,7 +65,49 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
             return Err(mismatch(schema, value, place));
         }
     }
+    check_bytes(schema, value)?;
     check_time(schema, value)
+}
+
+/// Whether a number is a whole one of the field's width.
+fn fits(schema: &Schema, number: &serde_json::Number) -> bool {
+    match schema.format.as_deref() {
+        Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+        Some(_) | None => number.is_i64(),
+    }
+}
+
+fn check_bytes(schema: &Schema, value: &Value) -> Result<(), String> {
+    let (Some("byte"), Value::String(text)) = (schema.format.as_deref(), value) else { return Ok(()) };
+    match base64_fault(text) {
+        Some(at) => Err(format!("illegal base64 data at input byte {at}")),
+        None => Ok(()),
+    }
+}
+
+/// Where base64 ends to be such, as Go counts; line breaks are passed over.
+fn base64_fault(text: &str) -> Option<usize> {
+    let mut letters = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\n' | b'\r'));
+    let mut count = 0;
+    while let Some((at, byte)) = letters.next() {
+        if byte == b'=' {
+            match count % 4 {
+                0 | 1 => return Some(at),
+                2 => match letters.next() {
+                    None => return Some(text.len()),
+                    Some((_, b'=')) => {}
+                    Some((at, _)) => return Some(at),
+                },
+                _ => {}
+            }
+            return letters.next().map(|(at, _)| at);
+        }
+        if !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')) {
+            return Some(at);
+        }
+        count += 1;
+    }
+    (count % 4 != 0).then(|| text.len() - count % 4)
 }
 
 fn mismatch(schema: &Schema, value: &Value, place: &Place<'_>) -> String {
@@ -111,10 +157,6 @@ fn go_name(definition: &str) -> String {
 
 fn owner_name(schema: &Schema) -> Option<&str> {
     schema.definition.or_else(|| schema.either.as_deref()?.definition)?.rsplit('.').next()
-}
-
-fn is_quantity(schema: &Schema) -> bool {
-    schema.definition.is_some_and(|name| name.ends_with(".Quantity"))
 }
 
 fn check_quantity(text: &str) -> Result<(), String> {
@@ -199,7 +241,7 @@ mod tests {
         );
         assert_eq!(
             error("v1", "ConfigMap", &json!({"data": {"a": 1}})),
-            "json: cannot unmarshal number into Go struct field ConfigMap.data.a of type string"
+            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
         );
         assert_eq!(
             error("apps/v1", "Deployment", &json!({"spec": {"replicas": 1.5}})),
@@ -208,6 +250,29 @@ mod tests {
         assert_eq!(
             error("v1", "Pod", &json!([])),
             "json: cannot unmarshal array into Go value of type v1.Pod"
+        );
+    }
+
+    #[test]
+    fn bytes_and_small_numbers_must_be_such() {
+        for (text, fault) in [
+            ("", None),
+            ("aGk=", None),
+            ("aGk", Some(0)),
+            ("aa\nGk=\n", Some(5)),
+            ("aGk=x", Some(4)),
+            ("no!", Some(2)),
+            ("=", Some(0)),
+            ("aG=", Some(3)),
+            ("aG==", None),
+        ] {
+            assert_eq!(base64_fault(text), fault, "{text}");
+        }
+        let secret = json!({"data": {"a": "???"}});
+        assert_eq!(error("v1", "Secret", &secret), "illegal base64 data at input byte 0");
+        assert!(
+            error("apps/v1", "Deployment", &json!({"spec": {"replicas": 5_000_000_000_i64}}))
+                .starts_with("json: cannot unmarshal number 5000000000 into")
         );
     }
 

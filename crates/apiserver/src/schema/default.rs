@@ -1,6 +1,7 @@
 //! Fills in the defaults of custom resources.
 
-use super::Schema;
+use super::{Old, Schema, validate};
+use crate::field::{Error, Path};
 use serde_json::Value;
 
 /// Sets every missing field that has a default, all the way down; nulls that may not be null count as missing.
@@ -31,6 +32,37 @@ pub fn default(schema: &Schema, value: &mut Value) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What is wrong with the defaults of a definition's schema, which stands at `path`.
+pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<Error> {
+    let mut errors = Vec::new();
+    check_at(schema, path, &mut errors);
+    errors
+}
+
+fn check_at(schema: &Schema, path: &Path<'_>, errors: &mut Vec<Error>) {
+    if let Some(default) = &schema.default {
+        let place = path.field("default");
+        for mut error in validate(schema, default, Old::None) {
+            error.field = match error.field.as_str() {
+                "<nil>" => place.to_string(),
+                below => format!("{place}.{below}"),
+            };
+            errors.push(error);
+        }
+    }
+    if let Some(items) = &schema.items {
+        check_at(items, &path.field("items"), errors);
+    }
+    let properties = path.field("properties");
+    // What every object has is described by the server, not by the definition.
+    for (name, property) in schema.properties.iter().filter(|(_, property)| property.definition.is_none()) {
+        check_at(property, &properties.key(name), errors);
+    }
+    if let Some(additional) = &schema.additional {
+        check_at(additional, &path.field("additionalProperties"), errors);
     }
 }
 

@@ -28,9 +28,11 @@ pub fn prune(schema: &Schema, value: &mut Value) {
 /// Brings an object of a built-in kind into the form in which the real server writes it.
 ///
 /// Unknown fields, nulls, empty lists and maps, and zero values that mean the same as nothing are dropped; required
-/// scalars that are missing are written as zero, and structs that are part of another one as empty.
+/// scalars that are missing are written as zero, and structs that are part of another one as empty. Amounts are
+/// written in their one form.
 pub fn normalize(schema: &Schema, value: &mut Value) {
     match value {
+        Value::String(_) | Value::Number(_) if schema.is_quantity() => normalize_quantity(value),
         Value::Object(fields) if schema.is_map() => {
             for value in fields.values_mut() {
                 normalize(schema.field("").unwrap_or(Schema::untyped()), value);
@@ -46,12 +48,21 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// Amounts have one form, whichever way the client wrote them.
+fn normalize_quantity(value: &mut Value) {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if let Some(canonical) = crate::quantity::canonical(&text) {
+        *value = Value::String(canonical);
+    }
+}
+
 fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
     let zeros = schema.zeros;
     fields.retain(|name, value| {
         let Some(field) = schema.field(name) else { return false };
         normalize(field, value);
-        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || schema.required.contains(name))
+        let required = schema.required.contains(name) && !zeros.omit(name);
+        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || required)
     });
     let is_kind = schema.properties.contains_key("apiVersion") && schema.properties.contains_key("kind");
     for (name, field) in &schema.properties {
@@ -63,8 +74,9 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
             "spec" | "status" if is_kind => true,
             _ => zeros.embed(name),
         };
-        let scalar = schema.required.contains(name) || zeros.write(name);
+        let scalar = (schema.required.contains(name) && !zeros.omit(name)) || zeros.write(name);
         let zero = match field.kind {
+            Type::String | Type::Array if zeros.null(name) => Value::Null,
             Type::Object if embedded => {
                 let mut empty = Value::Object(Map::new());
                 normalize(field, &mut empty);
@@ -73,6 +85,7 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
             Type::String if scalar && field.format.is_none() => Value::from(""),
             Type::Integer if scalar => Value::from(0),
             Type::Boolean if scalar => Value::from(false),
+            Type::IntOrString if zeros.write(name) => Value::from("0"),
             Type::Any
             | Type::Object
             | Type::Array
@@ -90,6 +103,8 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
 fn is_zero(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::Null => true,
+        // Any JSON that is given is meant, such as a default of 0.
+        _ if schema.kind == Type::Any => false,
         Value::Bool(value) => !value,
         Value::Number(number) => schema.kind != Type::IntOrString && number.as_i64() == Some(0),
         Value::String(text) => text.is_empty() && schema.kind != Type::IntOrString,
@@ -168,8 +183,16 @@ mod tests {
             event,
             json!({
                 "metadata": {"name": "e"}, "involvedObject": {}, "source": {},
+                "eventTime": null, "firstTimestamp": null, "lastTimestamp": null,
                 "reportingComponent": "", "reportingInstance": "",
             })
+        );
+        let mut pod = json!({"spec": {"volumes": [{"name": "v", "configMap": {"name": ""}}]}});
+        normalize(builtin::schema("v1", "Pod").unwrap(), &mut pod);
+        assert_eq!(
+            pod["spec"]["volumes"],
+            json!([{"name": "v", "configMap": {}}]),
+            "a required name may be empty"
         );
         let mut labels = json!({"metadata": {"name": "e", "labels": {"a": ""}}});
         normalize(builtin::schema("v1", "Pod").unwrap(), &mut labels);

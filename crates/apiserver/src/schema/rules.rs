@@ -152,7 +152,7 @@ fn check_at(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     let rules = raw.get("x-kubernetes-validations").and_then(Value::as_array);
     let place = path.field("x-kubernetes-validations");
     for (index, rule) in rules.into_iter().flatten().enumerate() {
-        check_rule(rule, &place.index(index), errors);
+        check_rule(raw, rule, &place.index(index), errors);
     }
     if let Some(items) = raw.get("items") {
         check_at(items, &path.field("items"), errors);
@@ -166,7 +166,7 @@ fn check_at(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn check_rule(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
+fn check_rule(schema: &Value, raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     let text = |name: &str| raw.get(name).and_then(Value::as_str);
     let rule = text("rule").unwrap_or_default();
     let message = text("message");
@@ -190,8 +190,11 @@ fn check_rule(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     }
     for name in ["rule", "messageExpression"] {
         let Some(source) = text(name).filter(|source| !source.trim().is_empty()) else { continue };
-        if let Err(error) = cel::compile(source) {
-            let detail = format!("compilation failed: {error}");
+        let fault = cel::compile(source).err().or_else(|| {
+            cel::undefined_field(source, schema).map(|field| format!("undefined field '{field}'"))
+        });
+        if let Some(fault) = fault {
+            let detail = format!("compilation failed: {fault}");
             errors.push(Error::invalid(&path.field(name), as_seen_by_clients(raw), detail));
         }
     }

@@ -247,13 +247,12 @@ fn check_enum(checks: &Checks, value: &Value, path: &Path<'_>, found: &mut Findi
 
 fn check_string(checks: &Checks, text: &str, path: &Path<'_>, found: &mut Findings) {
     let length = text.chars().count();
+    // Of a text the first fault alone is told.
     if let Some(max) = checks.max_length.filter(|max| length > *max) {
         found.add(Error::too_long(path, max));
-    }
-    if let Some(min) = checks.min_length.filter(|min| length < *min) {
+    } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
         found.add(Error::invalid(path, text, format!("{path} in body should be at least {min} chars long")));
-    }
-    if let Some(pattern) = &checks.pattern
+    } else if let Some(pattern) = &checks.pattern
         && !pattern.regex.as_ref().is_none_or(|regex| regex.is_match(text))
     {
         found.add(Error::invalid(path, text, format!("{path} in body should match '{}'", pattern.text)));
@@ -364,6 +363,12 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<Error
                 ListType::Set => elements.clone(),
                 ListType::Map(keys) => elements.iter().map(|element| key_of(element, keys)).collect(),
             };
+            if matches!(schema.merge.list, ListType::Map(_)) {
+                for (index, element) in elements.iter().enumerate().filter(|(_, one)| !one.is_object()) {
+                    let detail = "must be an object for an array of list-type map";
+                    errors.push(Error::invalid(&path.index(index), element.clone(), detail));
+                }
+            }
             let mut seen: FxHashMap<String, usize> = FxHashMap::default();
             for (index, key) in keys.into_iter().enumerate() {
                 let times = seen.entry(key.to_string()).or_default();

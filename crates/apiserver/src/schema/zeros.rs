@@ -179,9 +179,63 @@ const WRITTEN: &str = "
     apps.StatefulSetStatus: availableReplicas
     core.Event: reportingComponent reportingInstance
     core.NodeRuntimeHandler: name
+    core.ResourceFieldSelector: divisor
     policy.PodDisruptionBudgetStatus: currentHealthy desiredHealthy disruptionsAllowed expectedPods
     rbac.RoleRef: apiGroup
     scheduling.PriorityClass: value
+";
+
+/// Scalars that are not written when they are zero, although the schema requires them.
+const OMITTED: &str = "
+    admissionregistration.ValidatingAdmissionPolicyBindingSpec: policyName
+    authentication.TokenReviewSpec: token
+    coordination.LeaseCandidateSpec: strategy
+    core.ConfigMapEnvSource: name
+    core.ConfigMapKeySelector: name
+    core.ConfigMapProjection: name
+    core.ConfigMapVolumeSource: name
+    core.ContainerRestartRule: action
+    core.ContainerRestartRuleOnExitCodes: operator
+    core.ImageVolumeStatus: imageRef
+    core.LocalObjectReference: name
+    core.PodCertificateProjection: keyType signerName
+    core.SecretEnvSource: name
+    core.SecretKeySelector: name
+    core.SecretProjection: name
+    networking.ParentReference: name resource
+    resource.PoolStatus: driver poolName
+";
+
+/// Times and lists that are written as null when they are not set.
+const NULLED: &str = "
+    apiextensions.CustomResourceDefinitionCondition: lastTransitionTime
+    apiregistration.APIServiceCondition: lastTransitionTime
+    apps.DaemonSetCondition: lastTransitionTime
+    apps.DeploymentCondition: lastTransitionTime lastUpdateTime
+    apps.ReplicaSetCondition: lastTransitionTime
+    apps.StatefulSetCondition: lastTransitionTime
+    autoscaling.HorizontalPodAutoscalerCondition: lastTransitionTime
+    autoscaling.HorizontalPodAutoscalerStatus: currentMetrics
+    batch.JobCondition: lastProbeTime lastTransitionTime
+    certificates.CertificateSigningRequestCondition: lastTransitionTime lastUpdateTime
+    core.ContainerStateRunning: startedAt
+    core.ContainerStateTerminated: finishedAt startedAt
+    core.Event: eventTime firstTimestamp lastTimestamp
+    core.EventSeries: lastObservedTime
+    core.LimitRangeSpec: limits
+    core.NamespaceCondition: lastTransitionTime
+    core.NodeCondition: lastHeartbeatTime lastTransitionTime
+    core.NodeSelector: nodeSelectorTerms
+    core.PersistentVolumeClaimCondition: lastProbeTime lastTransitionTime
+    core.PodCondition: lastProbeTime lastTransitionTime
+    core.ReplicationControllerCondition: lastTransitionTime
+    discovery.EndpointSlice: endpoints ports
+    events.Event: deprecatedFirstTimestamp deprecatedLastTimestamp eventTime
+    meta.Condition: lastTransitionTime
+    rbac.ClusterRole: rules
+    rbac.Role: rules
+    storage.CSINodeDriver: topologyKeys
+    storage.CSINodeSpec: drivers
 ";
 
 /// Structs that are part of another one and so are written even when they are empty. Besides these: `metadata`
@@ -251,6 +305,8 @@ static WRITTEN_FIELDS: LazyLock<FxHashMap<&'static str, FxHashSet<&'static str>>
 type Table = FxHashMap<&'static str, FxHashSet<&'static str>>;
 
 static EMBEDDED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(EMBEDDED));
+static OMITTED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(OMITTED));
+static NULLED_FIELDS: LazyLock<Table> = LazyLock::new(|| table(NULLED));
 
 fn table(text: &'static str) -> Table {
     let mut table: FxHashMap<_, FxHashSet<_>> = FxHashMap::default();
@@ -274,6 +330,8 @@ pub(super) struct Zeros {
     kept: Option<&'static FxHashSet<&'static str>>,
     written: Option<&'static FxHashSet<&'static str>>,
     embedded: Option<&'static FxHashSet<&'static str>>,
+    omitted: Option<&'static FxHashSet<&'static str>>,
+    nulled: Option<&'static FxHashSet<&'static str>>,
 }
 
 impl Zeros {
@@ -284,12 +342,24 @@ impl Zeros {
             kept: KEPT_FIELDS.get(name),
             written: WRITTEN_FIELDS.get(name),
             embedded: EMBEDDED_FIELDS.get(name),
+            omitted: OMITTED_FIELDS.get(name),
+            nulled: NULLED_FIELDS.get(name),
         }
     }
 
     /// Whether the optional field stays when it is zero.
     pub(super) fn keep(self, field: &str) -> bool {
         self.kept.is_some_and(|fields| fields.contains(field)) || self.write(field)
+    }
+
+    /// Whether the required field is left out when it is zero.
+    pub(super) fn omit(self, field: &str) -> bool {
+        self.omitted.is_some_and(|fields| fields.contains(field))
+    }
+
+    /// Whether the field is written as null when it is not set.
+    pub(super) fn null(self, field: &str) -> bool {
+        self.nulled.is_some_and(|fields| fields.contains(field))
     }
 
     /// Whether the struct in this field is written when it is missing.
@@ -318,8 +388,12 @@ mod tests {
 
     #[test]
     fn every_listed_field_exists() {
-        let mut listed: Vec<_> =
-            KEPT_FIELDS.iter().chain(WRITTEN_FIELDS.iter()).chain(EMBEDDED_FIELDS.iter()).collect();
+        let mut listed: Vec<_> = KEPT_FIELDS
+            .iter()
+            .chain(WRITTEN_FIELDS.iter())
+            .chain(EMBEDDED_FIELDS.iter())
+            .chain(OMITTED_FIELDS.iter())
+            .collect();
         listed.sort_unstable_by_key(|(name, _)| **name);
         let known: Vec<_> = builtin::definitions().collect();
         for (name, fields) in listed.into_iter().filter(|(name, _)| !name.is_empty()) {

@@ -107,7 +107,10 @@ impl FieldSelector {
             let Some((name, equal, value)) = split_term(part) else {
                 return Err(Error(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
-            terms.push((name, equal, unescape(value)?));
+            // No field of no value says nothing.
+            if !(name.is_empty() && value.is_empty()) {
+                terms.push((name, equal, unescape(value)?));
+            }
         }
         let resolve = |(name, equal, value)| Ok(Term { field: field_of(name, target)?, equal, value });
         Ok(Self { terms: terms.into_iter().map(resolve).collect::<Result<_, _>>()? })

@@ -8,7 +8,7 @@ use super::{Error, Operator, Requirement};
 use crate::field::{self, Path};
 use crate::names;
 
-const OPERATORS: &str = "!=, <, =, ==, >, in, notin";
+const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {

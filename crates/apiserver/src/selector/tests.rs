@@ -68,7 +68,7 @@ fn malformed_selectors_are_explained_as_by_the_real_server() {
     let cases = [
         ("a,", "found '', expected: identifier after ','"),
         (",", "found ',', expected: !, identifier, or 'end of string'"),
-        ("a b", "unable to parse requirement: found 'b', expected: !=, <, =, ==, >, in, notin"),
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
         ("a in b", "unable to parse requirement: found 'b' expected: '('"),
         ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
         ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),

@@ -1,3 +1,5 @@
+//! What the store keeps, tells and forgets.
+
 use super::*;
 use serde_json::json;
 

@@ -36,10 +36,7 @@ const CONSTANTS: &[(&str, &str)] = &[
     ),
     ("apiregistration.ServiceReference", r#"{"port": 443}"#),
     ("apps.DaemonSetSpec", r#"{"revisionHistoryLimit": 10}"#),
-    (
-        "apps.DeploymentSpec",
-        r#"{"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}"#,
-    ),
+    ("apps.DeploymentSpec", r#"{"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}"#),
     ("apps.ReplicaSetSpec", r#"{"replicas": 1}"#),
     (
         "apps.StatefulSetSpec",
@@ -56,7 +53,10 @@ const CONSTANTS: &[(&str, &str)] = &[
             "failedJobsHistoryLimit": 1}"#,
     ),
     ("batch.PodFailurePolicyOnPodConditionsPattern", r#"{"status": "True"}"#),
-    ("core.AzureDiskVolumeSource", r#"{"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": false}"#),
+    (
+        "core.AzureDiskVolumeSource",
+        r#"{"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": false}"#,
+    ),
     ("core.ConfigMapVolumeSource", r#"{"defaultMode": 420}"#),
     (
         "core.Container",
@@ -79,7 +79,10 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("core.ObjectFieldSelector", r#"{"apiVersion": "v1"}"#),
     ("core.PersistentVolumeClaimSpec", r#"{"volumeMode": "Filesystem"}"#),
     ("core.PersistentVolumeClaimStatus", r#"{"phase": "Pending"}"#),
-    ("core.PersistentVolumeSpec", r#"{"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}"#),
+    (
+        "core.PersistentVolumeSpec",
+        r#"{"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}"#,
+    ),
     ("core.PersistentVolumeStatus", r#"{"phase": "Pending"}"#),
     (
         "core.PodSpec",
@@ -240,13 +243,17 @@ pub(super) fn fill(schema: &Schema, value: &mut Value) {
             let defaults = schema.definition.and_then(|name| BY_DEFINITION.get(name));
             if let Some(defaults) = defaults {
                 for (name, value) in &defaults.constants {
-                    set(fields, name, value.clone());
+                    // No text is as good as none, even where it is always written.
+                    if fields.get(name).is_none_or(|own| own == "") {
+                        fields.insert(name.clone(), value.clone());
+                    }
                 }
                 if let Some(rule) = defaults.rule {
                     rule(fields);
                 }
             }
-            for (name, value) in fields.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()) {
+            for (name, value) in fields.iter_mut().filter(|(_, value)| value.is_object() || value.is_array())
+            {
                 if let Some(field) = schema.properties.get(name).or(schema.additional.as_ref()) {
                     fill(field, value);
                 }

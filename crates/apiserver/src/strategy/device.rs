@@ -110,7 +110,8 @@ pub(super) fn validate_claim_spec(spec: &Value, path: &Path<'_>) -> Errors {
                 errors.push(Error::required(&path, detail));
             }
             (Some(_), _) => {
-                let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+                let detail =
+                    "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
                 errors.push(Error::invalid_unshown(&path, detail));
             }
             (None, alternatives) => {
@@ -177,10 +178,8 @@ pub(super) fn validate_claim_status(old: &Value, new: &Value) -> Errors {
         && before != after
     {
         let value = shown::allocation(after);
-        errors.push(Error::invalid_unshown(
-            &path.field("allocation"),
-            format!("{value}: field is immutable"),
-        ));
+        errors
+            .push(Error::invalid_unshown(&path.field("allocation"), format!("{value}: field is immutable")));
     }
     errors
 }

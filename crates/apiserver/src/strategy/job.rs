@@ -103,6 +103,10 @@ fn validate_spec(spec: &Value, path: &Path<'_>) -> Errors {
         let at = at.field("spec");
         let detail = "valid values: \"OnFailure\", \"Never\"";
         errors.push(Error::required(&at.field("restartPolicy"), detail));
+    } else if policy != "Never" && spec.get("podFailurePolicy").is_some() {
+        let at = at.field("spec");
+        let detail = "only \"Never\" is supported when podFailurePolicy is specified";
+        errors.push(Error::invalid(&at.field("restartPolicy"), policy, detail));
     }
     errors
 }
@@ -162,7 +166,8 @@ pub(super) fn validate_status_change(old: &Value, new: &Value) -> Errors {
         errors.push(Error::required(&path.field("completionTime"), detail));
     }
     if holds(is, "Complete") && holds(is, "Failed") {
-        errors.push(Error::invalid_unshown(&conditions, "cannot set Complete=True and Failed=true conditions"));
+        errors
+            .push(Error::invalid_unshown(&conditions, "cannot set Complete=True and Failed=true conditions"));
     }
     errors
 }

@@ -1,10 +1,11 @@
 //! Nodes and namespaces.
 
 use super::checks::{Errors, invalid_all, list, part, text};
-use super::pod::EFFECTS;
+use super::pod::{EFFECTS, is_extended};
 use crate::field::{Error, Path};
 use crate::names;
 use crate::object;
+use crate::quantity::Quantity;
 use serde_json::{Value, json};
 
 /// What a node can give is what it has, unless it says otherwise.
@@ -48,6 +49,34 @@ pub(super) fn validate(node: &Value) -> Errors {
             errors.push(error);
         }
         seen.push((key, effect));
+    }
+    let status = Path::of("status");
+    for field in ["capacity", "allocatable"] {
+        let path = status.field(field);
+        let amounts = part(part(node, "status"), field).as_object();
+        for (name, amount) in amounts.into_iter().flatten().filter(|(name, _)| is_extended(name)) {
+            if let Some(amount) =
+                amount.as_str().and_then(Quantity::parse).filter(|amount| !amount.is_whole())
+            {
+                errors.push(Error::invalid(&path.field(name), amount.to_string(), "must be an integer"));
+            }
+        }
+    }
+    errors
+}
+
+/// What is wrong with a namespace.
+pub(super) fn validate_namespace(namespace: &Value) -> Errors {
+    let mut errors = Vec::new();
+    let path = Path::of("spec");
+    let path = path.field("finalizers");
+    for name in list(part(namespace, "spec"), "finalizers").iter().filter_map(Value::as_str) {
+        let faults = names::label_key(name);
+        if faults.is_empty() && !name.contains('/') && name != "kubernetes" {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(Error::invalid(&path, name, detail));
+        }
+        invalid_all(&mut errors, &path, name, faults);
     }
     errors
 }

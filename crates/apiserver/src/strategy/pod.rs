@@ -10,7 +10,8 @@ mod volume;
 pub(super) use affinity::EFFECTS;
 pub(super) use change::{prepare_update, validate_update};
 pub(super) use container::port_name_faults;
-pub(super) use spec::{validate_spec, validate_template, warnings};
+pub(super) use resources::is_extended;
+pub(super) use spec::{validate, validate_template, warnings};
 
 use super::checks::{Errors, invalid_all, list, number, part, text};
 use super::defaults::{self, set};
@@ -125,6 +126,12 @@ pub(super) fn validate_status(old: &Value, new: &Value) -> Errors {
         let name = text(condition, "type");
         // The path is written as the real server writes it.
         invalid_all(&mut errors, &conditions.index(index).field("Type"), name, names::label_key(name));
+    }
+    let nominated = text(status, "nominatedNodeName");
+    let bound = !object::str_at(new, "/spec/nodeName").is_empty();
+    if bound && !nominated.is_empty() && nominated != text(part(old, "status"), "nominatedNodeName") {
+        let detail = "may not be set on pods that are already bound to a node";
+        errors.push(Error::forbidden(&path.field("nominatedNodeName"), detail));
     }
     let class = text(status, "qosClass");
     if class != text(part(old, "status"), "qosClass") {

@@ -29,7 +29,8 @@ pub(super) fn validate_role(role: &Value, reach: Reach) -> Errors {
         let urls = list(rule, "nonResourceURLs");
         if !urls.is_empty() {
             let at = path.field("nonResourceURLs");
-            let mixed = !groups.is_empty() || !resources.is_empty() || !list(rule, "resourceNames").is_empty();
+            let mixed =
+                !groups.is_empty() || !resources.is_empty() || !list(rule, "resourceNames").is_empty();
             if reach == Reach::Namespace {
                 let detail = "namespaced rules cannot apply to non-resource URLs";
                 errors.push(Error::invalid(&at, json!(urls), detail));

@@ -20,7 +20,8 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
         return;
     }
     let used = Used::of(core);
-    let selects = part(part(service, "spec"), "selector").as_object().is_some_and(|labels| !labels.is_empty());
+    let selects =
+        part(part(service, "spec"), "selector").as_object().is_some_and(|labels| !labels.is_empty());
     let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let address = text(&json!(&*spec), "clusterIP").to_owned();
     let address = if address.is_empty() { used.free_address(core) } else { address };
@@ -99,6 +100,7 @@ pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
     let was = part(old, "spec").clone();
     let kind = object::str_at(new, "/spec/type").to_owned();
     let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    drop_fields_of_other_types(&was, &kind, spec);
     if kind == "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             spec.remove(field);
@@ -121,13 +123,54 @@ pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
     }
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let same = |known: &&Value| ["port", "protocol"].iter().all(|field| known.get(*field) == port.get(*field));
+        let same =
+            |known: &&Value| ["port", "protocol"].iter().all(|field| known.get(*field) == port.get(*field));
         let known = list(&was, "ports").iter().find(same).and_then(|known| known.get("nodePort")).cloned();
         if let Some(known) = known.filter(|_| matches!(&*kind, "NodePort" | "LoadBalancer")) {
             port.entry("nodePort").or_insert(known);
         }
     }
     hand_out_ports(core, &kind, spec, Used::of(core));
+}
+
+/// A service that changes its type loses what only the former type had, unless the client sets it anew.
+fn drop_fields_of_other_types(was: &Value, kind: &str, spec: &mut Map<String, Value>) {
+    let before = text(was, "type");
+    if before == kind {
+        return;
+    }
+    let outward = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    let mut gone: Vec<&str> = Vec::new();
+    if outward(before) && !outward(kind) {
+        gone.push("externalTrafficPolicy");
+        let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if list(was, "ports").iter().any(|known| known.get("nodePort") == port.get("nodePort")) {
+                port.remove("nodePort");
+            }
+        }
+    }
+    if before == "LoadBalancer" {
+        gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"]);
+    }
+    if kind == "ExternalName" {
+        gone.push("internalTrafficPolicy");
+    }
+    for field in gone {
+        if spec.get(field) == was.get(field) {
+            spec.remove(field);
+        }
+    }
+}
+
+/// What is allowed in a service and yet without effect.
+pub(super) fn warnings(service: &Value) -> Vec<String> {
+    let spec = part(service, "spec");
+    let mut warnings = Vec::new();
+    if !text(spec, "externalName").is_empty() && text(spec, "type") != "ExternalName" {
+        warnings.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    warnings
 }
 
 /// What is wrong with a service.
@@ -144,10 +187,29 @@ pub(super) fn validate(service: &Value) -> Errors {
     let at = path.field("ports");
     for (index, own) in ports.iter().enumerate() {
         validate_port(&mut errors, own, &at.index(index), ports.len() > 1);
+        let name = text(own, "name");
+        if !name.is_empty() && ports[..index].iter().any(|other| text(other, "name") == name) {
+            let at = at.index(index);
+            errors.push(Error::duplicate(&at.field("name"), name));
+        }
     }
     super::checks::labels(&mut errors, part(spec, "selector"), &path.field("selector"));
     one_of(&mut errors, spec, &path, "sessionAffinity", &["ClientIP", "None"]);
     one_of(&mut errors, spec, &path, "type", &TYPES);
+    for (index, own) in ports.iter().enumerate() {
+        let key = |port: &Value| (number(port, "port"), text(port, "protocol").to_owned());
+        if ports[..index].iter().any(|other| key(other) == key(own)) {
+            let (port, protocol) = key(own);
+            // Only what must differ is shown, with the field names of the server's own types.
+            let detail = format!(
+                "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                port.unwrap_or(0)
+            );
+            let mut error = Error::duplicate(&at.index(index), "");
+            (error.value, error.detail) = (None, detail);
+            errors.push(error);
+        }
+    }
     if kind == "ExternalName" && text(spec, "externalName").is_empty() {
         errors.push(Error::required(&path.field("externalName"), ""));
     }
@@ -163,6 +225,12 @@ fn validate_port(errors: &mut Errors, own: &Value, path: &Path<'_>, named: bool)
     }
     port(errors, &path.field("port"), number(own, "port").unwrap_or(0));
     one_of(errors, own, path, "protocol", &["SCTP", "TCP", "UDP"]);
+    let (first, last) = NODE_PORTS;
+    if let Some(port) = number(own, "nodePort").filter(|port| !(first.into()..=last.into()).contains(port)) {
+        let detail =
+            format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
+        errors.push(Error::invalid(&path.field("nodePort"), port, detail));
+    }
     let target = path.field("targetPort");
     match own.get("targetPort") {
         Some(Value::String(name)) => invalid_all(errors, &target, name, port_name_faults(name)),

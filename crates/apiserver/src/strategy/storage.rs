@@ -9,10 +9,23 @@ const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 const CLAIM_FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
 
-fn validate_modes(errors: &mut Errors, spec: &Value, path: &Path<'_>) {
+/// Fields of a volume that are no source.
+const ABOUT: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+fn validate_modes(errors: &mut Errors, spec: &Value, path: &Path<'_>, missing: &str) {
     let path = path.field("accessModes");
     if list(spec, "accessModes").is_empty() {
-        errors.push(Error::required(&path, "at least 1 access mode is required"));
+        errors.push(Error::required(&path, missing));
     }
     for mode in list(spec, "accessModes") {
         let mode = mode.as_str().unwrap_or_default();
@@ -27,7 +40,7 @@ pub(super) fn validate_claim(claim: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
     let spec = part(claim, "spec");
-    validate_modes(&mut errors, spec, &path);
+    validate_modes(&mut errors, spec, &path, "at least 1 access mode is required");
     if spec.pointer("/resources/requests/storage").is_none() {
         let resources = path.field("resources");
         errors.push(Error::required(&resources.key("storage"), ""));
@@ -70,9 +83,17 @@ pub(super) fn validate_volume(volume: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
     let spec = part(volume, "spec");
-    validate_modes(&mut errors, spec, &path);
-    if spec.pointer("/capacity/storage").is_none() {
+    validate_modes(&mut errors, spec, &path, "");
+    let capacity = spec.get("capacity").and_then(Value::as_object);
+    if capacity.is_none_or(serde_json::Map::is_empty) {
         errors.push(Error::required(&path.field("capacity"), ""));
+    }
+    if capacity.is_none_or(|capacity| capacity.len() != 1 || !capacity.contains_key("storage")) {
+        let value = spec.get("capacity").cloned().unwrap_or(Value::Null);
+        errors.push(Error::not_supported(&path.field("capacity"), value, &["storage"]));
+    }
+    if !spec.as_object().is_some_and(|fields| fields.keys().any(|field| !ABOUT.contains(&field.as_str()))) {
+        errors.push(Error::required(&path, "must specify a volume type"));
     }
     one_of(&mut errors, spec, &path, "volumeMode", &VOLUME_MODES);
     let policies = ["Delete", "Recycle", "Retain"];

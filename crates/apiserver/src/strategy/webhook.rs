@@ -92,7 +92,7 @@ fn validate_rule(errors: &mut Errors, rule: &Value, path: &Path<'_>) {
             errors.push(Error::required(&path.field(field), ""));
         }
     }
-    let known = ["CREATE", "UPDATE", "DELETE", "CONNECT", "*"];
+    let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let operations = path.field("operations");
     for (index, operation) in list(rule, "operations").iter().enumerate() {
         let operation = operation.as_str().unwrap_or_default();
@@ -113,7 +113,10 @@ fn validate_client(errors: &mut Errors, client: &Value, path: &Path<'_>) {
             let path = path.field("service");
             for field in ["name", "namespace"] {
                 if text(service, field).is_empty() {
-                    errors.push(Error::required(&path.field(field), &format!("service {field} is required")[..]));
+                    errors.push(Error::required(
+                        &path.field(field),
+                        &format!("service {field} is required")[..],
+                    ));
                 }
             }
         }
@@ -135,7 +138,10 @@ fn validate_url(errors: &mut Errors, url: &str, path: &Path<'_>) {
             errors.push(Error::invalid(path, host, what));
         }
     }
-    for (mark, what) in [('#', "fragments are not permitted in the URL"), ('?', "query parameters are not permitted in the URL")] {
+    for (mark, what) in [
+        ('#', "fragments are not permitted in the URL"),
+        ('?', "query parameters are not permitted in the URL"),
+    ] {
         if rest.contains(mark) {
             errors.push(Error::invalid(path, url, what));
         }

@@ -89,7 +89,7 @@ pub(super) fn validate_deployment(object: &Value) -> Errors {
 fn validate_rolling(errors: &mut Errors, strategy: &Value, path: &Path<'_>) {
     let path = path.field("rollingUpdate");
     let own = part(strategy, "rollingUpdate");
-    for field in ["maxUnavailable", "maxSurge"] {
+    for field in ["maxSurge", "maxUnavailable"] {
         int_or_percent(errors, own.get(field), &path.field(field));
     }
     let none = |field: &str| matches!(part(own, field).to_string().as_str(), "0" | "\"0%\"");
@@ -141,7 +141,11 @@ pub(super) fn validate_stateful_set(object: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(object, "spec");
     let mut errors = Vec::new();
-    one_of(&mut errors, spec, &path, "podManagementPolicy", &["OrderedReady", "Parallel"]);
+    let policy = text(spec, "podManagementPolicy");
+    if !matches!(policy, "OrderedReady" | "Parallel") {
+        let detail = "must be 'OrderedReady' or 'Parallel'";
+        errors.push(Error::invalid(&path.field("podManagementPolicy"), policy, detail));
+    }
     let strategy = path.field("updateStrategy");
     one_of(&mut errors, part(spec, "updateStrategy"), &strategy, "type", &["RollingUpdate", "OnDelete"]);
     not_negative(&mut errors, spec, &path, &["replicas", "minReadySeconds"]);
@@ -196,8 +200,10 @@ fn validate_selected(errors: &mut Errors, spec: &Value, path: &Path<'_>, kind: &
             errors.push(Error::invalid(&at, own.clone(), detail));
         }
     }
-    let selector = LabelSelector::from_object(own).ok();
-    validate_template(errors, spec, path, selector.as_ref());
+    match LabelSelector::from_object(own) {
+        Ok(selector) => validate_template(errors, spec, path, Some(&selector)),
+        Err(_) => errors.push(Error::invalid(&at, own.clone(), "invalid label selector")),
+    }
 }
 
 fn validate_template(errors: &mut Errors, spec: &Value, path: &Path<'_>, selector: Option<&LabelSelector>) {
@@ -244,6 +250,16 @@ pub(super) fn validate_stateful_set_change(old: &Value, new: &Value) -> Errors {
         return Vec::new();
     }
     vec![Error::forbidden(&Path::of("spec"), STATEFUL_SET_FIXED)]
+}
+
+/// What is wrong with a revision of a controller.
+pub(super) fn validate_revision(revision: &Value) -> Errors {
+    let mut errors = Vec::new();
+    if revision.get("data").is_none_or(Value::is_null) {
+        errors.push(Error::required(&Path::of("data"), "data is mandatory"));
+    }
+    not_negative(&mut errors, revision, &Path::ROOT, &["revision"]);
+    errors
 }
 
 /// What is wrong with the numbers in a controller's status.

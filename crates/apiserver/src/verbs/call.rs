@@ -68,7 +68,7 @@ pub struct Query(Vec<(String, String)>);
 impl Query {
     /// Reads the part of the address after `?`.
     pub fn parse(text: &str) -> Self {
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty() && is_escaped(pair)).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (unescape(key, Plus::IsSpace), unescape(value, Plus::IsSpace))
         });
@@ -107,6 +107,13 @@ impl Query {
         self.0.push((key.to_owned(), value.to_owned()));
         self
     }
+}
+
+/// Whether every percent sign begins an escape; parameters of which that is not true are not seen.
+fn is_escaped(text: &str) -> bool {
+    text.split('%')
+        .skip(1)
+        .all(|rest| rest.get(..2).is_some_and(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit())))
 }
 
 /// What a plus sign stands for.
@@ -205,11 +212,12 @@ mod tests {
 
     #[test]
     fn parameters_are_unescaped() {
-        let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch&limit=5&x=%zz%e2%82%ac");
+        let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch&limit=5&x=%e2%82%ac&y=%zz");
         assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
         assert!(query.is_set("watch"));
         assert_eq!(query.number("limit").unwrap(), Some(5));
-        assert_eq!(query.get("x"), Some("%zz€"));
+        assert_eq!(query.get("x"), Some("€"));
+        assert_eq!(query.get("y"), None);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub async fn create_object(
             return Err(Failure::invalid(resource.about_kind(), object::name(&object), &errors));
         }
         admission::validate(core, &mut review, Some(&object), None, &mut warnings).await?;
+        warnings.extend(strategy::warnings(resource, &object));
         match insert(core, resource, object, dry_run) {
             Ok(reply) => return Ok(Done::new(201, reply).warn(warnings)),
             Err(_) if generated && attempt < NAME_ATTEMPTS => {}

@@ -129,7 +129,7 @@ pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result
         warnings.clear();
         admission::mutate(core, &mut review, None, Some(&old), &mut warnings).await?;
         admission::validate(core, &mut review, None, Some(&old), &mut warnings).await?;
-        match remove(core, resource, &live, old, options) {
+        match remove(core, resource, &live, &old, options) {
             Ok(outcome) => {
                 let warning = default_policy_warning(resource, options).map(str::to_owned);
                 return Ok(answer(resource, outcome, options)
@@ -204,18 +204,18 @@ pub fn remove(
     core: &Core,
     resource: &Resource,
     live: &Arc<Record>,
-    old: Value,
+    old: &Value,
     options: &DeleteOptions,
 ) -> Result<Outcome, Raced> {
     let mut new = old.clone();
-    let finalizers = finalizers_for(resource, &old, options.propagation);
+    let finalizers = finalizers_for(resource, old, options.propagation);
     object::set_finalizers(&mut new, &finalizers);
     let graceful = resource.is("", "pods");
-    let seconds = strategy::grace_seconds(resource, &old, options.grace_period_seconds);
-    let namespace_waits = resource.is("", "namespaces") && has_content_finalizer(&old);
+    let seconds = strategy::grace_seconds(resource, old, options.grace_period_seconds);
+    let namespace_waits = resource.is("", "namespaces") && has_content_finalizer(old);
     let at_once = finalizers.is_empty() && seconds == 0 && !namespace_waits;
     if !at_once || graceful {
-        mark(core, &old, &mut new, seconds);
+        mark(core, old, &mut new, seconds);
         if resource.is("", "namespaces") {
             object::set_meta(&mut new, "deletionGracePeriodSeconds", None);
             object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from("Terminating"));
@@ -224,13 +224,13 @@ pub fn remove(
             crd::note_deletion(core, &mut new);
         }
     }
-    let uid = object::uid(&old).to_owned();
+    let uid = object::uid(old).to_owned();
     if options.dry_run {
         let reply = Reply::Object(new);
         return Ok(if at_once { Outcome::Gone(reply, uid) } else { Outcome::Going(reply) });
     }
     let mut live = Arc::clone(live);
-    if new != old {
+    if new != *old {
         // An object that ends gracefully is seen to be marked before it is gone.
         let mut kept = convert::to_storage(resource, new.clone());
         live = core.store.update(resource.table, &live, &mut kept)?;

@@ -19,9 +19,7 @@ const DISRUPTED_PODS_MAX: usize = 2_000;
 pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, Failure> {
     let name = object::name(eviction);
     if !name.is_empty() && name != call.name {
-        return Err(Failure::bad_request(format!(
-            "name in URL does not match name in Eviction object: {name}"
-        )));
+        return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
     }
     let options = DeleteOptions::read(call, eviction.get("deleteOptions").cloned())?;
     for _ in 0..ATTEMPTS {

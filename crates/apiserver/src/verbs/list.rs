@@ -174,9 +174,12 @@ fn write_token(revision: Option<u64>, after: &str) -> String {
 }
 
 fn read_token(token: &str) -> Result<From, Failure> {
-    let bad = || Failure::bad_request("continue key is not valid");
+    let bad = || Failure::bad_request("invalid continue token: continue key is not valid");
     let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| bad())?;
-    let token: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+    let token: Value = serde_json::from_slice(&bytes).map_err(|error| {
+        let fault = crate::incoming::syntax_error(&bytes).unwrap_or_else(|| error.to_string());
+        Failure::bad_request(format!("invalid continue token: continue key is not valid: {fault}"))
+    })?;
     let revision = token["rv"].as_i64().ok_or_else(bad)?;
     if token["v"] != "meta.k8s.io/v1" || (revision <= 0 && revision != ANY_REVISION) {
         return Err(bad());

@@ -21,14 +21,14 @@ pub struct Log {
     pub complete: bool,
 }
 
-/// The log of the pod's only container, or of the one the call names.
-pub fn read(core: &Core, call: &Call) -> Result<Log, Failure> {
+/// The log of the pod's only container, or of the one the call names; none of a pod that is on no node.
+pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, Failure> {
     let record = find(core, call)?;
     let pod = served(&call.resource, &record);
     let container = choose(call, &pod)?;
     let node = object::str_at(&pod, "/spec/nodeName");
     if node.is_empty() {
-        return Err(Failure::bad_request(format!("pod {} does not have a host assigned", call.name)));
+        return Ok(None);
     }
     let status = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"]
         .iter()
@@ -60,7 +60,7 @@ pub fn read(core: &Core, call: &Call) -> Result<Log, Failure> {
     }
     let complete = state.get("terminated").is_some()
         || matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
-    Ok(Log { text: tail(call, text)?, complete })
+    Ok(Some(Log { text: tail(call, text)?, complete }))
 }
 
 fn tail(call: &Call, text: String) -> Result<String, Failure> {

@@ -112,10 +112,11 @@ pub fn check_versioned(resource: &Resource, new: &Value) -> Result<(), Failure> 
     Err(Failure::invalid(resource.about(), object::name(new), &[error]))
 }
 
-/// What is wrong with the metadata of a new version of an object. Every fault is named twice, as clients know it.
+/// What is wrong with the metadata of a new version of an object. Faults are named as often as clients know it.
 pub fn validate_change(old: &Value, new: &Value) -> Vec<Error> {
     let metadata = Path::of("metadata");
-    let mut errors = validate(new);
+    let faults = validate(new);
+    let mut errors = Vec::new();
     for field in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if object::meta(old, field) != object::meta(new, field) {
             let value = object::meta(new, field).cloned().unwrap_or(Value::Null);
@@ -136,7 +137,8 @@ pub fn validate_change(old: &Value, new: &Value) -> Vec<Error> {
     }
     let again = errors.clone();
     errors.extend(again);
-    errors
+    // Both checks of a change begin by checking the metadata twice.
+    faults.into_iter().flat_map(|fault| std::iter::repeat_n(fault, 4)).chain(errors).collect()
 }
 
 fn validate(object: &Value) -> Vec<Error> {

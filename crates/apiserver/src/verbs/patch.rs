@@ -46,7 +46,10 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
     let way = Way::of(media_type, resource)?;
     check_options(call, way)?;
     if way == Way::Apply {
-        return apply(core, call, &incoming::decode_yaml(&body)?).await;
+        let wanted = incoming::decode_yaml(&body)
+            .map_err(|failure| Failure::bad_request(format!("error decoding YAML: {}", failure.message())))?;
+        check_applied(call, &wanted)?;
+        return apply(core, call, &wanted).await;
     }
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
@@ -55,7 +58,7 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         check_identity(resource, &old, &new)?;
         let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
-        check_preconditions(resource, &live, &version, object::uid(&new))?;
+        check_preconditions(resource, &live, &version, "")?;
         match replace(core, call, &live, &old, new, Writer::Patch).await? {
             Replaced::Done(mut done) => {
                 done.warnings.splice(0..0, warnings);
@@ -102,6 +105,23 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
     Err(Failure::modified(resource.about(), &call.name))
 }
 
+/// Refuses to apply something else than the path names.
+fn check_applied(call: &Call, wanted: &Value) -> Result<(), Failure> {
+    let resource = &*call.resource;
+    let (version, kind) = (object::api_version(wanted), object::kind(wanted));
+    if kind != &*resource.kind {
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+        return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+    }
+    if object::name(wanted).is_empty() {
+        let name = &call.name;
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    Ok(())
+}
+
 /// An apply that names a certain object does not make another one.
 fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
     let uid = object::uid(wanted);
@@ -114,9 +134,14 @@ fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
 }
 
 fn check_options(call: &Call, way: Way) -> Result<(), Failure> {
+    const MANAGER_BYTES_MAX: usize = 128;
     let about = About { group: "meta.k8s.io", what: "PatchOptions" };
+    let manager = call.query.get("fieldManager").unwrap_or_default();
     let error = match way {
-        Way::Apply if call.query.get("fieldManager").unwrap_or_default().is_empty() => {
+        _ if manager.len() > MANAGER_BYTES_MAX => {
+            Error::too_long(&Path::of("fieldManager"), MANAGER_BYTES_MAX)
+        }
+        Way::Apply if manager.is_empty() => {
             Error::required(&Path::of("fieldManager"), "is required for apply patch")
         }
         Way::Json | Way::Merge | Way::Strategic if call.query.get("force").is_some() => {
@@ -151,8 +176,16 @@ fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), F
 fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
     let patch: Value = match way {
         Way::Apply => incoming::decode_yaml(body)?,
-        Way::Json | Way::Merge | Way::Strategic => incoming::decode_patch(body)?,
+        Way::Json | Way::Merge => incoming::decode_patch(body, "error decoding patch: ")?,
+        Way::Strategic => incoming::decode_patch(body, "")?,
     };
+    if way == Way::Json && !patch.is_array() {
+        let kind = incoming::type_name(&patch);
+        let message = format!(
+            "error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
+        );
+        return Err(Failure::bad_request(message));
+    }
     if matches!(way, Way::Merge | Way::Strategic) && patch.is_array() {
         let message = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
         return Err(Failure::bad_request(message));
@@ -163,10 +196,12 @@ fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value,
         Way::Strategic => patch::strategic(old, &patch, schema),
     };
     new.map_err(|error| {
+        if error.status() == 422 {
+            return Failure::rejected();
+        }
         let reason = match error.status() {
             400 => "BadRequest",
             413 => "RequestEntityTooLarge",
-            422 => "Invalid",
             _ => "",
         };
         Failure::new(error.status(), reason, error.to_string())

@@ -110,12 +110,11 @@ pub async fn replace(
     let dry_run = call.dry_run()?;
     metadata::carry_over(old, &mut new);
     strategy::default(core, resource, &mut new);
-    strategy::prepare_update(core, resource, call.subresource, old, &mut new);
     fields::track_update(core, call, old, &mut new, writer);
     let mut warnings = Vec::new();
     let mut review = Review::new(call, Operation::Update, dry_run);
     admission::mutate(core, &mut review, Some(&mut new), Some(old), &mut warnings).await?;
-    // Once more: what admission changed is bound by the same rules.
+    // What the client and admission changed is bound by the same rules.
     strategy::prepare_update(core, resource, call.subresource, old, &mut new);
     if writer != Writer::Update {
         object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
@@ -130,6 +129,10 @@ pub async fn replace(
         return Err(Failure::invalid(resource.about_kind(), &call.name, &errors));
     }
     admission::validate(core, &mut review, Some(&new), Some(old), &mut warnings).await?;
+    // Pods are changed by programs, which nobody warns.
+    if call.subresource.is_none() && !resource.is("", "pods") && old.get("spec") != new.get("spec") {
+        warnings.extend(strategy::warnings(resource, &new));
+    }
     object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
     fields::forget_new_times(old, &mut new);
     let reply = if new == *old {

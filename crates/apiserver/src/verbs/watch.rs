@@ -1,7 +1,7 @@
 //! Watches a resource: what is there, if the client wants it, and then every change, as its selectors see it.
 
 use super::Call;
-use super::list::{Version, read_version};
+use super::list::{Version, parse_version};
 use super::selection::Selection;
 use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
@@ -64,7 +64,8 @@ impl Watch {
     /// Begins a watch. A revision that is gone is told in the stream, as every failure after the parameters.
     pub fn begin(core: &Core, call: &Call) -> Result<Self, Failure> {
         let selection = Selection::read(call)?;
-        let version = read_version(call)?;
+        let version = parse_version(call.query.get("resourceVersion").unwrap_or_default())
+            .map_err(|message| Failure::new(500, "", message))?;
         let bookmarks = call.query.is_set("allowWatchBookmarks");
         let initial = initial_events(core, call, version)?;
         let timeout = match call.query.number("timeoutSeconds")? {

@@ -62,7 +62,7 @@ async fn a_definition_is_served_at_once() {
     let (_, list) = get(&server, "/apis/example.com/v1").await;
     let names: Vec<&str> =
         list["resources"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["widgets", "widgets/scale", "widgets/status"]);
+    assert_eq!(names, ["widgets", "widgets/status", "widgets/scale"]);
     let (_, groups) = get(&server, "/apis/example.com").await;
     assert_eq!(groups["preferredVersion"]["version"], "v1");
     let (_, document) = get(&server, "/openapi/v3/apis/example.com/v1").await;
@@ -101,7 +101,12 @@ async fn objects_are_pruned_defaulted_and_validated() {
     .await;
     assert_eq!(
         (status.as_u16(), body["message"].as_str()),
-        (400, Some("Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.unknown\""))
+        (
+            400,
+            Some(
+                "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.unknown\""
+            )
+        )
     );
 }
 

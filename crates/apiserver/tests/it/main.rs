@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 #![expect(clippy::print_stdout, reason = "a test that skips says why")]
 
+mod admission;
 mod applying;
 mod crud;
 mod custom;
@@ -11,6 +12,7 @@ mod https;
 mod kubectl;
 mod listing;
 mod requests;
+mod rules;
 mod saving;
 mod subresources;
 mod watching;

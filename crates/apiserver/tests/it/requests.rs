@@ -77,7 +77,7 @@ async fn objects_of_another_kind_are_refused() {
     assert_eq!(status, 400);
     assert_eq!(
         body["message"],
-        "the API version in the data (v2) does not match the expected API version (v1)"
+        "ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"pkg/runtime/scheme.go:111\""
     );
 }
 

@@ -77,7 +77,8 @@ fn validate_node_term(errors: &mut Errors, term: &Value, path: &Path<'_>) {
         match (operator, list(requirement, "values").len()) {
             ("In" | "NotIn", 1) => {}
             ("In" | "NotIn", _) => {
-                let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                let detail =
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
                 errors.push(Error::required(&path.field("values"), detail));
             }
             _ => {

@@ -60,14 +60,20 @@ pub(in crate::strategy) fn validate_update(part_of: Option<Subresource>, old: &V
     let (was, is) = (part(old, "spec"), part(new, "spec"));
     for field in CONTAINERS {
         if list(was, field).len() != list(is, field).len() {
-            errors.push(Error::forbidden(
-                &path.field(field),
-                "pod updates may not add or remove containers",
-            ));
+            errors.push(Error::forbidden(&path.field(field), "pod updates may not add or remove containers"));
         }
     }
     if !errors.is_empty() {
         return errors;
+    }
+    for field in CONTAINERS {
+        let path = path.field(field);
+        for (index, container) in list(is, field).iter().enumerate() {
+            if text(container, "image").is_empty() {
+                let path = path.index(index);
+                errors.push(Error::required(&path.field("image"), ""));
+            }
+        }
     }
     validate_deadline(&mut errors, was, is, &path);
     let gated = !list(was, "schedulingGates").is_empty();
@@ -162,16 +168,17 @@ fn validate_tightened(errors: &mut Errors, was: &Value, is: &Value, path: &Path<
         errors.push(Error::invalid(&path.field("nodeSelector"), shown, detail));
     }
     let required = |spec: &Value| {
-        let pointer = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        let pointer =
+            "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
         spec.pointer(pointer).and_then(Value::as_array).cloned()
     };
     if let Some(before) = required(was) {
         let after = required(is).unwrap_or_default();
         let tightened = before.len() == after.len()
             && before.iter().zip(&after).all(|(before, after)| {
-                ["matchExpressions", "matchFields"].iter().all(|field| {
-                    list(before, field).iter().all(|one| list(after, field).contains(one))
-                })
+                ["matchExpressions", "matchFields"]
+                    .iter()
+                    .all(|field| list(before, field).iter().all(|one| list(after, field).contains(one)))
             });
         if !tightened {
             let affinity = path.field("affinity");

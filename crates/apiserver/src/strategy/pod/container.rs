@@ -34,6 +34,12 @@ pub(super) fn validate_all<'a>(
         } else if !name.is_empty() {
             names.push(name);
         }
+        for handler in ["postStart", "preStop"] {
+            if let Some(own) = part(container, "lifecycle").get(handler) {
+                let lifecycle = path.field("lifecycle");
+                validate_handler(&mut errors, own, &lifecycle.field(handler));
+            }
+        }
         for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
             if let Some(probe_value) = container.get(probe) {
                 errors.extend(validate_probe(probe_value, &path.field(probe), probe));
@@ -49,17 +55,12 @@ fn validate(container: &Value, path: &Path<'_>, known: &Known<'_>) -> Errors {
     let image = text(container, "image");
     if image.is_empty() {
         errors.push(Error::required(&path.field("image"), ""));
-    } else if image.trim() != image {
-        errors.push(Error::invalid(
-            &path.field("image"),
-            image,
-            "must not have leading or trailing whitespace",
-        ));
     }
     let policies = ["FallbackToLogsOnError", "File"];
     one_of(&mut errors, container, path, "terminationMessagePolicy", &policies);
     validate_ports(&mut errors, list(container, "ports"), &path.field("ports"));
     validate_variables(&mut errors, list(container, "env"), &path.field("env"));
+    validate_sources(&mut errors, list(container, "envFrom"), &path.field("envFrom"));
     validate_mounts(&mut errors, list(container, "volumeMounts"), &path.field("volumeMounts"), known);
     one_of(&mut errors, container, path, "imagePullPolicy", &PULL_POLICIES);
     let own = part(container, "resources");
@@ -154,6 +155,71 @@ fn validate_variables(errors: &mut Errors, variables: &[Value], path: &Path<'_>)
     }
 }
 
+/// Where many variables come from at once.
+fn validate_sources(errors: &mut Errors, sources: &[Value], path: &Path<'_>) {
+    for (index, source) in sources.iter().enumerate() {
+        let path = path.index(index);
+        let mut given = 0;
+        for kind in ["configMapRef", "secretRef"] {
+            let Some(reference) = source.get(kind) else { continue };
+            given += 1;
+            required_name(errors, reference, &path.field(kind), "name", names::subdomain);
+        }
+        match given {
+            0 => {
+                let detail = "must specify one of: `configMapRef` or `secretRef`";
+                errors.push(Error::invalid(&path, "", detail));
+            }
+            1 => {}
+            _ => {
+                let detail = "may not have more than one field specified at a time";
+                errors.push(Error::invalid(&path, "", detail));
+            }
+        }
+    }
+}
+
+/// Images of a pod are names alone; templates may say more, since a pod made of them is checked again.
+pub(super) fn validate_images(containers: &[Value], path: &Path<'_>) -> Errors {
+    let mut errors = Vec::new();
+    for (index, container) in containers.iter().enumerate() {
+        let image = text(container, "image");
+        if image.trim() != image {
+            let path = path.index(index);
+            let detail = "must not have leading or trailing whitespace";
+            errors.push(Error::invalid(&path.field("image"), image, detail));
+        }
+    }
+    errors
+}
+
+/// Two containers cannot have the same port of a host; on the host's network, all ports are the host's.
+pub(super) fn validate_host_ports(spec: &Value, path: &Path<'_>) -> Errors {
+    let (mut taken, mut errors, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+    let on_host = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    let path = path.field("containers");
+    for (index, container) in list(spec, "containers").iter().enumerate() {
+        let path = path.index(index);
+        let path = path.field("ports");
+        for (index, own) in list(container, "ports").iter().enumerate() {
+            let Some(port) = number(own, "hostPort").filter(|port| *port != 0) else { continue };
+            let path = path.index(index);
+            let path = path.field("hostPort");
+            let key = format!("{}/{}/{port}", text(own, "protocol"), text(own, "hostIP"));
+            if taken.contains(&key) {
+                errors.push(Error::duplicate(&path, key.as_str()));
+            }
+            taken.push(key);
+            if on_host && number(own, "containerPort") != Some(port) {
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                moved.push(Error::invalid(&path, port, detail));
+            }
+        }
+    }
+    errors.extend(moved);
+    errors
+}
+
 fn validate_mounts(errors: &mut Errors, mounts: &[Value], path: &Path<'_>, known: &Known<'_>) {
     let mut paths = Vec::new();
     for (index, mount) in mounts.iter().enumerate() {
@@ -178,14 +244,7 @@ fn validate_mounts(errors: &mut Errors, mounts: &[Value], path: &Path<'_>, known
 /// What is wrong with a probe.
 fn validate_probe(probe: &Value, path: &Path<'_>, kind: &str) -> Errors {
     let mut errors = Vec::new();
-    let handlers = ["exec", "httpGet", "tcpSocket", "grpc"];
-    let given: Vec<_> = handlers.iter().filter(|handler| probe.get(**handler).is_some()).collect();
-    if given.is_empty() {
-        errors.push(Error::required(path, "must specify a handler type"));
-    }
-    for handler in given.iter().skip(1) {
-        errors.push(Error::forbidden(&path.field(handler), "may not specify more than 1 handler type"));
-    }
+    validate_handler(&mut errors, probe, path);
     for field in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
     {
@@ -199,4 +258,33 @@ fn validate_probe(probe: &Value, path: &Path<'_>, kind: &str) -> Errors {
         errors.push(Error::invalid(&path.field("successThreshold"), number, "must be 1"));
     }
     errors
+}
+
+/// What is called when: exactly one of a command, a request, a connection.
+fn validate_handler(errors: &mut Errors, owner: &Value, path: &Path<'_>) {
+    let handlers = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
+    let mut given = handlers.iter().filter_map(|kind| Some((*kind, owner.get(*kind)?)));
+    let Some((kind, handler)) = given.next() else {
+        errors.push(Error::required(path, "must specify a handler type"));
+        return;
+    };
+    for (kind, _) in given {
+        errors.push(Error::forbidden(&path.field(kind), "may not specify more than 1 handler type"));
+    }
+    let path = path.field(kind);
+    match kind {
+        "exec" if list(handler, "command").is_empty() => {
+            errors.push(Error::required(&path.field("command"), ""));
+        }
+        "httpGet" | "tcpSocket" | "grpc" => match handler.get("port") {
+            Some(Value::String(name)) => {
+                invalid_all(errors, &path.field("port"), name, port_name_faults(name));
+            }
+            given => {
+                let given = given.and_then(Value::as_i64).unwrap_or(0);
+                port(errors, &path.field("port"), given);
+            }
+        },
+        _ => {}
+    }
 }

@@ -98,7 +98,8 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-fn is_extended(name: &str) -> bool {
+/// Whether a resource is none of Kubernetes' own, such as `nvidia.com/gpu`; such come in whole numbers.
+pub(in crate::strategy) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::label_key(&format!("requests.{name}")).is_empty()

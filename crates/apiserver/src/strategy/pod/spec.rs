@@ -4,9 +4,7 @@ use super::container::{self, Known};
 use super::{affinity, volume};
 use crate::field::{Error, Path};
 use crate::names;
-use crate::strategy::checks::{
-    Errors, invalid_all, labels, list, number, one_of, part, required_name, text,
-};
+use crate::strategy::checks::{Errors, invalid_all, labels, list, number, one_of, part, required_name, text};
 use serde_json::Value;
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
@@ -27,11 +25,23 @@ pub(in crate::strategy) fn validate_template(template: &Value, path: &Path<'_>) 
     errors
 }
 
+/// What is wrong with a pod.
+pub(in crate::strategy) fn validate(pod: &Value) -> Errors {
+    let path = Path::of("spec");
+    let spec = part(pod, "spec");
+    let mut errors = validate_spec(spec, &path);
+    for field in ["containers", "initContainers"] {
+        errors.extend(container::validate_images(list(spec, field), &path.field(field)));
+    }
+    errors
+}
+
 /// What is wrong with the spec of a pod.
-pub(in crate::strategy) fn validate_spec(spec: &Value, path: &Path<'_>) -> Errors {
+fn validate_spec(spec: &Value, path: &Path<'_>) -> Errors {
     let (volumes, mut errors) = volume::validate(list(spec, "volumes"), &path.field("volumes"));
     let claims: Vec<&str> = {
-        let mut names: Vec<_> = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
+        let mut names: Vec<_> =
+            list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
         names.dedup();
         names
     };
@@ -47,6 +57,7 @@ pub(in crate::strategy) fn validate_spec(spec: &Value, path: &Path<'_>) -> Error
     errors.extend(container::validate_all(init, &path.field("initContainers"), &known, &mut names));
     let debug = list(spec, "ephemeralContainers");
     errors.extend(container::validate_all(debug, &path.field("ephemeralContainers"), &known, &mut names));
+    errors.extend(container::validate_host_ports(spec, path));
     one_of(&mut errors, spec, path, "restartPolicy", &RESTART_POLICIES);
     one_of(&mut errors, spec, path, "dnsPolicy", &DNS_POLICIES);
     labels(&mut errors, part(spec, "nodeSelector"), &path.field("nodeSelector"));

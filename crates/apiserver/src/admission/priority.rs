@@ -1,0 +1,96 @@
+//! A pod's priority is a number that its class says; a pod without a class has that of the default class.
+
+use super::{Operation, Review, forbidden};
+use crate::failure::Failure;
+use crate::object;
+use crate::server::Core;
+use crate::store::Wanted;
+use crate::verbs::Call;
+use serde_json::{Value, json};
+
+const DEFAULT_POLICY: &str = "PreemptLowerPriority";
+
+/// Gives a pod the priority and the preemption policy of its class, and refuses others.
+pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
+    if let Some(old) = old {
+        for field in ["priority", "preemptionPolicy"] {
+            let was = old.pointer("/spec").and_then(|spec| spec.get(field)).cloned();
+            if let (Some(spec), Some(was)) = (pod.get_mut("spec").and_then(Value::as_object_mut), was) {
+                spec.entry(field).or_insert(was);
+            }
+        }
+        return Ok(());
+    }
+    let name = object::str_at(pod, "/spec/priorityClassName");
+    let class = if name.is_empty() {
+        default_class(core)
+    } else {
+        let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
+        let Some(class) = core.store.get(classes.table, name) else {
+            let why = format!("no PriorityClass with name {name} was found");
+            return Err(forbidden(call, pod, &why));
+        };
+        Some(class.value())
+    };
+    let (priority, policy) = class.as_ref().map_or((0, DEFAULT_POLICY), |class| {
+        let policy = class.get("preemptionPolicy").and_then(Value::as_str).unwrap_or(DEFAULT_POLICY);
+        (class.get("value").and_then(Value::as_i64).unwrap_or(0), policy)
+    });
+    check_own(call, pod, priority, policy)?;
+    let spec = object::map_mut(pod, "spec");
+    if let Some(class) = &class {
+        spec.insert("priorityClassName".to_owned(), json!(object::name(class)));
+    }
+    spec.insert("priority".to_owned(), json!(priority));
+    spec.insert("preemptionPolicy".to_owned(), json!(policy));
+    Ok(())
+}
+
+/// Numbers that clients give must be those of the class.
+fn check_own(call: &Call, pod: &Value, priority: i64, policy: &str) -> Result<(), Failure> {
+    let computed = "must not be provided in pod spec; priority admission controller computed";
+    let from = "from the given PriorityClass name";
+    if let Some(own) = pod.pointer("/spec/priority").and_then(Value::as_i64)
+        && own != priority
+    {
+        let why = format!("the integer value of priority ({own}) {computed} {priority} {from}");
+        return Err(forbidden(call, pod, &why));
+    }
+    let own = object::str_at(pod, "/spec/preemptionPolicy");
+    if !own.is_empty() && own != policy {
+        let why = format!("the string value of PreemptionPolicy ({own}) {computed} {policy} {from}");
+        return Err(forbidden(call, pod, &why));
+    }
+    Ok(())
+}
+
+/// The class of pods that name none: of several, the one with the lowest value.
+fn default_class(core: &Core) -> Option<Value> {
+    let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
+    let page = core.store.list(classes.table, &Wanted::default(), |_| true).ok()?;
+    let all = page.records.into_iter().map(|record| record.value());
+    all.filter(is_default).min_by_key(|class| class.get("value").and_then(Value::as_i64))
+}
+
+fn is_default(class: &Value) -> bool {
+    class.get("globalDefault") == Some(&Value::Bool(true))
+}
+
+/// There is one default class at most.
+pub(super) fn check_default(core: &Core, review: &Review<'_>, class: &Value) -> Result<(), Failure> {
+    let writes = matches!(review.operation, Operation::Create | Operation::Update);
+    let call = review.call;
+    if !writes || !call.resource.is("scheduling.k8s.io", "priorityclasses") || !is_default(class) {
+        return Ok(());
+    }
+    match default_class(core) {
+        Some(other) if object::name(&other) != object::name(class) => {
+            let why = format!(
+                "PriorityClass {} is already marked as default. Only one default can exist",
+                object::name(&other)
+            );
+            Err(forbidden(call, class, &why))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

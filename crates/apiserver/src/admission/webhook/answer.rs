@@ -1,0 +1,144 @@
+//! What a webhook answered.
+
+use crate::failure::Failure;
+use crate::patch;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// Reasons that a webhook may give.
+const REASONS: [&str; 20] = [
+    "Unauthorized",
+    "Forbidden",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "Gone",
+    "Invalid",
+    "ServerTimeout",
+    "StoreReadError",
+    "Timeout",
+    "TooManyRequests",
+    "BadRequest",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "RequestEntityTooLarge",
+    "UnsupportedMediaType",
+    "InternalError",
+    "Expired",
+    "ServiceUnavailable",
+    "Unknown",
+];
+const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+
+/// The answer to a review.
+#[derive(Debug)]
+pub(super) struct Answer {
+    response: Value,
+}
+
+impl Answer {
+    /// Reads the body of an answer that must be for the review with this uid.
+    pub(super) fn read(body: &[u8], uid: &str) -> Result<Self, String> {
+        // What is no JSON is taken for YAML, in which almost anything is a text.
+        let review: Value = match serde_json::from_slice(body) {
+            Ok(review) => review,
+            Err(error) => crate::incoming::decode_yaml(body).map_err(|_| {
+                format!("failed to call webhook: couldn't get version/kind; json parse error: {error}")
+            })?,
+        };
+        if !review.is_object() {
+            let what = match review {
+                Value::Null => "null",
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "number",
+                Value::String(_) => "string",
+                Value::Array(_) | Value::Object(_) => "array",
+            };
+            return Err(format!(
+                "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type {TYPE_META}"
+            ));
+        }
+        let text = |pointer: &str| review.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind) = (text("/apiVersion"), text("/kind"));
+        let invalid = |why: String| Err(format!("received invalid webhook response: {why}"));
+        if kind != "AdmissionReview" || version != "admission.k8s.io/v1" {
+            return invalid(format!(
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {version}, Kind={kind}"
+            ));
+        }
+        let Some(response) = review.get("response").filter(|response| response.is_object()) else {
+            return invalid("webhook response was absent".to_owned());
+        };
+        let own = text("/response/uid");
+        if own != uid {
+            return invalid(format!("expected response.uid=\"{uid}\", got \"{own}\""));
+        }
+        Ok(Self { response: response.clone() })
+    }
+
+    /// What the client should know.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let warnings = self.response.get("warnings").and_then(Value::as_array);
+        warnings.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// Refuses where the webhook does.
+    pub(super) fn check(&self, hook: &str) -> Result<(), Failure> {
+        if self.response.get("allowed") == Some(&Value::Bool(true)) {
+            return Ok(());
+        }
+        let text = |pointer: &str| self.response.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let denied = format!("admission webhook \"{hook}\" denied the request");
+        let (message, reason) = (text("/status/message"), text("/status/reason"));
+        let message = match (message, reason) {
+            ("", "") => format!("{denied} without explanation"),
+            ("", reason) => format!("{denied}: {reason}"),
+            (message, _) => format!("{denied}: {message}"),
+        };
+        let code = self.response.pointer("/status/code").and_then(Value::as_u64);
+        let code = code.and_then(|code| u16::try_from(code).ok()).filter(|code| *code >= 400).unwrap_or(400);
+        let reason = REASONS.iter().find(|known| **known == reason).copied().unwrap_or_default();
+        Err(Failure::new(code, reason, message))
+    }
+
+    /// The changes that the webhook wants.
+    pub(super) fn patch(&self, hook: &str) -> Result<Option<Value>, Failure> {
+        let Some(patch) =
+            self.response.get("patch").and_then(Value::as_str).filter(|patch| !patch.is_empty())
+        else {
+            return Ok(None);
+        };
+        let kind = self.response.get("patchType").and_then(Value::as_str).unwrap_or_default();
+        let broken = |why: String| {
+            Failure::internal(format!(
+                "failed calling webhook \"{hook}\": received invalid webhook response: {why}"
+            ))
+        };
+        if kind != "JSONPatch" {
+            return Err(broken(format!("webhook returned invalid response.patchType of \"{kind}\"")));
+        }
+        let bytes = STANDARD.decode(patch).map_err(|error| broken(error.to_string()))?;
+        serde_json::from_slice(&bytes).map(Some).map_err(Failure::internal)
+    }
+}
+
+/// The object with a webhook's changes.
+pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, Failure> {
+    let mut object = object.clone();
+    for operation in patch.as_array().into_iter().flatten() {
+        // One by one, so that the one that fails can be named.
+        object = patch::json(&object, &json!([operation])).map_err(|_| {
+            let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default();
+            let (kind, path) = (text("op"), text("path"));
+            Failure::internal(match kind {
+                "test" => format!("testing value {path} failed: test failed"),
+                "add" | "remove" | "replace" | "move" | "copy" => {
+                    format!("{kind} operation does not apply: doc is missing path: \"{path}\": missing value")
+                }
+                _ => format!("Unexpected kind: {kind}"),
+            })
+        })?;
+    }
+    Ok(object)
+}

@@ -1,0 +1,175 @@
+//! Calls a webhook, by HTTPS or in this process.
+
+use super::answer::Answer;
+use super::hook::Hook;
+use super::review::Asked;
+use crate::server::Core;
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tower::ServiceExt;
+
+/// How many bytes of an answer are read.
+const ANSWER_BYTES_MAX: usize = 3 << 20;
+
+/// Where a webhook is, and whom to trust there.
+#[derive(Debug)]
+pub(super) struct Client {
+    host: String,
+    port: u16,
+    /// As the configuration writes it, with `https://`.
+    url: String,
+    /// Whether it is a service of the cluster, by name and namespace.
+    service: Option<String>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Client {
+    /// Reads a client's configuration.
+    pub(super) fn of(config: &Value) -> Self {
+        let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (url, service) = match config.get("service") {
+            Some(service) => {
+                let (name, namespace) = (text("/service/name"), text("/service/namespace"));
+                let port = service.get("port").and_then(Value::as_u64).unwrap_or(443);
+                let path = text("/service/path");
+                (format!("https://{name}.{namespace}.svc:{port}{path}"), Some(name.to_owned()))
+            }
+            None => (text("/url").to_owned(), None),
+        };
+        let rest = url.strip_prefix("https://").unwrap_or(&url);
+        let authority = rest.split('/').next().unwrap_or_default();
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().unwrap_or(443)),
+            None => (authority, 443),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Self { host, port, service, tls: trust(text("/caBundle")), url }
+    }
+
+    fn path(&self) -> &str {
+        let rest = self.url.strip_prefix("https://").unwrap_or(&self.url);
+        rest.find('/').map_or("/", |at| &rest[at..])
+    }
+}
+
+/// Trusts what a bundle of certificates says, and nobody else.
+fn trust(bundle: &str) -> Option<Arc<ClientConfig>> {
+    let pem = STANDARD.decode(bundle).ok()?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
+    Some(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// Asks a webhook; the error says why there is no answer.
+pub(super) async fn ask(core: &Core, hook: &Hook, asked: &Asked<'_>) -> Result<Answer, String> {
+    let client = &hook.client;
+    let query = format!("?timeout={}s", hook.timeout.as_secs());
+    let failed = |why: &str| format!("failed to call webhook: Post \"{}{query}\": {why}", client.url);
+    let call = post(core, client, &query, asked.to_json());
+    let (code, body) = match tokio::time::timeout(hook.timeout, call).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(why)) => return Err(failed(&why)),
+        Err(_) => return Err(failed("context deadline exceeded")),
+    };
+    if !(200..300).contains(&code) {
+        return Err(format!("failed to call webhook: {}", refusal(code, &body)));
+    }
+    Answer::read(&body, &asked.uid)
+}
+
+/// What a status code other than success means, in the words of the client library.
+fn refusal(code: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    match code {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => text.to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        429 => {
+            "the server has received too many requests and has asked us to try again later".to_owned()
+        }
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the request"
+            .to_owned(),
+        500.. => {
+            let shown = if text.is_empty() { "unknown" } else { text };
+            format!("an error on the server (\"{shown}\") has prevented the request from succeeding")
+        }
+        _ => "the server responded with the status code but did not return more information".to_owned(),
+    }
+}
+
+async fn post(core: &Core, client: &Client, query: &str, body: Vec<u8>) -> Result<(u16, Bytes), String> {
+    let uri = format!("{}{query}", client.path());
+    let request = Request::post(uri)
+        .header("host", format!("{}:{}", client.host, client.port))
+        .header("content-type", "application/json")
+        .header("accept", "application/json");
+    if let Some(service) = core.hooks.service(&client.host) {
+        let request = request.body(Body::from(body)).map_err(|error| error.to_string())?;
+        let response = service.oneshot(request).await.unwrap_or_else(|never| match never {});
+        return collect(response).await;
+    }
+    if let Some(name) = &client.service {
+        return Err(format!("service \"{name}\" not found"));
+    }
+    let request = request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
+    let stream = connect(client).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await.map_err(|error| error.to_string());
+    let outcome = match response {
+        Ok(response) => collect(response).await,
+        Err(why) => Err(why),
+    };
+    connection.abort();
+    outcome
+}
+
+async fn connect(client: &Client) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
+    let (host, port) = (&*client.host, client.port);
+    let tcp = TcpStream::connect((host, port)).await.map_err(|error| {
+        let why = if error.kind() == std::io::ErrorKind::ConnectionRefused {
+            "connect: connection refused".to_owned()
+        } else {
+            error.to_string()
+        };
+        format!("dial tcp {host}:{port}: {why}")
+    })?;
+    let unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
+    let config = client.tls.clone().ok_or_else(|| unknown.to_owned())?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+    TlsConnector::from(config).connect(name, tcp).await.map_err(|error| {
+        let text = error.to_string();
+        if text.contains("UnknownIssuer") { unknown.to_owned() } else { format!("tls: {text}") }
+    })
+}
+
+async fn collect<B>(response: Response<B>) -> Result<(u16, Bytes), String>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let code = response.status().as_u16();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    let body = body.collect().await.map_err(|error| error.to_string())?;
+    Ok((code, body.to_bytes()))
+}

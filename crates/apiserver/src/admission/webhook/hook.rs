@@ -1,0 +1,182 @@
+//! One webhook of a configuration: what it wants to know of, and how it is asked.
+
+use super::client::Client;
+use super::condition::{self, Condition};
+use crate::admission::{Operation, Review};
+use crate::object;
+use crate::selector::LabelSelector;
+use crate::server::Core;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// What a failed call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// The write fails.
+    Fail,
+    /// The webhook is passed over.
+    Ignore,
+}
+
+/// A webhook.
+#[derive(Debug)]
+pub(super) struct Hook {
+    pub(super) name: String,
+    pub(super) policy: Policy,
+    pub(super) timeout: Duration,
+    pub(super) client: Client,
+    pub(super) conditions: Vec<Condition>,
+    /// Whether it is asked again when others changed the object after it.
+    pub(super) again: bool,
+    rules: Vec<Rule>,
+    namespaces: LabelSelector,
+    objects: LabelSelector,
+}
+
+/// Which requests a webhook is for; `*` stands for anything.
+#[derive(Debug)]
+struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    scope: String,
+}
+
+fn texts(value: &Value, field: &str) -> Vec<String> {
+    let list = value.get(field).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl Hook {
+    /// Reads a webhook of a configuration that was accepted.
+    pub(super) fn of(hook: &Value) -> Self {
+        let selector = |field: &str| {
+            let selector = hook.get(field).cloned().unwrap_or_else(|| Value::Object(Map::new()));
+            LabelSelector::from_object(&selector).unwrap_or(LabelSelector::Nothing)
+        };
+        let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(10);
+        let rules = hook.get("rules").and_then(Value::as_array);
+        Self {
+            name: text(hook, "name").to_owned(),
+            policy: if text(hook, "failurePolicy") == "Ignore" { Policy::Ignore } else { Policy::Fail },
+            timeout: Duration::from_secs(seconds),
+            client: Client::of(hook.get("clientConfig").unwrap_or(&Value::Null)),
+            conditions: condition::read(hook),
+            again: text(hook, "reinvocationPolicy") == "IfNeeded",
+            rules: rules.into_iter().flatten().map(Rule::of).collect(),
+            namespaces: selector("namespaceSelector"),
+            objects: selector("objectSelector"),
+        }
+    }
+
+    /// Whether the rules and selectors choose a write.
+    pub(super) fn selects(&self, subject: &Subject<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.matches(subject))
+            && subject.namespace.matches(&self.namespaces)
+            && (self.objects.is_everything()
+                || subject.objects.iter().flatten().any(|object| self.objects.matches_object(object)))
+    }
+}
+
+impl Rule {
+    fn of(rule: &Value) -> Self {
+        Self {
+            operations: texts(rule, "operations"),
+            groups: texts(rule, "apiGroups"),
+            versions: texts(rule, "apiVersions"),
+            resources: texts(rule, "resources"),
+            scope: text(rule, "scope").to_owned(),
+        }
+    }
+
+    fn matches(&self, subject: &Subject<'_>) -> bool {
+        let any = |list: &[String], own: &str| list.iter().any(|one| one == "*" || one == own);
+        let in_scope = match &*self.scope {
+            "Namespaced" => subject.namespaced,
+            "Cluster" => !subject.namespaced,
+            _ => true,
+        };
+        in_scope
+            && any(&self.operations, subject.operation.name())
+            && any(&self.groups, subject.group)
+            && any(&self.versions, subject.version)
+            && self.resources.iter().any(|pattern| subject.is(pattern))
+    }
+}
+
+/// What rules and selectors are asked about.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    operation: Operation,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    part: &'a str,
+    namespaced: bool,
+    namespace: Namespace,
+    objects: [Option<&'a Value>; 2],
+}
+
+/// The labels by which namespaces are chosen.
+#[derive(Debug)]
+enum Namespace {
+    /// The object is in no namespace and is none.
+    None,
+    /// Of the namespace the object is in, or is.
+    Labels(Map<String, Value>),
+}
+
+impl Namespace {
+    fn matches(&self, selector: &LabelSelector) -> bool {
+        match self {
+            Self::None => true,
+            Self::Labels(labels) => selector.matches(Some(labels)),
+        }
+    }
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn of(
+        core: &Core,
+        review: &Review<'a>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> Self {
+        let call = review.call;
+        let resource = &*call.resource;
+        let labels = |object: &Value| {
+            object::meta(object, "labels").and_then(Value::as_object).cloned().unwrap_or_default()
+        };
+        let namespace = if resource.is("", "namespaces") {
+            Namespace::Labels(object.or(old).map(labels).unwrap_or_default())
+        } else if resource.namespaced {
+            let namespaces = core.builtin("", "namespaces");
+            let namespace = core.store.get(namespaces.table, &call.namespace);
+            Namespace::Labels(namespace.map(|one| labels(&one.value())).unwrap_or_default())
+        } else {
+            Namespace::None
+        };
+        Self {
+            operation: review.operation,
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.plural,
+            part: call.subresource_name(),
+            namespaced: resource.namespaced,
+            namespace,
+            objects: [object, old],
+        }
+    }
+
+    /// Whether a rule's resource, such as `pods`, `pods/*` or `*/status`, means this one.
+    fn is(&self, pattern: &str) -> bool {
+        let (resource, part) = pattern.split_once('/').unwrap_or((pattern, ""));
+        let same = |pattern: &str, own: &str| pattern == "*" || pattern == own;
+        same(resource, self.resource) && same(part, self.part)
+    }
+}

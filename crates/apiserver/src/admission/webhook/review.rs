@@ -1,0 +1,90 @@
+//! What a webhook is asked.
+
+use crate::admission::{Operation, Review};
+use crate::kinds::Subresource;
+use crate::object;
+use serde_json::{Value, json};
+
+/// A question about a write.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    review: &'a Review<'a>,
+    pub(super) object: Option<&'a Value>,
+    pub(super) old: Option<&'a Value>,
+    pub(super) uid: String,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+        uid: String,
+    ) -> Self {
+        Self { review, object, old, uid }
+    }
+
+    /// The request without its objects, as conditions see it.
+    pub(super) fn request(&self) -> Value {
+        let call = self.review.call;
+        let resource = &*call.resource;
+        let (group, version, kind) = call.subresource.and_then(Subresource::own_kind).unwrap_or((
+            &resource.group,
+            &resource.version,
+            &resource.kind,
+        ));
+        let kind = json!({"group": group, "version": version, "kind": kind});
+        let name =
+            json!({"group": &*resource.group, "version": &*resource.version, "resource": &*resource.plural});
+        let mut request = json!({
+            "uid": self.uid, "kind": kind, "requestKind": kind, "resource": name, "requestResource": name,
+            "operation": self.review.operation.name(), "userInfo": call.user.to_value(),
+            "dryRun": self.review.dry_run, "options": self.options(),
+        });
+        let own = self.object.or(self.old).map(object::name).unwrap_or_default();
+        let own = if call.name.is_empty() { own } else { &call.name };
+        for (field, value) in [
+            ("name", own),
+            ("namespace", call.namespace.as_str()),
+            ("subResource", call.subresource_name()),
+            ("requestSubResource", call.subresource_name()),
+        ] {
+            if !value.is_empty() {
+                request[field] = Value::from(value);
+            }
+        }
+        request
+    }
+
+    fn options(&self) -> Value {
+        let kind = match self.review.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Connect => return Value::Null,
+        };
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        let call = self.review.call;
+        if self.review.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        if self.review.operation != Operation::Delete {
+            for field in ["fieldManager", "fieldValidation"] {
+                if let Some(value) = call.query.get(field) {
+                    options[field] = Value::from(value);
+                }
+            }
+        }
+        options
+    }
+
+    /// The body of the call.
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        let mut request = self.request();
+        request["object"] = self.object.cloned().unwrap_or(Value::Null);
+        request["oldObject"] = self.old.cloned().unwrap_or(Value::Null);
+        let review =
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});
+        review.to_string().into_bytes()
+    }
+}
