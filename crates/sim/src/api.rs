@@ -170,9 +170,7 @@ impl Api {
         seconds: u32,
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>>> + use<>> {
         let path = kind.path("");
-        let query = format!(
-            "{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}"
-        );
+        let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
         let failed = move |source: kube::Error| Error::Request {
             method: "WATCH".to_owned(),
             path: path.clone(),

@@ -49,6 +49,14 @@ struct Objects {
     gone: FxHashSet<String>,
 }
 
+/// What became of news.
+enum Put {
+    /// They are older than what is known.
+    Stale,
+    /// They are in, after this.
+    After(Option<Arc<Value>>),
+}
+
 impl Caches {
     /// Caches of these resources, still empty.
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
@@ -96,7 +104,10 @@ impl Caches {
         let first = Key::new(namespace, "");
         let objects = self.table(kind).read();
         let range = objects.by_key.range(first..);
-        range.take_while(|(key, _)| key.namespace == namespace).map(|(_, object)| Arc::clone(object)).collect()
+        range
+            .take_while(|(key, _)| key.namespace == namespace)
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
     }
 
     /// The objects that the owner with this uid controls, by key; with an empty uid those that nobody controls.
@@ -174,19 +185,19 @@ impl Objects {
         drop_from(&mut self.by_node, object::str_at(object, "/spec/nodeName"));
     }
 
-    /// Puts an object in, and says what was there; nothing when the news are old.
-    fn put(&mut self, key: &Key, object: Arc<Value>) -> Option<Option<Arc<Value>>> {
+    /// Puts an object in, and says what was there, unless the news are old.
+    fn put(&mut self, key: &Key, object: Arc<Value>) -> Put {
         let known = self.by_key.get(key).map(Arc::clone);
         let stale = known.as_ref().is_some_and(|known| version(known) >= version(&object));
         if stale || self.gone.contains(object::uid(&object)) {
-            return None;
+            return Put::Stale;
         }
         if let Some(known) = &known {
             self.unindex(key, known);
         }
         self.index(key, &object);
         self.by_key.insert(key.clone(), object);
-        Some(known)
+        Put::After(known)
     }
 }
 
@@ -213,7 +224,8 @@ impl Table {
         (self.keep)(&mut object);
         let key = Key::of(&object);
         let object = Arc::new(object);
-        let Some(before) = self.write().put(&key, Arc::clone(&object)) else { return };
+        let put = self.write().put(&key, Arc::clone(&object));
+        let Put::After(before) = put else { return };
         self.tell(before.as_deref());
         self.tell(Some(&object));
     }

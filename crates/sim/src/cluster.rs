@@ -126,7 +126,8 @@ impl Builder {
         let server = self.server(clock)?;
         let journal = Journal::new(clock, self.lines);
         let faults = Faults::new(self.seed, journal);
-        let listening = self.listen.map(|address| server.listen(address)).transpose().map_err(Error::Listen)?;
+        let listening =
+            self.listen.map(|address| server.listen(address)).transpose().map_err(Error::Listen)?;
         let api = Api::new(connect(&server, &faults, CLIENT), CLIENT);
         let mut cluster = Cluster { server, faults, clock, listening, api, tasks: JoinSet::new() };
         cluster.install().await?;
@@ -282,7 +283,15 @@ impl Cluster {
 
     /// How many writes there were that matter: leases and what nodes say of themselves come by the clock.
     async fn revision_but_leases(&self) -> u64 {
-        let lists = [kind::POD, kind::JOB, kind::CRON_JOB, kind::REPLICA_SET, kind::DEPLOYMENT, kind::STATEFUL_SET, kind::DAEMON_SET];
+        let lists = [
+            kind::POD,
+            kind::JOB,
+            kind::CRON_JOB,
+            kind::REPLICA_SET,
+            kind::DEPLOYMENT,
+            kind::STATEFUL_SET,
+            kind::DAEMON_SET,
+        ];
         let mut hash = FxHasher::default();
         for kind in &lists {
             let Ok(listed) = self.api.list(kind, "").await else { continue };

@@ -75,7 +75,11 @@ impl Context {
             && object::finalizers(&written).is_empty()
             && object::grace_period(&written).unwrap_or(0) == 0;
         // Without its last finalizer a deleted object is gone.
-        if over { self.caches.note_gone(kind, old) } else { self.caches.note(kind, &written) }
+        if over {
+            self.caches.note_gone(kind, old);
+        } else {
+            self.caches.note(kind, &written);
+        }
         Ok(true)
     }
 
@@ -85,8 +89,13 @@ impl Context {
         match self.api.delete(kind, &Key::of(object), &how).await {
             Ok(answer) => {
                 let going = object::is_deleting(&answer)
-                    && (!object::finalizers(&answer).is_empty() || object::grace_period(&answer).unwrap_or(0) > 0);
-                if going { self.caches.note(kind, &answer) } else { self.caches.note_gone(kind, object) }
+                    && (!object::finalizers(&answer).is_empty()
+                        || object::grace_period(&answer).unwrap_or(0) > 0);
+                if going {
+                    self.caches.note(kind, &answer);
+                } else {
+                    self.caches.note_gone(kind, object);
+                }
                 Ok(())
             }
             Err(error) if error.is_not_found() => {
@@ -106,7 +115,8 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     let queue = Arc::new(Queue::default());
     let kinds = controller.kinds();
     for kind in &kinds {
-        let (controller, queue, caches) = (Arc::clone(&controller), Arc::clone(&queue), Arc::downgrade(&context.caches));
+        let (controller, queue, caches) =
+            (Arc::clone(&controller), Arc::clone(&queue), Arc::downgrade(&context.caches));
         let listener = move |kind: &Kind, object: &Value| {
             let Some(caches) = caches.upgrade() else { return };
             for key in controller.wakes(&caches, kind, object) {

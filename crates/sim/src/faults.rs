@@ -186,7 +186,8 @@ impl Faults {
     fn with<T>(&self, client: &str, act: impl FnOnce(&mut Client) -> T) -> T {
         let mut state = self.lock();
         let (seed, rates) = (state.seed, state.rates);
-        let known = state.clients.entry(client.to_owned()).or_insert_with(|| Client::new(seed, client, rates));
+        let known =
+            state.clients.entry(client.to_owned()).or_insert_with(|| Client::new(seed, client, rates));
         act(known)
     }
 

@@ -90,7 +90,11 @@ pub const NODE_RESOURCE_TOPOLOGY: Kind =
 impl Kind {
     /// Group and version, as objects write them.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// The path of all objects, or of those in a namespace.

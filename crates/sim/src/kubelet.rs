@@ -91,7 +91,11 @@ impl Controller for Kubelet {
         }
         if *kind == kind::NODE {
             self.note_boot(changed, None);
-            return caches.on_node(&kind::POD, object::name(changed)).iter().map(|pod| Key::of(pod)).collect();
+            return caches
+                .on_node(&kind::POD, object::name(changed))
+                .iter()
+                .map(|pod| Key::of(pod))
+                .collect();
         }
         let pods = caches.in_namespace(&kind::POD, object::namespace(changed));
         let waiting = pods.iter().filter(|pod| {
@@ -255,7 +259,8 @@ impl Kubelet {
         let last = time::at(pod, "/metadata/deletionTimestamp").unwrap_or(now);
         let asked = time::plus(last, -object::grace_period(pod).unwrap_or(0));
         let alive = matches!(life::stage(pod), Stage::Running { .. }) && !pod::is_finished(pod);
-        let delay = time::duration(annotation(pod, well_known::STOP_DELAY)).unwrap_or(self.options.stop_delay);
+        let delay =
+            time::duration(annotation(pod, well_known::STOP_DELAY)).unwrap_or(self.options.stop_delay);
         let due = if alive { time::later(asked, delay).min(last) } else { now };
         if due > now {
             return Ok(Next::After(time::until(now, due)));

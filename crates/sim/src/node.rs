@@ -6,9 +6,9 @@ pub(crate) mod heartbeat;
 mod objects;
 mod slices;
 
+pub use heartbeat::Failure;
 pub(crate) use objects::address;
 pub use objects::{node, topology, topology_definition};
-pub use heartbeat::Failure;
 pub use slices::{device_class, slice};
 
 use serde::Deserialize;
@@ -127,7 +127,9 @@ struct File {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It is not what it should be.
-    #[error("cannot read the nodes: {0}\nhint: `nodes:` is a list of groups such as `{{name: a, count: 4, gpus: 8}}`")]
+    #[error(
+        "cannot read the nodes: {0}\nhint: `nodes:` is a list of groups such as `{{name: a, count: 4, gpus: 8}}`"
+    )]
     Malformed(String),
     /// A group has no sensible size or amount.
     #[error("group `{group}` of nodes has no valid `{field}`: `{value}`\nhint: {hint}")]
@@ -178,7 +180,8 @@ mod tests {
 
     #[test]
     fn nodes_are_read_from_a_file() {
-        let groups = read("nodes:\n- {name: a, count: 4, gpus: 8, racks: 2, zones: 1}\n- {cpu: '8'}\n").unwrap();
+        let groups =
+            read("nodes:\n- {name: a, count: 4, gpus: 8, racks: 2, zones: 1}\n- {cpu: '8'}\n").unwrap();
         assert_eq!(groups[0].names().collect::<Vec<_>>(), ["a-1", "a-2", "a-3", "a-4"]);
         let racks: Vec<_> = (0..4).map(|at| groups[0].location(at)).collect();
         assert_eq!(racks, [(Some(1), Some(1)), (Some(1), Some(1)), (Some(2), Some(1)), (Some(2), Some(1))]);

@@ -39,11 +39,8 @@ pub(crate) async fn run(caches: Arc<Caches>, kind: Kind, api: Api) {
         };
         let mut version = listed.resource_version;
         table.replace(listed.items, version.parse().unwrap_or(0));
-        loop {
-            match follow(table, &api, version).await {
-                End::Resume(next) => version = next,
-                End::Expired => break,
-            }
+        while let End::Resume(next) = follow(table, &api, version).await {
+            version = next;
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -55,12 +55,15 @@ impl Controller for Claims {
             if template.is_empty() {
                 continue;
             }
-            let Some(claim) = claim_for(context, &found, name, template).await? else { return Ok(Next::Wait) };
+            let Some(claim) = claim_for(context, &found, name, template).await? else {
+                return Ok(Next::Wait);
+            };
             statuses.push(json!({"name": name, "resourceClaimName": object::name(&claim)}));
         }
         if !statuses.is_empty() {
             let mut new = (*found).clone();
-            object::map_mut(&mut new, "status").insert("resourceClaimStatuses".to_owned(), Value::from(statuses));
+            object::map_mut(&mut new, "status")
+                .insert("resourceClaimStatuses".to_owned(), Value::from(statuses));
             context.update(&kind::POD, Part::Status, &found, &new).await?;
         }
         Ok(Next::Wait)
@@ -82,7 +85,8 @@ async fn claim_for(context: &Context, pod: &Value, name: &str, template: &str) -
     let namespace = object::namespace(pod);
     let key = Key::new(namespace, template);
     let Some(template) = context.caches.get(&kind::RESOURCE_CLAIM_TEMPLATE, &key) else { return Ok(None) };
-    let mut annotations = template.pointer("/spec/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
+    let mut annotations =
+        template.pointer("/spec/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
     annotations[POD_CLAIM] = Value::from(name);
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",

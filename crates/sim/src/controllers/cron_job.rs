@@ -6,8 +6,8 @@ use crate::cache::Caches;
 use crate::controller::{Context, Controller, Next};
 use crate::kind::{self, Key, Kind};
 use croner::Cron;
-use jiff::tz::TimeZone;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use kai_apiserver::object;
 use serde_json::{Value, json};
 use std::str::FromStr;
@@ -75,7 +75,12 @@ fn note_jobs(status: &mut Value, jobs: &[Arc<Value>]) {
         })
         .collect();
     let same = status["active"].as_array().map_or(0, Vec::len) == active.len()
-        && status["active"].as_array().into_iter().flatten().zip(&active).all(|(one, two)| one["uid"] == two["uid"]);
+        && status["active"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .zip(&active)
+            .all(|(one, two)| one["uid"] == two["uid"]);
     if !same {
         status["active"] = Value::from(active);
     }
@@ -89,10 +94,9 @@ fn note_jobs(status: &mut Value, jobs: &[Arc<Value>]) {
 
 /// Deletes the oldest of the jobs that are over.
 async fn trim(context: &Context, cron: &Value, jobs: &[Arc<Value>]) -> Result<()> {
-    for (condition, pointer, default) in [
-        ("Complete", "/spec/successfulJobsHistoryLimit", 3),
-        ("Failed", "/spec/failedJobsHistoryLimit", 1),
-    ] {
+    for (condition, pointer, default) in
+        [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
+    {
         let keep = usize::try_from(int_at(cron, pointer, default)).unwrap_or(0);
         let mut over: Vec<&Arc<Value>> =
             jobs.iter().filter(|job| holds(job, condition) && !object::is_deleting(job)).collect();

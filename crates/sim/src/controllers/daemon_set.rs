@@ -71,7 +71,8 @@ fn target(pod: &Value) -> Option<&str> {
     if !bound.is_empty() {
         return Some(bound);
     }
-    let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let terms =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     pod.pointer(terms)?.pointer("/0/matchFields/0/values/0")?.as_str()
 }
 
@@ -86,7 +87,8 @@ fn suits(set: &Value, node: &Value) -> bool {
         Some(labels) => LabelSelector::from_map(labels).is_ok_and(|selector| selector.matches_object(node)),
         None => true,
     };
-    let terms = spec.pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
+    let terms = spec
+        .pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
     let affine = terms.and_then(Value::as_array).is_none_or(|terms| {
         terms.iter().any(|term| {
             let selector = json!({"matchExpressions": term["matchExpressions"]});
@@ -96,7 +98,8 @@ fn suits(set: &Value, node: &Value) -> bool {
     let tolerations = tolerations(spec);
     let taints = node.pointer("/spec/taints").and_then(Value::as_array);
     let borne = taints.into_iter().flatten().all(|taint| {
-        taint["effect"] == "PreferNoSchedule" || tolerations.iter().any(|toleration| tolerates(toleration, taint))
+        taint["effect"] == "PreferNoSchedule"
+            || tolerations.iter().any(|toleration| tolerates(toleration, taint))
     });
     selected && affine && borne
 }

@@ -156,7 +156,8 @@ fn inherited(deployment: &Value) -> Value {
     let mut annotations = object::meta(deployment, "annotations").cloned().unwrap_or_else(|| json!({}));
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.retain(|name, _| {
-            name != "kubectl.kubernetes.io/last-applied-configuration" && !name.starts_with("deployment.kubernetes.io/")
+            name != "kubectl.kubernetes.io/last-applied-configuration"
+                && !name.starts_with("deployment.kubernetes.io/")
         });
     }
     annotations

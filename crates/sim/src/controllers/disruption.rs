@@ -23,7 +23,14 @@ impl Controller for Budgets {
     const NAME: &'static str = "disruption";
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![kind::POD_DISRUPTION_BUDGET, kind::POD, kind::REPLICA_SET, kind::DEPLOYMENT, kind::STATEFUL_SET, kind::JOB]
+        vec![
+            kind::POD_DISRUPTION_BUDGET,
+            kind::POD,
+            kind::REPLICA_SET,
+            kind::DEPLOYMENT,
+            kind::STATEFUL_SET,
+            kind::JOB,
+        ]
     }
 
     fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
@@ -36,7 +43,9 @@ impl Controller for Budgets {
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(budget) = context.caches.get(&kind::POD_DISRUPTION_BUDGET, key) else { return Ok(Next::Wait) };
+        let Some(budget) = context.caches.get(&kind::POD_DISRUPTION_BUDGET, key) else {
+            return Ok(Next::Wait);
+        };
         let pods: Vec<Arc<Value>> = context.caches.in_namespace(&kind::POD, &key.namespace);
         let pods: Vec<Arc<Value>> = pods.into_iter().filter(|pod| covers(&budget, pod)).collect();
         let (status, next) = status(context, &budget, &pods);
@@ -129,7 +138,8 @@ fn status(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (Value, Nex
     if let Some(conditions) = budget.pointer("/status/conditions") {
         status["conditions"] = conditions.clone();
     }
-    let (holds, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (holds, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     let condition = json!({
         "type": "DisruptionAllowed", "status": holds, "reason": reason, "message": "",
         "observedGeneration": object::generation(budget), "lastTransitionTime": context.clock.time(),

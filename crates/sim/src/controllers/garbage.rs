@@ -60,7 +60,9 @@ pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
 /// Keeps of an object what says who it is and who owns it.
 fn keep_ownership(object: &mut Value) {
     let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp", "finalizers"] {
+    for field in
+        ["name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp", "finalizers"]
+    {
         if let Some(value) = object::meta(object, field) {
             metadata[field] = value.clone();
         }
@@ -114,7 +116,7 @@ pub async fn run(api: Api) {
                 // Dropping a set ends its tasks.
                 followed.retain(|kind, _| kinds.contains(kind));
                 for kind in kinds {
-                    followed.entry(kind.clone()).or_insert_with(|| follow(&collector, kind));
+                    followed.entry(kind.clone()).or_insert_with(|| follow(&collector, &kind));
                 }
             }
             Err(error) => {
@@ -129,7 +131,7 @@ pub async fn run(api: Api) {
     }
 }
 
-fn follow(collector: &Arc<Collector>, kind: Kind) -> JoinSet<()> {
+fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
     let caches = Arc::new(Caches::keeping([kind.clone()], keep_ownership));
     let (weak, noting) = (Arc::downgrade(&caches), Arc::clone(collector));
     let listener = move |kind: &Kind, object: &Value| {
@@ -140,7 +142,7 @@ fn follow(collector: &Arc<Collector>, kind: Kind) -> JoinSet<()> {
         let now = caches.get(kind, &Key::of(object)).filter(|now| object::uid(now) == object::uid(object));
         noting.note(kind, object, now);
     };
-    caches.listen(&kind, Box::new(listener));
+    caches.listen(kind, Box::new(listener));
     let mut tasks = JoinSet::new();
     caches.follow(&collector.api, &mut tasks);
     tasks
@@ -243,7 +245,9 @@ impl Collector {
             let left: Vec<&Value> =
                 owners(&dependent.object).filter(|owner| object::str_at(owner, "/uid") != uid).collect();
             let patch = json!({"metadata": {"uid": object::uid(&dependent.object), "ownerReferences": left}});
-            gone_is_fine(self.api.merge(&dependent.kind, &Key::of(&dependent.object), Part::Main, &patch).await)?;
+            gone_is_fine(
+                self.api.merge(&dependent.kind, &Key::of(&dependent.object), Part::Main, &patch).await,
+            )?;
         }
         self.drop_finalizer(node, ORPHAN).await
     }

@@ -107,7 +107,9 @@ async fn expire(context: &Context, job: &Value) -> Result<Next> {
         let condition = super::condition(job, name).filter(|condition| condition["status"] == "True")?;
         time::at(condition, "/lastTransitionTime")
     });
-    let (Some(ttl), Some(ended), false) = (ttl, ended, object::is_deleting(job)) else { return Ok(Next::Wait) };
+    let (Some(ttl), Some(ended), false) = (ttl, ended, object::is_deleting(job)) else {
+        return Ok(Next::Wait);
+    };
     let (due, now) = (time::plus(ended, ttl), context.clock.now());
     if due > now {
         return Ok(Next::After(time::until(now, due)));

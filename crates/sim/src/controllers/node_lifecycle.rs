@@ -30,8 +30,8 @@ impl Controller for NodeLifecycle {
     }
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        let theirs = *kind == kind::NODE
-            || (*kind == kind::LEASE && object::namespace(changed) == LEASE_NAMESPACE);
+        let theirs =
+            *kind == kind::NODE || (*kind == kind::LEASE && object::namespace(changed) == LEASE_NAMESPACE);
         if theirs { vec![Key::new("", object::name(changed))] } else { Vec::new() }
     }
 

@@ -37,7 +37,11 @@ impl Controller for PodGarbage {
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
         // One key for all pods without a node; its work is done by period.
-        let node = if *kind == kind::NODE { object::name(changed) } else { object::str_at(changed, "/spec/nodeName") };
+        let node = if *kind == kind::NODE {
+            object::name(changed)
+        } else {
+            object::str_at(changed, "/spec/nodeName")
+        };
         vec![Key::new("", node)]
     }
 

@@ -122,7 +122,8 @@ fn status(context: &Context, set: &Value, pods: &[Arc<Value>]) -> (Value, Next) 
             continue;
         }
         replicas += 1;
-        labelled += i64::from(labels.iter().all(|(name, value)| pod["metadata"]["labels"][name.as_str()] == **value));
+        labelled +=
+            i64::from(labels.iter().all(|(name, value)| pod["metadata"]["labels"][name.as_str()] == **value));
         ready += i64::from(is_ready(pod));
         let (is_available, wait) = availability(pod, min_ready, context.clock.now());
         available += i64::from(is_available);

@@ -52,7 +52,9 @@ pub async fn trim(context: &Context, set: &Value, revisions: &Revisions, used: &
     let idle: Vec<&Arc<Value>> = revisions
         .all
         .iter()
-        .filter(|revision| !Arc::ptr_eq(revision, &revisions.wanted) && !used.contains(&object::name(revision)))
+        .filter(|revision| {
+            !Arc::ptr_eq(revision, &revisions.wanted) && !used.contains(&object::name(revision))
+        })
         .collect();
     for revision in idle.iter().take(idle.len().saturating_sub(keep)) {
         context.delete(&kind::CONTROLLER_REVISION, revision, Deletion::of(revision)).await?;

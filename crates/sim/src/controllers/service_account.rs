@@ -19,7 +19,8 @@ impl Controller for ServiceAccounts {
     }
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        let namespace = if *kind == kind::NAMESPACE { object::name(changed) } else { object::namespace(changed) };
+        let namespace =
+            if *kind == kind::NAMESPACE { object::name(changed) } else { object::namespace(changed) };
         vec![Key::new("", namespace)]
     }
 

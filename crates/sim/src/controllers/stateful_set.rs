@@ -137,7 +137,8 @@ impl Plan<'_> {
 
     fn is_updated_from(&self, pod: &Value) -> bool {
         let on_delete = object::str_at(self.set, "/spec/updateStrategy/type") == "OnDelete";
-        let ordinal = object::name(pod).rsplit('-').next().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+        let ordinal =
+            object::name(pod).rsplit('-').next().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         !on_delete && ordinal >= self.partition()
     }
 
@@ -161,7 +162,8 @@ impl Plan<'_> {
     }
 
     async fn make(&self, ordinal: i64) -> Result<()> {
-        let old = ordinal < self.partition() && self.revisions.all.iter().any(|one| object::name(one) == self.current);
+        let old = ordinal < self.partition()
+            && self.revisions.all.iter().any(|one| object::name(one) == self.current);
         let version = if old {
             self.revisions.all.iter().find(|one| object::name(one) == self.current)
         } else {
@@ -180,7 +182,9 @@ impl Plan<'_> {
         if let Some(service) = set.pointer("/spec/serviceName") {
             pod["spec"]["subdomain"] = service.clone();
         }
-        for template in set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten() {
+        for template in
+            set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten()
+        {
             self.claim(&mut pod, &name, template).await?;
         }
         match self.context.create(&kind::POD, namespace, &pod).await {

@@ -3,8 +3,8 @@
 use super::{Client, Faults};
 use axum::body::Body;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream};
 use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use http::Response;
 use std::collections::VecDeque;
 use std::io;
@@ -62,7 +62,8 @@ struct Watched {
 
 /// The answer to a watch, as the client meets it.
 pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> Response<Body> {
-    let (partition, life) = faults.with(client, |client| (client.partition.subscribe(), client.life.subscribe()));
+    let (partition, life) =
+        faults.with(client, |client| (client.partition.subscribe(), client.life.subscribe()));
     let (parts, body) = response.into_parts();
     let watched = Watched {
         faults: faults.clone(),

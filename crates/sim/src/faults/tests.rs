@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::{Api, Error, Part};
 use crate::journal::Lines;
-use crate::kind::{self, Key};
+use crate::kind::{Key, Kind};
 use crate::supervise::connect;
 use futures::{StreamExt, pin_mut};
 use kai_apiserver::clock::Clock;
@@ -48,8 +48,6 @@ const CONFIG: Kind = Kind {
     plural: std::borrow::Cow::Borrowed("configmaps"),
     namespaced: true,
 };
-
-use crate::kind::Kind;
 
 async fn exists(world: &World, name: &str) -> bool {
     world.api("other").get(&CONFIG, &Key::new("default", name)).await.is_ok()
@@ -97,12 +95,14 @@ async fn events(api: &Api, world: &World, count: usize) -> Vec<Result<WatchEvent
     seen
 }
 
-fn names(events: &[Result<WatchEvent<Value>, Error>]) -> Vec<&str> {
-    let object = |event: &'_ Result<WatchEvent<Value>, Error>| match event {
-        Ok(WatchEvent::Added(object)) => object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned),
-        _ => None,
-    };
-    events.iter().filter_map(|event| object(event).map(|name| &*Box::leak(name.into_boxed_str()))).collect()
+fn names(events: &[Result<WatchEvent<Value>, Error>]) -> Vec<String> {
+    let mut names = Vec::new();
+    for event in events {
+        if let Ok(WatchEvent::Added(object)) = event {
+            names.push(object["metadata"]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    names
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -153,21 +153,23 @@ async fn a_client_crashes_between_two_requests_and_is_started_again() {
     let world = World::new();
     world.faults.crash_after("victim", 2);
     let (send, mut starts) = tokio::sync::mpsc::unbounded_channel();
-    let running = crate::supervise::supervise(world.server.clone(), world.faults.clone(), "victim", |client| {
-        let send = send.clone();
-        async move {
-            send.send(()).unwrap();
-            let api = Api::new(client, "test");
-            for number in 0..4 {
-                let patch = json!({"data": {"n": number.to_string()}});
-                let _ = api.create(&CONFIG, "default", &config(&format!("c{number}"))).await;
-                let _ = api.merge(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch).await;
+    let running =
+        crate::supervise::supervise(world.server.clone(), world.faults.clone(), "victim", |client| {
+            let send = send.clone();
+            async move {
+                send.send(()).unwrap();
+                let api = Api::new(client, "test");
+                for number in 0..4 {
+                    let patch = json!({"data": {"n": number.to_string()}});
+                    let _ = api.create(&CONFIG, "default", &config(&format!("c{number}"))).await;
+                    let _ = api
+                        .merge(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch)
+                        .await;
+                }
             }
-        }
-    });
+        });
     running.await;
     assert!(starts.recv().await.is_some() && starts.recv().await.is_some());
     assert_eq!(world.faults.counts("victim").crashes, 1);
     assert!(exists(&world, "c3").await);
-    let _ = kind::POD;
 }

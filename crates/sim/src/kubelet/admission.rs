@@ -16,9 +16,13 @@ type Amounts = BTreeMap<String, i128>;
 /// Why a node does not take a pod.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("Pod was rejected: Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}")]
+    #[error(
+        "Pod was rejected: Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+    )]
     NoRoom { resource: String, reason: String, requested: i128, used: i128, capacity: i128 },
-    #[error("Pod was rejected: Allocate failed due to requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}, which is unexpected")]
+    #[error(
+        "Pod was rejected: Allocate failed due to requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}, which is unexpected"
+    )]
     NoDevices { resource: String, requested: usize, available: usize },
 }
 
@@ -209,7 +213,10 @@ mod tests {
     #[test]
     fn free_devices_are_given_in_order() {
         let neighbour = pod(2, "GPU-n-0,GPU-n-2");
-        assert_eq!(admit(&pod(2, ""), &node(), &[&neighbour]), Ok(vec!["GPU-n-1".to_owned(), "GPU-n-3".to_owned()]));
+        assert_eq!(
+            admit(&pod(2, ""), &node(), &[&neighbour]),
+            Ok(vec!["GPU-n-1".to_owned(), "GPU-n-3".to_owned()])
+        );
     }
 
     #[test]

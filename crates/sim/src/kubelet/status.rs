@@ -17,7 +17,8 @@ fn condition(pod: &mut Value, name: &str, holds: bool, reason: &str, time: &str)
         if reason == "ContainersNotReady" {
             let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
             let names: Vec<&str> = containers.map(|container| object::str_at(container, "/name")).collect();
-            condition["message"] = Value::from(format!("containers with unready status: [{}]", names.join(" ")));
+            condition["message"] =
+                Value::from(format!("containers with unready status: [{}]", names.join(" ")));
         }
     }
     set_condition(&mut pod["status"], condition);
@@ -158,7 +159,8 @@ pub(super) fn finished(pod: &mut Value, ending: Ending, time: &str) {
     let state = terminated(pod, ending, time);
     let last = pod.pointer("/status/containerStatuses/0/lastState").cloned().unwrap_or_else(|| json!({}));
     let restarts = int_at(pod, "/status/containerStatuses/0/restartCount", 0);
-    let (phase, reason) = if ending.code == 0 { ("Succeeded", "PodCompleted") } else { ("Failed", "PodFailed") };
+    let (phase, reason) =
+        if ending.code == 0 { ("Succeeded", "PodCompleted") } else { ("Failed", "PodFailed") };
     pod["status"]["phase"] = Value::from(phase);
     containers(pod, &state, &last, restarts);
     condition(pod, "PodReadyToStartContainers", false, "", time);

@@ -61,7 +61,11 @@ pub(crate) async fn run(context: Context, period: Duration) {
     loop {
         for node in context.caches.all(&kind::NODE).iter().filter(|node| is_simulated(node)) {
             if let Err(error) = one(&context, node, beat, period).await {
-                tracing::debug!(node = object::name(node), error = &error as &dyn std::error::Error, "heartbeat failed");
+                tracing::debug!(
+                    node = object::name(node),
+                    error = &error as &dyn std::error::Error,
+                    "heartbeat failed"
+                );
             }
         }
         beat += 1;
@@ -77,7 +81,7 @@ async fn one(context: &Context, node: &Value, beat: u64, period: Duration) -> Re
     renew(context, node, period).await?;
     let ready = if failure == Some(Failure::NotReady) { "False" } else { "True" };
     let said = crate::controllers::condition(node, "Ready").map(|ready| object::str_at(ready, "/status"));
-    if said == Some(ready) && beat % STATUS_EVERY != 0 {
+    if said == Some(ready) && !beat.is_multiple_of(STATUS_EVERY) {
         return Ok(());
     }
     let mut new = node.clone();

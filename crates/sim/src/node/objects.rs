@@ -93,7 +93,12 @@ pub(crate) fn conditions(now: &str, ready: &str) -> Value {
         ("KubeletNotReady", "the node was told to be not ready")
     };
     json!([
-        condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        condition(
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available"
+        ),
         condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         condition("Ready", ready, reason, message),
@@ -106,7 +111,8 @@ pub fn topology(group: &NodeGroup, name: &str) -> Value {
     let part = |text: &str| text.parse::<Quantity>().map_or(0, Quantity::units) / zones;
     let gpus = i64::from(group.gpus);
     let zone = |zone: i64| {
-        let mut amounts = vec![("cpu".to_owned(), part(&group.cpu)), ("memory".to_owned(), part(&group.memory))];
+        let mut amounts =
+            vec![("cpu".to_owned(), part(&group.cpu)), ("memory".to_owned(), part(&group.memory))];
         if gpus > 0 {
             // The first zones have one more where the GPUs do not divide evenly.
             let own = gpus / zones + i64::from(zone < gpus % zones);
@@ -135,7 +141,8 @@ pub fn topology(group: &NodeGroup, name: &str) -> Value {
 pub fn topology_definition() -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let text = json!({"type": "string"});
-    let amount = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
+    let amount =
+        json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
     let attributes = json!({"type": "array", "items": {
         "type": "object", "required": ["name", "value"], "properties": {"name": text, "value": text},
     }});
@@ -180,9 +187,16 @@ mod tests {
 
     #[test]
     fn numa_zones_share_what_the_node_has() {
-        let group = NodeGroup { numa_zones: 2, cpu: "64".to_owned(), memory: "8Gi".to_owned(), ..NodeGroup::gpu_nodes(1, 3) };
+        let group = NodeGroup {
+            numa_zones: 2,
+            cpu: "64".to_owned(),
+            memory: "8Gi".to_owned(),
+            ..NodeGroup::gpu_nodes(1, 3)
+        };
         let topology = topology(&group, "node-1");
-        let amount = |zone: usize, resource: usize| topology["zones"][zone]["resources"][resource]["available"].clone();
+        let amount = |zone: usize, resource: usize| {
+            topology["zones"][zone]["resources"][resource]["available"].clone()
+        };
         assert_eq!((amount(0, 0), amount(1, 1)), (json!("32"), json!("4294967296")));
         assert_eq!((amount(0, 2), amount(1, 2)), (json!("2"), json!("1")));
     }

@@ -66,7 +66,8 @@ fn gpus(pod: &Value) -> i64 {
 }
 
 fn fits(context: &Context, pod: &Value, node: &Value) -> bool {
-    let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let terms =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let only = pod.pointer(terms).and_then(|terms| terms.pointer("/0/matchFields/0/values/0"));
     if only.is_some_and(|only| only != object::name(node)) {
         return false;

@@ -17,16 +17,24 @@ async fn every_node_gets_its_pod_and_so_do_nodes_that_come_later() {
     let more = NodeGroup { name: "late".to_owned(), count: 2, ..NodeGroup::default() };
     world.cluster.add_nodes(&[more]).await.unwrap();
     world.until(&k::DAEMON_SET, "agent", |set| count(set, "numberAvailable") == 6).await;
-    let mut nodes: Vec<String> =
-        world.list(&k::POD).await.iter().map(|pod| object::str_at(pod, "/spec/nodeName").to_owned()).collect();
+    let mut nodes: Vec<String> = world
+        .list(&k::POD)
+        .await
+        .iter()
+        .map(|pod| object::str_at(pod, "/spec/nodeName").to_owned())
+        .collect();
     nodes.sort();
     assert_eq!(nodes, ["late-1", "late-2", "node-1", "node-2", "node-3", "node-4"]);
     let other = json!({"spec": {"template": {"spec": {
         "nodeSelector": {"kubernetes.io/hostname": "node-2"}, "containers": [{"name": "main", "image": "other"}],
     }}}});
     world.patch(&k::DAEMON_SET, "agent", other).await;
-    world.until(&k::DAEMON_SET, "agent", |set| {
-        count(set, "desiredNumberScheduled") == 1 && count(set, "updatedNumberScheduled") == 1 && count(set, "numberAvailable") == 1
-    }).await;
+    world
+        .until(&k::DAEMON_SET, "agent", |set| {
+            count(set, "desiredNumberScheduled") == 1
+                && count(set, "updatedNumberScheduled") == 1
+                && count(set, "numberAvailable") == 1
+        })
+        .await;
     world.until_all(&k::POD, |pods| pods.len() == 1).await;
 }

@@ -47,7 +47,8 @@ async fn day(seed: u64, hours: u64, rates: Option<Rates>) -> (Digest, usize) {
     world.cluster.faults().heal_all();
     world.sleep(5 * 3_600 + 1_800).await;
     let jobs = world.list(&k::JOB).await;
-    let left: Vec<&Value> = jobs.iter().filter(|job| !holds(job, "Complete") && !holds(job, "Failed")).collect();
+    let left: Vec<&Value> =
+        jobs.iter().filter(|job| !holds(job, "Complete") && !holds(job, "Failed")).collect();
     assert!(left.is_empty(), "{left:#?}");
     assert!(jobs.len() < 10, "the others have gone: {}", jobs.len());
     let digest = world.cluster.journal().digest();

@@ -9,7 +9,9 @@ use std::time::Duration;
 fn is_done(deployment: &Value) -> bool {
     let wanted = deployment["spec"]["replicas"].as_i64().unwrap();
     count(deployment, "observedGeneration") >= object::generation(deployment)
-        && ["replicas", "updatedReplicas", "availableReplicas"].iter().all(|field| count(deployment, field) == wanted)
+        && ["replicas", "updatedReplicas", "availableReplicas"]
+            .iter()
+            .all(|field| count(deployment, field) == wanted)
 }
 
 fn image(name: &str) -> Value {
@@ -132,7 +134,8 @@ async fn a_budget_knows_how_many_pods_may_go() {
         "maxUnavailable": "25%", "selector": {"matchLabels": {"app": "web"}},
     }});
     world.create(&k::POD_DISRUPTION_BUDGET, budget).await;
-    let healthy = |budget: &Value| count(budget, "currentHealthy") == 4 && count(budget, "disruptionsAllowed") == 1;
+    let healthy =
+        |budget: &Value| count(budget, "currentHealthy") == 4 && count(budget, "disruptionsAllowed") == 1;
     let budget = world.until(&k::POD_DISRUPTION_BUDGET, "web", healthy).await;
     assert_eq!((count(&budget, "expectedPods"), count(&budget, "desiredHealthy")), (4, 3));
     assert!(holds(&budget, "DisruptionAllowed"));
@@ -144,7 +147,9 @@ async fn a_budget_knows_how_many_pods_may_go() {
     let pods = world.list(&k::POD).await;
     evict(object::name(&pods[0])).await.unwrap();
     assert_eq!(evict(object::name(&pods[1])).await.unwrap_err().code(), 429);
-    world.until(&k::POD_DISRUPTION_BUDGET, "web", |budget| {
-        healthy(budget) && budget["status"].get("disruptedPods").is_none()
-    }).await;
+    world
+        .until(&k::POD_DISRUPTION_BUDGET, "web", |budget| {
+            healthy(budget) && budget["status"].get("disruptedPods").is_none()
+        })
+        .await;
 }

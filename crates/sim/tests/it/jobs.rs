@@ -40,7 +40,8 @@ async fn an_indexed_job_completes_each_index_once() {
     assert_eq!(done["status"]["completedIndexes"], "0-3");
     let mut indexes: Vec<String> = Vec::new();
     for pod in world.list(&k::POD).await {
-        let index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"].as_str().unwrap();
+        let index =
+            pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"].as_str().unwrap();
         assert!(object::name(&pod).starts_with(&format!("a-{index}-")));
         assert_eq!(pod["spec"]["hostname"], format!("a-{index}"));
         let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
@@ -59,7 +60,8 @@ async fn a_job_gives_up_after_its_backoff_limit() {
     let failed = world.until(&k::JOB, "a", |job| holds(job, "Failed")).await;
     assert_eq!(count(&failed, "failed"), 3);
     assert!(holds(&failed, "FailureTarget"));
-    let reason = failed["status"]["conditions"].as_array().unwrap().iter().find(|known| known["type"] == "Failed");
+    let reason =
+        failed["status"]["conditions"].as_array().unwrap().iter().find(|known| known["type"] == "Failed");
     assert_eq!(reason.unwrap()["reason"], "BackoffLimitExceeded");
     assert!(begin.elapsed().as_secs() >= 30, "it waits longer after each failure: {:?}", begin.elapsed());
 }
@@ -74,7 +76,8 @@ async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
     let running = world.until(&k::JOB, "a", |job| count(job, "ready") == 1).await;
     assert!(!holds(&running, "Suspended") && running["status"]["startTime"].is_string());
     world.patch(&k::JOB, "a", json!({"spec": {"suspend": true}})).await;
-    let suspended = world.until(&k::JOB, "a", |job| holds(job, "Suspended") && count(job, "active") == 0).await;
+    let suspended =
+        world.until(&k::JOB, "a", |job| holds(job, "Suspended") && count(job, "active") == 0).await;
     assert!(suspended["status"].get("startTime").is_none());
     world.until_all(&k::POD, <[Value]>::is_empty).await;
 }

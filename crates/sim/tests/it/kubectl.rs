@@ -28,7 +28,8 @@ impl Kubectl {
             ..kubelet::Options::default()
         };
         let address = "127.0.0.1:0".parse().unwrap();
-        let world = World::of(builder().nodes([NodeGroup::gpu_nodes(2, 8)]).kubelet(options).listen(address)).await;
+        let world =
+            World::of(builder().nodes([NodeGroup::gpu_nodes(2, 8)]).kubelet(options).listen(address)).await;
         world.cluster.listening().unwrap().write_kubeconfig(&home.join("kubeconfig")).unwrap();
         Some(Self { world, home })
     }

@@ -87,9 +87,8 @@ impl World {
             {
                 return found.clone();
             }
-            if begin.elapsed() > PATIENCE {
-                panic!("{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
-            }
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }

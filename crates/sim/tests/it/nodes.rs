@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 fn taints(node: &Value) -> Vec<String> {
     let taints = node.pointer("/spec/taints").and_then(Value::as_array);
     let taints = taints.into_iter().flatten();
-    taints.map(|taint| format!("{}:{}", object::str_at(taint, "/key"), object::str_at(taint, "/effect"))).collect()
+    taints
+        .map(|taint| format!("{}:{}", object::str_at(taint, "/key"), object::str_at(taint, "/effect")))
+        .collect()
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -30,7 +32,9 @@ async fn a_pod_starts_runs_and_ends_as_its_annotations_say() {
     world.sleep(20).await;
     let pod = world.get(&k::POD, "a").await;
     assert_eq!(phase(&pod), "Running");
-    assert!(holds(&pod, "Ready") && pod["status"]["podIP"].is_string() && pod["status"]["hostIP"].is_string());
+    assert!(
+        holds(&pod, "Ready") && pod["status"]["podIP"].is_string() && pod["status"]["hostIP"].is_string()
+    );
     world.sleep(100).await;
     let pod = world.get(&k::POD, "a").await;
     assert_eq!(phase(&pod), "Failed");
@@ -74,7 +78,9 @@ async fn containers_are_restarted_by_policy_and_with_patience() {
         world.create(&k::POD, pod).await;
     }
     world.until(&k::POD, "never", |pod| phase(pod) == "Failed").await;
-    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+    let waiting = |pod: &Value| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    };
     world.until(&k::POD, "always", waiting).await;
     let done = world.until(&k::POD, "onfailure", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(done["status"]["containerStatuses"][0]["restartCount"], 2);
@@ -106,12 +112,25 @@ async fn pods_leave_a_silent_node_after_five_minutes() {
     assert_eq!(object::str_at(&pods[0], "/spec/nodeName"), "node-1");
     world.cluster.fail_node("node-1", Failure::Unreachable).await.unwrap();
     let node = world.until(&k::NODE, "node-1", |node| !taints(node).is_empty()).await;
-    assert_eq!(taints(&node), ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]);
-    assert_eq!(node["status"]["conditions"].as_array().unwrap().iter().filter(|one| one["status"] == "Unknown").count(), 4);
+    assert_eq!(
+        taints(&node),
+        ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]
+    );
+    assert_eq!(
+        node["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|one| one["status"] == "Unknown")
+            .count(),
+        4
+    );
     assert!(!holds(&world.get(&k::POD, object::name(&pods[0])).await, "Ready"));
     world.sleep(280).await;
     assert_eq!(world.list(&k::POD).await.len(), 1, "tolerated for five minutes");
-    let pods = world.until_all(&k::POD, |pods| pods.iter().any(|pod| phase(pod) == "Running" && holds(pod, "Ready"))).await;
+    let pods = world
+        .until_all(&k::POD, |pods| pods.iter().any(|pod| phase(pod) == "Running" && holds(pod, "Ready")))
+        .await;
     assert_eq!(pods.len(), 2, "the old one cannot go while its node is silent");
     world.cluster.restore_node("node-1").await.unwrap();
     world.until(&k::NODE, "node-1", |node| taints(node).is_empty() && holds(node, "Ready")).await;
@@ -154,7 +173,10 @@ async fn nodes_of_all_kinds_publish_what_they_have() {
     assert_eq!(world.list(&k::NODE).await.len(), 8);
     let gpu = world.get(&k::NODE, "gpu-3").await;
     let labels = &gpu["metadata"]["labels"];
-    assert_eq!((&labels["topology.kubernetes.io/rack"], &labels["topology.kubernetes.io/zone"]), (&json!("rack-2"), &json!("zone-1")));
+    assert_eq!(
+        (&labels["topology.kubernetes.io/rack"], &labels["topology.kubernetes.io/zone"]),
+        (&json!("rack-2"), &json!("zone-1"))
+    );
     assert_eq!((&labels["pool"], &labels["nvidia.com/gpu.count"]), (&json!("train"), &json!("8")));
     assert_eq!(gpu["status"]["allocatable"]["nvidia.com/gpu"], "8");
     assert_eq!(taints(&world.get(&k::NODE, "cpu-1").await), ["only:NoSchedule"]);
@@ -164,7 +186,8 @@ async fn nodes_of_all_kinds_publish_what_they_have() {
     assert_eq!(slice["spec"]["devices"].as_array().unwrap().len(), 2);
     assert!(world.get(&k::NODE, "dra-1").await["status"]["allocatable"].get("nvidia.com/gpu").is_none());
     let lease = Key::new("kube-node-lease", "gpu-1");
-    let renewed = async || world.cluster.api().get(&k::LEASE, &lease).await.unwrap()["spec"]["renewTime"].clone();
+    let renewed =
+        async || world.cluster.api().get(&k::LEASE, &lease).await.unwrap()["spec"]["renewTime"].clone();
     world.sleep(1).await;
     let before = renewed().await;
     world.sleep(11).await;

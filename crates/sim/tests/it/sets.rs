@@ -49,11 +49,21 @@ async fn a_new_version_replaces_the_last_pod_first_and_stops_at_the_partition() 
         "template": {"spec": {"containers": [{"name": "main", "image": "other"}]}},
     }});
     world.patch(&k::STATEFUL_SET, "db", rolling).await;
-    world.until(&k::STATEFUL_SET, "db", |set| count(set, "updatedReplicas") == 1 && count(set, "readyReplicas") == 3).await;
+    world
+        .until(&k::STATEFUL_SET, "db", |set| {
+            count(set, "updatedReplicas") == 1 && count(set, "readyReplicas") == 3
+        })
+        .await;
     world.sleep(60).await;
     let image = async |name: &str| world.get(&k::POD, name).await["spec"]["containers"][0]["image"].clone();
     assert_eq!((image("db-1").await, image("db-2").await), (json!("busybox"), json!("other")));
-    world.patch(&k::STATEFUL_SET, "db", json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})).await;
+    world
+        .patch(
+            &k::STATEFUL_SET,
+            "db",
+            json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}),
+        )
+        .await;
     world.until(&k::STATEFUL_SET, "db", is_done).await;
     assert_eq!(image("db-0").await, json!("other"));
 }

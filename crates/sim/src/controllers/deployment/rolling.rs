@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn deployment(replicas: i64, surge: Value, unavailable: Value) -> Value {
+    fn deployment(replicas: i64, surge: &Value, unavailable: &Value) -> Value {
         json!({"spec": {"replicas": replicas, "strategy": {
             "type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable},
         }}})
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_new_set_grows_into_the_surge() {
-        let deployment = deployment(10, json!("25%"), json!("25%"));
+        let deployment = deployment(10, &json!("25%"), &json!("25%"));
         assert_eq!(slack(&deployment), (3, 2));
         assert_eq!(grown(&deployment, 10, 0), 3);
         assert_eq!(grown(&deployment, 13, 3), 3);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn something_always_may_move() {
-        assert_eq!(slack(&deployment(4, json!(0), json!(0))), (0, 1));
+        assert_eq!(slack(&deployment(4, &json!(0), &json!(0))), (0, 1));
         assert_eq!(slack(&json!({"spec": {"replicas": 1}})), (1, 0));
         assert_eq!(slack(&json!({"spec": {"replicas": 4, "strategy": {"type": "Recreate"}}})), (0, 0));
     }

@@ -79,7 +79,10 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
     let mut next = Next::Wait;
     let (holds, reason, message) = if complete {
         ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
-    } else if !moved && due.is_some_and(|due| due <= now) && known.is_some_and(|known| known["reason"] != "NewReplicaSetAvailable") {
+    } else if !moved
+        && due.is_some_and(|due| due <= now)
+        && known.is_some_and(|known| known["reason"] != "NewReplicaSetAvailable")
+    {
         ("False", "ProgressDeadlineExceeded", format!("ReplicaSet \"{name}\" has timed out progressing."))
     } else {
         let due = if moved { None } else { due };

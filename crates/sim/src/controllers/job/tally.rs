@@ -145,7 +145,8 @@ impl Tally {
             return verdict.clone();
         }
         let failures = i64::try_from(self.failed).unwrap_or(i64::MAX);
-        if failures > self.backoff_limit || (self.restarts > 0 && self.restarts >= self.backoff_limit.max(1)) {
+        if failures > self.backoff_limit || (self.restarts > 0 && self.restarts >= self.backoff_limit.max(1))
+        {
             let message = "Job has reached the specified backoff limit".to_owned();
             return Verdict::Fails { reason: "BackoffLimitExceeded", message };
         }
@@ -228,6 +229,8 @@ fn finished_at(pod: &Value) -> Option<Timestamp> {
     let ends = statuses.into_iter().flatten();
     let ends = ends.filter_map(|status| time::at(status, "/state/terminated/finishedAt"));
     ends.max().or_else(|| time::at(pod, "/metadata/deletionTimestamp")).or_else(|| {
-        condition(pod, "Ready").filter(|_| pod::is_finished(pod)).and_then(|ready| time::at(ready, "/lastTransitionTime"))
+        condition(pod, "Ready")
+            .filter(|_| pod::is_finished(pod))
+            .and_then(|ready| time::at(ready, "/lastTransitionTime"))
     })
 }
