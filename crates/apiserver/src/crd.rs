@@ -9,7 +9,7 @@ mod validate;
 pub use validate::{complete, fixed_fields, validate};
 
 use crate::field::Path;
-use crate::kinds::{Origin, Resource, Subresource, Verbs, api_version};
+use crate::kinds::{Origin, Resource, Subresource, Verbs, api_version, version_rank};
 use crate::object;
 use crate::schema::Schema;
 use crate::server::Core;
@@ -239,6 +239,16 @@ fn deprecation(definition: &Value, version: &Value) -> Option<String> {
         let group = object::str_at(definition, "/spec/group");
         let kind = object::str_at(definition, "/spec/names/kind");
         let name = version["name"].as_str().unwrap_or_default();
-        format!("{group}/{name} {kind} is deprecated")
+        let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+        let others = versions
+            .into_iter()
+            .flatten()
+            .filter(|other| other["served"] == true && other["deprecated"] != true);
+        let names = others.filter_map(|other| other["name"].as_str());
+        let better = names
+            .filter(|other| version_rank(other) > version_rank(name))
+            .max_by_key(|other| version_rank(other));
+        let instead = better.map(|other| format!("; use {group}/{other} {kind}")).unwrap_or_default();
+        format!("{group}/{name} {kind} is deprecated{instead}")
     }))
 }

@@ -22,6 +22,9 @@ struct Body {
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Details>,
     code: u16,
+    /// What the client should know besides; not part of the body.
+    #[serde(skip)]
+    warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -88,6 +91,7 @@ impl Failure {
             reason,
             details: None,
             code,
+            warnings: Vec::new(),
         }))
     }
 
@@ -206,6 +210,18 @@ impl Failure {
         about.group.clone_into(&mut details.group);
         about.what.clone_into(&mut details.kind);
         self
+    }
+
+    /// Puts warnings before those it has.
+    #[must_use]
+    pub fn warn(mut self, warnings: Vec<String>) -> Self {
+        self.0.warnings.splice(0..0, warnings);
+        self
+    }
+
+    /// What the client should know besides.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
     }
 
     /// Adds causes.

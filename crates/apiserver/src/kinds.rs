@@ -9,6 +9,7 @@ pub mod convert;
 mod catalog;
 
 pub use builtin::Builtin;
+pub(crate) use catalog::version_rank;
 pub use catalog::{Catalog, Group, Registry};
 
 use crate::crd::CustomVersion;

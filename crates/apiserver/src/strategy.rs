@@ -316,7 +316,8 @@ pub fn validate_update(
     new: &Value,
 ) -> Vec<field::Error> {
     if let Some(custom) = resource.custom() {
-        return schema::validate(&custom.schema, new, Old::Value(old));
+        let errors = schema::validate(&custom.schema, new, Old::Value(old));
+        return if subresource == Some(Subresource::Status) { of_status(errors) } else { errors };
     }
     if subresource == Some(Subresource::Status) {
         return validate_status(resource, old, new);
@@ -339,14 +340,25 @@ pub fn validate_update(
             rights::validate_binding_change(old, new)
         }
         ("resource.k8s.io", "resourceslices") => device::validate_slice_change(old, new),
+        // What cannot change was found right before.
         ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => {
-            device::validate_spec_change(old, new)
+            return device::validate_spec_change(old, new);
         }
         ("", "pods") => pod::validate_update(subresource, old, new),
         _ => Vec::new(),
     };
     let mut errors = validate(resource, new);
     errors.extend(change);
+    errors
+}
+
+/// The status of a custom resource is looked at apart, and so are the places in messages.
+fn of_status(mut errors: Errors) -> Errors {
+    for error in &mut errors {
+        if error.field.starts_with("status.") && error.detail.starts_with("status.") {
+            error.detail.drain(.."status.".len());
+        }
+    }
     errors
 }
 

@@ -190,7 +190,7 @@ async fn ask_to_change(
         Err(why) => return refuse_unless_ignored(hook, &why).map(|()| false),
     };
     warnings.extend(answer.warnings());
-    answer.check(&hook.name)?;
+    answer.check(&hook.name).map_err(|failure| failure.warn(warnings.clone()))?;
     let (Some(object), Some(patch)) = (object, answer.patch(&hook.name)?) else { return Ok(false) };
     let new = answer::patched(object, &patch)?;
     if new == *object {
@@ -237,7 +237,7 @@ pub(super) async fn validate(
         match answer {
             Ok(answer) => {
                 warnings.extend(answer.warnings());
-                answer.check(&hook.name)?;
+                answer.check(&hook.name).map_err(|failure| failure.warn(warnings.clone()))?;
             }
             Err(why) => refuse_unless_ignored(hook, &why)?,
         }

@@ -3,6 +3,7 @@
 use super::field_set::shown;
 use super::{Conflict, FieldSet, Write};
 use crate::field::quote;
+use crate::kinds::Subresource;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, btree_map::Entry as Slot};
 
@@ -160,7 +161,8 @@ impl Managers {
 
     /// Gives a manager more fields, at this time.
     pub(super) fn extend(&mut self, id: Id, fields: FieldSet, api_version: &str, now: &str) {
-        let time = Some(now.to_owned());
+        // The real server does not note when somebody changed a scale.
+        let time = (id.subresource != Subresource::Scale.name()).then(|| now.to_owned());
         match self.entries.entry(id) {
             Slot::Occupied(mut slot) => {
                 let fields = slot.get().fields.union(&fields);

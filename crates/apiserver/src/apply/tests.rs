@@ -1,3 +1,5 @@
+//! What apply makes of objects and of the accounts of their managers, case by case.
+
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
 use super::*;

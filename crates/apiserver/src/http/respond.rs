@@ -65,6 +65,7 @@ pub(super) fn failure(failure: &Failure, yaml: bool) -> Response<Body> {
     if failure.code() == 401 {
         response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
+    warn(&mut response, failure.warnings());
     response
 }
 

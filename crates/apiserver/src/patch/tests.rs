@@ -1,3 +1,5 @@
+//! Patches and what they make of objects, case by case.
+
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
 use super::*;

@@ -86,9 +86,8 @@ fn without_texts(source: &str) -> String {
             Some(_) if escaped => escaped = false,
             Some(_) if c == '\\' => escaped = true,
             Some(own) if own == c => quote = None,
-            Some(_) => {}
             None if matches!(c, '\'' | '"') => quote = Some(c),
-            None => {}
+            Some(_) | None => {}
         }
     }
     plain

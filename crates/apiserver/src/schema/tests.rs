@@ -1,3 +1,5 @@
+//! Schemas of custom and built-in kinds, case by case.
+
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Selectors, what they choose and how they are refused, case by case.
+
 use super::*;
 use serde_json::json;
 

@@ -58,8 +58,8 @@ pub(super) fn validate_slice(slice: &Value) -> Errors {
         _ => {
             let set = places.iter().filter(|field| spec.get(**field).is_some_and(is_set));
             let set: Vec<_> = set.map(|field| format!("`{field}`")).collect();
-            let detail = format!("{{{}}}: exactly one of {listed} is required", set.join(", "));
-            errors.push(Error::invalid_unshown(&path, detail));
+            let detail = format!("exactly one of {listed} is required, but multiple fields are set");
+            errors.push(Error::invalid(&path, format!("{{{}}}", set.join(", ")), detail));
         }
     }
     let devices = path.field("devices");
@@ -67,6 +67,13 @@ pub(super) fn validate_slice(slice: &Value) -> Errors {
     for (index, device) in list(spec, "devices").iter().enumerate() {
         let path = devices.index(index);
         required_name(&mut errors, device, &path, "name", names::dns_label);
+        let attributes = path.field("attributes");
+        for (name, attribute) in part(device, "attributes").as_object().into_iter().flatten() {
+            if attribute.as_object().is_none_or(|values| values.len() != 1) {
+                let detail = "exactly one value must be specified";
+                errors.push(Error::invalid(&attributes.key(name), "", detail));
+            }
+        }
         let name = text(device, "name");
         if seen.contains(&name) {
             errors.push(Error::duplicate(&path, name));
@@ -95,8 +102,8 @@ pub(super) fn validate_slice_change(old: &Value, new: &Value) -> Errors {
 /// What is wrong with a claim, or with the claims of a template.
 pub(super) fn validate_claim_spec(spec: &Value, path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
-    let path = path.field("devices");
-    let path = path.field("requests");
+    let devices = path.field("devices");
+    let path = devices.field("requests");
     let mut seen = Vec::new();
     for (index, request) in list(part(spec, "devices"), "requests").iter().enumerate() {
         let path = path.index(index);
@@ -129,7 +136,52 @@ pub(super) fn validate_claim_spec(spec: &Value, path: &Path<'_>) -> Errors {
         }
         seen.push(name);
     }
+    validate_references(&mut errors, part(spec, "devices"), &devices);
     errors
+}
+
+/// Constraints and settings are about requests of the claim.
+fn validate_references(errors: &mut Errors, own: &Value, path: &Path<'_>) {
+    let mut known: Vec<String> = Vec::new();
+    for request in list(own, "requests") {
+        let name = text(request, "name");
+        known.push(name.to_owned());
+        let alternatives = list(request, "firstAvailable").iter();
+        known.extend(alternatives.map(|one| format!("{name}/{}", text(one, "name"))));
+    }
+    for field in ["constraints", "config"] {
+        let path = path.field(field);
+        for (index, one) in list(own, field).iter().enumerate() {
+            let path = path.index(index);
+            let requests = path.field("requests");
+            for (index, name) in list(one, "requests").iter().filter_map(Value::as_str).enumerate() {
+                if !known.iter().any(|known| known == name) {
+                    let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+                    errors.push(Error::invalid(&requests.index(index), name, detail));
+                }
+            }
+            if field == "constraints" {
+                validate_attribute(errors, one, &path);
+            } else if let Some(opaque) = one.get("opaque") {
+                let path = path.field("opaque");
+                required_name(errors, opaque, &path, "driver", names::subdomain);
+                if opaque.get("parameters").is_none_or(Value::is_null) {
+                    errors.push(Error::required(&path.field("parameters"), ""));
+                }
+            } else {
+                errors.push(Error::required(&path.field("opaque"), ""));
+            }
+        }
+    }
+}
+
+fn validate_attribute(errors: &mut Errors, constraint: &Value, path: &Path<'_>) {
+    let given = ["matchAttribute", "distinctAttribute"].iter().filter(|one| constraint.get(**one).is_some());
+    if given.count() != 1 {
+        // The same words for none and for both, as by the real server.
+        let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
+        errors.push(Error::required(path, detail));
+    }
 }
 
 fn validate_request(errors: &mut Errors, request: &Value, path: &Path<'_>) {

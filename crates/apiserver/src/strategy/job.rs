@@ -138,6 +138,10 @@ pub(super) fn validate_status_change(old: &Value, new: &Value) -> Errors {
     let path = Path::of("status");
     let (was, is) = (part(old, "status"), part(new, "status"));
     not_negative(&mut errors, is, &path, &["active", "succeeded", "failed", "ready", "terminating"]);
+    if let Some(ready) = number(is, "ready").filter(|ready| *ready > number(is, "active").unwrap_or(0)) {
+        let detail = "cannot set more ready pods than active";
+        errors.push(Error::invalid(&path.field("ready"), ready, detail));
+    }
     let holds = |status: &Value, name: &str| {
         let mut conditions = list(status, "conditions").iter();
         conditions.any(|one| text(one, "type") == name && text(one, "status") == "True")

@@ -3,6 +3,7 @@
 use super::checks::{Errors, immutable, list, one_of, part, text};
 use crate::field::{Error, Path};
 use crate::object;
+use crate::quantity::Quantity;
 use serde_json::Value;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -52,7 +53,7 @@ pub(super) fn validate_claim(claim: &Value) -> Errors {
 /// What of a change of a claim is not allowed.
 pub(super) fn validate_claim_change(old: &Value, new: &Value) -> Errors {
     let (was, is) = (part(old, "spec"), part(new, "spec"));
-    let bound = !text(was, "volumeName").is_empty();
+    let bound = object::str_at(old, "/status/phase") == "Bound";
     let fixed = |spec: &Value| {
         let mut fields = spec.as_object().cloned().unwrap_or_default();
         if bound {
@@ -72,10 +73,22 @@ pub(super) fn validate_claim_change(old: &Value, new: &Value) -> Errors {
             before.insert(field.to_owned(), value.clone());
         }
     }
-    if before == after {
-        return Vec::new();
+    let mut errors = Vec::new();
+    let path = Path::of("spec");
+    if before != after {
+        errors.push(Error::forbidden(&path, CLAIM_FIXED));
     }
-    vec![Error::forbidden(&Path::of("spec"), CLAIM_FIXED)]
+    let amount = |object: &Value, pointer: &str| Quantity::parse(object::str_at(object, pointer));
+    let wanted = amount(is, "/resources/requests/storage");
+    let (earlier, has) =
+        (amount(was, "/resources/requests/storage"), amount(old, "/status/capacity/storage"));
+    if bound && wanted < earlier && wanted < has {
+        let resources = path.field("resources");
+        let requests = resources.field("requests");
+        let detail = "field can not be less than status.capacity";
+        errors.push(Error::forbidden(&requests.field("storage"), detail));
+    }
+    errors
 }
 
 /// What is wrong with a volume.

@@ -1,3 +1,5 @@
+//! Tables as people see them, case by case.
+
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
 use super::*;

@@ -198,6 +198,17 @@ impl Done {
         Self::new(code, Reply::Other(status))
     }
 
+    /// The outcome of a call with warnings before those it has, whether it worked or not.
+    pub fn warned(outcome: Result<Self, Failure>, warnings: Vec<String>) -> Result<Self, Failure> {
+        match outcome {
+            Ok(mut done) => {
+                done.warnings.splice(0..0, warnings);
+                Ok(done)
+            }
+            Err(failure) => Err(failure.warn(warnings)),
+        }
+    }
+
     /// The same with warnings.
     #[must_use]
     pub fn warn(mut self, warnings: Vec<String>) -> Self {

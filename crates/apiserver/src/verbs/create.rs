@@ -19,9 +19,7 @@ const NAME_ATTEMPTS: usize = 8;
 /// Creates the object of the request.
 pub async fn create(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
     let (object, warnings) = incoming::admit_object(core, call, &body)?;
-    let mut done = create_object(core, call, object, Writer::Update).await?;
-    done.warnings.splice(0..0, warnings);
-    Ok(done)
+    Done::warned(create_object(core, call, object, Writer::Update).await, warnings)
 }
 
 /// Creates an object that is already decoded; also for updates and patches that may create.

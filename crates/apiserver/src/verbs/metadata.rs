@@ -214,15 +214,19 @@ fn validate_owners(object: &Value) -> Vec<Error> {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {shown}"
                     );
-                    errors.push(Error::invalid(
-                        &list,
-                        Value::Array(owners.cloned().unwrap_or_default()),
-                        detail,
-                    ));
+                    let all: Vec<_> = owners.into_iter().flatten().map(show_owner).collect();
+                    errors.push(Error::invalid_unshown(&list, format!("[{}]: {detail}", all.join(","))));
                 }
                 None => controller = Some(shown),
             }
         }
     }
     errors
+}
+
+/// A reference as messages show it: its fields in the order of the server's own type.
+fn show_owner(owner: &Value) -> String {
+    const ORDER: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let fields = ORDER.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }

@@ -59,12 +59,10 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, "")?;
-        match replace(core, call, &live, &old, new, Writer::Patch).await? {
-            Replaced::Done(mut done) => {
-                done.warnings.splice(0..0, warnings);
-                return Ok(*done);
-            }
-            Replaced::Raced => {}
+        match replace(core, call, &live, &old, new, Writer::Patch).await {
+            Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
+            Ok(Replaced::Raced) => {}
+            Err(failure) => return Err(failure.warn(warnings)),
         }
     }
     Err(Failure::modified(resource.about(), &call.name))
@@ -79,12 +77,14 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
             Err(failure) if call.subresource.is_some() => return Err(failure),
             Err(_) => {
                 let mut object = fields::applied(core, call, None, wanted)?;
+                check_named(call, wanted)?;
                 metadata::place(call, &mut object)?;
                 check_absent(resource, wanted)?;
                 let warnings = fields::decode_patched(call, Vec::new(), "", &mut object)?;
-                let mut done = create::create_object(core, call, object, Writer::Apply).await?;
-                done.warnings.splice(0..0, warnings);
-                return Ok(done);
+                return Done::warned(
+                    create::create_object(core, call, object, Writer::Apply).await,
+                    warnings,
+                );
             }
         };
         let old = served(resource, &live);
@@ -95,11 +95,13 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
             object::uid(wanted),
         )?;
         let mut new = fields::applied(core, call, Some(&old), wanted)?;
+        check_named(call, wanted)?;
         check_identity(resource, &old, &new)?;
         let warnings = fields::decode_patched(call, Vec::new(), "", &mut new)?;
-        if let Replaced::Done(mut done) = replace(core, call, &live, &old, new, Writer::Apply).await? {
-            done.warnings.splice(0..0, warnings);
-            return Ok(*done);
+        match replace(core, call, &live, &old, new, Writer::Apply).await {
+            Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
+            Ok(Replaced::Raced) => {}
+            Err(failure) => return Err(failure.warn(warnings)),
         }
     }
     Err(Failure::modified(resource.about(), &call.name))
@@ -113,13 +115,18 @@ fn check_applied(call: &Call, wanted: &Value) -> Result<(), Failure> {
         let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
         return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={kind}")));
     }
-    if object::name(wanted).is_empty() {
-        let name = &call.name;
-        return Err(Failure::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
-    }
     Ok(())
+}
+
+/// What is applied must say its name; asked only once its fields are known to fit.
+fn check_named(call: &Call, wanted: &Value) -> Result<(), Failure> {
+    if !object::name(wanted).is_empty() {
+        return Ok(());
+    }
+    let name = &call.name;
+    Err(Failure::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    )))
 }
 
 /// An apply that names a certain object does not make another one.

@@ -25,9 +25,7 @@ pub async fn update(core: &Core, call: &Call, body: Incoming) -> Result<Done, Fa
         )));
     }
     metadata::place(call, &mut object)?;
-    let mut done = update_object(core, call, object).await?;
-    done.warnings.splice(0..0, warnings);
-    Ok(done)
+    Done::warned(update_object(core, call, object).await, warnings)
 }
 
 async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, Failure> {

@@ -30,6 +30,10 @@ pub(in crate::strategy) fn validate(pod: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(pod, "spec");
     let mut errors = validate_spec(spec, &path);
+    if !list(spec, "schedulingGates").is_empty() && !text(spec, "nodeName").is_empty() {
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        errors.push(Error::forbidden(&path.field("nodeName"), detail));
+    }
     for field in ["containers", "initContainers"] {
         errors.extend(container::validate_images(list(spec, field), &path.field(field)));
     }
