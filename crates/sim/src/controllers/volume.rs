@@ -1,6 +1,6 @@
 //! Binds claims on storage to volumes, and makes volumes for classes whose storage is simulated.
 
-use super::{annotation, set_entry};
+use super::{annotation, pod, set_entry};
 use crate::api::{Deletion, Part, Result};
 use crate::cache::Caches;
 use crate::controller::{Context, Controller, Next};
@@ -18,6 +18,9 @@ pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Where the scheduler says on which node the first user of a claim will run.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
+/// What keeps claims and volumes from going while they are used.
+const PROTECTIONS: [&str; 2] = ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"];
+
 /// The controller of claims and volumes. Claims have keys with a namespace, volumes keys without.
 #[derive(Debug)]
 pub struct Volumes;
@@ -26,7 +29,7 @@ impl Controller for Volumes {
     const NAME: &'static str = "persistentvolume";
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![kind::VOLUME_CLAIM, kind::VOLUME, kind::STORAGE_CLASS]
+        vec![kind::VOLUME_CLAIM, kind::VOLUME, kind::STORAGE_CLASS, kind::POD]
     }
 
     fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
@@ -38,6 +41,15 @@ impl Controller for Volumes {
             let volume = object::str_at(changed, "/spec/volumeName");
             let volume = (!volume.is_empty()).then(|| Key::new("", volume));
             return std::iter::once(Key::of(changed)).chain(volume).collect();
+        }
+        if *kind == kind::POD {
+            // Only claims that wait for their users to go care about them.
+            let claims = claims_of(changed).map(|name| Key::new(object::namespace(changed), name));
+            return claims
+                .filter(|key| {
+                    caches.get(&kind::VOLUME_CLAIM, key).is_some_and(|claim| object::is_deleting(&claim))
+                })
+                .collect();
         }
         let mut keys = pending();
         if *kind == kind::VOLUME {
@@ -52,30 +64,25 @@ impl Controller for Volumes {
 }
 
 fn is_bound(claim: &Value) -> bool {
-    object::str_at(claim, "/status/phase") == "Bound"
+    phase(claim) == "Bound"
 }
 
 /// A volume whose claim is gone is free, or goes.
 async fn volume(context: &Context, key: &Key) -> Result<Next> {
     let Some(volume) = context.caches.get(&kind::VOLUME, key) else { return Ok(Next::Wait) };
     if object::is_deleting(&volume) {
-        return Ok(Next::Wait);
+        let bound = phase(&volume) == "Bound" && claim_of(context, &volume).is_some();
+        return if bound { Ok(Next::Wait) } else { release(context, &kind::VOLUME, &volume).await };
     }
     let phase = match volume.pointer("/spec/claimRef") {
         None => "Available",
-        Some(reference) => {
-            let claim = Key::new(object::str_at(reference, "/namespace"), object::str_at(reference, "/name"));
-            let claim = context.caches.get(&kind::VOLUME_CLAIM, &claim);
-            let uid = object::str_at(reference, "/uid");
-            match claim {
-                Some(claim) if uid.is_empty() || object::uid(&claim) == uid => {
-                    if object::str_at(&claim, "/spec/volumeName") == key.name { "Bound" } else { "Available" }
-                }
-                // Reserved by name for a claim that is yet to come.
-                None if uid.is_empty() => "Available",
-                Some(_) | None => "Released",
-            }
-        }
+        Some(reference) => match claim_of(context, &volume) {
+            Some(claim) if object::str_at(&claim, "/spec/volumeName") == key.name => "Bound",
+            Some(_) => "Available",
+            // Reserved by name for a claim that is yet to come.
+            None if object::str_at(reference, "/uid").is_empty() => "Available",
+            None => "Released",
+        },
     };
     if phase == "Released" && object::str_at(&volume, "/spec/persistentVolumeReclaimPolicy") == "Delete" {
         context.delete(&kind::VOLUME, &volume, Deletion::of(&volume)).await?;
@@ -87,9 +94,48 @@ async fn volume(context: &Context, key: &Key) -> Result<Next> {
     Ok(Next::Wait)
 }
 
+/// The claim that a volume is for.
+fn claim_of(context: &Context, volume: &Value) -> Option<Arc<Value>> {
+    let reference = volume.pointer("/spec/claimRef")?;
+    let key = Key::new(object::str_at(reference, "/namespace"), object::str_at(reference, "/name"));
+    let uid = object::str_at(reference, "/uid");
+    let claim = context.caches.get(&kind::VOLUME_CLAIM, &key)?;
+    (uid.is_empty() || object::uid(&claim) == uid).then_some(claim)
+}
+
+fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName")?.as_str())
+}
+
+fn phase(object: &Value) -> &str {
+    object::str_at(object, "/status/phase")
+}
+
+/// Takes away what kept an object from going while it was in use.
+async fn release(context: &Context, kind: &Kind, object: &Value) -> Result<Next> {
+    let mut new = object.clone();
+    let left: Vec<&str> =
+        object::finalizers(object).into_iter().filter(|name| !PROTECTIONS.contains(name)).collect();
+    object::set_finalizers(&mut new, &left);
+    match context.update(kind, Part::Main, object, &new).await {
+        Err(error) if error.is_not_found() => context.caches.note_gone(kind, object),
+        written => {
+            written?;
+        }
+    }
+    Ok(Next::Wait)
+}
+
 async fn claim(context: &Context, key: &Key) -> Result<Next> {
     let Some(claim) = context.caches.get(&kind::VOLUME_CLAIM, key) else { return Ok(Next::Wait) };
-    if object::is_deleting(&claim) || is_bound(&claim) {
+    if object::is_deleting(&claim) {
+        let pods = context.caches.in_namespace(&kind::POD, &key.namespace);
+        let used =
+            pods.iter().any(|pod| !pod::is_finished(pod) && claims_of(pod).any(|name| name == key.name));
+        return if used { Ok(Next::Wait) } else { release(context, &kind::VOLUME_CLAIM, &claim).await };
+    }
+    if is_bound(&claim) {
         return Ok(Next::Wait);
     }
     if claim.pointer("/spec/storageClassName").is_none() {

@@ -44,6 +44,7 @@ async fn day(seed: u64, hours: u64, rates: Option<Rates>) -> (Digest, usize) {
             world.cluster.restore_node("node-1").await.unwrap();
         }
     }
+    world.cluster.restore_node("node-1").await.unwrap();
     world.cluster.faults().heal_all();
     world.sleep(5 * 3_600 + 1_800).await;
     let jobs = world.list(&k::JOB).await;

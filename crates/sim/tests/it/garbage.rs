@@ -83,6 +83,8 @@ async fn custom_resources_are_collected_too() {
 async fn a_namespace_goes_when_everything_in_it_has_gone() {
     let world = World::new().await;
     world.create(&k::NAMESPACE, json!({"metadata": {"name": "team"}})).await;
+    // Pods need the namespace's service account.
+    world.sleep(2).await;
     let mut pod = gpu_pod("a", 1, &json!({"sim.kai.scheduler/stop-delay": "20s"}));
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");

@@ -148,6 +148,7 @@ async fn a_node_that_comes_back_soon_keeps_its_pods_unless_it_was_down() {
     world.until(&k::NODE, "node-1", |node| !holds(node, "Ready")).await;
     world.patch(&k::NODE, "node-1", fail(Value::Null)).await;
     world.until(&k::POD, "a", |pod| phase(pod) == "Running" && holds(pod, "Ready")).await;
+    world.until(&k::NODE, "node-1", |node| taints(node).is_empty()).await;
     world.patch(&k::NODE, "node-1", fail(json!("not-ready"))).await;
     let node = world.until(&k::NODE, "node-1", |node| !taints(node).is_empty()).await;
     assert!(taints(&node)[0].starts_with("node.kubernetes.io/not-ready"));

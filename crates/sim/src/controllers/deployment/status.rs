@@ -3,6 +3,7 @@
 use super::Sets;
 use crate::controller::{Context, Next};
 use crate::controllers::{condition, int_at, set_condition, time};
+use jiff::Timestamp;
 use kai_apiserver::object;
 use serde_json::{Value, json};
 
@@ -79,10 +80,7 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
     let mut next = Next::Wait;
     let (holds, reason, message) = if complete {
         ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
-    } else if !moved
-        && due.is_some_and(|due| due <= now)
-        && known.is_some_and(|known| known["reason"] != "NewReplicaSetAvailable")
-    {
+    } else if !moved && is_late(known, due, now) {
         ("False", "ProgressDeadlineExceeded", format!("ReplicaSet \"{name}\" has timed out progressing."))
     } else {
         let due = if moved { None } else { due };
@@ -102,6 +100,16 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
         }),
     );
     next
+}
+
+/// Whether a rollout in which nothing moves has taken too long; it stays so until something does.
+fn is_late(known: Option<&Value>, due: Option<Timestamp>, now: Timestamp) -> bool {
+    let reason = known.map_or("", |known| object::str_at(known, "/reason"));
+    match reason {
+        "ProgressDeadlineExceeded" => true,
+        "NewReplicaSetAvailable" => false,
+        _ => due.is_some_and(|due| due <= now),
+    }
 }
 
 /// A condition that says the same as before was not updated.
