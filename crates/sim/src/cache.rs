@@ -1,0 +1,320 @@
+//! Keeps what the server has of each watched resource, and wakes controllers when it changes.
+//!
+//! Who writes through [`Context`](crate::controller::Context) puts the server's answer in here at once, so that a
+//! controller never acts on a state older than its own last write. Older news that arrive later are ignored.
+
+mod informer;
+
+use crate::api::Api;
+use crate::kind::{Key, Kind};
+use kai_apiserver::object;
+use rustc_hash::FxHashSet;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What is told whenever an object changes; it is called with the state before and with the state after.
+pub type Listener = Box<dyn Fn(&Kind, &Value) + Send + Sync>;
+
+/// All objects of the watched resources.
+#[derive(Debug)]
+pub struct Caches {
+    tables: BTreeMap<Kind, Table>,
+}
+
+/// All objects of one resource.
+pub(crate) struct Table {
+    kind: Kind,
+    objects: RwLock<Objects>,
+    listeners: Mutex<Vec<Listener>>,
+    synced: watch::Sender<bool>,
+    keep: fn(&mut Value),
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("kind", &self.kind.plural).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    by_key: BTreeMap<Key, Arc<Value>>,
+    /// Keys by uid of the controlling owner, and pods by node.
+    by_owner: BTreeMap<String, BTreeSet<Key>>,
+    by_node: BTreeMap<String, BTreeSet<Key>>,
+    /// Uids of objects that we deleted: news from before that are not believed.
+    gone: FxHashSet<String>,
+}
+
+/// What became of news.
+enum Put {
+    /// They are older than what is known.
+    Stale,
+    /// They are in, after this.
+    After(Option<Arc<Value>>),
+}
+
+impl Caches {
+    /// Caches of these resources, still empty.
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        Self::keeping(kinds, strip)
+    }
+
+    /// Caches that keep of each object only what `keep` leaves.
+    pub fn keeping(kinds: impl IntoIterator<Item = Kind>, keep: fn(&mut Value)) -> Self {
+        let tables = kinds.into_iter().map(|kind| (kind.clone(), Table::new(kind, keep))).collect();
+        Self { tables }
+    }
+
+    /// Keeps the caches current for as long as the tasks run.
+    pub fn follow(self: &Arc<Self>, api: &Api, tasks: &mut JoinSet<()>) {
+        for kind in self.tables.keys() {
+            tasks.spawn(informer::run(Arc::clone(self), kind.clone(), api.clone()));
+        }
+    }
+
+    /// Calls `listener` whenever an object of the resource changes.
+    pub fn listen(&self, kind: &Kind, listener: Listener) {
+        self.table(kind).listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+    }
+
+    /// Waits until everything that was there at the start is known.
+    pub async fn synced(&self, kinds: &[Kind]) {
+        for kind in kinds {
+            // The sender lives as long as the table.
+            let _ = self.table(kind).synced.subscribe().wait_for(|synced| *synced).await;
+        }
+    }
+
+    /// The object.
+    pub fn get(&self, kind: &Kind, key: &Key) -> Option<Arc<Value>> {
+        self.table(kind).read().by_key.get(key).map(Arc::clone)
+    }
+
+    /// All objects, by key.
+    pub fn all(&self, kind: &Kind) -> Vec<Arc<Value>> {
+        self.table(kind).read().by_key.values().map(Arc::clone).collect()
+    }
+
+    /// The objects of a namespace, by name.
+    pub fn in_namespace(&self, kind: &Kind, namespace: &str) -> Vec<Arc<Value>> {
+        let first = Key::new(namespace, "");
+        let objects = self.table(kind).read();
+        let range = objects.by_key.range(first..);
+        range
+            .take_while(|(key, _)| key.namespace == namespace)
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
+    }
+
+    /// The objects that the owner with this uid controls, by key; with an empty uid those that nobody controls.
+    pub fn owned(&self, kind: &Kind, uid: &str) -> Vec<Arc<Value>> {
+        let objects = self.table(kind).read();
+        objects.pick(objects.by_owner.get(uid))
+    }
+
+    /// The pods on a node, by key.
+    pub fn on_node(&self, kind: &Kind, node: &str) -> Vec<Arc<Value>> {
+        let objects = self.table(kind).read();
+        objects.pick(objects.by_node.get(node))
+    }
+
+    /// Notes an object as the server has it, unless something newer is known.
+    pub fn note(&self, kind: &Kind, object: &Value) {
+        if let Some(table) = self.tables.get(kind) {
+            table.put(object.clone());
+        }
+    }
+
+    /// Notes that an object is gone.
+    pub fn note_gone(&self, kind: &Kind, object: &Value) {
+        if let Some(table) = self.tables.get(kind) {
+            table.write().gone.insert(object::uid(object).to_owned());
+            table.remove(&Key::of(object), object::uid(object));
+        }
+    }
+
+    fn table(&self, kind: &Kind) -> &Table {
+        self.tables.get(kind).unwrap_or_else(|| panic!("nobody watches {}", kind.plural))
+    }
+}
+
+/// Leaves out what no controller reads.
+fn strip(object: &mut Value) {
+    object::set_meta(object, "managedFields", None);
+}
+
+/// The version of an object as a number; versions of this server are ordered.
+fn version(object: &Value) -> u64 {
+    object::meta_str(object, "resourceVersion").parse().unwrap_or(0)
+}
+
+/// The uid of the controlling owner.
+pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
+    let owners = object::meta(object, "ownerReferences")?.as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?.get("uid")?.as_str()
+}
+
+impl Objects {
+    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<Value>> {
+        keys.into_iter().flatten().filter_map(|key| self.by_key.get(key)).map(Arc::clone).collect()
+    }
+
+    fn index(&mut self, key: &Key, object: &Value) {
+        let owner = controller_uid(object).unwrap_or_default();
+        self.by_owner.entry(owner.to_owned()).or_default().insert(key.clone());
+        let node = object::str_at(object, "/spec/nodeName");
+        if !node.is_empty() {
+            self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
+        }
+    }
+
+    fn unindex(&mut self, key: &Key, object: &Value) {
+        let drop_from = |index: &mut BTreeMap<String, BTreeSet<Key>>, at: &str| {
+            if let Some(keys) = index.get_mut(at) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    index.remove(at);
+                }
+            }
+        };
+        drop_from(&mut self.by_owner, controller_uid(object).unwrap_or_default());
+        drop_from(&mut self.by_node, object::str_at(object, "/spec/nodeName"));
+    }
+
+    /// Puts an object in, and says what was there, unless the news are old.
+    fn put(&mut self, key: &Key, object: Arc<Value>) -> Put {
+        let known = self.by_key.get(key).map(Arc::clone);
+        let stale = known.as_ref().is_some_and(|known| version(known) >= version(&object));
+        if stale || self.gone.contains(object::uid(&object)) {
+            return Put::Stale;
+        }
+        if let Some(known) = &known {
+            self.unindex(key, known);
+        }
+        self.index(key, &object);
+        self.by_key.insert(key.clone(), object);
+        Put::After(known)
+    }
+}
+
+impl Table {
+    fn new(kind: Kind, keep: fn(&mut Value)) -> Self {
+        Self {
+            kind,
+            objects: RwLock::default(),
+            listeners: Mutex::default(),
+            synced: watch::Sender::new(false),
+            keep,
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Objects> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Objects> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, mut object: Value) {
+        (self.keep)(&mut object);
+        let key = Key::of(&object);
+        let object = Arc::new(object);
+        let put = self.write().put(&key, Arc::clone(&object));
+        let Put::After(before) = put else { return };
+        self.tell(before.as_deref());
+        self.tell(Some(&object));
+    }
+
+    /// Takes an object out, if it is the one with this uid.
+    fn remove(&self, key: &Key, uid: &str) {
+        let removed = {
+            let mut objects = self.write();
+            let same = objects.by_key.get(key).is_some_and(|known| object::uid(known) == uid);
+            let removed = if same { objects.by_key.remove(key) } else { None };
+            if let Some(removed) = &removed {
+                objects.unindex(key, removed);
+            }
+            removed
+        };
+        self.tell(removed.as_deref());
+    }
+
+    fn deleted(&self, last: &Value) {
+        self.write().gone.remove(object::uid(last));
+        self.remove(&Key::of(last), object::uid(last));
+    }
+
+    /// Takes over a list: what is not on it and not newer than it is gone.
+    fn replace(&self, items: Vec<Value>, list_version: u64) {
+        let listed: BTreeSet<Key> = items.iter().map(Key::of).collect();
+        let missing: Vec<Arc<Value>> = {
+            let mut objects = self.write();
+            objects.gone.clear();
+            let known = objects.by_key.iter();
+            known
+                .filter(|(key, object)| !listed.contains(*key) && version(object) <= list_version)
+                .map(|(_, object)| Arc::clone(object))
+                .collect()
+        };
+        for object in missing {
+            self.remove(&Key::of(&object), object::uid(&object));
+        }
+        for mut item in items {
+            // Lists leave out what every item is.
+            item["kind"] = Value::from(&*self.kind.kind);
+            item["apiVersion"] = Value::from(self.kind.api_version());
+            self.put(item);
+        }
+        self.synced.send_replace(true);
+    }
+
+    fn tell(&self, object: Option<&Value>) {
+        let Some(object) = object else { return };
+        for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            listener(&self.kind, object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::POD;
+    use serde_json::json;
+
+    fn pod(version: u64, node: &str) -> Value {
+        json!({
+            "metadata": {"name": "a", "namespace": "x", "uid": "u1", "resourceVersion": version.to_string()},
+            "spec": {"nodeName": node},
+        })
+    }
+
+    #[test]
+    fn old_news_are_ignored() {
+        let caches = Caches::new([POD]);
+        caches.note(&POD, &pod(5, "n2"));
+        caches.note(&POD, &pod(3, "n1"));
+        assert_eq!(caches.on_node(&POD, "n2").len(), 1);
+        assert!(caches.on_node(&POD, "n1").is_empty());
+        caches.note_gone(&POD, &pod(5, ""));
+        caches.note(&POD, &pod(6, "n2"));
+        assert!(caches.all(&POD).is_empty());
+        caches.table(&POD).deleted(&pod(7, "n2"));
+        assert!(caches.in_namespace(&POD, "x").is_empty());
+    }
+
+    #[test]
+    fn a_list_takes_away_what_is_not_on_it() {
+        let caches = Caches::new([POD]);
+        caches.note(&POD, &pod(5, "n2"));
+        caches.table(&POD).replace(Vec::new(), 4);
+        assert_eq!(caches.all(&POD).len(), 1, "written after the list");
+        caches.table(&POD).replace(Vec::new(), 9);
+        assert!(caches.all(&POD).is_empty());
+    }
+}

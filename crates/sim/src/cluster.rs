@@ -1,0 +1,327 @@
+//! A whole cluster: server, controllers and nodes, started together and stopped together.
+
+use crate::api::{self, Api, Part};
+use crate::controllers::volume;
+use crate::faults::Faults;
+use crate::journal::{Journal, Lines};
+use crate::kind::{self, Key};
+use crate::kubelet;
+use crate::node::heartbeat::Failure;
+use crate::node::{self, NodeGroup};
+use crate::supervise::{connect, supervise};
+use crate::{controllers, well_known};
+use jiff::Timestamp;
+use kai_apiserver::clock::Clock;
+use kai_apiserver::{ApiServer, Listening};
+use rustc_hash::FxHasher;
+use serde_json::{Value, json};
+use std::hash::Hasher;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What the cluster's own set-up calls itself to the server.
+const CLIENT: &str = "kai-sim";
+
+/// Why a cluster does not start, or does not do what it is told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A group of nodes makes no sense.
+    #[error(transparent)]
+    Nodes(#[from] node::Error),
+    /// The saved state cannot be used.
+    #[error("cannot load the saved state")]
+    Load(#[source] kai_apiserver::saved::Error),
+    /// Nobody can reach the server.
+    #[error("cannot serve the API")]
+    Listen(#[source] kai_apiserver::Error),
+    /// The server refused something.
+    #[error("cannot write `{object}`")]
+    Write {
+        /// What.
+        object: String,
+        /// Why.
+        #[source]
+        source: api::Error,
+    },
+}
+
+/// Sets a cluster up.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    seed: u64,
+    epoch: Option<Timestamp>,
+    nodes: Vec<NodeGroup>,
+    kubelet: kubelet::Options,
+    listen: Option<SocketAddr>,
+    state: Option<Vec<u8>>,
+    lines: Lines,
+    with_controllers: bool,
+}
+
+impl Builder {
+    /// What names, uids and faults are drawn from.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The time at the start; without it the machine's.
+    #[must_use]
+    pub fn starting_at(mut self, epoch: Timestamp) -> Self {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// More nodes.
+    #[must_use]
+    pub fn nodes(mut self, groups: impl IntoIterator<Item = NodeGroup>) -> Self {
+        self.nodes.extend(groups);
+        self
+    }
+
+    /// How nodes behave where pods do not say.
+    #[must_use]
+    pub fn kubelet(mut self, options: kubelet::Options) -> Self {
+        self.kubelet = options;
+        self
+    }
+
+    /// Serves the API over HTTPS too; port 0 takes a free one.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Begins with a state that [`Cluster::save`] wrote.
+    #[must_use]
+    pub fn load(mut self, state: Vec<u8>) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Keeps the lines of the journal, to see where two runs differ.
+    #[must_use]
+    pub fn keep_lines(mut self) -> Self {
+        self.lines = Lines::Kept;
+        self
+    }
+
+    /// Leaves the controllers out: only the server and its nodes.
+    #[must_use]
+    pub fn without_controllers(mut self) -> Self {
+        self.with_controllers = false;
+        self
+    }
+
+    /// Starts the cluster. Must be called in a tokio runtime.
+    pub async fn start(self) -> Result<Cluster, Error> {
+        for group in &self.nodes {
+            node::check(group)?;
+        }
+        let clock = self.epoch.map_or_else(Clock::system, Clock::starting_at);
+        let server = self.server(clock)?;
+        let journal = Journal::new(clock, self.lines);
+        let faults = Faults::new(self.seed, journal);
+        let listening =
+            self.listen.map(|address| server.listen(address)).transpose().map_err(Error::Listen)?;
+        let api = Api::new(connect(&server, &faults, CLIENT), CLIENT);
+        let mut cluster = Cluster { server, faults, clock, listening, api, tasks: JoinSet::new() };
+        cluster.install().await?;
+        cluster.add_nodes(&self.nodes).await?;
+        if self.with_controllers {
+            cluster.run(controllers::CLIENT, move |client| controllers::run(client, clock));
+        }
+        let options = self.kubelet;
+        cluster.run(kubelet::CLIENT, move |client| kubelet::run(client, clock, options));
+        Ok(cluster)
+    }
+
+    fn server(&self, clock: Clock) -> Result<ApiServer, Error> {
+        let mut options = kai_apiserver::Options::new(self.seed, clock);
+        let Some(state) = &self.state else { return Ok(ApiServer::new(&options)) };
+        // The objects that are there were drawn from the same seed: new uids must be others.
+        let mut hasher = FxHasher::default();
+        hasher.write(state);
+        options.seed ^= hasher.finish();
+        ApiServer::load(&options, state.as_slice()).map_err(Error::Load)
+    }
+}
+
+/// A cluster that runs. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    server: ApiServer,
+    faults: Faults,
+    clock: Clock,
+    listening: Option<Listening>,
+    api: Api,
+    tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Sets a cluster up: no nodes, the machine's time, seed 0.
+    pub fn builder() -> Builder {
+        Builder {
+            seed: 0,
+            epoch: None,
+            nodes: Vec::new(),
+            kubelet: kubelet::Options::default(),
+            listen: None,
+            state: None,
+            lines: Lines::Hashed,
+            with_controllers: true,
+        }
+    }
+
+    /// The server.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// The time.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Where the server listens, if it does.
+    pub fn listening(&self) -> Option<&Listening> {
+        self.listening.as_ref()
+    }
+
+    /// What goes wrong for whom. The cluster's own clients are [`controllers::CLIENT`] and [`kubelet::CLIENT`].
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// The history of all clients in the process.
+    pub fn journal(&self) -> &Journal {
+        self.faults.journal()
+    }
+
+    /// A connection for a client of this name, which can be given faults.
+    pub fn client(&self, name: &str) -> kube::Client {
+        connect(&self.server, &self.faults, name)
+    }
+
+    /// A connection for objects as JSON.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Runs one more client of the server beside the others, and again whenever it crashes.
+    pub fn run<F>(&mut self, name: &'static str, start: impl Fn(kube::Client) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (server, faults) = (self.server.clone(), self.faults.clone());
+        self.tasks.spawn(supervise(server, faults, name, start));
+    }
+
+    /// Adds nodes; those that are there already stay as they are.
+    pub async fn add_nodes(&self, groups: &[NodeGroup]) -> Result<(), Error> {
+        for group in groups {
+            node::check(group)?;
+            for (at, name) in group.names().enumerate() {
+                let made = node::node(group, at, &self.clock.time());
+                self.ensure(&kind::NODE, &made).await?;
+                if group.dra && group.gpus > 0 {
+                    let node = self.api.get(&kind::NODE, &Key::new("", &name)).await;
+                    let node = node.map_err(|source| Error::Write { object: name.clone(), source })?;
+                    self.ensure(&kind::DEVICE_CLASS, &node::device_class()).await?;
+                    self.ensure(&kind::RESOURCE_SLICE, &node::slice(group, &node)).await?;
+                }
+                if group.numa_zones > 1 {
+                    self.ensure(&kind::DEFINITION, &node::topology_definition()).await?;
+                    self.ensure(&kind::NODE_RESOURCE_TOPOLOGY, &node::topology(group, &name)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a node fail, until [`Cluster::restore_node`].
+    pub async fn fail_node(&self, name: &str, how: Failure) -> Result<(), Error> {
+        self.annotate_node(name, Value::from(how.name())).await
+    }
+
+    /// Lets a failed node work again.
+    pub async fn restore_node(&self, name: &str) -> Result<(), Error> {
+        self.annotate_node(name, Value::Null).await
+    }
+
+    async fn annotate_node(&self, name: &str, value: Value) -> Result<(), Error> {
+        let patch = json!({"metadata": {"annotations": {well_known::FAILURE: value}}});
+        let written = self.api.merge(&kind::NODE, &Key::new("", name), Part::Main, &patch).await;
+        written.map(|_| ()).map_err(|source| Error::Write { object: format!("node {name}"), source })
+    }
+
+    /// Writes the whole state, for [`Builder::load`].
+    pub fn save(&self, to: impl Write) -> std::io::Result<()> {
+        self.server.save(to)
+    }
+
+    /// Waits until nothing has been written for `quiet`, but for leases, or `limit` is over; says whether it is quiet.
+    pub async fn settle(&self, quiet: Duration, limit: Duration) -> bool {
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut before = self.revision_but_leases().await;
+        loop {
+            tokio::time::sleep(quiet).await;
+            let now = self.revision_but_leases().await;
+            if now == before {
+                return true;
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return false;
+            }
+            before = now;
+        }
+    }
+
+    /// How many writes there were that matter: leases and what nodes say of themselves come by the clock.
+    async fn revision_but_leases(&self) -> u64 {
+        let lists = [
+            kind::POD,
+            kind::JOB,
+            kind::CRON_JOB,
+            kind::REPLICA_SET,
+            kind::DEPLOYMENT,
+            kind::STATEFUL_SET,
+            kind::DAEMON_SET,
+        ];
+        let mut hash = FxHasher::default();
+        for kind in &lists {
+            let Ok(listed) = self.api.list(kind, "").await else { continue };
+            for item in &listed.items {
+                hash.write(kai_apiserver::object::meta_str(item, "resourceVersion").as_bytes());
+            }
+        }
+        hash.finish()
+    }
+
+    /// Stops everything: the nodes and controllers first, then the server.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+        if let Some(listening) = self.listening.take() {
+            listening.stop().await;
+        }
+    }
+
+    /// What a cluster has beside nodes: a class of simulated storage for claims that name none.
+    async fn install(&self) -> Result<(), Error> {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": "standard", "annotations": {volume::DEFAULT_CLASS: "true"}},
+            "provisioner": volume::PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+        });
+        self.ensure(&kind::STORAGE_CLASS, &class).await
+    }
+
+    async fn ensure(&self, kind: &kind::Kind, object: &Value) -> Result<(), Error> {
+        let name = || format!("{} {}", kind.kind, kai_apiserver::object::name(object));
+        self.api.ensure(kind, "", object).await.map_err(|source| Error::Write { object: name(), source })
+    }
+}

@@ -1,0 +1,152 @@
+//! The loop that every controller here runs: changes wake keys, and a key is brought to what it should be.
+//!
+//! A controller is level-triggered: it reads what is, computes what should be and writes the difference. It may be
+//! stopped between any two requests and begins again from the state of the server.
+
+use crate::api::{self, Api, Deletion, Part};
+use crate::cache::Caches;
+use crate::kind::{Key, Kind};
+use crate::queue::Queue;
+use kai_apiserver::clock::Clock;
+use kai_apiserver::object;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It waits for a change.
+    Wait,
+    /// It is to be looked at again after this time at the latest.
+    After(Duration),
+}
+
+impl Next {
+    /// The earlier of the two.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
+            (Self::Wait, other) => other,
+            (some, Self::Wait) => some,
+        }
+    }
+}
+
+/// Keeps one kind of thing as it should be.
+pub trait Controller: Send + Sync + 'static {
+    /// What it is called in logs.
+    const NAME: &'static str;
+
+    /// Which resources it watches.
+    fn kinds(&self) -> Vec<Kind>;
+
+    /// Which keys a changed object concerns.
+    fn wakes(&self, caches: &Caches, kind: &Kind, object: &Value) -> Vec<Key>;
+
+    /// Brings what the key names to what it should be, or nearer to it.
+    fn reconcile(&self, context: &Context, key: &Key) -> impl Future<Output = api::Result<Next>> + Send;
+}
+
+/// What controllers work with.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The server.
+    pub api: Api,
+    /// What is known of it.
+    pub caches: Arc<Caches>,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl Context {
+    /// Makes an object and knows it from then on.
+    pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> api::Result<Value> {
+        let made = self.api.create(kind, namespace, object).await?;
+        self.caches.note(kind, &made);
+        Ok(made)
+    }
+
+    /// Turns `old` into `new`, if nobody wrote in between; says whether there was anything to write.
+    pub async fn update(&self, kind: &Kind, part: Part, old: &Value, new: &Value) -> api::Result<bool> {
+        let Some(written) = self.api.update(kind, part, old, new).await? else { return Ok(false) };
+        let over = object::is_deleting(&written)
+            && object::finalizers(&written).is_empty()
+            && object::grace_period(&written).unwrap_or(0) == 0;
+        // Without its last finalizer a deleted object is gone.
+        if over {
+            self.caches.note_gone(kind, old);
+        } else {
+            self.caches.note(kind, &written);
+        }
+        Ok(true)
+    }
+
+    /// Deletes exactly this object; one that is gone already is as good.
+    pub async fn delete(&self, kind: &Kind, object: &Value, how: Deletion) -> api::Result<()> {
+        let how = Deletion { uid: Some(object::uid(object).to_owned()), ..how };
+        match self.api.delete(kind, &Key::of(object), &how).await {
+            Ok(answer) => {
+                let going = object::is_deleting(&answer)
+                    && (!object::finalizers(&answer).is_empty()
+                        || object::grace_period(&answer).unwrap_or(0) > 0);
+                if going {
+                    self.caches.note(kind, &answer);
+                } else {
+                    self.caches.note_gone(kind, object);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => {
+                self.caches.note_gone(kind, object);
+                Ok(())
+            }
+            // Another object has the name.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Runs a controller. Never returns.
+pub async fn run<C: Controller>(controller: C, context: Context) {
+    let controller = Arc::new(controller);
+    let queue = Arc::new(Queue::default());
+    let kinds = controller.kinds();
+    for kind in &kinds {
+        let (controller, queue, caches) =
+            (Arc::clone(&controller), Arc::clone(&queue), Arc::downgrade(&context.caches));
+        let listener = move |kind: &Kind, object: &Value| {
+            let Some(caches) = caches.upgrade() else { return };
+            for key in controller.wakes(&caches, kind, object) {
+                queue.add(key);
+            }
+        };
+        context.caches.listen(kind, Box::new(listener));
+    }
+    context.caches.synced(&kinds).await;
+    // What came before the listeners did.
+    for kind in &kinds {
+        for object in context.caches.all(kind) {
+            for key in controller.wakes(&context.caches, kind, &object) {
+                queue.add(key);
+            }
+        }
+    }
+    loop {
+        let key = queue.next().await;
+        match controller.reconcile(&context, &key).await {
+            Ok(next) => {
+                queue.forgive(&key);
+                if let Next::After(wait) = next {
+                    queue.add_after(key, wait);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(controller = C::NAME, %key, error = &error as &dyn std::error::Error, "will try again");
+                queue.add_failed(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The controllers people expect of a cluster, each a small module; they share one client and one set of caches.
+
+pub mod claim;
+pub mod cron_job;
+pub mod daemon_set;
+pub mod deployment;
+pub mod disruption;
+pub mod garbage;
+pub mod job;
+pub mod namespace;
+pub mod node_lifecycle;
+pub mod pod;
+pub mod pod_garbage;
+pub mod replica_set;
+pub mod revision;
+pub mod service_account;
+pub mod stateful_set;
+pub mod time;
+pub mod volume;
+
+use crate::api::Api;
+use crate::cache::Caches;
+use crate::controller::{self, Context};
+use crate::kind;
+use kai_apiserver::clock::Clock;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// What the controllers call themselves to the server.
+pub const CLIENT: &str = "kube-controller-manager";
+
+/// Runs all controllers. Never returns; when it is dropped they stop.
+pub async fn run(client: kube::Client, clock: Clock) {
+    let api = Api::new(client, CLIENT);
+    let kinds = [
+        kind::POD,
+        kind::NODE,
+        kind::NAMESPACE,
+        kind::SERVICE_ACCOUNT,
+        kind::VOLUME_CLAIM,
+        kind::VOLUME,
+        kind::STORAGE_CLASS,
+        kind::JOB,
+        kind::CRON_JOB,
+        kind::REPLICA_SET,
+        kind::DEPLOYMENT,
+        kind::STATEFUL_SET,
+        kind::DAEMON_SET,
+        kind::CONTROLLER_REVISION,
+        kind::LEASE,
+        kind::POD_DISRUPTION_BUDGET,
+        kind::RESOURCE_CLAIM,
+        kind::RESOURCE_CLAIM_TEMPLATE,
+    ];
+    let caches = Arc::new(Caches::new(kinds));
+    let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller::run(job::Jobs, context.clone()));
+    tasks.spawn(controller::run(cron_job::CronJobs, context.clone()));
+    tasks.spawn(controller::run(replica_set::ReplicaSets, context.clone()));
+    tasks.spawn(controller::run(deployment::Deployments, context.clone()));
+    tasks.spawn(controller::run(stateful_set::StatefulSets, context.clone()));
+    tasks.spawn(controller::run(daemon_set::DaemonSets, context.clone()));
+    tasks.spawn(controller::run(namespace::Namespaces, context.clone()));
+    tasks.spawn(controller::run(service_account::ServiceAccounts, context.clone()));
+    tasks.spawn(controller::run(node_lifecycle::NodeLifecycle, context.clone()));
+    tasks.spawn(controller::run(node_lifecycle::TaintEviction, context.clone()));
+    tasks.spawn(controller::run(pod_garbage::PodGarbage::default(), context.clone()));
+    tasks.spawn(controller::run(volume::Volumes, context.clone()));
+    tasks.spawn(controller::run(claim::Claims, context.clone()));
+    tasks.spawn(controller::run(disruption::Budgets, context));
+    tasks.spawn(garbage::run(api.clone()));
+    caches.follow(&api, &mut tasks);
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+/// The reference with which an object says who controls it.
+pub(crate) fn owner_reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": object::api_version(owner), "kind": object::kind(owner), "name": object::name(owner),
+        "uid": object::uid(owner), "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// An integer at a pointer, or what counts where there is none.
+pub(crate) fn int_at(object: &Value, pointer: &str, default: i64) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
+}
+
+/// An annotation; empty where it is missing.
+pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
+    object::meta(object, "annotations")
+        .and_then(|annotations| annotations.get(name))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// A label; empty where it is missing.
+pub(crate) fn label<'a>(object: &'a Value, name: &str) -> &'a str {
+    let labels = object::meta(object, "labels");
+    labels.and_then(|labels| labels.get(name)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Sets an entry of a map of the metadata, such as a label.
+pub(crate) fn set_entry(object: &mut Value, map: &str, name: &str, value: &str) {
+    let entries = object::meta_mut(object).entry(map).or_insert_with(|| json!({}));
+    if let Some(entries) = entries.as_object_mut() {
+        entries.insert(name.to_owned(), Value::from(value));
+    }
+}
+
+/// The status of a condition; nothing where there is none.
+pub(crate) fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| condition["type"] == name)
+}
+
+/// Whether a condition holds.
+pub(crate) fn holds(object: &Value, name: &str) -> bool {
+    condition(object, name).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Sets a condition in a status; the time of its transition stays when it does.
+pub(crate) fn set_condition(status: &mut Value, mut wanted: Value) {
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    match conditions.iter_mut().find(|known| known["type"] == wanted["type"]) {
+        Some(known) => {
+            if known["status"] == wanted["status"] {
+                wanted["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
+            *known = wanted;
+        }
+        None => conditions.push(wanted),
+    }
+}

@@ -1,0 +1,135 @@
+//! Makes the `ResourceClaim`s that pods want from templates, and frees claims whose pods are over.
+
+use super::{annotation, owner_reference, pod};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use kai_apiserver::object;
+use serde_json::{Value, json};
+
+/// Where a claim says which of its pod's claims it is.
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// The controller of claims of pods.
+#[derive(Debug)]
+pub struct Claims;
+
+impl Controller for Claims {
+    const NAME: &'static str = "resourceclaim";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::POD, kind::RESOURCE_CLAIM, kind::RESOURCE_CLAIM_TEMPLATE]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        let namespace = object::namespace(changed);
+        if *kind == kind::POD {
+            let wants = changed.pointer("/spec/resourceClaims").is_some();
+            return if wants { vec![Key::of(changed)] } else { Vec::new() };
+        }
+        let pods = caches.in_namespace(&kind::POD, namespace);
+        let waiting = pods.iter().filter(|pod| uses(pod, kind, object::name(changed)));
+        let reserved = changed.pointer("/status/reservedFor").and_then(Value::as_array).into_iter().flatten();
+        let reserved = reserved.map(|user| Key::new(namespace, object::str_at(user, "/name")));
+        waiting.map(|pod| Key::of(pod)).chain(reserved).collect()
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(found) = context.caches.get(&kind::POD, key) else {
+            free_all(context, key).await?;
+            return Ok(Next::Wait);
+        };
+        if pod::is_finished(&found) {
+            free(context, &found).await?;
+            return Ok(Next::Wait);
+        }
+        if object::is_deleting(&found) {
+            return Ok(Next::Wait);
+        }
+        let mut statuses = Vec::new();
+        let wanted = found.pointer("/spec/resourceClaims").and_then(Value::as_array);
+        for want in wanted.into_iter().flatten() {
+            let name = object::str_at(want, "/name");
+            let template = object::str_at(want, "/resourceClaimTemplateName");
+            if template.is_empty() {
+                continue;
+            }
+            let Some(claim) = claim_for(context, &found, name, template).await? else {
+                return Ok(Next::Wait);
+            };
+            statuses.push(json!({"name": name, "resourceClaimName": object::name(&claim)}));
+        }
+        if !statuses.is_empty() {
+            let mut new = (*found).clone();
+            object::map_mut(&mut new, "status")
+                .insert("resourceClaimStatuses".to_owned(), Value::from(statuses));
+            context.update(&kind::POD, Part::Status, &found, &new).await?;
+        }
+        Ok(Next::Wait)
+    }
+}
+
+fn uses(pod: &Value, kind: &Kind, name: &str) -> bool {
+    let field = if *kind == kind::RESOURCE_CLAIM { "resourceClaimName" } else { "resourceClaimTemplateName" };
+    let wanted = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
+    wanted.into_iter().flatten().any(|want| want[field] == name)
+}
+
+/// The pod's claim from a template; nothing while there is no such template.
+async fn claim_for(context: &Context, pod: &Value, name: &str, template: &str) -> Result<Option<Value>> {
+    let own = context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod));
+    if let Some(found) = own.iter().find(|claim| annotation(claim, POD_CLAIM) == name) {
+        return Ok(Some((**found).clone()));
+    }
+    let namespace = object::namespace(pod);
+    let key = Key::new(namespace, template);
+    let Some(template) = context.caches.get(&kind::RESOURCE_CLAIM_TEMPLATE, &key) else { return Ok(None) };
+    let mut annotations =
+        template.pointer("/spec/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
+    annotations[POD_CLAIM] = Value::from(name);
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {
+            "generateName": format!("{}-{name}-", object::name(pod)), "namespace": namespace,
+            "labels": template.pointer("/spec/metadata/labels").cloned().unwrap_or_else(|| json!({})),
+            "annotations": annotations, "ownerReferences": [owner_reference(pod)],
+        },
+        "spec": template["spec"]["spec"].clone(),
+    });
+    context.create(&kind::RESOURCE_CLAIM, namespace, &claim).await.map(Some)
+}
+
+/// Frees what a finished pod had: its own claims go, and it no longer holds those of others.
+async fn free(context: &Context, pod: &Value) -> Result<()> {
+    for claim in context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod)) {
+        if !object::is_deleting(&claim) {
+            context.delete(&kind::RESOURCE_CLAIM, &claim, Deletion::of(&claim)).await?;
+        }
+    }
+    release(context, object::namespace(pod), |user| object::str_at(user, "/uid") == object::uid(pod)).await
+}
+
+async fn free_all(context: &Context, pod: &Key) -> Result<()> {
+    release(context, &pod.namespace, |user| object::str_at(user, "/name") == pod.name).await
+}
+
+/// Takes users off the claims of a namespace; a claim that nobody uses is no longer allocated.
+async fn release(context: &Context, namespace: &str, over: impl Fn(&Value) -> bool) -> Result<()> {
+    for claim in context.caches.in_namespace(&kind::RESOURCE_CLAIM, namespace) {
+        let users = claim.pointer("/status/reservedFor").and_then(Value::as_array);
+        let Some(users) = users.filter(|users| users.iter().any(&over)) else { continue };
+        let left: Vec<&Value> = users.iter().filter(|user| !over(user)).collect();
+        let mut new = (*claim).clone();
+        let status = object::map_mut(&mut new, "status");
+        if left.is_empty() {
+            status.remove("reservedFor");
+            status.remove("allocation");
+            status.remove("devices");
+        } else {
+            status.insert("reservedFor".to_owned(), json!(left));
+        }
+        context.update(&kind::RESOURCE_CLAIM, Part::Status, &claim, &new).await?;
+    }
+    Ok(())
+}

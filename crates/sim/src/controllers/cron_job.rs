@@ -1,0 +1,226 @@
+//! Starts the jobs of a `CronJob` when their time comes, and keeps only the latest of those that are over.
+
+use super::{holds, int_at, owner_reference, time};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use croner::Cron;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Where a job says for when it was planned.
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// So many missed starts are looked at; of more than that only the latest counts anyway.
+const MISSED_MAX: usize = 1_500;
+
+/// The controller of cron jobs.
+#[derive(Debug)]
+pub struct CronJobs;
+
+impl Controller for CronJobs {
+    const NAME: &'static str = "cronjob";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::CRON_JOB, kind::JOB]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        super::replica_set::owners(caches, &kind::CRON_JOB, kind, changed)
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(cron) = context.caches.get(&kind::CRON_JOB, key) else { return Ok(Next::Wait) };
+        if object::is_deleting(&cron) {
+            return Ok(Next::Wait);
+        }
+        let jobs = context.caches.owned(&kind::JOB, object::uid(&cron));
+        trim(context, &cron, &jobs).await?;
+        let mut status = cron["status"].clone();
+        let next = if cron.pointer("/spec/suspend") == Some(&json!(true)) {
+            Next::Wait
+        } else {
+            start_due(context, &cron, &jobs, &mut status).await?
+        };
+        let jobs = context.caches.owned(&kind::JOB, object::uid(&cron));
+        note_jobs(&mut status, &jobs);
+        let mut new = (*cron).clone();
+        if !status.is_null() {
+            new["status"] = status;
+        }
+        context.update(&kind::CRON_JOB, Part::Status, &cron, &new).await?;
+        Ok(next)
+    }
+}
+
+fn is_over(job: &Value) -> bool {
+    holds(job, "Complete") || holds(job, "Failed")
+}
+
+/// Lists the jobs that run, and when the last one succeeded.
+fn note_jobs(status: &mut Value, jobs: &[Arc<Value>]) {
+    let active: Vec<Value> = jobs
+        .iter()
+        .filter(|job| !is_over(job) && !object::is_deleting(job))
+        .map(|job| {
+            json!({
+                "apiVersion": "batch/v1", "kind": "Job", "namespace": object::namespace(job),
+                "name": object::name(job), "uid": object::uid(job),
+                "resourceVersion": object::meta_str(job, "resourceVersion"),
+            })
+        })
+        .collect();
+    let same = status["active"].as_array().map_or(0, Vec::len) == active.len()
+        && status["active"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .zip(&active)
+            .all(|(one, two)| one["uid"] == two["uid"]);
+    if !same {
+        status["active"] = Value::from(active);
+    }
+    let latest = jobs.iter().filter_map(|job| job.pointer("/status/completionTime")?.as_str()).max();
+    if let Some(latest) = latest
+        && latest > status["lastSuccessfulTime"].as_str().unwrap_or_default()
+    {
+        status["lastSuccessfulTime"] = Value::from(latest);
+    }
+}
+
+/// Deletes the oldest of the jobs that are over.
+async fn trim(context: &Context, cron: &Value, jobs: &[Arc<Value>]) -> Result<()> {
+    for (condition, pointer, default) in
+        [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
+    {
+        let keep = usize::try_from(int_at(cron, pointer, default)).unwrap_or(0);
+        let mut over: Vec<&Arc<Value>> =
+            jobs.iter().filter(|job| holds(job, condition) && !object::is_deleting(job)).collect();
+        over.sort_by_key(|job| (object::str_at(job, "/status/startTime"), object::name(job)));
+        for job in over.iter().take(over.len().saturating_sub(keep)) {
+            context.delete(&kind::JOB, job, Deletion::of(job).propagate("Background")).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts the job whose time has come, and says when the next one comes.
+async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status: &mut Value) -> Result<Next> {
+    let now = context.clock.now();
+    let Some(schedule) = Schedule::read(cron) else {
+        tracing::warn!(cron_job = %Key::of(cron), "the schedule or time zone cannot be read");
+        return Ok(Next::Wait);
+    };
+    let created = time::at(cron, "/metadata/creationTimestamp").unwrap_or(now);
+    let mut from = time::at(status, "/lastScheduleTime").unwrap_or(created);
+    let deadline = cron.pointer("/spec/startingDeadlineSeconds").and_then(Value::as_i64);
+    if let Some(deadline) = deadline {
+        from = from.max(time::plus(now, -deadline));
+    }
+    let next = schedule.after(now).map_or(Next::Wait, |at| Next::After(time::until(now, at)));
+    let Some(due) = schedule.latest_between(from, now) else { return Ok(next) };
+    let active: Vec<&Arc<Value>> =
+        jobs.iter().filter(|job| !is_over(job) && !object::is_deleting(job)).collect();
+    let name = format!("{}-{}", object::name(cron), due.as_second() / 60);
+    let made_before = jobs.iter().any(|job| object::name(job) == name);
+    if !made_before {
+        match object::str_at(cron, "/spec/concurrencyPolicy") {
+            "Forbid" if !active.is_empty() => return Ok(next),
+            "Replace" => {
+                for job in active {
+                    context.delete(&kind::JOB, job, Deletion::of(job).propagate("Background")).await?;
+                }
+            }
+            _ => {}
+        }
+        match context.create(&kind::JOB, object::namespace(cron), &job_of(cron, &name, due)).await {
+            // Made before the last crash: the news are on their way.
+            Err(error) if error.is_conflict() => {}
+            made => {
+                made?;
+            }
+        }
+    }
+    status["lastScheduleTime"] = Value::from(kai_apiserver::clock::time(due));
+    Ok(next)
+}
+
+fn job_of(cron: &Value, name: &str, due: Timestamp) -> Value {
+    let template = &cron["spec"]["jobTemplate"];
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": name, "namespace": object::namespace(cron), "ownerReferences": [owner_reference(cron)],
+            "labels": template.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({})),
+            "annotations": template.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({})),
+        },
+        "spec": template["spec"].clone(),
+    });
+    super::set_entry(&mut job, "annotations", SCHEDULED, &kai_apiserver::clock::time(due));
+    job
+}
+
+/// When a cron job is to run.
+#[derive(Debug)]
+struct Schedule {
+    cron: Cron,
+    zone: TimeZone,
+}
+
+impl Schedule {
+    fn read(object: &Value) -> Option<Self> {
+        let cron = Cron::from_str(object::str_at(object, "/spec/schedule")).ok()?;
+        let zone = match object::str_at(object, "/spec/timeZone") {
+            "" | "Etc/UTC" | "UTC" => TimeZone::UTC,
+            name => TimeZone::get(name).ok()?,
+        };
+        Some(Self { cron, zone })
+    }
+
+    fn after(&self, at: Timestamp) -> Option<Timestamp> {
+        let from = at.to_zoned(self.zone.clone());
+        self.cron.find_next_occurrence(&from, false).ok().map(|found| found.timestamp())
+    }
+
+    /// The latest time after `from` and not after `to`.
+    fn latest_between(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
+        let mut latest = None;
+        let mut at = from;
+        for _ in 0..MISSED_MAX {
+            match self.after(at) {
+                Some(next) if next <= to => {
+                    latest = Some(next);
+                    at = next;
+                }
+                Some(_) | None => return latest,
+            }
+        }
+        // Far behind: the last of the recent past counts.
+        let recent = time::plus(to, -86_400).max(at);
+        if recent > at { self.latest_between(recent, to).or(latest) } else { latest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_latest_missed_start_counts() {
+        let cron = json!({"spec": {"schedule": "*/15 * * * *"}});
+        let schedule = Schedule::read(&cron).unwrap();
+        let (from, to) = (time("2026-01-01T00:00:00Z"), time("2026-01-01T01:07:00Z"));
+        assert_eq!(schedule.latest_between(from, to), Some(time("2026-01-01T01:00:00Z")));
+        assert_eq!(schedule.latest_between(time("2026-01-01T01:00:00Z"), to), None);
+        assert_eq!(schedule.after(to), Some(time("2026-01-01T01:15:00Z")));
+        assert!(Schedule::read(&json!({"spec": {"schedule": "whenever"}})).is_none());
+    }
+}

@@ -1,0 +1,231 @@
+//! Keeps one pod of a `DaemonSet` on every node that it wants.
+//!
+//! A pod is made for its node by name; whoever schedules binds it there.
+
+use super::pod::{self, availability, is_ready};
+use super::replica_set::owners;
+use super::revision;
+use super::{int_at, label, set_entry};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use kai_apiserver::object;
+use kai_apiserver::selector::LabelSelector;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the pods of daemon sets bear: key, effect.
+const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+/// The controller of daemon sets.
+#[derive(Debug)]
+pub struct DaemonSets;
+
+impl Controller for DaemonSets {
+    const NAME: &'static str = "daemonset";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::DAEMON_SET, kind::POD, kind::NODE, kind::CONTROLLER_REVISION]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::NODE {
+            return caches.all(&kind::DAEMON_SET).iter().map(|set| Key::of(set)).collect();
+        }
+        owners(caches, &kind::DAEMON_SET, kind, changed)
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(set) = context.caches.get(&kind::DAEMON_SET, key) else { return Ok(Next::Wait) };
+        if object::is_deleting(&set) {
+            return Ok(Next::Wait);
+        }
+        let revisions = revision::find(context, &set).await?;
+        let version = label(&revisions.wanted, revision::HASH).to_owned();
+        let nodes = context.caches.all(&kind::NODE);
+        let wanted: Vec<&str> =
+            nodes.iter().filter(|node| suits(&set, node)).map(|node| object::name(node)).collect();
+        place(context, &set, &wanted, &version).await?;
+        replace(context, &set, &wanted, &version).await?;
+        let (status, next) = status(context, &set, &wanted, &version);
+        let mut new = (*set).clone();
+        new["status"] = status;
+        context.update(&kind::DAEMON_SET, Part::Status, &set, &new).await?;
+        revision::trim(context, &set, &revisions, &[]).await?;
+        Ok(next)
+    }
+}
+
+/// The node that a pod of a daemon set is for.
+fn target(pod: &Value) -> Option<&str> {
+    let bound = object::str_at(pod, "/spec/nodeName");
+    if !bound.is_empty() {
+        return Some(bound);
+    }
+    let terms =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    pod.pointer(terms)?.pointer("/0/matchFields/0/values/0")?.as_str()
+}
+
+/// Whether a node should have a pod of the set.
+fn suits(set: &Value, node: &Value) -> bool {
+    let spec = &set["spec"]["template"]["spec"];
+    let fixed = object::str_at(spec, "/nodeName");
+    if !fixed.is_empty() && fixed != object::name(node) {
+        return false;
+    }
+    let selected = match spec.get("nodeSelector").and_then(Value::as_object) {
+        Some(labels) => LabelSelector::from_map(labels).is_ok_and(|selector| selector.matches_object(node)),
+        None => true,
+    };
+    let terms = spec
+        .pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
+    let affine = terms.and_then(Value::as_array).is_none_or(|terms| {
+        terms.iter().any(|term| {
+            let selector = json!({"matchExpressions": term["matchExpressions"]});
+            LabelSelector::from_object(&selector).is_ok_and(|selector| selector.matches_object(node))
+        })
+    });
+    let tolerations = tolerations(spec);
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    let borne = taints.into_iter().flatten().all(|taint| {
+        taint["effect"] == "PreferNoSchedule"
+            || tolerations.iter().any(|toleration| tolerates(toleration, taint))
+    });
+    selected && affine && borne
+}
+
+fn tolerations(spec: &Value) -> Vec<Value> {
+    let mut all: Vec<Value> = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    for (key, effect) in TOLERATED {
+        let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
+        if !all.contains(&toleration) {
+            all.push(toleration);
+        }
+    }
+    all
+}
+
+/// Whether a toleration bears a taint.
+pub(super) fn tolerates(toleration: &Value, taint: &Value) -> bool {
+    let effect = object::str_at(toleration, "/effect");
+    let key = object::str_at(toleration, "/key");
+    let exists = object::str_at(toleration, "/operator") == "Exists";
+    let same_effect = effect.is_empty() || taint["effect"] == effect;
+    let same_key = (key.is_empty() && exists) || taint["key"] == key;
+    let same_value = exists || object::str_at(toleration, "/value") == object::str_at(taint, "/value");
+    same_effect && same_key && same_value
+}
+
+fn by_node(context: &Context, set: &Value) -> BTreeMap<String, Vec<Arc<Value>>> {
+    let mut by_node: BTreeMap<String, Vec<Arc<Value>>> = BTreeMap::new();
+    for pod in context.caches.owned(&kind::POD, object::uid(set)) {
+        let node = target(&pod).unwrap_or_default().to_owned();
+        by_node.entry(node).or_default().push(pod);
+    }
+    by_node
+}
+
+/// Makes pods where they are missing, and deletes those that are on wrong nodes, too many or finished.
+async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
+    let by_node = by_node(context, set);
+    for (node, pods) in &by_node {
+        let mut kept = false;
+        for pod in pods.iter().filter(|pod| !object::is_deleting(pod)) {
+            let keep = wanted.contains(&node.as_str()) && !kept && !pod::is_finished(pod);
+            if keep {
+                kept = true;
+            } else {
+                context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            }
+        }
+    }
+    for node in wanted {
+        let present = by_node.get(*node).is_some_and(|pods| pods.iter().any(|pod| !pod::is_finished(pod)));
+        if !present {
+            context.create(&kind::POD, object::namespace(set), &pod_for(set, node, version)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn pod_for(set: &Value, node: &str, version: &str) -> Value {
+    let mut pod = pod::from_template(set, &set["spec"]["template"]);
+    set_entry(&mut pod, "labels", revision::HASH, version);
+    set_entry(&mut pod, "labels", "pod-template-generation", &object::generation(set).to_string());
+    pod["spec"]["tolerations"] = Value::from(tolerations(&pod["spec"]));
+    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}],
+    });
+    pod
+}
+
+/// Replaces pods of old versions, as many at once as may be missing.
+async fn replace(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
+    if object::str_at(set, "/spec/updateStrategy/type") == "OnDelete" {
+        return Ok(());
+    }
+    let total = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
+    let value = set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+    let most = pod::share(value, total, pod::Round::Up).unwrap_or(1).max(1);
+    let pods = context.caches.owned(&kind::POD, object::uid(set));
+    let seconds = int_at(set, "/spec/minReadySeconds", 0);
+    let now = context.clock.now();
+    let serves = |pod: &Value| !object::is_deleting(pod) && availability(pod, seconds, now).0;
+    let serving = i64::try_from(pods.iter().filter(|pod| serves(pod)).count()).unwrap_or(i64::MAX);
+    let mut may_go = most - (total - serving);
+    for pod in pods.iter().filter(|pod| !object::is_deleting(pod) && label(pod, revision::HASH) != version) {
+        if serves(pod) {
+            if may_go <= 0 {
+                continue;
+            }
+            may_go -= 1;
+        }
+        context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+    }
+    Ok(())
+}
+
+fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Value, Next) {
+    let seconds = int_at(set, "/spec/minReadySeconds", 0);
+    let now = context.clock.now();
+    let (mut current, mut astray, mut ready, mut available, mut updated) = (0, 0, 0, 0, 0);
+    let mut next = Next::Wait;
+    for (node, pods) in by_node(context, set) {
+        let Some(pod) = pods.iter().find(|pod| pod::is_active(pod)) else { continue };
+        if !wanted.contains(&node.as_str()) {
+            astray += 1;
+            continue;
+        }
+        current += 1;
+        ready += i64::from(is_ready(pod));
+        updated += i64::from(label(pod, revision::HASH) == version);
+        let (serves, wait) = availability(pod, seconds, now);
+        available += i64::from(serves);
+        next = wait.map_or(next, |wait| next.or(Next::After(wait)));
+    }
+    let desired = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
+    let mut status = json!({
+        "currentNumberScheduled": current, "numberMisscheduled": astray, "desiredNumberScheduled": desired,
+        "numberReady": ready, "observedGeneration": object::generation(set),
+    });
+    for (field, count) in [
+        ("updatedNumberScheduled", updated),
+        ("numberAvailable", available),
+        ("numberUnavailable", desired - available),
+    ] {
+        if count > 0 {
+            status[field] = Value::from(count);
+        }
+    }
+    (status, next)
+}

@@ -1,0 +1,123 @@
+//! What a deployment says of itself, so that people and `kubectl rollout status` know when it is done.
+
+use super::Sets;
+use crate::controller::{Context, Next};
+use crate::controllers::{condition, int_at, set_condition, time};
+use jiff::Timestamp;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+
+/// Whether every pod has the current template and serves.
+pub(super) fn is_complete(deployment: &Value) -> bool {
+    let wanted = int_at(deployment, "/spec/replicas", 1);
+    let is = |field: &str| int_at(deployment, &format!("/status/{field}"), 0);
+    is("updatedReplicas") == wanted
+        && is("replicas") == wanted
+        && is("availableReplicas") == wanted
+        && is("observedGeneration") >= object::generation(deployment)
+}
+
+/// The status; and when to look again, if time alone can change it.
+pub(super) fn status(context: &Context, deployment: &Value, sets: &Sets) -> (Value, Next) {
+    let wanted = int_at(deployment, "/spec/replicas", 1);
+    let total = sets.sum("/status/replicas");
+    let available = sets.sum("/status/availableReplicas");
+    let updated = sets.new.as_ref().map_or(0, |set| int_at(set, "/status/replicas", 0));
+    let mut status = json!({"observedGeneration": object::generation(deployment)});
+    for field in ["conditions", "collisionCount"] {
+        if let Some(known) = deployment["status"].get(field) {
+            status[field] = known.clone();
+        }
+    }
+    for (field, count) in [
+        ("replicas", total),
+        ("updatedReplicas", updated),
+        ("readyReplicas", sets.sum("/status/readyReplicas")),
+        ("availableReplicas", available),
+        ("unavailableReplicas", (sets.sum("/spec/replicas") - available).max(0)),
+        ("terminatingReplicas", sets.sum("/status/terminatingReplicas")),
+    ] {
+        if count > 0 {
+            status[field] = Value::from(count);
+        }
+    }
+    let now = context.clock.time();
+    let unavailable_max = super::rolling::unavailable_max(deployment);
+    let (holds, reason, message) = if available >= wanted - unavailable_max {
+        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    };
+    set_condition(
+        &mut status,
+        json!({
+            "type": "Available", "status": holds, "reason": reason, "message": message,
+            "lastUpdateTime": now, "lastTransitionTime": now,
+        }),
+    );
+    let next = progress(context, deployment, sets, &mut status);
+    keep_update_time(deployment, &mut status);
+    (status, next)
+}
+
+/// Says how the rollout goes on, or that it has not for too long.
+fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Value) -> Next {
+    let (now, time_text) = (context.clock.now(), context.clock.time());
+    let name = sets.new.as_ref().map_or("", |set| object::name(set));
+    let mut done = deployment.clone();
+    done["status"] = status.clone();
+    let known = condition(deployment, "Progressing");
+    let counts = |object: &Value| {
+        ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
+            .map(|field| int_at(object, &format!("/status/{field}"), 0))
+    };
+    let moved = counts(deployment) != counts(&done)
+        || int_at(deployment, "/status/observedGeneration", 0) < object::generation(deployment);
+    let deadline = int_at(deployment, "/spec/progressDeadlineSeconds", 600);
+    let since = known.and_then(|known| time::at(known, "/lastUpdateTime"));
+    let due = since.map(|since| time::plus(since, deadline));
+    let complete = is_complete(&done);
+    let mut next = Next::Wait;
+    let (holds, reason, message) = if complete {
+        ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
+    } else if !moved && is_late(known, due, now) {
+        ("False", "ProgressDeadlineExceeded", format!("ReplicaSet \"{name}\" has timed out progressing."))
+    } else {
+        let due = if moved { None } else { due };
+        next = Next::After(time::until(now, due.unwrap_or_else(|| time::plus(now, deadline))));
+        ("True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))
+    };
+    let update = match known {
+        Some(known) if !moved && known["reason"] == reason => known["lastUpdateTime"].clone(),
+        Some(known) if complete && known["reason"] == reason => known["lastUpdateTime"].clone(),
+        Some(_) | None => Value::from(time_text.as_str()),
+    };
+    set_condition(
+        status,
+        json!({
+            "type": "Progressing", "status": holds, "reason": reason, "message": message,
+            "lastUpdateTime": update, "lastTransitionTime": time_text,
+        }),
+    );
+    next
+}
+
+/// Whether a rollout in which nothing moves has taken too long; it stays so until something does.
+fn is_late(known: Option<&Value>, due: Option<Timestamp>, now: Timestamp) -> bool {
+    let reason = known.map_or("", |known| object::str_at(known, "/reason"));
+    match reason {
+        "ProgressDeadlineExceeded" => true,
+        "NewReplicaSetAvailable" => false,
+        _ => due.is_some_and(|due| due <= now),
+    }
+}
+
+/// A condition that says the same as before was not updated.
+fn keep_update_time(deployment: &Value, status: &mut Value) {
+    let Some(known) = condition(deployment, "Available") else { return };
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == "Available" && condition["status"] == known["status"] {
+            condition["lastUpdateTime"] = known["lastUpdateTime"].clone();
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Counts a job's pods and decides what that means for the job.
+
+use super::{TRACKING, index};
+use crate::controllers::{condition, int_at, pod, time};
+use jiff::Timestamp;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a job waits after its first failure; the wait doubles with each further one.
+const BACKOFF_SECONDS: i64 = 10;
+/// The longest such wait.
+const BACKOFF_SECONDS_MAX: i64 = 600;
+
+/// What becomes of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoesOn,
+    Succeeds { reason: &'static str, message: String },
+    Fails { reason: &'static str, message: String },
+}
+
+/// What is known of a job's pods.
+#[derive(Debug)]
+pub(super) struct Tally {
+    completions: Option<usize>,
+    parallelism: usize,
+    backoff_limit: i64,
+    deadline: Option<Timestamp>,
+    now: Timestamp,
+    /// A verdict that the status already announces.
+    announced: Option<Verdict>,
+    pub(super) active: Vec<Arc<Value>>,
+    /// Pods that are asked to go and still run.
+    pub(super) terminating: usize,
+    /// Finished pods that hold their finalizer: they are in the new status and can be let go once it is written.
+    pub(super) counted: Vec<Arc<Value>>,
+    succeeded: usize,
+    failed: usize,
+    restarts: i64,
+    last_failure: Option<Timestamp>,
+    /// The indexes that are done, where the job has indexes.
+    pub(super) completed: Option<BTreeSet<usize>>,
+    uncounted_succeeded: Vec<String>,
+    uncounted_failed: Vec<String>,
+}
+
+impl Tally {
+    /// Counts the pods of a job on top of what its status has counted.
+    pub(super) fn take(job: &Value, pods: &[Arc<Value>], now: Timestamp) -> Self {
+        let number = |pointer: &str| job.pointer(pointer).and_then(Value::as_i64);
+        let parallelism = number("/spec/parallelism").unwrap_or(1);
+        // Without `completions`, but also without `parallelism`, one pod is to succeed.
+        let completions = match (number("/spec/completions"), number("/spec/parallelism")) {
+            (Some(completions), _) => Some(completions),
+            (None, None) => Some(1),
+            (None, Some(_)) => None,
+        };
+        let indexed = object::str_at(job, "/spec/completionMode") == "Indexed";
+        let started = time::at(job, "/status/startTime");
+        let deadline = number("/spec/activeDeadlineSeconds").zip(started);
+        let mut tally = Self {
+            completions: completions.map(|count| usize::try_from(count).unwrap_or(0)),
+            parallelism: usize::try_from(parallelism).unwrap_or(0),
+            backoff_limit: int_at(job, "/spec/backoffLimit", 6),
+            deadline: deadline.map(|(seconds, started)| time::plus(started, seconds)),
+            now,
+            announced: announced(job),
+            active: Vec::new(),
+            terminating: 0,
+            counted: Vec::new(),
+            succeeded: usize::try_from(int_at(job, "/status/succeeded", 0)).unwrap_or(0),
+            failed: usize::try_from(int_at(job, "/status/failed", 0)).unwrap_or(0),
+            restarts: 0,
+            last_failure: None,
+            completed: indexed.then(|| index::parse(object::str_at(job, "/status/completedIndexes"))),
+            uncounted_succeeded: Vec::new(),
+            uncounted_failed: Vec::new(),
+        };
+        let seen = |list: &str| -> BTreeSet<&str> {
+            let uids = job["status"]["uncountedTerminatedPods"][list].as_array().into_iter().flatten();
+            uids.filter_map(Value::as_str).collect()
+        };
+        let before: BTreeSet<&str> = seen("succeeded").union(&seen("failed")).copied().collect();
+        for pod in pods {
+            tally.add(job, pod, &before);
+        }
+        tally
+    }
+
+    fn add(&mut self, job: &Value, pod: &Arc<Value>, before: &BTreeSet<&str>) {
+        let phase = object::str_at(pod, "/status/phase");
+        let tracked = object::finalizers(pod).contains(&TRACKING);
+        match phase {
+            "Succeeded" | "Failed" => {}
+            _ if object::is_deleting(pod) => {
+                let bound = !object::str_at(pod, "/spec/nodeName").is_empty();
+                let waits = bound && object::grace_period(pod).unwrap_or(0) > 0;
+                if waits {
+                    self.terminating += 1;
+                    return;
+                }
+            }
+            _ => {
+                if object::str_at(job, "/spec/template/spec/restartPolicy") == "OnFailure" {
+                    self.restarts += restarts(pod);
+                }
+                self.active.push(Arc::clone(pod));
+                return;
+            }
+        }
+        let success = phase == "Succeeded";
+        if !success {
+            self.last_failure = self.last_failure.max(finished_at(pod));
+        }
+        if !tracked {
+            return;
+        }
+        self.counted.push(Arc::clone(pod));
+        let uid = object::uid(pod).to_owned();
+        let known = before.contains(uid.as_str());
+        let list = if success { &mut self.uncounted_succeeded } else { &mut self.uncounted_failed };
+        list.push(uid);
+        if known {
+            return;
+        }
+        match (success, &mut self.completed) {
+            (true, Some(completed)) => {
+                completed.extend(index::of(pod));
+            }
+            (true, None) => self.succeeded += 1,
+            (false, _) => self.failed += 1,
+        }
+    }
+
+    fn succeeded(&self) -> usize {
+        self.completed.as_ref().map_or(self.succeeded, BTreeSet::len)
+    }
+
+    /// What becomes of the job.
+    pub(super) fn verdict(&self) -> Verdict {
+        if let Some(verdict) = &self.announced {
+            return verdict.clone();
+        }
+        let failures = i64::try_from(self.failed).unwrap_or(i64::MAX);
+        if failures > self.backoff_limit || (self.restarts > 0 && self.restarts >= self.backoff_limit.max(1))
+        {
+            let message = "Job has reached the specified backoff limit".to_owned();
+            return Verdict::Fails { reason: "BackoffLimitExceeded", message };
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= self.now) {
+            let message = "Job was active longer than specified deadline".to_owned();
+            return Verdict::Fails { reason: "DeadlineExceeded", message };
+        }
+        let enough = match self.completions {
+            Some(completions) => self.succeeded() >= completions,
+            None => self.succeeded() > 0 && self.active.is_empty() && self.terminating == 0,
+        };
+        if enough {
+            let message = "Reached expected number of succeeded pods".to_owned();
+            return Verdict::Succeeds { reason: "CompletionsReached", message };
+        }
+        Verdict::GoesOn
+    }
+
+    /// How many pods should be at work.
+    pub(super) fn wanted_active(&self) -> usize {
+        match self.completions {
+            Some(completions) => self.parallelism.min(completions.saturating_sub(self.succeeded())),
+            // Once one has succeeded, the others finish and none is added.
+            None if self.succeeded() > 0 => self.active.len().min(self.parallelism),
+            None => self.parallelism,
+        }
+    }
+
+    /// How long to wait before a failed pod is replaced.
+    pub(super) fn backoff(&self, now: Timestamp) -> Option<Duration> {
+        let last = self.last_failure.filter(|_| self.failed > 0)?;
+        let doublings = u32::try_from(self.failed - 1).unwrap_or(u32::MAX).min(16);
+        let seconds = (BACKOFF_SECONDS << doublings).min(BACKOFF_SECONDS_MAX);
+        let wait = time::until(now, time::plus(last, seconds));
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// Writes the counts to a status.
+    pub(super) fn write(&self, status: &mut Value) {
+        if self.succeeded() > 0 {
+            status["succeeded"] = Value::from(self.succeeded());
+        }
+        if self.failed > 0 {
+            status["failed"] = Value::from(self.failed);
+        }
+        if let Some(completed) = self.completed.as_ref().filter(|completed| !completed.is_empty()) {
+            status["completedIndexes"] = Value::from(index::print(completed));
+        }
+        let mut uncounted = json!({});
+        for (list, uids) in [("succeeded", &self.uncounted_succeeded), ("failed", &self.uncounted_failed)] {
+            if !uids.is_empty() {
+                uncounted[list] = json!(uids);
+            }
+        }
+        status["uncountedTerminatedPods"] = uncounted;
+    }
+}
+
+fn announced(job: &Value) -> Option<Verdict> {
+    let holding = |name: &str| condition(job, name).filter(|condition| condition["status"] == "True");
+    let message = |condition: &Value| object::str_at(condition, "/message").to_owned();
+    if let Some(met) = holding("SuccessCriteriaMet") {
+        return Some(Verdict::Succeeds { reason: "CompletionsReached", message: message(met) });
+    }
+    let target = holding("FailureTarget")?;
+    let reason = match object::str_at(target, "/reason") {
+        "DeadlineExceeded" => "DeadlineExceeded",
+        _ => "BackoffLimitExceeded",
+    };
+    Some(Verdict::Fails { reason, message: message(target) })
+}
+
+fn restarts(pod: &Value) -> i64 {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    statuses.into_iter().flatten().map(|status| int_at(status, "/restartCount", 0)).sum()
+}
+
+fn finished_at(pod: &Value) -> Option<Timestamp> {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let ends = statuses.into_iter().flatten();
+    let ends = ends.filter_map(|status| time::at(status, "/state/terminated/finishedAt"));
+    ends.max().or_else(|| time::at(pod, "/metadata/deletionTimestamp")).or_else(|| {
+        condition(pod, "Ready")
+            .filter(|_| pod::is_finished(pod))
+            .and_then(|ready| time::at(ready, "/lastTransitionTime"))
+    })
+}

@@ -1,0 +1,235 @@
+//! Notices nodes that are not heard of, taints those that are not ready, and evicts pods that do not bear a taint.
+
+use super::daemon_set::tolerates;
+use super::{condition, holds, pod, set_condition, time};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use jiff::Timestamp;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+
+/// Where the leases of nodes are.
+pub const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// How long a node without a lease may be silent.
+const GRACE_SECONDS: i64 = 40;
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// The controller that judges nodes.
+#[derive(Debug)]
+pub struct NodeLifecycle;
+
+impl Controller for NodeLifecycle {
+    const NAME: &'static str = "node-lifecycle";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::NODE, kind::LEASE, kind::POD]
+    }
+
+    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        let theirs =
+            *kind == kind::NODE || (*kind == kind::LEASE && object::namespace(changed) == LEASE_NAMESPACE);
+        if theirs { vec![Key::new("", object::name(changed))] } else { Vec::new() }
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(node) = context.caches.get(&kind::NODE, key) else { return Ok(Next::Wait) };
+        let now = context.clock.now();
+        let due = silent_from(context, &node);
+        if due <= now {
+            let mut new = (*node).clone();
+            note_silence(context, &mut new["status"]);
+            context.update(&kind::NODE, Part::Status, &node, &new).await?;
+        }
+        let Some(node) = context.caches.get(&kind::NODE, key) else { return Ok(Next::Wait) };
+        let mut new = (*node).clone();
+        taint(context, &mut new);
+        context.update(&kind::NODE, Part::Main, &node, &new).await?;
+        if !holds(&node, "Ready") {
+            note_pods(context, &key.name).await?;
+        }
+        Ok(if due > now { Next::After(time::until(now, due)) } else { Next::Wait })
+    }
+}
+
+/// From when on the node counts as silent, if nothing is heard of it until then.
+fn silent_from(context: &Context, node: &Value) -> Timestamp {
+    let lease = context.caches.get(&kind::LEASE, &Key::new(LEASE_NAMESPACE, object::name(node)));
+    let renewed = lease.as_ref().and_then(|lease| {
+        let seconds = super::int_at(lease, "/spec/leaseDurationSeconds", GRACE_SECONDS);
+        Some(time::plus(time::at(lease, "/spec/renewTime")?, seconds))
+    });
+    let posted = condition(node, "Ready")
+        .and_then(|ready| time::at(ready, "/lastHeartbeatTime"))
+        .or_else(|| time::at(node, "/metadata/creationTimestamp"))
+        .map(|at| time::plus(at, GRACE_SECONDS));
+    renewed.max(posted).unwrap_or(Timestamp::MAX)
+}
+
+fn note_silence(context: &Context, status: &mut Value) {
+    let now = context.clock.time();
+    for name in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
+        let known = status["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == name);
+        let heartbeat = known.map_or(Value::Null, |known| known["lastHeartbeatTime"].clone());
+        if known.is_some_and(|known| known["status"] == "Unknown") {
+            continue;
+        }
+        let (reason, message) = if known.is_some() {
+            ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+        } else {
+            ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
+        };
+        let unknown = json!({
+            "type": name, "status": "Unknown", "reason": reason, "message": message,
+            "lastHeartbeatTime": heartbeat, "lastTransitionTime": now,
+        });
+        set_condition(status, unknown);
+    }
+}
+
+/// Gives a node the taints of its condition, and takes away those that no longer hold.
+fn taint(context: &Context, node: &mut Value) {
+    let ready = condition(node, "Ready").map_or("Unknown", |ready| object::str_at(ready, "/status"));
+    let mut wanted: Vec<(&str, &str)> = Vec::new();
+    match ready {
+        "True" => {}
+        "False" => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+        _ => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
+    }
+    if node.pointer("/spec/unschedulable") == Some(&json!(true)) {
+        wanted.push((UNSCHEDULABLE, "NoSchedule"));
+    }
+    let is = |taint: &Value, key: &str, effect: &str| taint["key"] == key && taint["effect"] == effect;
+    let known = node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut taints: Vec<Value> = known
+        .into_iter()
+        .filter(|taint| {
+            let ours = [NOT_READY, UNREACHABLE, UNSCHEDULABLE].iter().any(|key| taint["key"] == *key);
+            !ours || wanted.iter().any(|(key, effect)| is(taint, key, effect))
+        })
+        .collect();
+    for (key, effect) in wanted {
+        if !taints.iter().any(|taint| is(taint, key, effect)) {
+            taints.push(json!({"key": key, "effect": effect, "timeAdded": context.clock.time()}));
+        }
+    }
+    let spec = object::map_mut(node, "spec");
+    if taints.is_empty() {
+        spec.remove("taints");
+    } else {
+        spec.insert("taints".to_owned(), Value::from(taints));
+    }
+}
+
+/// Pods on a node that is not ready do not serve.
+async fn note_pods(context: &Context, node: &str) -> Result<()> {
+    for found in context.caches.on_node(&kind::POD, node) {
+        if !pod::is_ready(&found) || pod::is_finished(&found) {
+            continue;
+        }
+        let mut new = (*found).clone();
+        let time = context.clock.time();
+        let condition = json!({
+            "type": "Ready", "status": "False", "reason": "NodeNotReady", "message": "Node is not ready",
+            "lastProbeTime": null, "lastTransitionTime": time,
+        });
+        set_condition(&mut new["status"], condition);
+        context.update(&kind::POD, Part::Status, &found, &new).await?;
+    }
+    Ok(())
+}
+
+/// The controller that evicts pods from tainted nodes.
+#[derive(Debug)]
+pub struct TaintEviction;
+
+impl Controller for TaintEviction {
+    const NAME: &'static str = "taint-eviction";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::POD, kind::NODE]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::POD {
+            return vec![Key::of(changed)];
+        }
+        if evicting(changed).next().is_none() {
+            return Vec::new();
+        }
+        caches.on_node(&kind::POD, object::name(changed)).iter().map(|pod| Key::of(pod)).collect()
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(found) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+        let node = object::str_at(&found, "/spec/nodeName");
+        let Some(node) = context.caches.get(&kind::NODE, &Key::new("", node)) else { return Ok(Next::Wait) };
+        if !pod::is_active(&found) {
+            return Ok(Next::Wait);
+        }
+        let now = context.clock.now();
+        let Some(due) = eviction_time(&node, &found, now) else { return Ok(Next::Wait) };
+        if due > now {
+            return Ok(Next::After(time::until(now, due)));
+        }
+        let mut new = (*found).clone();
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint", "lastProbeTime": null,
+            "lastTransitionTime": context.clock.time(),
+        });
+        set_condition(&mut new["status"], condition);
+        context.update(&kind::POD, Part::Status, &found, &new).await?;
+        context.delete(&kind::POD, &found, Deletion::of(&found)).await?;
+        Ok(Next::Wait)
+    }
+}
+
+fn evicting(node: &Value) -> impl Iterator<Item = &Value> {
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    taints.into_iter().flatten().filter(|taint| taint["effect"] == "NoExecute")
+}
+
+/// When a pod must leave its node; nothing when it may stay.
+fn eviction_time(node: &Value, pod: &Value, now: Timestamp) -> Option<Timestamp> {
+    let tolerations = pod.pointer("/spec/tolerations").and_then(Value::as_array);
+    let tolerations: Vec<&Value> = tolerations.into_iter().flatten().collect();
+    let mut due: Option<Timestamp> = None;
+    for taint in evicting(node) {
+        let added = time::at(taint, "/timeAdded").unwrap_or(now);
+        let mut borne = false;
+        for toleration in tolerations.iter().filter(|toleration| tolerates(toleration, taint)) {
+            borne = true;
+            if let Some(seconds) = toleration["tolerationSeconds"].as_i64() {
+                let end = time::plus(added, seconds.max(0));
+                due = Some(due.map_or(end, |due| due.min(end)));
+            }
+        }
+        if !borne {
+            return Some(now);
+        }
+    }
+    due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_stays_as_long_as_its_shortest_toleration() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let node = json!({"spec": {"taints": [
+            {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+            {"key": UNREACHABLE, "effect": "NoSchedule"},
+        ]}});
+        let pod = |tolerations: Value| json!({"spec": {"tolerations": tolerations}});
+        let bears = json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]);
+        assert_eq!(eviction_time(&node, &pod(bears), now), Some(time::plus(now, 300)));
+        assert_eq!(eviction_time(&node, &pod(json!([{"operator": "Exists"}])), now), None);
+        assert_eq!(eviction_time(&node, &pod(json!([])), now), Some(now));
+    }
+}

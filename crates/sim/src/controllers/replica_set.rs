@@ -1,0 +1,144 @@
+//! Keeps as many pods of a template as a `ReplicaSet` wants.
+
+use super::pod::{self, availability, is_active, is_ready};
+use super::{int_at, owner_reference};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use kai_apiserver::object;
+use kai_apiserver::selector::LabelSelector;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The controller of replica sets.
+#[derive(Debug)]
+pub struct ReplicaSets;
+
+/// The most pods that are made or deleted before the state is looked at again.
+const BURST: usize = 500;
+
+impl Controller for ReplicaSets {
+    const NAME: &'static str = "replicaset";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::REPLICA_SET, kind::POD]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        owners(caches, &kind::REPLICA_SET, kind, changed)
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(set) = context.caches.get(&kind::REPLICA_SET, key) else { return Ok(Next::Wait) };
+        adopt(context, &set).await?;
+        let pods = context.caches.owned(&kind::POD, object::uid(&set));
+        if !object::is_deleting(&set) {
+            scale(context, &set, &pods).await?;
+        }
+        let pods = context.caches.owned(&kind::POD, object::uid(&set));
+        let (status, next) = status(context, &set, &pods);
+        let mut new = (*set).clone();
+        new["status"] = status;
+        context.update(&kind::REPLICA_SET, Part::Status, &set, &new).await?;
+        Ok(next)
+    }
+}
+
+/// The owners among `owners` that a changed object concerns: itself, its controller, or whoever could adopt it.
+pub(super) fn owners(caches: &Caches, owner_kind: &Kind, kind: &Kind, changed: &Value) -> Vec<Key> {
+    if kind == owner_kind {
+        return vec![Key::of(changed)];
+    }
+    let namespace = object::namespace(changed);
+    let controller = object::meta(changed, "ownerReferences").and_then(Value::as_array);
+    let controller = controller.into_iter().flatten().find(|owner| owner["controller"] == true);
+    match controller {
+        Some(owner) if owner["kind"] == *owner_kind.kind => {
+            vec![Key::new(namespace, object::str_at(owner, "/name"))]
+        }
+        Some(_) => Vec::new(),
+        None => {
+            let candidates = caches.in_namespace(owner_kind, namespace);
+            candidates.iter().filter(|owner| selects(owner, changed)).map(|owner| Key::of(owner)).collect()
+        }
+    }
+}
+
+/// Whether the owner's selector picks the object.
+pub(super) fn selects(owner: &Value, object: &Value) -> bool {
+    let selector = owner.pointer("/spec/selector").unwrap_or(&Value::Null);
+    LabelSelector::from_object(selector)
+        .is_ok_and(|selector| !selector.is_everything() && selector.matches_object(object))
+}
+
+/// Takes over pods that match the selector and that nobody controls.
+pub(super) async fn adopt(context: &Context, owner: &Value) -> Result<()> {
+    if object::is_deleting(owner) {
+        return Ok(());
+    }
+    for found in context.caches.owned(&kind::POD, "") {
+        let same = object::namespace(&found) == object::namespace(owner);
+        if !same || !is_active(&found) || !selects(owner, &found) {
+            continue;
+        }
+        let mut adopted = (*found).clone();
+        let references = object::meta_mut(&mut adopted).entry("ownerReferences").or_insert_with(|| json!([]));
+        if let Some(references) = references.as_array_mut() {
+            references.push(owner_reference(owner));
+        }
+        context.update(&kind::POD, Part::Main, &found, &adopted).await?;
+    }
+    Ok(())
+}
+
+async fn scale(context: &Context, set: &Value, pods: &[Arc<Value>]) -> Result<()> {
+    let mut active: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
+    let wanted = usize::try_from(int_at(set, "/spec/replicas", 1)).unwrap_or(0);
+    for _ in active.len()..wanted.min(active.len() + BURST) {
+        let new = pod::from_template(set, &set["spec"]["template"]);
+        context.create(&kind::POD, object::namespace(set), &new).await?;
+    }
+    if active.len() > wanted {
+        pod::cheapest_first(&mut active);
+        for pod in active.iter().take((active.len() - wanted).min(BURST)) {
+            context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn status(context: &Context, set: &Value, pods: &[Arc<Value>]) -> (Value, Next) {
+    let min_ready = int_at(set, "/spec/minReadySeconds", 0);
+    let labels = set.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
+    let labels: Vec<(&String, &Value)> = labels.into_iter().flatten().collect();
+    let (mut replicas, mut labelled, mut ready, mut available, mut terminating) = (0, 0, 0, 0, 0);
+    let mut next = Next::Wait;
+    for pod in pods {
+        if object::is_deleting(pod) && !pod::is_finished(pod) {
+            terminating += 1;
+        }
+        if !is_active(pod) {
+            continue;
+        }
+        replicas += 1;
+        labelled +=
+            i64::from(labels.iter().all(|(name, value)| pod["metadata"]["labels"][name.as_str()] == **value));
+        ready += i64::from(is_ready(pod));
+        let (is_available, wait) = availability(pod, min_ready, context.clock.now());
+        available += i64::from(is_available);
+        next = wait.map_or(next, |wait| next.or(Next::After(wait)));
+    }
+    let mut status = json!({"replicas": replicas, "observedGeneration": object::generation(set)});
+    for (field, count) in [
+        ("fullyLabeledReplicas", labelled),
+        ("readyReplicas", ready),
+        ("availableReplicas", available),
+        ("terminatingReplicas", terminating),
+    ] {
+        if count > 0 {
+            status[field] = Value::from(count);
+        }
+    }
+    (status, next)
+}

@@ -1,0 +1,63 @@
+//! Versions of a template, for the sets that replace their pods one by one: stateful and daemon sets.
+
+use super::pod::hash;
+use super::{int_at, owner_reference};
+use crate::api::{Deletion, Result};
+use crate::controller::Context;
+use crate::kind;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Where a pod says from which version it was made.
+pub const HASH: &str = "controller-revision-hash";
+
+/// The versions of a set's template.
+#[derive(Debug)]
+pub struct Revisions {
+    /// The version that the set wants.
+    pub wanted: Arc<Value>,
+    /// All versions, oldest first.
+    pub all: Vec<Arc<Value>>,
+}
+
+/// Finds the versions of a set; the one it wants is made if it is not there.
+pub async fn find(context: &Context, set: &Value) -> Result<Revisions> {
+    let mut all = context.caches.owned(&kind::CONTROLLER_REVISION, object::uid(set));
+    let order = |revision: &Arc<Value>| (int_at(revision, "/revision", 0), object::name(revision).to_owned());
+    all.sort_by_key(order);
+    let data = json!({"spec": {"template": set["spec"]["template"]}});
+    let latest = all.last().map_or(0, |revision| int_at(revision, "/revision", 0));
+    if let Some(found) = all.iter().find(|revision| revision["data"] == data) {
+        let wanted = Arc::clone(found);
+        return Ok(Revisions { wanted, all });
+    }
+    let hash = hash(&data);
+    let made = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {
+            "name": format!("{}-{hash}", object::name(set)), "namespace": object::namespace(set),
+            "labels": {HASH: hash}, "ownerReferences": [owner_reference(set)],
+        },
+        "data": data, "revision": latest + 1,
+    });
+    let made = Arc::new(context.create(&kind::CONTROLLER_REVISION, object::namespace(set), &made).await?);
+    all.push(Arc::clone(&made));
+    Ok(Revisions { wanted: made, all })
+}
+
+/// Deletes the oldest versions that nobody uses, beyond what is kept for going back.
+pub async fn trim(context: &Context, set: &Value, revisions: &Revisions, used: &[&str]) -> Result<()> {
+    let keep = usize::try_from(int_at(set, "/spec/revisionHistoryLimit", 10)).unwrap_or(0);
+    let idle: Vec<&Arc<Value>> = revisions
+        .all
+        .iter()
+        .filter(|revision| {
+            !Arc::ptr_eq(revision, &revisions.wanted) && !used.contains(&object::name(revision))
+        })
+        .collect();
+    for revision in idle.iter().take(idle.len().saturating_sub(keep)) {
+        context.delete(&kind::CONTROLLER_REVISION, revision, Deletion::of(revision)).await?;
+    }
+    Ok(())
+}

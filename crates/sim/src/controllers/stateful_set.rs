@@ -1,0 +1,263 @@
+//! Keeps the pods of a `StatefulSet`: each with its own number and storage, made and replaced in order.
+
+use super::pod::{self, availability, is_ready};
+use super::replica_set::owners;
+use super::revision::{self, Revisions};
+use super::{int_at, label, set_entry};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use kai_apiserver::object;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The controller of stateful sets.
+#[derive(Debug)]
+pub struct StatefulSets;
+
+impl Controller for StatefulSets {
+    const NAME: &'static str = "statefulset";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::STATEFUL_SET, kind::POD, kind::CONTROLLER_REVISION, kind::VOLUME_CLAIM]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::VOLUME_CLAIM {
+            return Vec::new();
+        }
+        owners(caches, &kind::STATEFUL_SET, kind, changed)
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(set) = context.caches.get(&kind::STATEFUL_SET, key) else { return Ok(Next::Wait) };
+        if object::is_deleting(&set) {
+            return Ok(Next::Wait);
+        }
+        let revisions = revision::find(context, &set).await?;
+        let wanted = object::name(&revisions.wanted);
+        let current = match object::str_at(&set, "/status/currentRevision") {
+            "" => wanted.to_owned(),
+            current => current.to_owned(),
+        };
+        let plan = Plan { context, set: &set, revisions: &revisions, current: &current };
+        let next = plan.work().await?;
+        let (status, wait) = plan.status();
+        let mut new = (*set).clone();
+        new["status"] = status;
+        context.update(&kind::STATEFUL_SET, Part::Status, &set, &new).await?;
+        let used = [object::str_at(&new, "/status/currentRevision"), wanted];
+        revision::trim(context, &set, &revisions, &used).await?;
+        Ok(next.or(wait))
+    }
+}
+
+/// What one look at a set works with.
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    context: &'a Context,
+    set: &'a Value,
+    revisions: &'a Revisions,
+    /// The version that pods below the partition have.
+    current: &'a str,
+}
+
+impl Plan<'_> {
+    fn pods(&self) -> BTreeMap<i64, Arc<Value>> {
+        let prefix = format!("{}-", object::name(self.set));
+        let pods = self.context.caches.owned(&kind::POD, object::uid(self.set));
+        let number = |pod: &Arc<Value>| object::name(pod).strip_prefix(&prefix)?.parse().ok();
+        pods.into_iter().filter_map(|pod| Some((number(&pod)?, pod))).collect()
+    }
+
+    fn ordinals(&self) -> std::ops::Range<i64> {
+        let start = int_at(self.set, "/spec/ordinals/start", 0);
+        start..start + int_at(self.set, "/spec/replicas", 1)
+    }
+
+    fn is_available(&self, pod: &Value) -> bool {
+        let seconds = int_at(self.set, "/spec/minReadySeconds", 0);
+        !object::is_deleting(pod) && availability(pod, seconds, self.context.clock.now()).0
+    }
+
+    fn is_ordered(&self) -> bool {
+        object::str_at(self.set, "/spec/podManagementPolicy") != "Parallel"
+    }
+
+    /// Does what can be done now; in order means that each pod waits for the one before.
+    async fn work(&self) -> Result<Next> {
+        let pods = self.pods();
+        for ordinal in self.ordinals() {
+            match pods.get(&ordinal) {
+                None => {
+                    self.make(ordinal).await?;
+                    if self.is_ordered() {
+                        return Ok(Next::Wait);
+                    }
+                }
+                Some(pod) if pod::is_finished(pod) && !object::is_deleting(pod) => {
+                    self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                    if self.is_ordered() {
+                        return Ok(Next::Wait);
+                    }
+                }
+                Some(pod) if self.is_ordered() && !self.is_available(pod) => return self.unstick(pod).await,
+                Some(_) => {}
+            }
+        }
+        let range = self.ordinals();
+        let surplus: Vec<&Arc<Value>> =
+            pods.iter().rev().filter(|(ordinal, _)| !range.contains(ordinal)).map(|(_, pod)| pod).collect();
+        for pod in &surplus {
+            if !object::is_deleting(pod) {
+                self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            }
+            if self.is_ordered() {
+                return Ok(Next::Wait);
+            }
+        }
+        self.replace(&pods).await
+    }
+
+    /// A pod of an old version that never gets ready would hold up its own replacement.
+    async fn unstick(&self, pod: &Arc<Value>) -> Result<Next> {
+        let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
+        let in_reach = self.is_updated_from(pod);
+        if old && in_reach && !object::is_deleting(pod) && !is_ready(pod) {
+            self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        }
+        Ok(Next::Wait)
+    }
+
+    fn partition(&self) -> i64 {
+        int_at(self.set, "/spec/updateStrategy/rollingUpdate/partition", 0)
+    }
+
+    fn is_updated_from(&self, pod: &Value) -> bool {
+        let on_delete = object::str_at(self.set, "/spec/updateStrategy/type") == "OnDelete";
+        let ordinal =
+            object::name(pod).rsplit('-').next().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+        !on_delete && ordinal >= self.partition()
+    }
+
+    /// Replaces pods of old versions, the last first, each when the one after it is available.
+    async fn replace(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Next> {
+        for (_, pod) in pods.iter().rev() {
+            if !self.is_updated_from(pod) {
+                continue;
+            }
+            if label(pod, revision::HASH) != object::name(&self.revisions.wanted) {
+                if !object::is_deleting(pod) {
+                    self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                }
+                return Ok(Next::Wait);
+            }
+            if !self.is_available(pod) {
+                return Ok(Next::Wait);
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    async fn make(&self, ordinal: i64) -> Result<()> {
+        let old = ordinal < self.partition()
+            && self.revisions.all.iter().any(|one| object::name(one) == self.current);
+        let version = if old {
+            self.revisions.all.iter().find(|one| object::name(one) == self.current)
+        } else {
+            Some(&self.revisions.wanted)
+        };
+        let version = version.unwrap_or(&self.revisions.wanted);
+        let (set, namespace) = (self.set, object::namespace(self.set));
+        let name = format!("{}-{ordinal}", object::name(set));
+        let mut pod = pod::from_template(set, &version["data"]["spec"]["template"]);
+        object::set_meta(&mut pod, "generateName", None);
+        object::set_meta(&mut pod, "name", Some(Value::from(name.as_str())));
+        set_entry(&mut pod, "labels", revision::HASH, object::name(version));
+        set_entry(&mut pod, "labels", "statefulset.kubernetes.io/pod-name", &name);
+        set_entry(&mut pod, "labels", "apps.kubernetes.io/pod-index", &ordinal.to_string());
+        pod["spec"]["hostname"] = Value::from(name.as_str());
+        if let Some(service) = set.pointer("/spec/serviceName") {
+            pod["spec"]["subdomain"] = service.clone();
+        }
+        for template in
+            set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten()
+        {
+            self.claim(&mut pod, &name, template).await?;
+        }
+        match self.context.create(&kind::POD, namespace, &pod).await {
+            // The name is taken: by a pod on its way out, or one that the news will tell of.
+            Err(error) if error.is_conflict() => Ok(()),
+            made => made.map(|_| ()),
+        }
+    }
+
+    /// Makes the pod's own claim from a template, and mounts it.
+    async fn claim(&self, pod: &mut Value, pod_name: &str, template: &Value) -> Result<()> {
+        let namespace = object::namespace(self.set);
+        let volume = object::name(template);
+        let name = format!("{volume}-{pod_name}");
+        let mut claim = template.clone();
+        claim["apiVersion"] = json!("v1");
+        claim["kind"] = json!("PersistentVolumeClaim");
+        object::set_meta(&mut claim, "name", Some(Value::from(name.as_str())));
+        object::set_meta(&mut claim, "namespace", Some(Value::from(namespace)));
+        if let Some(fields) = claim.as_object_mut() {
+            fields.remove("status");
+        }
+        let labels = self.set.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+        for (key, value) in labels.into_iter().flatten() {
+            set_entry(&mut claim, "labels", key, value.as_str().unwrap_or_default());
+        }
+        if self.context.caches.get(&kind::VOLUME_CLAIM, &Key::new(namespace, &name)).is_none() {
+            match self.context.create(&kind::VOLUME_CLAIM, namespace, &claim).await {
+                Err(error) if error.is_conflict() => {}
+                made => {
+                    made?;
+                }
+            }
+        }
+        let mount = json!({"name": volume, "persistentVolumeClaim": {"claimName": name}});
+        match pod["spec"]["volumes"].as_array_mut() {
+            Some(volumes) => {
+                volumes.retain(|known| known["name"] != volume);
+                volumes.push(mount);
+            }
+            None => pod["spec"]["volumes"] = json!([mount]),
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> (Value, Next) {
+        let pods = self.pods();
+        let wanted = object::name(&self.revisions.wanted);
+        let min_ready = int_at(self.set, "/spec/minReadySeconds", 0);
+        let now = self.context.clock.now();
+        let alive: Vec<&Arc<Value>> = pods.values().filter(|pod| !pod::is_finished(pod)).collect();
+        let of = |version: &str| {
+            let same = alive.iter().filter(|pod| !object::is_deleting(pod));
+            same.filter(|pod| label(pod, revision::HASH) == version).count()
+        };
+        let ready = alive.iter().filter(|pod| is_ready(pod) && !object::is_deleting(pod)).count();
+        let available = alive.iter().filter(|pod| self.is_available(pod)).count();
+        let wait = alive.iter().filter_map(|pod| availability(pod, min_ready, now).1).min();
+        let size = usize::try_from(int_at(self.set, "/spec/replicas", 1)).unwrap_or(0);
+        let done = of(wanted) == size && ready == size && alive.len() == size;
+        let current = if done { wanted } else { self.current };
+        let mut status = json!({
+            "observedGeneration": object::generation(self.set), "replicas": alive.len(),
+            "availableReplicas": available, "currentRevision": current, "updateRevision": wanted,
+            "collisionCount": 0,
+        });
+        for (field, count) in
+            [("readyReplicas", ready), ("updatedReplicas", of(wanted)), ("currentReplicas", of(current))]
+        {
+            if count > 0 {
+                status[field] = Value::from(count);
+            }
+        }
+        (status, wait.map_or(Next::Wait, Next::After))
+    }
+}

@@ -1,0 +1,275 @@
+//! Binds claims on storage to volumes, and makes volumes for classes whose storage is simulated.
+
+use super::{annotation, pod, set_entry};
+use crate::api::{Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{Context, Controller, Next};
+use crate::kind::{self, Key, Kind};
+use kai_apiserver::object;
+use kai_apiserver::selector::LabelSelector;
+use kai_units::Quantity;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Who makes the volumes of simulated storage classes.
+pub const PROVISIONER: &str = "sim.kai.scheduler/disk";
+/// Marks the class of claims that name none.
+pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Where the scheduler says on which node the first user of a claim will run.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// What keeps claims and volumes from going while they are used.
+const PROTECTIONS: [&str; 2] = ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"];
+
+/// The controller of claims and volumes. Claims have keys with a namespace, volumes keys without.
+#[derive(Debug)]
+pub struct Volumes;
+
+impl Controller for Volumes {
+    const NAME: &'static str = "persistentvolume";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::VOLUME_CLAIM, kind::VOLUME, kind::STORAGE_CLASS, kind::POD]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        let pending = || {
+            let claims = caches.all(&kind::VOLUME_CLAIM);
+            claims.iter().filter(|claim| !is_bound(claim)).map(|claim| Key::of(claim)).collect::<Vec<_>>()
+        };
+        if *kind == kind::VOLUME_CLAIM {
+            let volume = object::str_at(changed, "/spec/volumeName");
+            let volume = (!volume.is_empty()).then(|| Key::new("", volume));
+            return std::iter::once(Key::of(changed)).chain(volume).collect();
+        }
+        if *kind == kind::POD {
+            // Only claims that wait for their users to go care about them.
+            let claims = claims_of(changed).map(|name| Key::new(object::namespace(changed), name));
+            return claims
+                .filter(|key| {
+                    caches.get(&kind::VOLUME_CLAIM, key).is_some_and(|claim| object::is_deleting(&claim))
+                })
+                .collect();
+        }
+        let mut keys = pending();
+        if *kind == kind::VOLUME {
+            keys.push(Key::of(changed));
+        }
+        keys
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        if key.namespace.is_empty() { volume(context, key).await } else { claim(context, key).await }
+    }
+}
+
+fn is_bound(claim: &Value) -> bool {
+    phase(claim) == "Bound"
+}
+
+/// A volume whose claim is gone is free, or goes.
+async fn volume(context: &Context, key: &Key) -> Result<Next> {
+    let Some(volume) = context.caches.get(&kind::VOLUME, key) else { return Ok(Next::Wait) };
+    if object::is_deleting(&volume) {
+        let bound = phase(&volume) == "Bound" && claim_of(context, &volume).is_some();
+        return if bound { Ok(Next::Wait) } else { release(context, &kind::VOLUME, &volume).await };
+    }
+    let phase = match volume.pointer("/spec/claimRef") {
+        None => "Available",
+        Some(reference) => match claim_of(context, &volume) {
+            Some(claim) if object::str_at(&claim, "/spec/volumeName") == key.name => "Bound",
+            Some(_) => "Available",
+            // Reserved by name for a claim that is yet to come.
+            None if object::str_at(reference, "/uid").is_empty() => "Available",
+            None => "Released",
+        },
+    };
+    if phase == "Released" && object::str_at(&volume, "/spec/persistentVolumeReclaimPolicy") == "Delete" {
+        context.delete(&kind::VOLUME, &volume, Deletion::of(&volume)).await?;
+        return Ok(Next::Wait);
+    }
+    let mut new = (*volume).clone();
+    object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from(phase));
+    context.update(&kind::VOLUME, Part::Status, &volume, &new).await?;
+    Ok(Next::Wait)
+}
+
+/// The claim that a volume is for.
+fn claim_of(context: &Context, volume: &Value) -> Option<Arc<Value>> {
+    let reference = volume.pointer("/spec/claimRef")?;
+    let key = Key::new(object::str_at(reference, "/namespace"), object::str_at(reference, "/name"));
+    let uid = object::str_at(reference, "/uid");
+    let claim = context.caches.get(&kind::VOLUME_CLAIM, &key)?;
+    (uid.is_empty() || object::uid(&claim) == uid).then_some(claim)
+}
+
+fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName")?.as_str())
+}
+
+fn phase(object: &Value) -> &str {
+    object::str_at(object, "/status/phase")
+}
+
+/// Takes away what kept an object from going while it was in use.
+async fn release(context: &Context, kind: &Kind, object: &Value) -> Result<Next> {
+    let mut new = object.clone();
+    let left: Vec<&str> =
+        object::finalizers(object).into_iter().filter(|name| !PROTECTIONS.contains(name)).collect();
+    object::set_finalizers(&mut new, &left);
+    match context.update(kind, Part::Main, object, &new).await {
+        Err(error) if error.is_not_found() => context.caches.note_gone(kind, object),
+        written => {
+            written?;
+        }
+    }
+    Ok(Next::Wait)
+}
+
+async fn claim(context: &Context, key: &Key) -> Result<Next> {
+    let Some(claim) = context.caches.get(&kind::VOLUME_CLAIM, key) else { return Ok(Next::Wait) };
+    if object::is_deleting(&claim) {
+        let pods = context.caches.in_namespace(&kind::POD, &key.namespace);
+        let used =
+            pods.iter().any(|pod| !pod::is_finished(pod) && claims_of(pod).any(|name| name == key.name));
+        return if used { Ok(Next::Wait) } else { release(context, &kind::VOLUME_CLAIM, &claim).await };
+    }
+    if is_bound(&claim) {
+        return Ok(Next::Wait);
+    }
+    if claim.pointer("/spec/storageClassName").is_none() {
+        return give_class(context, &claim).await;
+    }
+    let named = object::str_at(&claim, "/spec/volumeName");
+    let found = if named.is_empty() {
+        let volumes = context.caches.all(&kind::VOLUME);
+        choose(&claim, &volumes)
+    } else {
+        context.caches.get(&kind::VOLUME, &Key::new("", named)).filter(|volume| is_free_for(volume, &claim))
+    };
+    let volume = match found {
+        Some(volume) => volume,
+        None if named.is_empty() => match make(context, &claim).await? {
+            Some(volume) => Arc::new(volume),
+            None => return Ok(Next::Wait),
+        },
+        None => return Ok(Next::Wait),
+    };
+    bind(context, &claim, &volume).await
+}
+
+async fn give_class(context: &Context, claim: &Value) -> Result<Next> {
+    let classes = context.caches.all(&kind::STORAGE_CLASS);
+    let Some(class) = classes.iter().find(|class| annotation(class, DEFAULT_CLASS) == "true") else {
+        return Ok(Next::Wait);
+    };
+    let mut new = claim.clone();
+    new["spec"]["storageClassName"] = Value::from(object::name(class));
+    context.update(&kind::VOLUME_CLAIM, Part::Main, claim, &new).await?;
+    Ok(Next::Wait)
+}
+
+fn is_free_for(volume: &Value, claim: &Value) -> bool {
+    if object::is_deleting(volume) {
+        return false;
+    }
+    let Some(reference) = volume.pointer("/spec/claimRef") else { return true };
+    let uid = object::str_at(reference, "/uid");
+    reference["name"] == object::name(claim)
+        && reference["namespace"] == object::namespace(claim)
+        && (uid.is_empty() || uid == object::uid(claim))
+}
+
+fn bytes(object: &Value, pointer: &str) -> i128 {
+    object::str_at(object, pointer).parse::<Quantity>().map_or(0, Quantity::nanos)
+}
+
+/// The smallest volume that fits; one that is reserved for the claim comes first.
+fn choose(claim: &Value, volumes: &[Arc<Value>]) -> Option<Arc<Value>> {
+    let wanted = bytes(claim, "/spec/resources/requests/storage");
+    let modes = |object: &Value| object["spec"]["accessModes"].as_array().cloned().unwrap_or_default();
+    let selector = claim.pointer("/spec/selector").map(LabelSelector::from_object);
+    let class = object::str_at(claim, "/spec/storageClassName");
+    let fits = |volume: &Value| {
+        let selected = match &selector {
+            Some(selector) => selector.as_ref().is_ok_and(|selector| selector.matches_object(volume)),
+            None => true,
+        };
+        is_free_for(volume, claim)
+            && object::str_at(volume, "/spec/storageClassName") == class
+            && bytes(volume, "/spec/capacity/storage") >= wanted
+            && modes(claim).iter().all(|mode| modes(volume).contains(mode))
+            && selected
+    };
+    let order = |volume: &Arc<Value>| {
+        let reserved = volume.pointer("/spec/claimRef").is_some();
+        (!reserved, bytes(volume, "/spec/capacity/storage"), object::name(volume).to_owned())
+    };
+    volumes.iter().filter(|volume| fits(volume)).min_by_key(|volume| order(volume)).map(Arc::clone)
+}
+
+/// Makes a volume for the claim, if its class is simulated and the time has come.
+async fn make(context: &Context, claim: &Value) -> Result<Option<Value>> {
+    let class = Key::new("", object::str_at(claim, "/spec/storageClassName"));
+    let Some(class) = context.caches.get(&kind::STORAGE_CLASS, &class) else { return Ok(None) };
+    let waits = object::str_at(&class, "/volumeBindingMode") == "WaitForFirstConsumer";
+    if class["provisioner"] != PROVISIONER || (waits && annotation(claim, SELECTED_NODE).is_empty()) {
+        return Ok(None);
+    }
+    let policy = match object::str_at(&class, "/reclaimPolicy") {
+        "" => "Delete",
+        policy => policy,
+    };
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {
+            "name": format!("pvc-{}", object::uid(claim)),
+            "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
+        },
+        "spec": {
+            "capacity": {"storage": claim.pointer("/spec/resources/requests/storage").cloned().unwrap_or_else(|| json!("1Gi"))},
+            "accessModes": claim["spec"]["accessModes"].clone(),
+            "persistentVolumeReclaimPolicy": policy,
+            "storageClassName": object::name(&class),
+            "volumeMode": claim.pointer("/spec/volumeMode").cloned().unwrap_or_else(|| json!("Filesystem")),
+            "claimRef": reference(claim),
+            "csi": {"driver": PROVISIONER, "volumeHandle": object::uid(claim)},
+        },
+    });
+    match context.create(&kind::VOLUME, "", &volume).await {
+        // Made before the last crash: the news are on their way and wake the claim.
+        Err(error) if error.is_conflict() => Ok(None),
+        made => made.map(Some),
+    }
+}
+
+fn reference(claim: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": object::namespace(claim),
+        "name": object::name(claim), "uid": object::uid(claim),
+    })
+}
+
+/// Binds both to each other: the volume first, so that nobody else takes it.
+async fn bind(context: &Context, claim: &Value, volume: &Value) -> Result<Next> {
+    let mut taken = volume.clone();
+    let known = taken.pointer("/spec/claimRef/uid").and_then(Value::as_str);
+    if known != Some(object::uid(claim)) {
+        taken["spec"]["claimRef"] = reference(claim);
+    }
+    context.update(&kind::VOLUME, Part::Main, volume, &taken).await?;
+    let mut bound = claim.clone();
+    bound["spec"]["volumeName"] = Value::from(object::name(volume));
+    set_entry(&mut bound, "annotations", "pv.kubernetes.io/bind-completed", "yes");
+    set_entry(&mut bound, "annotations", "pv.kubernetes.io/bound-by-controller", "yes");
+    context.update(&kind::VOLUME_CLAIM, Part::Main, claim, &bound).await?;
+    let Some(claim) = context.caches.get(&kind::VOLUME_CLAIM, &Key::of(claim)) else { return Ok(Next::Wait) };
+    let mut bound = (*claim).clone();
+    bound["status"] = json!({
+        "phase": "Bound", "accessModes": volume["spec"]["accessModes"].clone(),
+        "capacity": volume["spec"]["capacity"].clone(),
+    });
+    context.update(&kind::VOLUME_CLAIM, Part::Status, &claim, &bound).await?;
+    Ok(Next::Wait)
+}

@@ -1,0 +1,154 @@
+//! The service that a client talks to: it passes requests on, or does something worse.
+
+use super::{Client, Faults, stream};
+use axum::body::Body;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use serde_json::json;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tower::{Service, ServiceExt as _};
+
+/// The largest answer that is looked at as a whole.
+const ANSWER_BYTES_MAX: usize = 1 << 30;
+
+/// A service as one client meets it.
+#[derive(Clone, Debug)]
+pub struct FaultyService<S> {
+    faults: Faults,
+    client: String,
+    life: u64,
+    inner: S,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Passed,
+    Delayed(Duration),
+    Refused(StatusCode),
+    LostBefore(Duration),
+    LostAfter(Duration),
+    /// The client dies, or is dead already.
+    Never,
+}
+
+impl<S> FaultyService<S> {
+    pub(super) fn new(faults: Faults, client: &str, inner: S) -> Self {
+        let life = *faults.life(client).borrow();
+        Self { faults, client: client.to_owned(), life, inner }
+    }
+}
+
+impl<S, B> Service<Request<B>> for FaultyService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Error: Into<tower::BoxError> + Send,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<tower::BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = tower::BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, tower::BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let faulty = self.clone();
+        let request = request.map(Body::new);
+        Box::pin(async move { faulty.answer(request).await })
+    }
+}
+
+impl<S> FaultyService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Error: Into<tower::BoxError> + Send,
+    S::Future: Send,
+{
+    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+        let query = request.uri().query().unwrap_or_default();
+        let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));
+        let what = format!("{} {}", request.method(), request.uri());
+        let life = self.life;
+        let fate = self.faults.with(&self.client, |client| fate(client, life, request.method(), watches));
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
+        self.faults.journal.note(&self.client, &format!("asks {what} {fate:?}"), &body);
+        let request = Request::from_parts(parts, Body::from(body));
+        match fate {
+            Fate::Passed => {}
+            Fate::Delayed(wait) => tokio::time::sleep(wait).await,
+            Fate::Refused(status) => return Ok(refusal(status)),
+            Fate::LostBefore(wait) => return Err(unanswered(wait).await.into()),
+            Fate::LostAfter(wait) => {
+                let response = self.inner.oneshot(request).await.map_err(Into::into)?;
+                drop(response);
+                return Err(unanswered(wait).await.into());
+            }
+            Fate::Never => return std::future::pending().await,
+        }
+        let response = self.inner.oneshot(request).await.map_err(Into::into)?;
+        if watches && response.status().is_success() {
+            return Ok(stream::watch(&self.faults, &self.client, response));
+        }
+        let (parts, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
+        self.faults.journal.note(&self.client, &format!("gets {what} {}", parts.status), &body);
+        Ok(Response::from_parts(parts, Body::from(body)))
+    }
+}
+
+fn fate(client: &mut Client, life: u64, method: &Method, watches: bool) -> Fate {
+    let rates = client.rates;
+    if *client.life.borrow() != life {
+        return Fate::Never;
+    }
+    let ordered = client.crash_at.is_some_and(|at| client.counts.requests >= at);
+    if ordered || client.happens(rates.crash) {
+        client.die();
+        return Fate::Never;
+    }
+    client.counts.requests += 1;
+    let partitioned = *client.partition.borrow();
+    let fate = if partitioned || client.happens(rates.timeout_before) {
+        let wait = if rates.timeout.is_zero() { Duration::from_secs(10) } else { rates.timeout };
+        Fate::LostBefore(wait)
+    } else if watches {
+        if client.happens(rates.expired) { Fate::Refused(StatusCode::GONE) } else { Fate::Passed }
+    } else if *method != Method::GET && client.happens(rates.conflict) {
+        Fate::Refused(StatusCode::CONFLICT)
+    } else if client.happens(rates.timeout_after) {
+        Fate::LostAfter(rates.timeout)
+    } else if client.happens(rates.slow) {
+        Fate::Delayed(client.delay())
+    } else {
+        Fate::Passed
+    };
+    if fate != Fate::Passed {
+        client.counts.requests_hurt += 1;
+    }
+    fate
+}
+
+async fn unanswered(wait: Duration) -> io::Error {
+    tokio::time::sleep(wait).await;
+    io::Error::new(io::ErrorKind::TimedOut, "no answer came")
+}
+
+fn refusal(code: StatusCode) -> Response<Body> {
+    let reason = if code == StatusCode::GONE { "Expired" } else { "Conflict" };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
+        "reason": reason, "message": format!("{reason}: a simulated fault"),
+    });
+    let mut response = Response::new(Body::from(status.to_string()));
+    *response.status_mut() = code;
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,286 @@
+//! The stand-in for kubelets: it takes the pods that are bound to simulated nodes and lives their lives.
+//!
+//! Everything it knows of a pod is in the pod's status and annotations, so it can stop and begin again at any time.
+//! What a pod does is up to its annotations ([`well_known`](crate::well_known)).
+
+mod admission;
+mod life;
+mod status;
+
+use crate::api::{Api, Deletion, Part, Result};
+use crate::cache::Caches;
+use crate::controller::{self, Context, Controller, Next};
+use crate::controllers::{annotation, pod, set_entry, time};
+use crate::kind::{self, Key, Kind};
+use crate::node::heartbeat::{self, Failure, is_simulated};
+use crate::well_known;
+use jiff::Timestamp;
+use kai_apiserver::clock::Clock;
+use kai_apiserver::object;
+use life::{Ending, Stage};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What kubelets call themselves to the server.
+pub const CLIENT: &str = "kubelet";
+
+/// How simulated nodes behave where pods do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How often nodes are heard of.
+    pub heartbeat: Duration,
+    /// How long pods take to start.
+    pub start_delay: Duration,
+    /// How long containers take to stop.
+    pub stop_delay: Duration,
+    /// How long containers run; without it until they are stopped.
+    pub run_for: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_secs(10),
+            start_delay: Duration::from_secs(1),
+            stop_delay: Duration::from_secs(1),
+            run_for: None,
+        }
+    }
+}
+
+/// Runs the kubelets of all simulated nodes. Never returns; when it is dropped they stop.
+pub async fn run(client: kube::Client, clock: Clock, options: Options) {
+    let api = Api::new(client, CLIENT);
+    let kinds = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
+    let caches = Arc::new(Caches::new(kinds));
+    let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(heartbeat::run(context.clone(), options.heartbeat));
+    tasks.spawn(controller::run(Kubelet { options, boots: Mutex::default() }, context));
+    caches.follow(&api, &mut tasks);
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Kubelet {
+    options: Options,
+    /// When a node that was down came back; nothing while it is down.
+    boots: Mutex<BTreeMap<String, Option<Timestamp>>>,
+}
+
+impl Controller for Kubelet {
+    const NAME: &'static str = "kubelet";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::POD, kind::NODE, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM]
+    }
+
+    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::POD {
+            let bound = !object::str_at(changed, "/spec/nodeName").is_empty();
+            return if bound { vec![Key::of(changed)] } else { Vec::new() };
+        }
+        if *kind == kind::NODE {
+            self.note_boot(changed, None);
+            return caches
+                .on_node(&kind::POD, object::name(changed))
+                .iter()
+                .map(|pod| Key::of(pod))
+                .collect();
+        }
+        let pods = caches.in_namespace(&kind::POD, object::namespace(changed));
+        let waiting = pods.iter().filter(|pod| {
+            object::str_at(pod, "/status/phase") == "Pending" && admission::names(pod, kind, changed)
+        });
+        waiting.map(|pod| Key::of(pod)).collect()
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(found) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+        let node = Key::new("", object::str_at(&found, "/spec/nodeName"));
+        let Some(node) = context.caches.get(&kind::NODE, &node) else { return Ok(Next::Wait) };
+        let silent = matches!(Failure::of(&node), Some(Failure::Unreachable | Failure::Down));
+        if !is_simulated(&node) || silent {
+            return Ok(Next::Wait);
+        }
+        let boot = self.note_boot(&node, Some(context.clock.now()));
+        if object::is_deleting(&found) {
+            return self.stop(context, &found).await;
+        }
+        if pod::is_finished(&found) {
+            return Ok(Next::Wait);
+        }
+        match life::stage(&found) {
+            Stage::New => self.admit(context, &found, &node).await,
+            Stage::Starting { since } => self.start(context, &found, &node, since).await,
+            Stage::Running { since } => self.watch_over(context, &found, since, boot).await,
+            Stage::Resting { since, restarts } => self.restart(context, &found, since, restarts).await,
+        }
+    }
+}
+
+impl Kubelet {
+    /// Notes that a node is down, or at `now` that it is back; says when it came back last.
+    fn note_boot(&self, node: &Value, now: Option<Timestamp>) -> Option<Timestamp> {
+        let mut boots = self.boots.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = object::name(node);
+        match Failure::of(node) {
+            Some(Failure::Down) => {
+                boots.insert(name.to_owned(), None);
+                None
+            }
+            Some(Failure::Unreachable | Failure::NotReady) | None => {
+                let boot = boots.get_mut(name)?;
+                *boot = boot.or(now);
+                *boot
+            }
+        }
+    }
+
+    /// Takes a pod in, with its devices, or refuses it.
+    async fn admit(&self, context: &Context, pod: &Value, node: &Value) -> Result<Next> {
+        let neighbours = context.caches.on_node(&kind::POD, object::name(node));
+        let others: Vec<&Value> = neighbours
+            .iter()
+            .map(|other| &**other)
+            .filter(|other| object::uid(other) != object::uid(pod) && admission::holds_resources(other))
+            .collect();
+        let devices = match admission::admit(pod, node, &others) {
+            Ok(devices) => devices,
+            Err(refusal) => {
+                let mut new = pod.clone();
+                status::refuse(&mut new, refusal.reason(), &refusal.to_string(), &context.clock.time());
+                context.update(&kind::POD, Part::Status, pod, &new).await?;
+                return Ok(Next::Wait);
+            }
+        };
+        let key = Key::of(pod);
+        if !devices.is_empty() && annotation(pod, well_known::GPU_DEVICES).is_empty() {
+            let mut new = pod.clone();
+            set_entry(&mut new, "annotations", well_known::GPU_DEVICES, &devices.join(","));
+            context.update(&kind::POD, Part::Main, pod, &new).await?;
+        }
+        let Some(pod) = context.caches.get(&kind::POD, &key) else { return Ok(Next::Wait) };
+        let mut new = (*pod).clone();
+        status::creating(&mut new, node, &context.clock.time());
+        context.update(&kind::POD, Part::Status, &pod, &new).await?;
+        Ok(Next::After(self.start_delay(&pod)))
+    }
+
+    async fn start(&self, context: &Context, pod: &Value, node: &Value, since: Timestamp) -> Result<Next> {
+        if admission::waits_for_something(pod, &context.caches) {
+            return Ok(Next::Wait);
+        }
+        let now = context.clock.now();
+        let due = time::later(since, self.start_delay(pod));
+        if due > now {
+            return Ok(Next::After(time::until(now, due)));
+        }
+        let mut new = pod.clone();
+        status::running(&mut new, node, &context.clock.time(), 0);
+        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
+    }
+
+    /// Ends a run whose time is over, or that did not outlive its node.
+    async fn watch_over(
+        &self,
+        context: &Context,
+        pod: &Value,
+        since: Timestamp,
+        boot: Option<Timestamp>,
+    ) -> Result<Next> {
+        let now = context.clock.now();
+        if boot.is_some_and(|boot| since < boot) {
+            return self.end(context, pod, Ending { code: 137, reason: "Error" }).await;
+        }
+        let deadline = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
+        let deadline = deadline.zip(time::at(pod, "/status/startTime"));
+        let deadline = deadline.map(|(seconds, started)| time::plus(started, seconds));
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            let mut new = pod.clone();
+            status::over_deadline(&mut new, &context.clock.time());
+            context.update(&kind::POD, Part::Status, pod, &new).await?;
+            return Ok(Next::Wait);
+        }
+        let mut next = deadline.map_or(Next::Wait, |deadline| Next::After(time::until(now, deadline)));
+        if let Some(run_for) = self.run_for(pod) {
+            let due = time::later(since, run_for);
+            if due <= now {
+                return self.end(context, pod, life::ending(pod)).await;
+            }
+            next = next.or(Next::After(time::until(now, due)));
+        }
+        if !pod::is_ready(pod) {
+            // The node came back, and with it the pod's readiness.
+            let mut new = pod.clone();
+            status::ready_again(&mut new, &context.clock.time());
+            context.update(&kind::POD, Part::Status, pod, &new).await?;
+        }
+        Ok(next)
+    }
+
+    async fn end(&self, context: &Context, pod: &Value, ending: Ending) -> Result<Next> {
+        let mut new = pod.clone();
+        let time = context.clock.time();
+        if life::restarts_after(pod, ending) {
+            status::resting(&mut new, ending, &time);
+        } else {
+            status::finished(&mut new, ending, &time);
+        }
+        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        Ok(Next::After(Duration::ZERO))
+    }
+
+    async fn restart(&self, context: &Context, pod: &Value, since: Timestamp, restarts: i64) -> Result<Next> {
+        let now = context.clock.now();
+        let due = time::later(since, life::backoff(restarts));
+        if due > now {
+            return Ok(Next::After(time::until(now, due)));
+        }
+        let mut new = pod.clone();
+        status::restarted(&mut new, &context.clock.time(), restarts + 1);
+        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
+    }
+
+    /// Stops a pod that is to go, and lets it go when it has stopped.
+    async fn stop(&self, context: &Context, pod: &Value) -> Result<Next> {
+        let now = context.clock.now();
+        let last = time::at(pod, "/metadata/deletionTimestamp").unwrap_or(now);
+        let asked = time::plus(last, -object::grace_period(pod).unwrap_or(0));
+        let alive = matches!(life::stage(pod), Stage::Running { .. }) && !pod::is_finished(pod);
+        let delay =
+            time::duration(annotation(pod, well_known::STOP_DELAY)).unwrap_or(self.options.stop_delay);
+        let due = if alive { time::later(asked, delay).min(last) } else { now };
+        if due > now {
+            return Ok(Next::After(time::until(now, due)));
+        }
+        if !pod::is_finished(pod) {
+            let mut new = pod.clone();
+            status::finished(&mut new, Ending { code: 143, reason: "Error" }, &context.clock.time());
+            context.update(&kind::POD, Part::Status, pod, &new).await?;
+        }
+        if object::grace_period(pod) != Some(0) {
+            context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
+        }
+        Ok(Next::Wait)
+    }
+
+    fn start_delay(&self, pod: &Value) -> Duration {
+        time::duration(annotation(pod, well_known::START_DELAY)).unwrap_or(self.options.start_delay)
+    }
+
+    fn run_for(&self, pod: &Value) -> Option<Duration> {
+        time::duration(annotation(pod, well_known::RUN_FOR)).or(self.options.run_for)
+    }
+}

@@ -1,0 +1,238 @@
+//! What a node checks before it takes a pod: room for what it asks for, and devices to give it.
+
+use crate::cache::Caches;
+use crate::controllers::{annotation, pod};
+use crate::kind::{self, Key, Kind};
+use crate::node::NodeGroup;
+use crate::well_known;
+use kai_apiserver::object;
+use kai_units::Quantity;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Amounts by resource, in billionths.
+type Amounts = BTreeMap<String, i128>;
+
+/// Why a node does not take a pod.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(
+        "Pod was rejected: Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+    )]
+    NoRoom { resource: String, reason: String, requested: i128, used: i128, capacity: i128 },
+    #[error(
+        "Pod was rejected: Allocate failed due to requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}, which is unexpected"
+    )]
+    NoDevices { resource: String, requested: usize, available: usize },
+}
+
+impl Refusal {
+    /// As the pod's status says it.
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Self::NoRoom { reason, .. } => reason,
+            Self::NoDevices { .. } => "UnexpectedAdmissionError",
+        }
+    }
+}
+
+/// Whether a pod on the node has been taken and still holds what it was given.
+pub(super) fn holds_resources(pod: &Value) -> bool {
+    !pod::is_finished(pod) && pod.pointer("/status/startTime").is_some()
+}
+
+/// Checks that the pod fits beside the others, and picks its GPUs.
+pub(super) fn admit(pod: &Value, node: &Value, others: &[&Value]) -> Result<Vec<String>, Refusal> {
+    let wanted = requests(pod);
+    let mut used = Amounts::new();
+    for other in others {
+        for (resource, amount) in requests(other) {
+            *used.entry(resource).or_insert(0) += amount;
+        }
+    }
+    for (resource, amount) in wanted.iter().filter(|(_, amount)| **amount > 0) {
+        let capacity = amount_of(node["status"]["allocatable"].get(resource));
+        let taken = used.get(resource).copied().unwrap_or(0);
+        if taken + amount > capacity {
+            let scale = if resource == "cpu" { 1_000_000 } else { 1_000_000_000 };
+            return Err(Refusal::NoRoom {
+                reason: format!("OutOf{resource}"),
+                resource: resource.clone(),
+                requested: amount / scale,
+                used: taken / scale,
+                capacity: capacity / scale,
+            });
+        }
+    }
+    devices(pod, node, others, &wanted)
+}
+
+fn devices(pod: &Value, node: &Value, others: &[&Value], wanted: &Amounts) -> Result<Vec<String>, Refusal> {
+    let Some((resource, amount)) = wanted.iter().find(|(resource, _)| resource.ends_with("/gpu")) else {
+        return Ok(Vec::new());
+    };
+    let given = annotation(pod, well_known::GPU_DEVICES);
+    if !given.is_empty() {
+        return Ok(given.split(',').map(str::to_owned).collect());
+    }
+    let count = |nanos: i128| usize::try_from(nanos / 1_000_000_000).unwrap_or(0);
+    let total = count(amount_of(node["status"]["allocatable"].get(resource)));
+    let taken: BTreeSet<&str> =
+        others.iter().flat_map(|other| annotation(other, well_known::GPU_DEVICES).split(',')).collect();
+    let free: Vec<String> = (0..total)
+        .map(|index| NodeGroup::gpu_uuid(object::name(node), u32::try_from(index).unwrap_or(u32::MAX)))
+        .filter(|uuid| !taken.contains(uuid.as_str()))
+        .collect();
+    let requested = count(*amount);
+    if free.len() < requested {
+        return Err(Refusal::NoDevices { resource: resource.clone(), requested, available: free.len() });
+    }
+    Ok(free.into_iter().take(requested).collect())
+}
+
+fn amount_of(value: Option<&Value>) -> i128 {
+    match value {
+        Some(Value::String(text)) => text.parse::<Quantity>().map_or(0, Quantity::nanos),
+        Some(Value::Number(number)) => i128::from(number.as_i64().unwrap_or(0)) * 1_000_000_000,
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => 0,
+    }
+}
+
+/// What a pod asks for: its containers together, or the largest init container before them.
+fn requests(pod: &Value) -> Amounts {
+    let list = |name: &str| pod["spec"][name].as_array().into_iter().flatten();
+    let mut total = Amounts::new();
+    for container in list("containers") {
+        add(&mut total, &of_container(container));
+    }
+    let mut most = Amounts::new();
+    let mut sidecars = Amounts::new();
+    for container in list("initContainers") {
+        let own = of_container(container);
+        if container["restartPolicy"] == "Always" {
+            add(&mut total, &own);
+            add(&mut sidecars, &own);
+            continue;
+        }
+        let mut beside = sidecars.clone();
+        add(&mut beside, &own);
+        for (resource, amount) in beside {
+            let known = most.entry(resource).or_insert(0);
+            *known = amount.max(*known);
+        }
+    }
+    for (resource, amount) in most {
+        let known = total.entry(resource).or_insert(0);
+        *known = amount.max(*known);
+    }
+    let overhead = pod["spec"]["overhead"].as_object().into_iter().flatten();
+    for (resource, amount) in overhead {
+        *total.entry(resource.clone()).or_insert(0) += amount_of(Some(amount));
+    }
+    total.insert("pods".to_owned(), 1_000_000_000);
+    total
+}
+
+fn add(total: &mut Amounts, more: &Amounts) {
+    for (resource, amount) in more {
+        *total.entry(resource.clone()).or_insert(0) += amount;
+    }
+}
+
+/// What a container asks for; a limit counts where it asks for nothing.
+fn of_container(container: &Value) -> Amounts {
+    let mut amounts = Amounts::new();
+    for part in ["limits", "requests"] {
+        for (resource, amount) in container["resources"][part].as_object().into_iter().flatten() {
+            amounts.insert(resource.clone(), amount_of(Some(amount)));
+        }
+    }
+    amounts
+}
+
+/// Whether the pod cannot start yet: storage or devices that it claims are not there.
+pub(super) fn waits_for_something(pod: &Value, caches: &Caches) -> bool {
+    let namespace = object::namespace(pod);
+    let storage = volume_claims(pod).any(|name| {
+        let claim = caches.get(&kind::VOLUME_CLAIM, &Key::new(namespace, name));
+        claim.is_none_or(|claim| object::str_at(&claim, "/status/phase") != "Bound")
+    });
+    let devices = resource_claims(pod).any(|name| {
+        let Some(name) = name else { return true };
+        let claim = caches.get(&kind::RESOURCE_CLAIM, &Key::new(namespace, name));
+        claim.is_none_or(|claim| {
+            let users = claim.pointer("/status/reservedFor").and_then(Value::as_array);
+            let reserved = users.into_iter().flatten().any(|user| user["uid"] == object::uid(pod));
+            claim.pointer("/status/allocation").is_none() || !reserved
+        })
+    });
+    storage || devices
+}
+
+fn volume_claims(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName")?.as_str())
+}
+
+/// The names of the pod's claims on devices; nothing for one that is yet to be made.
+fn resource_claims(pod: &Value) -> impl Iterator<Item = Option<&str>> {
+    let wanted = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
+    wanted.map(|want| {
+        want["resourceClaimName"].as_str().or_else(|| {
+            let made = pod["status"]["resourceClaimStatuses"].as_array()?;
+            made.iter().find(|made| made["name"] == want["name"])?.get("resourceClaimName")?.as_str()
+        })
+    })
+}
+
+/// Whether the pod claims this object.
+pub(super) fn names(pod: &Value, kind: &Kind, claim: &Value) -> bool {
+    let name = object::name(claim);
+    if *kind == kind::VOLUME_CLAIM {
+        return volume_claims(pod).any(|claimed| claimed == name);
+    }
+    resource_claims(pod).any(|claimed| claimed == Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node() -> Value {
+        json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "10", "nvidia.com/gpu": "4"}}})
+    }
+
+    fn pod(gpus: u32, devices: &str) -> Value {
+        json!({
+            "metadata": {"annotations": {well_known::GPU_DEVICES: devices}},
+            "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": gpus.to_string(), "cpu": "500m"}}}]},
+        })
+    }
+
+    #[test]
+    fn free_devices_are_given_in_order() {
+        let neighbour = pod(2, "GPU-n-0,GPU-n-2");
+        assert_eq!(
+            admit(&pod(2, ""), &node(), &[&neighbour]),
+            Ok(vec!["GPU-n-1".to_owned(), "GPU-n-3".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_as_kubelets_do() {
+        let neighbour = pod(2, "GPU-n-0,GPU-n-2");
+        let refusal = admit(&pod(3, ""), &node(), &[&neighbour]).unwrap_err();
+        assert_eq!(refusal.reason(), "OutOfnvidia.com/gpu");
+        assert!(refusal.to_string().ends_with("requested: 3, used: 2, capacity: 4"), "{refusal}");
+    }
+
+    #[test]
+    fn init_containers_count_by_the_largest() {
+        let pod = json!({"spec": {
+            "initContainers": [{"resources": {"requests": {"cpu": "3"}}}, {"resources": {"requests": {"cpu": "2"}}}],
+            "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+        }});
+        assert_eq!(requests(&pod)["cpu"], 3_000_000_000);
+    }
+}

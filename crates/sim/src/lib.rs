@@ -1,0 +1,28 @@
+//! A whole cluster in one process: the embedded API server, the controllers people expect, and simulated nodes.
+//!
+//! Begin at [`Cluster`]. Everything in it is an ordinary `kube` client of the API server and lives on tokio's time:
+//! under a paused runtime a day of cluster life takes seconds, and the same seed gives the same history, which
+//! [`Journal`] proves by hash. [`Faults`] makes the way between a client and the server as bad as wanted.
+//! Not here: scheduling. A pod stays pending until somebody binds it.
+
+pub mod api;
+pub mod cache;
+pub mod cluster;
+pub mod controller;
+pub mod controllers;
+pub mod faults;
+pub mod journal;
+pub mod kind;
+pub mod kubelet;
+pub mod node;
+pub mod queue;
+pub mod supervise;
+pub mod well_known;
+
+mod change;
+
+pub use cluster::{Builder, Cluster};
+pub use faults::{Faults, Rates};
+pub use journal::Journal;
+pub use kind::{Key, Kind};
+pub use node::NodeGroup;

@@ -1,0 +1,124 @@
+//! Lets simulated nodes be heard of: a lease that is renewed, and a status that is posted now and then.
+
+use super::objects::conditions;
+use crate::api::{Part, Result};
+use crate::controller::Context;
+use crate::controllers::node_lifecycle::LEASE_NAMESPACE;
+use crate::controllers::{annotation, set_condition};
+use crate::kind::{self, Key};
+use crate::well_known;
+use kai_apiserver::object;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A status is posted every so many heartbeats, as kubelets do with theirs.
+const STATUS_EVERY: u64 = 30;
+/// A lease is good for so many heartbeats.
+const LEASE_HEARTBEATS: u64 = 4;
+
+/// How a node fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nothing is heard of it, and its pods run on.
+    Unreachable,
+    /// Nothing is heard of it, and its containers are dead.
+    Down,
+    /// It says that it is not ready.
+    NotReady,
+}
+
+impl Failure {
+    /// As the annotation writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Down => "down",
+            Self::NotReady => "not-ready",
+        }
+    }
+
+    /// How a node fails; nothing when it works.
+    pub fn of(node: &Value) -> Option<Self> {
+        match annotation(node, well_known::FAILURE) {
+            "" => None,
+            "down" => Some(Self::Down),
+            "not-ready" => Some(Self::NotReady),
+            // Whoever writes something else wants the node to fail somehow.
+            _ => Some(Self::Unreachable),
+        }
+    }
+}
+
+/// Whether a node is ours.
+pub(crate) fn is_simulated(node: &Value) -> bool {
+    annotation(node, well_known::SIMULATED) == "true"
+}
+
+/// Heartbeats of all simulated nodes. Never returns.
+pub(crate) async fn run(context: Context, period: Duration) {
+    context.caches.synced(&[kind::NODE, kind::LEASE]).await;
+    let mut beat: u64 = 0;
+    loop {
+        for node in context.caches.all(&kind::NODE).iter().filter(|node| is_simulated(node)) {
+            if let Err(error) = one(&context, node, beat, period).await {
+                tracing::debug!(
+                    node = object::name(node),
+                    error = &error as &dyn std::error::Error,
+                    "heartbeat failed"
+                );
+            }
+        }
+        beat += 1;
+        tokio::time::sleep(period).await;
+    }
+}
+
+async fn one(context: &Context, node: &Value, beat: u64, period: Duration) -> Result<()> {
+    let failure = Failure::of(node);
+    if matches!(failure, Some(Failure::Unreachable | Failure::Down)) {
+        return Ok(());
+    }
+    renew(context, node, period).await?;
+    let ready = if failure == Some(Failure::NotReady) { "False" } else { "True" };
+    let said = crate::controllers::condition(node, "Ready").map(|ready| object::str_at(ready, "/status"));
+    if said == Some(ready) && !beat.is_multiple_of(STATUS_EVERY) {
+        return Ok(());
+    }
+    let mut new = node.clone();
+    for condition in conditions(&context.clock.time(), ready).as_array().into_iter().flatten() {
+        set_condition(&mut new["status"], condition.clone());
+    }
+    context.update(&kind::NODE, Part::Status, node, &new).await?;
+    Ok(())
+}
+
+async fn renew(context: &Context, node: &Value, period: Duration) -> Result<()> {
+    let name = object::name(node);
+    let time = context.clock.micro_time();
+    let key = Key::new(LEASE_NAMESPACE, name);
+    if let Some(lease) = context.caches.get(&kind::LEASE, &key) {
+        let mut new = (*lease).clone();
+        new["spec"]["renewTime"] = Value::from(time);
+        match context.update(&kind::LEASE, Part::Main, &lease, &new).await {
+            Err(error) if error.is_not_found() => context.caches.note_gone(&kind::LEASE, &lease),
+            written => {
+                written?;
+            }
+        }
+        return Ok(());
+    }
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [{
+            "apiVersion": "v1", "kind": "Node", "name": name, "uid": object::uid(node),
+        }]},
+        "spec": {
+            "holderIdentity": name, "renewTime": time,
+            "leaseDurationSeconds": (period.as_secs() * LEASE_HEARTBEATS).max(1),
+        },
+    });
+    match context.create(&kind::LEASE, LEASE_NAMESPACE, &lease).await {
+        Err(error) if error.is_conflict() => Ok(()),
+        made => made.map(|_| ()),
+    }
+}

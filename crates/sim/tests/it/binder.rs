@@ -1,0 +1,85 @@
+//! Binds pods in tests: each to the first node that has the GPUs. It is no scheduler.
+
+use kai_apiserver::clock::Clock;
+use kai_apiserver::object;
+use kai_sim::api::{Api, Result};
+use kai_sim::cache::Caches;
+use kai_sim::controller::{self, Context, Controller, Next};
+use kai_sim::kind::{self, Key, Kind};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub(crate) async fn run(client: kube::Client, clock: Clock) {
+    let api = Api::new(client, "binder");
+    let caches = Arc::new(Caches::new([kind::POD, kind::NODE]));
+    let mut tasks = JoinSet::new();
+    caches.follow(&api, &mut tasks);
+    tasks.spawn(controller::run(Binder, Context { api, caches, clock }));
+    tasks.join_all().await;
+}
+
+struct Binder;
+
+impl Controller for Binder {
+    const NAME: &'static str = "binder";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::POD, kind::NODE]
+    }
+
+    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::POD { vec![Key::of(changed)] } else { Vec::new() }
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let Some(pod) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+        let bound = !object::str_at(&pod, "/spec/nodeName").is_empty();
+        let over = matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
+        if bound || over || object::is_deleting(&pod) {
+            return Ok(Next::Wait);
+        }
+        let nodes = context.caches.all(&kind::NODE);
+        let Some(node) = nodes.iter().find(|node| fits(context, &pod, node)) else {
+            return Ok(Next::After(Duration::from_secs(5)));
+        };
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": key.name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": object::name(node)},
+        });
+        let path = kind::POD.path_of(key) + "/binding";
+        match context.api.send("POST", &path, Some(("application/json", &binding))).await {
+            Err(error) if error.is_not_found() => return Ok(Next::Wait),
+            sent => sent?,
+        };
+        // What the answer does not tell is read again, so that the next pod finds the GPUs taken.
+        let fresh = context.api.get(&kind::POD, key).await?;
+        context.caches.note(&kind::POD, &fresh);
+        Ok(Next::Wait)
+    }
+}
+
+fn gpus(pod: &Value) -> i64 {
+    let amount = pod.pointer("/spec/containers/0/resources/limits/nvidia.com~1gpu").and_then(Value::as_str);
+    amount.and_then(|amount| amount.parse().ok()).unwrap_or(0)
+}
+
+fn fits(context: &Context, pod: &Value, node: &Value) -> bool {
+    let terms =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let only = pod.pointer(terms).and_then(|terms| terms.pointer("/0/matchFields/0/values/0"));
+    if only.is_some_and(|only| only != object::name(node)) {
+        return false;
+    }
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    if taints.is_some_and(|taints| !taints.is_empty()) && only.is_none() {
+        return false;
+    }
+    let total = object::str_at(node, "/status/allocatable/nvidia.com~1gpu").parse().unwrap_or(0);
+    let pods = context.caches.on_node(&kind::POD, object::name(node));
+    let alive = |pod: &Value| !matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
+    let used: i64 = pods.iter().filter(|pod| alive(pod)).map(|pod| gpus(pod)).sum();
+    let count = pods.iter().filter(|pod| alive(pod)).count();
+    used + gpus(pod) <= total && count < 100
+}

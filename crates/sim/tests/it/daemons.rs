@@ -1,0 +1,40 @@
+//! Daemon sets: one pod for every node that suits.
+
+use crate::k;
+use crate::{World, count, template};
+use kai_apiserver::object;
+use kai_sim::NodeGroup;
+use serde_json::json;
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn every_node_gets_its_pod_and_so_do_nodes_that_come_later() {
+    let world = World::new().await;
+    let set = json!({"metadata": {"name": "agent"}, "spec": {
+        "selector": {"matchLabels": {"app": "web"}}, "template": template(&json!({}), "Always"),
+    }});
+    world.create(&k::DAEMON_SET, set).await;
+    world.until(&k::DAEMON_SET, "agent", |set| count(set, "numberAvailable") == 4).await;
+    let more = NodeGroup { name: "late".to_owned(), count: 2, ..NodeGroup::default() };
+    world.cluster.add_nodes(&[more]).await.unwrap();
+    world.until(&k::DAEMON_SET, "agent", |set| count(set, "numberAvailable") == 6).await;
+    let mut nodes: Vec<String> = world
+        .list(&k::POD)
+        .await
+        .iter()
+        .map(|pod| object::str_at(pod, "/spec/nodeName").to_owned())
+        .collect();
+    nodes.sort();
+    assert_eq!(nodes, ["late-1", "late-2", "node-1", "node-2", "node-3", "node-4"]);
+    let other = json!({"spec": {"template": {"spec": {
+        "nodeSelector": {"kubernetes.io/hostname": "node-2"}, "containers": [{"name": "main", "image": "other"}],
+    }}}});
+    world.patch(&k::DAEMON_SET, "agent", other).await;
+    world
+        .until(&k::DAEMON_SET, "agent", |set| {
+            count(set, "desiredNumberScheduled") == 1
+                && count(set, "updatedNumberScheduled") == 1
+                && count(set, "numberAvailable") == 1
+        })
+        .await;
+    world.until_all(&k::POD, |pods| pods.len() == 1).await;
+}

@@ -1,0 +1,189 @@
+//! Whole clusters in virtual time: controllers, nodes and faults as their users meet them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::print_stdout, reason = "a test that skips says why")]
+
+mod binder;
+mod daemons;
+mod day;
+mod deployments;
+mod faulty;
+mod garbage;
+mod jobs;
+mod kubectl;
+mod nodes;
+mod sets;
+mod storage;
+
+use kai_apiserver::object;
+use kai_sim::api::{Deletion, Part};
+use kai_sim::kind::{self, Key, Kind};
+use kai_sim::{Builder, Cluster, NodeGroup};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a test waits for what must happen, in the cluster's time.
+const PATIENCE: Duration = Duration::from_mins(30);
+
+/// A cluster with somebody who binds pods.
+struct World {
+    cluster: Cluster,
+}
+
+fn builder() -> Builder {
+    Cluster::builder().seed(1).starting_at("2026-01-01T00:00:00Z".parse().unwrap())
+}
+
+impl World {
+    /// Four nodes with eight GPUs each.
+    async fn new() -> Self {
+        Self::of(builder().nodes([NodeGroup::gpu_nodes(4, 8)])).await
+    }
+
+    async fn of(builder: Builder) -> Self {
+        let mut cluster = builder.start().await.unwrap();
+        let clock = cluster.clock();
+        cluster.run("binder", move |client| binder::run(client, clock));
+        Self { cluster }
+    }
+
+    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        object["apiVersion"] = Value::from(kind.api_version());
+        object["kind"] = Value::from(&*kind.kind);
+        self.cluster.api().create(kind, namespace, &object).await.unwrap()
+    }
+
+    async fn find(&self, kind: &Kind, name: &str) -> Option<Value> {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.cluster.api().get(kind, &Key::new(namespace, name)).await.ok()
+    }
+
+    async fn get(&self, kind: &Kind, name: &str) -> Value {
+        self.find(kind, name).await.unwrap_or_else(|| panic!("there is no {} {name}", kind.kind))
+    }
+
+    async fn list(&self, kind: &Kind) -> Vec<Value> {
+        self.cluster.api().list(kind, "").await.unwrap().items
+    }
+
+    async fn patch(&self, kind: &Kind, name: &str, patch: Value) {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.cluster.api().merge(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
+    }
+
+    async fn delete(&self, kind: &Kind, name: &str, how: Deletion) {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.cluster.api().delete(kind, &Key::new(namespace, name), &how).await.unwrap();
+    }
+
+    /// Waits until the object is as wanted, and returns it.
+    async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begin = tokio::time::Instant::now();
+        loop {
+            let found = self.find(kind, name).await;
+            if let Some(found) = &found
+                && wanted(found)
+            {
+                return found.clone();
+            }
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Waits until the objects are as wanted, and returns them.
+    async fn until_all(&self, kind: &Kind, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let begin = tokio::time::Instant::now();
+        loop {
+            let found = self.list(kind).await;
+            if wanted(&found) {
+                return found;
+            }
+            let names: Vec<&str> = found.iter().map(object::name).collect();
+            assert!(begin.elapsed() < PATIENCE, "{} stay {names:?}", kind.plural);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    async fn gone(&self, kind: &Kind, name: &str) {
+        let begin = tokio::time::Instant::now();
+        while let Some(found) = self.find(kind, name).await {
+            assert!(begin.elapsed() < PATIENCE, "{} {name} stays: {found:#}", kind.kind);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    async fn sleep(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
+fn holds(object: &Value, condition: &str) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|known| known["type"] == condition && known["status"] == "True")
+}
+
+fn count(object: &Value, field: &str) -> i64 {
+    object["status"][field].as_i64().unwrap_or(0)
+}
+
+fn phase(object: &Value) -> &str {
+    object::str_at(object, "/status/phase")
+}
+
+/// A template of pods with these labels and annotations.
+fn template(annotations: &Value, restart: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}, "annotations": annotations},
+        "spec": {
+            "restartPolicy": restart, "containers": [{"name": "main", "image": "busybox"}],
+            "tolerations": [
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            ],
+        },
+    })
+}
+
+fn job(name: &str, spec: &Value, annotations: &Value) -> Value {
+    let mut job = json!({"metadata": {"name": name}, "spec": spec});
+    job["spec"]["template"] = template(annotations, "Never");
+    job
+}
+
+fn gpu_pod(name: &str, gpus: u32, annotations: &Value) -> Value {
+    let mut pod = template(annotations, "Never");
+    pod["metadata"]["name"] = Value::from(name);
+    let amount = gpus.to_string();
+    pod["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"nvidia.com/gpu": amount}, "requests": {"nvidia.com/gpu": amount}});
+    pod
+}
+
+fn deployment(name: &str, replicas: i64) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template(&json!({}), "Always"),
+    }})
+}
+
+/// The kinds of every test.
+mod kinds {
+    pub(crate) use kai_sim::kind::*;
+}
+use kinds as k;
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn every_namespace_gets_a_service_account() {
+    let world = World::new().await;
+    world.create(&k::NAMESPACE, json!({"metadata": {"name": "team"}})).await;
+    let account = Key::new("team", "default");
+    for _ in 0..20 {
+        world.sleep(1).await;
+        if world.cluster.api().get(&kind::SERVICE_ACCOUNT, &account).await.is_ok() {
+            return;
+        }
+    }
+    panic!("no service account came");
+}
