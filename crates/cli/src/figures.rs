@@ -1,5 +1,6 @@
 //! Amounts as JSON: GPUs in devices, CPU in cores, memory in bytes.
 
+use kai_engine::input;
 use kai_engine::resource::WHOLE_GPU;
 use kai_engine::verdict::QueueResource;
 use serde_json::{Map, Value, json};
@@ -25,6 +26,16 @@ pub(crate) fn by_resource(value: impl Fn(QueueResource, usize) -> Value) -> Map<
 /// An amount.
 pub(crate) fn unit(resource: QueueResource, amount: i64) -> Value {
     mean(resource, amount as f64)
+}
+
+/// An amount of a resource by the name that nodes have for it.
+pub(crate) fn named(resource: &str, amount: i64) -> Value {
+    match resource {
+        input::CPU => unit(QueueResource::Cpu, amount),
+        input::MEMORY => unit(QueueResource::Memory, amount),
+        input::GPU => unit(QueueResource::Gpu, amount),
+        _ => number(amount as f64 / 1_000.0),
+    }
 }
 
 /// An amount that is a mean.

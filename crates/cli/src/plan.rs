@@ -89,7 +89,8 @@ impl Planned {
     /// The numbers of the cycle, on one line.
     fn json(&self, args: &args::Plan) -> Result<String> {
         let findings = args.findings.then(|| self.findings().iter().map(ToString::to_string).collect());
-        let summary = Summary::new(&self.outcome, &self.times, self.time.now.to_string(), findings);
+        let summary =
+            Summary::new(&self.outcome, &self.cluster, &self.times, self.time.now.to_string(), findings);
         Ok(serde_json::to_string(&summary)? + "\n")
     }
 

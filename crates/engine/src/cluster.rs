@@ -20,6 +20,7 @@ mod volumes;
 
 pub(crate) use settle::presence_of;
 
+use crate::carry_over::CarryOver;
 use crate::class::Classes;
 use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
@@ -72,7 +73,7 @@ pub struct Cluster {
     /// Disruption budgets.
     pub budgets: BTreeMap<Key, BudgetInput>,
     /// Groups for which room was made in the last cycle, in the order it was.
-    pub(crate) held: Vec<Key>,
+    pub(crate) carried_over: CarryOver,
     /// Config maps that exist.
     pub config_maps: FxHashSet<(Sym, Sym)>,
     /// Present nodes in name order.
@@ -113,6 +114,7 @@ pub struct Cluster {
     with_volumes: BTreeSet<PodIdx>,
     /// Groups with pods that have no place when a cycle begins.
     waiting: BTreeSet<GroupIdx>,
+    stale: BTreeSet<GroupIdx>,
     /// Pods that began to leave before this moment are stuck.
     stuck_before: Timestamp,
     /// The moment of the last cycle.
@@ -216,7 +218,7 @@ impl Cluster {
             devices: Devices::default(),
             topologies: Topologies::default(),
             budgets: BTreeMap::new(),
-            held: Vec::new(),
+            carried_over: CarryOver::default(),
             config_maps: FxHashSet::default(),
             nodes_by_rank: Vec::new(),
             queues_by_rank: Vec::new(),
@@ -240,6 +242,7 @@ impl Cluster {
             with_claims: BTreeSet::new(),
             with_volumes: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            stale: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
             settled_at: Timestamp(i64::MIN),
             pod_order: Vec::new(),
@@ -259,10 +262,9 @@ impl Cluster {
         self.group_by_key.reserve(more.groups);
     }
 
-    /// Remembers for whom the last cycle made room: they go first in the next one, so that nobody takes what others
-    /// were evicted for, and nobody is evicted twice for the same group.
-    pub fn hold(&mut self, groups: Vec<Key>) {
-        self.held = groups;
+    /// Remembers what the last cycle left for the next one.
+    pub fn carry_over(&mut self, left: CarryOver) {
+        self.carried_over = left;
     }
 
     /// The text of a symbol.
@@ -315,6 +317,10 @@ impl Cluster {
     /// Groups that have pods without a place when the cycle begins: the only ones that a cycle can place or explain.
     pub fn waiting_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
         self.waiting.iter().map(|g| (*g, &self.groups[*g]))
+    }
+    /// Groups that run below their minimum when the cycle begins, or were told to.
+    pub fn stale_groups(&self) -> impl Iterator<Item = GroupIdx> {
+        self.stale.iter().copied()
     }
     /// Queues in use, by slot.
     pub fn present_queues(&self) -> impl Iterator<Item = (QueueIdx, &Queue)> {

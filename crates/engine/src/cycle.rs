@@ -4,16 +4,20 @@ mod outcome_hash;
 mod verdicts;
 
 use crate::actions;
+use crate::carry_over::{self, CarryOver, Hold, Taken};
 use crate::cluster::Cluster;
 use crate::cluster::pod::{PodState, Status};
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
-use crate::input::{GpuRequest, Received};
+use crate::input::{GpuRequest, Key, Received};
 use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
-use crate::policy::{Action, Policy};
+use crate::policy::{Action, Policy, SearchDepth};
+use crate::search::Search;
+use crate::search::sparing::Taking;
 use crate::share::{Triple, division};
 use crate::verdict::Verdict;
+pub(crate) use outcome_hash::fnv;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
@@ -55,16 +59,21 @@ pub fn plan_observed(
     }
     let queues = queue_reports(cluster);
     observer.opened();
+    let outcome = Outcome { queues, total, ..Outcome::default() };
+    let conditions = carry_over::conditions(&outcome);
     let mut run = Run {
+        taken: Taken::new(cluster, conditions),
+        takings: Vec::new(),
+        search: None,
         plan: Plan::new(cluster),
         policy,
         cycle,
         total,
-        outcome: Outcome { queues, total, ..Outcome::default() },
+        outcome,
         obstacles: BTreeMap::new(),
         quarantined: BTreeMap::new(),
         disruptions: None,
-        held: FxHashSet::default(),
+        held: Vec::new(),
         room_was_made: false,
     };
     let start = run.plan.mark();
@@ -73,7 +82,12 @@ pub fn plan_observed(
         act(&mut run, *action);
         observer.action_ended(action.name());
     }
+    actions::evicting::spare(&mut run);
     run.outcome.verdicts = verdicts::of_run(&run);
+    if policy.search == SearchDepth::Full {
+        let carried = carry_over::takings(&run.plan.carried_over, conditions, &run.outcome.decisions);
+        run.outcome.carry_over = CarryOver { holds: run.holds(), ..carried };
+    }
     for (report, queue) in run.outcome.queues.iter_mut().zip(&run.plan.queues_by_rank) {
         report.allocated_after = run.plan.queues[*queue].ledger.allocated;
     }
@@ -107,10 +121,16 @@ pub(crate) struct Run<'c, 'p> {
     pub quarantined: BTreeMap<GroupIdx, String>,
     /// What disruption budgets leave, once an action asked.
     pub disruptions: Option<Disruptions>,
-    /// Groups that wait for room that is kept for them.
-    held: FxHashSet<GroupIdx>,
+    /// Groups that wait for room that is kept for them, in the order in which it was made.
+    held: Vec<GroupIdx>,
     /// Pods were evicted in this cycle.
     pub room_was_made: bool,
+    /// Who took from whom before.
+    pub taken: Taken,
+    /// The searches that were carried out, in order.
+    pub takings: Vec<Taking>,
+    /// What searches share, as the last action left it.
+    pub search: Option<Search>,
 }
 
 impl Run<'_, '_> {
@@ -186,6 +206,7 @@ impl Run<'_, '_> {
                 action,
                 moved: state.leaving.is_some(),
             });
+            self.plan.set_state(pod, PodState { is_virtual: false, ..state });
             return false;
         }
         let mut bind = self.bind(pod, &state);
@@ -232,12 +253,26 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Notes that a group waits for room that is kept for it.
+    /// Notes that room was made for a group.
     pub(crate) fn hold(&mut self, group: GroupIdx) {
-        let key = self.plan.group_key(group);
-        if self.plan.groups[group].count(Status::Pipelined) > 0 && self.held.insert(group) {
-            self.outcome.held.push(key);
-        }
+        self.held.push(group);
+    }
+
+    /// The room that groups still wait for, all of it: a gang needs also what it found before room was made for it.
+    fn holds(&self) -> Vec<Hold> {
+        let cluster: &Cluster = &self.plan;
+        let place = |pod: &PodIdx| {
+            let state = &cluster.pods[*pod].state;
+            let node = state.node().filter(|_| state.status == Status::Pipelined)?;
+            Some((cluster.pod_key(*pod), cluster.text(cluster.nodes[node].name).to_owned()))
+        };
+        let hold = |group: &GroupIdx| {
+            let pods = cluster.groups[*group].pod_sets().flat_map(|(_, set)| &set.pods);
+            let places: Vec<(Key, String)> = pods.filter_map(place).collect();
+            (!places.is_empty()).then(|| Hold { group: cluster.group_key(*group), places })
+        };
+        let mut seen = FxHashSet::default();
+        self.held.iter().filter(|group| seen.insert(**group)).filter_map(hold).collect()
     }
 
     /// Notes that a group began to run.

@@ -6,6 +6,7 @@
 mod actions;
 pub mod alike;
 pub mod audit;
+pub mod carry_over;
 pub mod class;
 pub mod cluster;
 pub mod cycle;
@@ -35,6 +36,7 @@ pub mod terms;
 pub mod topology;
 pub mod verdict;
 
+pub use carry_over::CarryOver;
 pub use cluster::Cluster;
 pub use cycle::{Observer, Unobserved, plan, plan_observed};
 pub use delta::Delta;

@@ -1,5 +1,6 @@
 //! What a cycle decided, complete: whoever carries it out has no choice left.
 
+use crate::carry_over::CarryOver;
 use crate::input::{
     ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, NumaAmount, Received, RequestAlternative,
     RequestMode,
@@ -27,9 +28,8 @@ pub struct Outcome {
     pub queues: Vec<QueueReport>,
     /// Cluster totals that the shares divide (cpu, memory, gpu).
     pub total: [i64; 3],
-    /// Groups for which room was made that they wait for. Whoever runs the next cycle tells the cluster
-    /// ([`crate::Cluster::hold`]), and they go first.
-    pub held: Vec<Key>,
+    /// What the next cycle must know; whoever runs it tells the cluster ([`crate::Cluster::carry_over`]).
+    pub carry_over: CarryOver,
     /// Groups that began to run.
     pub started: Vec<Key>,
     /// Groups whose staleness clock changed: since when they run below their minimum, or no longer.
@@ -98,6 +98,16 @@ pub enum Decision {
         /// The rule that allowed it, with the numbers it went by.
         why: Box<EvictionWhy>,
     },
+}
+
+impl Decision {
+    /// The pod that it is about.
+    pub fn pod(&self) -> &Key {
+        match self {
+            Self::Bind(bind) => &bind.pod,
+            Self::Pipeline { pod, .. } | Self::Evict { pod, .. } => pod,
+        }
+    }
 }
 
 /// The rule that allowed an eviction (cpu in millicores, memory in bytes, GPUs in millionths).

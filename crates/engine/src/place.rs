@@ -13,6 +13,7 @@ pub(crate) mod ranked;
 pub mod score;
 mod trial;
 
+use crate::cluster::Cluster;
 use crate::cluster::group::{DEFAULT_POD_SET, Group, MemberKind};
 use crate::cluster::node::When;
 use crate::cluster::pod::{Place, PodState, Status};
@@ -311,26 +312,26 @@ fn topology_miss(
 }
 
 /// Whether a pod belongs to a member or to one below it.
-fn is_below(plan: &Plan<'_>, group: GroupIdx, pod: PodIdx, member: MemberIdx) -> bool {
-    let mut at = plan.pods[pod].member;
+pub(crate) fn is_below(cluster: &Cluster, group: GroupIdx, pod: PodIdx, member: MemberIdx) -> bool {
+    let mut at = cluster.pods[pod].member;
     while let Some(m) = at {
         if m == member {
             return true;
         }
-        at = plan.groups[group].members[m].parent;
+        at = cluster.groups[group].members[m].parent;
     }
     false
 }
 
 /// Nodes of the pods below a member that have a place.
-fn held_nodes(plan: &Plan<'_>, group: GroupIdx, member: MemberIdx) -> Vec<NodeIdx> {
-    let active = |p: &&PodIdx| plan.pods[**p].state.status.is_active_allocated();
-    plan.groups[group]
+pub(crate) fn held_nodes(cluster: &Cluster, group: GroupIdx, member: MemberIdx) -> Vec<NodeIdx> {
+    let active = |p: &&PodIdx| cluster.pods[**p].state.status.is_active_allocated();
+    cluster.groups[group]
         .pods
         .iter()
         .filter(active)
-        .filter(|p| is_below(plan, group, **p, member))
-        .filter_map(|p| plan.pods[*p].state.node())
+        .filter(|p| is_below(cluster, group, **p, member))
+        .filter_map(|p| cluster.pods[*p].state.node())
         .collect()
 }
 

@@ -9,6 +9,7 @@ use crate::cluster::pod::{Place, PodState, Status};
 use crate::cluster::{Cluster, load_at, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
+use crate::input::Utility;
 use crate::share::{Triple, difference, sum};
 use crate::terms::{Placed, Presence};
 use rustc_hash::FxHashSet;
@@ -250,6 +251,32 @@ impl<'c> Plan<'c> {
     /// Counts work that left no edit.
     pub(crate) fn add_work(&mut self, steps: usize) {
         self.work += steps as u64;
+    }
+
+    /// Makes a node's ledger anew from the pods on it. The books of shared GPUs depend on the order in which pods came
+    /// and went; this is the order of a fresh start, those who wait last.
+    pub(crate) fn renew_ledger(&mut self, node: NodeIdx) {
+        self.remember_ledger(node);
+        let c = &mut *self.cluster;
+        let mut pods = c.nodes[node].pods.clone();
+        pods.sort_by_key(|pod| {
+            let pod = &c.pods[*pod];
+            (pod.utility != Some(Utility::Reservation), c.names.text(pod.namespace), c.names.text(pod.name))
+        });
+        pods.dedup();
+        let n = &mut c.nodes[node];
+        let numa = n.ledger.numa.take();
+        n.reset_ledger();
+        for waiting in [false, true] {
+            for &pod in &pods {
+                let all = presences(&c.pods[pod].state);
+                let here = all.iter().filter(|(place, _)| place.node == node);
+                for (place, status) in here.filter(|(_, status)| (*status == Status::Pipelined) == waiting) {
+                    n.add(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
+                }
+            }
+        }
+        n.ledger.numa = numa;
     }
 
     fn remember_ledger(&mut self, node: NodeIdx) {

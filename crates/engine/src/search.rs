@@ -6,14 +6,18 @@
 
 mod accumulate;
 pub(crate) mod ask;
+mod bounds;
 pub(crate) mod budget;
+mod line;
 mod listed;
 mod minimal;
 mod multi_node;
 mod node_local;
+mod offers;
 pub(crate) mod rooms;
 pub(crate) mod rules;
 pub(crate) mod simulate;
+pub(crate) mod sparing;
 mod turns;
 mod victims;
 
@@ -25,13 +29,15 @@ use crate::outcome::Cause;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
-use crate::share::{Triple, sum};
+use crate::share::Triple;
+use crate::verdict::EvictionReason;
 use accumulate::Gathered;
 use ask::{Ask, Part};
+use bounds::Bounds;
 use listed::Listed;
-use minimal::Offers;
 use multi_node::MultiNode;
 use node_local::NodeLocal;
+use offers::Offers;
 use rooms::Rooms;
 use rules::{Refusal, Rules};
 use rustc_hash::FxHashSet;
@@ -59,8 +65,8 @@ pub(crate) enum Found {
     Nothing(Tried),
     /// There is nobody who may be evicted.
     NoVictims,
-    /// Everything that may be evicted is too little: GPUs wanted, free, and evictable in so many queues.
-    TooLittle { requested: i64, free: i64, evictable: i64, queues: u32 },
+    /// Everything that may be evicted is too little.
+    TooLittle(EvictionReason),
 }
 
 /// What a search without success looked at.
@@ -158,23 +164,15 @@ impl Search {
         {
             return Some(Found::NoVictims);
         }
-        let evictable = leaves.iter().fold([0; 3], |all, leaf| sum(&all, &self.candidates.total_of(*leaf)));
-        let (requested, free) = (ask.whole().gpus.iter().sum::<i64>(), self.rooms.total());
-        let bounds = rules.cause != Cause::Consolidation && ask.whole().bounding_gpus(cluster) > 0;
-        (bounds && requested > free + evictable[2]).then(|| Found::TooLittle {
-            requested,
-            free,
-            evictable: evictable[2],
-            queues: leaves.iter().filter(|leaf| self.candidates.total_of(**leaf)[2] > 0).count() as u32,
-        })
+        let (rooms, candidates) = (&self.rooms, &self.candidates);
+        let bounds = Bounds { cluster, rules, rooms, candidates, leaves };
+        bounds.refusal(&ask.whole()).map(Found::TooLittle)
     }
 
     /// Takes up what a committed search changed.
     pub(crate) fn commit(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
-        for &group in groups {
-            self.waiting.remove(cluster, group);
-            self.candidates.remove(cluster, group);
-        }
+        self.waiting.remove(cluster, groups);
+        self.candidates.remove(cluster, groups);
         for &group in groups {
             self.waiting.put_back(cluster, registry, group);
             self.candidates.put_back(cluster, registry, group);
@@ -246,13 +244,12 @@ impl Hunt<'_> {
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let may = |group: GroupIdx| rules.allow_group(plan, group);
         let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.most_victims);
-        let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded);
+        let literal = rules.policy.literal;
+        let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded, literal);
         let mut proposals = match generator {
-            Generator::NodeLocalGreedy => Proposals::NodeLocal(Box::new(NodeLocal::new(
-                gathered,
-                !recorded.is_empty(),
-                rules.policy.literal,
-            ))),
+            Generator::NodeLocalGreedy => {
+                Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty(), literal)))
+            }
             Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
             Generator::Custom(generator) => {
                 Proposals::Listed(Box::new(Listed::new(plan, gathered, part, &**generator, &|group| {
@@ -324,22 +321,34 @@ impl Hunt<'_> {
         let may = |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &may, None);
-        let sets = if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
-            self.tried.exhausted = true;
-            minimal::all_sets(cluster, rules, &search.rooms, &part, &batches)
-        } else if part.least_gpus() > 0 {
-            let key = Offers::key(cluster, rules, ask, &self.leaves);
-            let known = offers.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.rooms, &key));
-            if !known {
-                *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
-            }
-            offers.as_ref().map_or_else(Vec::new, |o| o.proposals(cluster, rules, &search.rooms, &part))
-        } else {
-            Vec::new()
-        };
         // Inside one queue the order of groups is the queue's own business.
         let first = if rules.cause == Cause::Preempt { First::ByQueue } else { First::Preemptor };
-        sets.into_iter().find_map(|batches| self.play(plan, &part, &batches, first))
+        if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
+            self.tried.exhausted = true;
+            let sets = minimal::all_sets(cluster, rules, &search.rooms, &part, &batches);
+            // Whoever goes first may take the only place of the other.
+            let other = (rules.cause == Cause::Consolidation).then_some(First::ByQueue);
+            return sets.into_iter().find_map(|batches| {
+                let mut orders = std::iter::once(first).chain(other);
+                orders.find_map(|first| self.play(plan, &part, &batches, first))
+            });
+        }
+        if part.least_gpus() == 0 {
+            return None;
+        }
+        let key = Offers::key(cluster, rules, ask, &self.leaves);
+        let known = offers.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.rooms, &key));
+        if !known {
+            *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
+        }
+        let offers = offers.as_ref()?;
+        let mut proposals = offers.proposals(plan, rules, &search.rooms, &part);
+        while let Some(batches) = proposals.next(plan, rules, &search.rooms) {
+            if let Some(solution) = self.play(plan, &part, &batches, first) {
+                return Some(solution);
+            }
+        }
+        None
     }
 }
 

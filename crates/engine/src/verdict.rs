@@ -156,8 +156,34 @@ pub enum EvictionReason {
         /// GPUs that the smallest of them needs.
         gpus: i64,
     },
-    /// Consolidation: all free GPUs together are too few.
+    /// Even if all that may be evicted were gone there would be too little of a resource that queues do not account for.
+    TooLittleOf {
+        /// Its name.
+        resource: String,
+        /// What the group asks for.
+        requested: i64,
+        /// What is free or being freed.
+        free: i64,
+        /// What could be evicted, in all.
+        evictable: i64,
+    },
+    /// Its pods must be together, and even if all that may be evicted were gone no domain would have enough.
+    DomainTooSmall {
+        /// The required level: a label key.
+        level: String,
+        /// The domain that would have most of what it lacks most.
+        domain: String,
+        /// What that is, by name.
+        resource: String,
+        /// What the pods ask for.
+        requested: i64,
+        /// What the domain would have.
+        most: i64,
+    },
+    /// Consolidation: all that is free is too little.
     TooLittleFree {
+        /// Which resource.
+        resource: QueueResource,
         /// What the group asks for.
         requested: i64,
         /// What is free or being freed.
@@ -165,6 +191,9 @@ pub enum EvictionReason {
     },
     /// A group that looks like it and is no harder found nothing in this cycle.
     LikeAnother(Key),
+    /// This group would be asked to give way, but a pod of it has been evicted for the pending one before, or the pending one
+    /// for it, and nothing has changed since.
+    NotAgain(Key),
     /// Scenarios were tried, and none worked.
     NothingWorked {
         /// How many.

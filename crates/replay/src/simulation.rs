@@ -93,7 +93,7 @@ impl Simulation {
         self.hash = (self.hash.rotate_left(7) ^ outcome.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.note_evictions(&outcome);
         self.busy = self.world.carry_out(&outcome, now);
-        self.world.cluster.hold(outcome.held.clone());
+        self.world.cluster.carry_over(outcome.carry_over.clone());
         self.correct(&mut outcome, cycle);
         self.see(now, &outcome);
         self.verdicts = outcome.verdicts;

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kai_engine::audit::audit;
 use kai_engine::input::{Key, QueueInput, QueueShare};
 use kai_engine::policy::Policy;
-use kai_engine::{Cluster, Cycle, Delta, Observer, plan_observed};
+use kai_engine::{CarryOver, Cluster, Cycle, Delta, Observer, plan_observed};
 use kai_units::Timestamp;
 use reading::Listed;
 use std::collections::BTreeMap;
@@ -241,8 +241,8 @@ struct Run<'s> {
     scenario: &'s Scenario,
     world: World,
     cluster: Cluster,
-    /// For whom the last cycle made room.
-    held: Vec<Key>,
+    /// What the last cycle left for the next.
+    carried_over: CarryOver,
     shares: Vec<String>,
     cycles: u32,
     evictions: Vec<String>,
@@ -255,7 +255,7 @@ impl<'s> Run<'s> {
             scenario,
             cluster: world.cluster(),
             world,
-            held: Vec::new(),
+            carried_over: CarryOver::default(),
             shares: Vec::new(),
             cycles: 0,
             evictions: Vec::new(),
@@ -276,13 +276,13 @@ impl<'s> Run<'s> {
         let violations = audit(&self.cluster, policy, &outcome);
         ensure!(violations.is_empty(), "the audit objects: {}", joined(&violations));
         let mut rebuilt = self.world.cluster();
-        rebuilt.hold(self.held.clone());
+        rebuilt.carry_over(self.carried_over.clone());
         let rebuilt = kai_engine::plan(&mut rebuilt, policy, cycle);
         ensure!(rebuilt == outcome, "a cluster built from nothing decides otherwise");
         let again = kai_engine::plan(&mut self.cluster, policy, cycle);
         ensure!(again == outcome, "planning the same cluster twice decides otherwise");
-        self.held.clone_from(&outcome.held);
-        self.cluster.hold(outcome.held.clone());
+        self.carried_over.clone_from(&outcome.carry_over);
+        self.cluster.carry_over(outcome.carry_over.clone());
         for name in self.world.carry_out(&outcome.decisions) {
             if let Some(pod) = self.world.pod_mut(&name) {
                 self.cluster.apply(Delta::Pod(Box::new(pod.clone())));

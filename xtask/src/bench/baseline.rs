@@ -74,7 +74,7 @@ impl Baseline {
         let (shape, nodes) = (case.shape.name, case.nodes);
         let Some(run) = self.find(shape, nodes) else { return Ok(None) };
         if !run.is_deterministic {
-            return Ok(Some(Comparison::Varies(ours.tally(), run.least())));
+            return Ok(Some(Comparison::Varies(ours.tally(), run.worst())));
         }
         let path = self.decisions.join(format!("{shape}-{nodes}.txt"));
         let decided = [run.bind_requests, run.evicted, run.pipelined].iter().any(|count| count[1] > 0);
@@ -91,11 +91,12 @@ impl Baseline {
 }
 
 impl Run {
-    /// The least that a recorded run came to; ranges are all that is kept, so each figure is taken by itself.
-    fn least(&self) -> Tally {
-        Tally {
-            placed: (self.bind_requests[0] + self.pipelined[0]).saturating_sub(self.moved[0]),
-            lost: self.evicted[1].saturating_sub(self.moved[1]),
-        }
+    /// The worst that a recorded run came to. Ranges are all that is kept; a run that evicts most also pipelines and
+    /// moves most.
+    fn worst(&self) -> Tally {
+        let gained =
+            |at: usize| (self.bind_requests[at] + self.pipelined[at]) as i64 - self.evicted[at] as i64;
+        let lost = |at: usize| self.evicted[at].saturating_sub(self.moved[at]);
+        Tally { gained: gained(0).min(gained(1)), lost: lost(0).max(lost(1)) }
     }
 }

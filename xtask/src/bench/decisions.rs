@@ -25,8 +25,9 @@ pub(super) enum Comparison {
 /// What a cycle came to, in pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Pods that waited and were given a place.
-    pub(super) placed: usize,
+    /// By how many more pods have a place: bound or pipelined, less evicted. That is right also where a pod was bound,
+    /// evicted again, and perhaps pipelined elsewhere in the same cycle.
+    pub(super) gained: i64,
     /// Pods that lost theirs without getting another.
     pub(super) lost: usize,
 }

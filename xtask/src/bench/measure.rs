@@ -27,15 +27,21 @@ pub(super) struct Measured {
     pub(super) total_actions_ms: f64,
     pub(super) max_rss_mb: f64,
     pub(super) outcome_hash: String,
-    pub(super) placed_pending: usize,
     pub(super) evicted: usize,
     pub(super) moved: usize,
+    pub(super) pipelined: usize,
+    pub(super) bind_requests: usize,
+    pub(super) placed_gpus: f64,
+    pub(super) lost_gpus: f64,
 }
 
 impl Measured {
     /// What came of it, in pods.
     pub(super) fn tally(&self) -> Tally {
-        Tally { placed: self.placed_pending, lost: self.evicted.saturating_sub(self.moved) }
+        Tally {
+            gained: (self.bind_requests + self.pipelined) as i64 - self.evicted as i64,
+            lost: self.evicted.saturating_sub(self.moved),
+        }
     }
 
     /// Keeps the better of two runs, each figure by itself.

@@ -119,8 +119,8 @@ fn cells(row: &Row) -> Vec<String> {
         }
         Some(Comparison::MoreFound(count)) => format!("{count} more"),
         Some(Comparison::Varies(ours, theirs)) => format!(
-            "{} placed (KAI {}), {} lost (KAI {})",
-            ours.placed, theirs.placed, ours.lost, theirs.lost
+            "{:+} pods (KAI {:+}), {} lost (KAI {}); {} GPUs placed, {} lost",
+            ours.gained, theirs.gained, ours.lost, theirs.lost, row.ours.placed_gpus, row.ours.lost_gpus
         ),
     };
     vec![
@@ -184,11 +184,11 @@ pub(super) fn misses(rows: &[Row]) -> Vec<String> {
             misses.push(format!("{case}: ten times the nodes are {:.1} times the work", growth.factor()));
         }
         if let Some(Comparison::Varies(ours, theirs)) = &row.decisions
-            && (ours.placed < theirs.placed || ours.lost > theirs.lost)
+            && (ours.gained < theirs.gained || ours.lost > theirs.lost)
         {
             misses.push(format!(
-                "{case}: {} pods placed and {} lost, KAI {} and {}",
-                ours.placed, ours.lost, theirs.placed, theirs.lost
+                "{case}: {} more pods have a place and {} lost theirs, KAI {} and {}",
+                ours.gained, ours.lost, theirs.gained, theirs.lost
             ));
         }
         if let Some(Comparison::Different { ours_alone, theirs_alone }) = &row.decisions {
@@ -219,8 +219,9 @@ pub(super) fn page(rows: &[Row], misses: &[String], rounds: usize, calibration_m
          - *growth* compares the planning with that at a tenth of the nodes, by instruction counts where a run is \
          shorter than 20 ms.\n\
          - *decisions* compares every binding and eviction with KAI's, where KAI decides the same every time; \
-         names of GPU groups aside. Where it does not, pods placed and pods that lost their place are compared with \
-         the least of its runs; KAI counts pods that it placed and evicted again in the same cycle.\n\n",
+         names of GPU groups aside. Where it does not, two numbers are compared with the worst of its runs: by how many \
+         more pods have a place than before (bound and pipelined, less evicted: KAI evicts some of what it has just \
+         bound), and how many lost theirs without getting another.\n\n",
         calibration_ms.map_or_else(String::new, |ms| format!(" ({ms:.0} ms here)")),
     );
     text.push_str(&table(rows));

@@ -1,7 +1,7 @@
 //! Evictions and pending groups as JSON: the rules and reasons with their numbers, and the same in words.
 
 use crate::batches::{Batch, Story, stories};
-use crate::figures::{by_resource, key, unit};
+use crate::figures::{by_resource, key, named, unit};
 use kai_engine::Outcome;
 use kai_engine::explain::{Refusal, plain, refusals, rule};
 use kai_engine::outcome::{EvictionWhy, QueueChange};
@@ -125,14 +125,26 @@ fn numbers(reason: &EvictionReason) -> (&'static str, Map<String, Value>) {
             "nodes_too_small",
             json!({ "of_pods": pods, "fitting": fitting, "least_gpus": unit(QueueResource::Gpu, *gpus) }),
         ),
-        EvictionReason::TooLittleFree { requested, free } => {
-            let gpus = |amount: &i64| unit(QueueResource::Gpu, *amount);
-            (
-                "too_little_free",
-                json!({ "resource": "gpu", "requested": gpus(requested), "free": gpus(free) }),
-            )
-        }
+        EvictionReason::TooLittleOf { resource, requested, free, evictable } => (
+            "too_little_of",
+            json!({
+                "resource": resource, "requested": named(resource, *requested), "free": named(resource, *free),
+                "evictable": named(resource, *evictable),
+            }),
+        ),
+        EvictionReason::DomainTooSmall { level, domain, resource, requested, most } => (
+            "domain_too_small",
+            json!({
+                "level": level, "domain": domain, "resource": resource, "requested": named(resource, *requested),
+                "most": named(resource, *most),
+            }),
+        ),
+        EvictionReason::TooLittleFree { resource: r, requested, free } => (
+            "too_little_free",
+            json!({ "resource": key(*r), "requested": unit(*r, *requested), "free": unit(*r, *free) }),
+        ),
         EvictionReason::LikeAnother(group) => ("like_another", json!({ "like": group.to_string() })),
+        EvictionReason::NotAgain(group) => ("not_again", json!({ "group": group.to_string() })),
         EvictionReason::NothingWorked { tried, all, refused } => {
             ("nothing_worked", json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(broken) }))
         }

@@ -2,7 +2,11 @@
 
 use super::reasons;
 use super::timing::Times;
+use crate::figures::unit;
+use kai_engine::Cluster;
+use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
+use kai_engine::verdict::QueueResource;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -24,6 +28,10 @@ pub(super) struct Summary {
     pipelined: usize,
     /// Pending pods that got a place, bound or pipelined.
     placed_pending: usize,
+    /// GPUs of these pods.
+    placed_gpus: Value,
+    /// GPUs of pods that were evicted and got no other place.
+    lost_gpus: Value,
     max_rss_mb: f64,
     outcome_hash: String,
     verdicts: BTreeMap<&'static str, usize>,
@@ -36,8 +44,14 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Counts an outcome.
-    pub(super) fn new(outcome: &Outcome, times: &Times, now: String, findings: Option<Vec<String>>) -> Self {
+    /// Counts the outcome of a cycle on a cluster.
+    pub(super) fn new(
+        outcome: &Outcome,
+        cluster: &Cluster,
+        times: &Times,
+        now: String,
+        findings: Option<Vec<String>>,
+    ) -> Self {
         let (mut bound, mut evicted, mut moved, mut pipelined) = (0, 0, 0, 0);
         for decision in &outcome.decisions {
             match decision {
@@ -49,6 +63,7 @@ impl Summary {
                 }
             }
         }
+        let [placed_gpus, lost_gpus] = gpus(outcome, cluster).map(|gpus| unit(QueueResource::Gpu, gpus));
         let mut verdicts = BTreeMap::new();
         for verdict in &outcome.verdicts {
             *verdicts.entry(reasons::name(&verdict.leading)).or_default() += 1;
@@ -64,6 +79,8 @@ impl Summary {
             moved,
             pipelined,
             placed_pending: bound + pipelined - moved,
+            placed_gpus,
+            lost_gpus,
             max_rss_mb: peak_memory_mb(),
             outcome_hash: format!("{:016x}", outcome.hash),
             verdicts,
@@ -72,6 +89,28 @@ impl Summary {
             findings,
         }
     }
+}
+
+/// GPUs of pending pods that got a place, and of evicted pods that did not, in millionths. Requests by memory count
+/// against the smallest GPU while they have no node.
+fn gpus(outcome: &Outcome, cluster: &Cluster) -> [i64; 2] {
+    let reference = cluster.figures.gpu_memory_min;
+    let of_pod = |key: &Key| {
+        let pod = cluster.pod(key)?;
+        let place = cluster.pods[pod].state.place.as_ref();
+        let amounts = place.map_or_else(|| cluster.asked(pod, reference), |at| cluster.accepted(pod, at));
+        Some(amounts[2])
+    };
+    let (mut placed, mut lost) = (0, 0);
+    for decision in &outcome.decisions {
+        match decision {
+            Decision::Bind(bind) => placed += of_pod(&bind.pod).unwrap_or(0),
+            Decision::Pipeline { pod, moved: false, .. } => placed += of_pod(pod).unwrap_or(0),
+            Decision::Pipeline { pod, moved: true, .. } => lost -= of_pod(pod).unwrap_or(0),
+            Decision::Evict { pod, .. } => lost += of_pod(pod).unwrap_or(0),
+        }
+    }
+    [placed, lost]
 }
 
 /// Microseconds are as fine as a clock can be trusted.
@@ -93,7 +132,6 @@ fn peak_memory_mb() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kai_engine::input::Key;
     use kai_engine::verdict::{GroupVerdict, Verdict};
 
     #[test]
@@ -118,7 +156,7 @@ mod tests {
             hash: 0xab,
             ..Outcome::default()
         };
-        let summary = Summary::new(&outcome, &Times::default(), "now".to_owned(), None);
+        let summary = Summary::new(&outcome, &Cluster::new(), &Times::default(), "now".to_owned(), None);
         assert_eq!(
             (summary.bind_requests, summary.pipelined, summary.moved, summary.placed_pending),
             (1, 2, 1, 2)

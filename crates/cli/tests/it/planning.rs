@@ -93,6 +93,8 @@ fn numbers_have_every_key() {
         "moved",
         "pipelined",
         "placed_pending",
+        "placed_gpus",
+        "lost_gpus",
         "max_rss_mb",
         "outcome_hash",
         "verdicts",

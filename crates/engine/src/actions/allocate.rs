@@ -1,8 +1,10 @@
 //! Places pending groups on room that is free or being freed, in the order of the queue tree.
 
+use crate::carry_over::Hold;
+use crate::cluster::group::Group;
 use crate::cluster::pod::{PodState, Status};
 use crate::cycle::Run;
-use crate::ids::{GroupIdx, PodIdx};
+use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::node_set::NodeSet;
 use crate::order::member::{Selection, pods_to_place};
 use crate::order::tree_walk::{Purpose, TreeWalk};
@@ -14,6 +16,7 @@ const NAME: &str = "allocate";
 
 /// Runs the action.
 pub(crate) fn run(run: &mut Run<'_, '_>) {
+    run.search = None;
     let depth = run.policy.queue_depth.get(NAME).copied();
     let waiting = run.waiting_groups();
     let mut walk = TreeWalk::new(
@@ -34,19 +37,58 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
     }
 }
 
-/// Groups for which room was made come before all others.
+/// Groups for which room was made come before all others, and get that room.
 fn serve_held(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
-    let held: Vec<GroupIdx> = run.plan.held.iter().filter_map(|key| run.plan.group(key)).collect();
+    let held = run.plan.carried_over.holds.clone();
     if held.is_empty() {
         return;
     }
     let waiting: FxHashSet<GroupIdx> = waiting.iter().copied().collect();
-    for group in held.into_iter().filter(|group| waiting.contains(group)) {
+    for hold in &held {
+        let Some(group) = run.plan.group(&hold.group).filter(|group| waiting.contains(group)) else {
+            continue;
+        };
         run.visited(group);
-        if run.guarded(group, |run| place_next(run, group)) {
+        if run.guarded(group, |run| place_as_held(run, group, hold) || place_next(run, group)) {
             run.hold(group);
         }
     }
+}
+
+/// Gives a group the room that was made for it; true when that works out.
+fn place_as_held(run: &mut Run<'_, '_>, group: GroupIdx, hold: &Hold) -> bool {
+    let (mark, places) = (run.plan.mark(), held_places(&run.plan, group, hold));
+    let had_none = run.plan.groups[group].active_allocated() == 0;
+    let mut step = Step::new(run.policy, run.cycle.seed, group, Selection::Real);
+    let placed =
+        places.iter().all(|(pod, node)| step.run(&mut run.plan, &[*pod], &NodeSet::Some([*node].into())));
+    if places.is_empty() || !placed || !run.plan.groups[group].is_satisfied(Group::root()) {
+        run.plan.rollback(mark);
+        return false;
+    }
+    let pods: Vec<PodIdx> = places.into_iter().map(|(pod, _)| pod).collect();
+    commit(run, group, &pods, had_none);
+    true
+}
+
+/// Which waiting pod is to have which node. A pod that was made anew takes the place of one that is gone.
+fn held_places(plan: &Plan<'_>, group: GroupIdx, hold: &Hold) -> Vec<(PodIdx, NodeIdx)> {
+    let waits = |pod: &PodIdx| plan.pods[*pod].state.status == Status::Pending;
+    let named: Vec<Option<PodIdx>> = hold.places.iter().map(|(pod, _)| plan.pod(pod)).collect();
+    let mut others: Vec<PodIdx> = plan.groups[group].pods.iter().copied().filter(waits).collect();
+    others.retain(|pod| !named.contains(&Some(*pod)));
+    others.sort_by_cached_key(|pod| plan.pod_key(*pod));
+    let mut others = others.into_iter();
+    let places = hold.places.iter().zip(&named);
+    places
+        .filter_map(|((_, node), pod)| {
+            let pod = match pod {
+                Some(pod) => Some(*pod).filter(waits),
+                None => others.next(),
+            };
+            pod.zip(plan.node(node))
+        })
+        .collect()
 }
 
 /// One step of a group; true when it was committed.
@@ -58,18 +100,23 @@ fn place_next(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
         run.note_obstacles(group, step.obstacles);
         return false;
     }
+    commit(run, group, &pods, had_none);
+    true
+}
+
+/// Turns the places of a group's pods into decisions.
+fn commit(run: &mut Run<'_, '_>, group: GroupIdx, pods: &[PodIdx], had_none: bool) {
     let waits = must_wait(&run.plan, group);
     if waits {
-        pipeline_all(&mut run.plan, &pods);
+        pipeline_all(&mut run.plan, pods);
     }
     let mut bound = false;
-    for &pod in &pods {
+    for &pod in pods {
         bound |= run.commit(pod, NAME);
     }
     if bound && !waits && had_none {
         run.started(group);
     }
-    true
 }
 
 /// A gang that cannot reach its minimum with what is free now waits as a whole.

@@ -1,6 +1,7 @@
 //! What consolidation, reclaim and preempt have in common: groups take turns, and each looks for victims.
 
 use crate::alike::{Prospect, Representatives, Scope, Signatures};
+use crate::carry_over;
 use crate::cluster::Cluster;
 use crate::cluster::pod::PodState;
 use crate::cycle::Run;
@@ -16,6 +17,7 @@ use crate::search::ask::Ask;
 use crate::search::budget::ActionBudget;
 use crate::search::rules::Rules;
 use crate::search::simulate::Solution;
+use crate::search::sparing::{Ground, Taking, put_back_needless};
 use crate::search::{Found, Search, Tried};
 use crate::share::{Preemptibility, RESOURCES, gate, levelled_pair, reclaim, root_ledgers, root_path};
 use crate::verdict::{EvictionMiss, EvictionReason, QueueResource, Verdict};
@@ -40,14 +42,18 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     let scope = if cause == Cause::Consolidation { Scope::Cluster } else { Scope::Queue };
     let mut turn = Turn {
         cause,
-        search: None,
+        search: run.search.take(),
         budget: ActionBudget::new(&run.policy.budgets, cause.action()),
         signatures: Signatures::default(),
         failed: Representatives::new(scope),
     };
     while let Some(group) = walk.pop(&run.plan) {
         run.guarded(group, |run| turn.of_group(run, group));
+        if run.quarantined.contains_key(&group) {
+            turn.search = None;
+        }
     }
+    run.search = turn.search;
 }
 
 /// A group within its preemption delay causes no evictions, and says so.
@@ -60,7 +66,7 @@ fn delayed(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
 /// An action in progress.
 struct Turn {
     cause: Cause,
-    /// Made when the first group needs it.
+    /// Made when the first group needs it, and handed on to the next action.
     search: Option<Search>,
     budget: ActionBudget,
     signatures: Signatures,
@@ -74,10 +80,14 @@ impl Turn {
         if ask.pods.is_empty() {
             return false;
         }
-        let (cluster, now, room): (&Cluster, _, _) = (&run.plan, run.cycle.now, run.room_was_made);
-        let Some(rules) = Rules::new(cluster, run.policy, self.cause, now, &ask.whole(), room) else {
+        let Some(mut rules) = Rules::new(&run.plan, run.policy, self.cause, run.cycle.now, &ask.whole())
+        else {
             return false;
         };
+        rules.room_was_made = run.room_was_made;
+        if carry_over::binds(self.cause) {
+            rules.barred = run.taken.barred_for(group);
+        }
         match self.obstacle(run, &rules, &ask) {
             Ok(()) => {}
             Err(reason) => return self.refuse(run, group, reason),
@@ -85,8 +95,13 @@ impl Turn {
         match self.search(run, &rules, &ask) {
             Ok(()) => true,
             Err(reason) => {
+                // What bars one group does not bar its likes.
+                if let Some(&other) = rules.met_barred.get() {
+                    let other = run.plan.group_key(other);
+                    return self.refuse(run, group, EvictionReason::NotAgain(other));
+                }
                 if run.policy.params.use_signatures {
-                    self.failed.note(&run.plan, &mut self.signatures, group);
+                    self.failed.note(&run.plan, &mut self.signatures, group, ask.pods.len());
                 }
                 self.refuse(run, group, reason)
             }
@@ -106,7 +121,7 @@ impl Turn {
             within_share(cluster, rules)?;
         }
         if run.policy.params.use_signatures
-            && let Prospect::NotEasier(other) = self.failed.prospect(cluster, &mut self.signatures, ask.group)
+            && let Some(other) = self.speaker(run, ask)
         {
             return Err(EvictionReason::LikeAnother(cluster.group_key(other)));
         }
@@ -114,6 +129,18 @@ impl Turn {
             checks::check_lasting(cluster, run.policy, pod).map_err(EvictionReason::Impossible)?;
         }
         Ok(())
+    }
+
+    /// A group that failed in this action and speaks for this one.
+    fn speaker(&mut self, run: &Run<'_, '_>, ask: &Ask) -> Option<GroupIdx> {
+        let (cluster, signatures): (&Cluster, _) = (&run.plan, &mut self.signatures);
+        if run.policy.search == SearchDepth::Full {
+            return self.failed.speaker_for(cluster, signatures, ask.group, ask.pods.len());
+        }
+        match self.failed.prospect(cluster, signatures, ask.group) {
+            Prospect::NotEasier(other) => Some(other),
+            Prospect::New | Prospect::Easier(_) => None,
+        }
     }
 
     fn search(&mut self, run: &mut Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
@@ -135,10 +162,7 @@ impl Turn {
             Found::Solved(solution) => solution,
             Found::Nothing(tried) => return Err(nothing(&run.plan, ask, &tried)),
             Found::NoVictims => return Err(EvictionReason::NoCandidates),
-            Found::TooLittle { requested, free, evictable, queues } => {
-                let resource = QueueResource::Gpu;
-                return Err(EvictionReason::TooLittle { resource, requested, free, evictable, queues });
-            }
+            Found::TooLittle(reason) => return Err(reason),
         };
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
@@ -146,9 +170,7 @@ impl Turn {
             return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
-        if run.policy.search == SearchDepth::Full {
-            run.hold(ask.group);
-        }
+        run.takings.push(Taking { cause: self.cause, ask: ask.clone(), solution });
         search.commit(&run.plan, registry, &groups);
         Ok(())
     }
@@ -229,7 +251,17 @@ fn enough_in_all(cluster: &Cluster, pods: &[PodIdx], (gpus, mib): (i64, i64)) ->
     if gpus >= asked && mib >= asked_mib {
         return Ok(());
     }
-    Err(EvictionReason::TooLittleFree { requested: asked, free: gpus })
+    Err(EvictionReason::TooLittleFree { resource: QueueResource::Gpu, requested: asked, free: gpus })
+}
+
+/// Lets those keep their places for whom later searches of the cycle made room.
+pub(crate) fn spare(run: &mut Run<'_, '_>) {
+    if run.takings.len() < 2 || run.policy.search == SearchDepth::Kai {
+        return;
+    }
+    let ground = Ground { policy: run.policy, seed: run.cycle.seed };
+    let back = put_back_needless(&mut run.plan, ground, run.cycle.now, &run.takings);
+    run.withdraw(&back);
 }
 
 impl Run<'_, '_> {
@@ -266,7 +298,11 @@ impl Run<'_, '_> {
             disruptions.give_back(&self.plan, &home);
             self.disruptions = Some(disruptions);
         }
+        self.hold(ask.group);
         let mut groups: Vec<GroupIdx> = hit.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
+        for &group in &groups {
+            self.hold(group);
+        }
         groups.push(ask.group);
         groups.sort_unstable();
         groups.dedup();

@@ -3,17 +3,26 @@
 use crate::cycle::Run;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx};
+use crate::input::Key;
 use crate::outcome::{Cause, EvictionWhy};
 use kai_units::Span;
+use std::collections::BTreeSet;
 
 /// Runs the action.
 pub(crate) fn run(run: &mut Run<'_, '_>) {
-    let mut groups: Vec<(crate::input::Key, GroupIdx)> = run
-        .plan
-        .present_groups()
-        .filter(|(_, g)| g.broken.is_none() && (g.stale_since.is_some() || g.is_stale()))
-        .map(|(group, _)| (run.plan.group_key(group), group))
-        .collect();
+    run.search = None;
+    // What the cycle changed may have become stale, too.
+    let decided = run.outcome.decisions.iter().filter_map(|decision| {
+        let pod = run.plan.pod(decision.pod())?;
+        run.plan.pods[pod].group
+    });
+    let groups: BTreeSet<GroupIdx> = run.plan.stale_groups().chain(decided).collect();
+    let concerned = |group: &GroupIdx| {
+        let g = &run.plan.groups[*group];
+        g.broken.is_none() && (g.stale_since.is_some() || g.is_stale())
+    };
+    let mut groups: Vec<(Key, GroupIdx)> =
+        groups.into_iter().filter(concerned).map(|group| (run.plan.group_key(group), group)).collect();
     groups.sort_unstable();
     for (_, group) in groups {
         run.guarded(group, |run| of_group(run, group));

@@ -13,6 +13,8 @@ pub(super) struct Demand {
     requests: Vec<(Amounts, usize)>,
     /// How many pods that are.
     pub(super) pods: usize,
+    /// The most GPU memory that one of them asks for, in MiB.
+    pub(super) gpu_memory: i64,
 }
 
 impl Demand {
@@ -24,12 +26,14 @@ impl Demand {
             kinds.extend(pending.map(|pod| (pod.shape, pod.claim_gpus)));
         }
         kinds.sort_unstable();
+        let gpu_memory =
+            kinds.iter().map(|(shape, _)| cluster.shapes[*shape].memory_on(0)).max().unwrap_or(0);
         let mut requests: Vec<(Amounts, usize)> = kinds
             .chunk_by(|a, b| a == b)
             .map(|equal| (request(cluster, equal[0].0, equal[0].1), equal.len()))
             .collect();
         requests.sort_by(|(a, _), (b, _)| ascending(cluster, a, b));
-        Self { requests, pods: kinds.len() }
+        Self { requests, pods: kinds.len(), gpu_memory }
     }
 
     /// Easier than another: fewer pods, or a pod that asks for less than its counterpart and for more of nothing.

@@ -47,6 +47,8 @@ pub struct Representatives {
 struct Failed {
     group: GroupIdx,
     demand: Demand,
+    /// Pods of the step that found no places.
+    step: usize,
 }
 
 impl Representatives {
@@ -69,13 +71,33 @@ impl Representatives {
         }
     }
 
-    /// Notes that the search for a group failed. It takes the place of the one that spoke for its like so far if it
+    /// The group whose failure speaks for this one without doubt: it asks for no more in anything, its step has no
+    /// more than so many pods, and it may evict whomever this one may.
+    pub(crate) fn speaker_for(
+        &self,
+        cluster: &Cluster,
+        signatures: &mut Signatures,
+        group: GroupIdx,
+        step: usize,
+    ) -> Option<GroupIdx> {
+        if self.failed.is_empty() {
+            return None;
+        }
+        let failed = self.failed.get(&self.key(cluster, signatures, group))?;
+        let demand = Demand::of(cluster, group);
+        let no_harder = failed.demand.is_within(&demand) && failed.demand.gpu_memory <= demand.gpu_memory;
+        let (other, own) = (&cluster.groups[failed.group], &cluster.groups[group]);
+        let may_more = other.preemptible == own.preemptible && other.priority >= own.priority;
+        (no_harder && may_more && failed.step <= step).then_some(failed.group)
+    }
+
+    /// Notes that the search for a step of a group failed. It takes the place of the one that spoke for its like so far if it
     /// is nowhere larger.
-    pub fn note(&mut self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) {
+    pub fn note(&mut self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx, step: usize) {
         let key = self.key(cluster, signatures, group);
         let demand = Demand::of(cluster, group);
         if self.failed.get(&key).is_none_or(|failed| demand.is_within(&failed.demand)) {
-            self.failed.insert(key, Failed { group, demand });
+            self.failed.insert(key, Failed { group, demand, step });
         }
     }
 

@@ -128,7 +128,7 @@ fn prospect(world: &World, failed: &[&str], asked: &str) -> Prospect {
     let mut signatures = Signatures::default();
     let mut representatives = Representatives::new(Scope::Queue);
     for name in failed {
-        representatives.note(&world.cluster, &mut signatures, world.find(name));
+        representatives.note(&world.cluster, &mut signatures, world.find(name), 1);
     }
     representatives.prospect(&world.cluster, &mut signatures, world.find(asked))
 }
@@ -189,7 +189,7 @@ fn failures_speak_for_one_queue_or_for_all() {
     let mut signatures = Signatures::default();
     for (scope, skipped) in [(Scope::Queue, false), (Scope::Cluster, true)] {
         let mut representatives = Representatives::new(scope);
-        representatives.note(&world.cluster, &mut signatures, world.find("here"));
+        representatives.note(&world.cluster, &mut signatures, world.find("here"), 1);
         let prospect = representatives.prospect(&world.cluster, &mut signatures, world.find("there"));
         assert_eq!(prospect.may_skip(), skipped);
     }

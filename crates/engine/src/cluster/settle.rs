@@ -242,6 +242,11 @@ impl Cluster {
         } else {
             self.waiting.remove(&index);
         }
+        if group.present && (group.stale_since.is_some() || group.is_stale()) {
+            self.stale.insert(index);
+        } else {
+            self.stale.remove(&index);
+        }
     }
 
     /// Puts the group's pods into the ledgers of its queue and that queue's ancestors.

@@ -5,19 +5,26 @@ use std::hash::{Hash, Hasher};
 
 /// Hashes decisions, verdicts and shares.
 pub(super) fn hash(outcome: &Outcome) -> u64 {
+    fnv(|hasher| {
+        outcome.decisions.hash(hasher);
+        outcome.verdicts.hash(hasher);
+        outcome.queues.hash(hasher);
+        outcome.total.hash(hasher);
+        outcome.carry_over.hash(hasher);
+        outcome.started.hash(hasher);
+        outcome.staleness.hash(hasher);
+    })
+}
+
+/// One number for whatever is fed to the hasher, the same on every machine.
+pub(crate) fn fnv(feed: impl FnOnce(&mut Fnv)) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
-    outcome.decisions.hash(&mut hasher);
-    outcome.verdicts.hash(&mut hasher);
-    outcome.queues.hash(&mut hasher);
-    outcome.total.hash(&mut hasher);
-    outcome.held.hash(&mut hasher);
-    outcome.started.hash(&mut hasher);
-    outcome.staleness.hash(&mut hasher);
+    feed(&mut hasher);
     hasher.finish()
 }
 
 /// FNV-1a, which is the same everywhere; integers are fed in little-endian order.
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
 
 impl Hasher for Fnv {
     fn write(&mut self, bytes: &[u8]) {

@@ -3,8 +3,9 @@
 //! [`rule`] tells the rule of an eviction, [`refusals`] what kept each action from evicting somebody for a pending
 //! group. Actions that were kept back by the same reason share a sentence.
 
-use super::amount::{number, unit};
+use super::amount::{number, unit, unit_of};
 use super::plain::{MORE_ROOM, Sentence, amount, beyond, pod_hint, pod_miss};
+use crate::input;
 use crate::outcome::{Cause, EvictionWhy, QueueChange};
 use crate::verdict::{EvictionMiss, EvictionReason, EvictionRefusal, GroupVerdict, QueueResource, Verdict};
 use kai_units::Timestamp;
@@ -79,8 +80,11 @@ fn depends_on_cause(reason: &EvictionReason) -> bool {
         EvictionReason::BeyondFairShare { .. }
         | EvictionReason::BeyondQuota(_)
         | EvictionReason::NodesTooSmall { .. }
+        | EvictionReason::TooLittleOf { .. }
+        | EvictionReason::DomainTooSmall { .. }
         | EvictionReason::TooLittleFree { .. }
         | EvictionReason::LikeAnother(_)
+        | EvictionReason::NotAgain(_)
         | EvictionReason::NothingWorked { .. }
         | EvictionReason::GaveUp { .. }
         | EvictionReason::Impossible(_) => false,
@@ -123,14 +127,29 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
             };
             format!("even with everybody gone who may be evicted, {who}")
         }
-        EvictionReason::TooLittleFree { requested, free } => {
-            let only_so_many = only_so_many(QueueResource::Gpu, *free);
+        EvictionReason::TooLittleOf { resource, requested, free, evictable } => format!(
+            "it would need {} from others; {} evictable",
+            named(resource, requested - free),
+            so_many(&number(*evictable, unit_of(resource)))
+        ),
+        EvictionReason::DomainTooSmall { level, domain, resource, requested, most } => format!(
+            "its pods belong in one `{level}`; even with everybody gone who may be evicted, `{domain}` would have {} of the \
+             {} that they need, and no other one more",
+            number(*most, unit_of(resource)),
+            named(resource, *requested),
+        ),
+        EvictionReason::TooLittleFree { resource, requested, free } => {
+            let only_so_many = only_so_many(*resource, *free);
             let in_all = if *free == 0 { "" } else { " in all" };
-            format!("it needs {}, and {only_so_many} free{in_all}", amount(QueueResource::Gpu, *requested))
+            format!("it needs {}, and {only_so_many} free{in_all}", amount(*resource, *requested))
         }
         EvictionReason::LikeAnother(group) => {
             format!("group `{group}`, which asks for no more, found nothing")
         }
+        EvictionReason::NotAgain(group) => format!(
+            "group `{group}` would have to give way, but one of the two was evicted for the other before, and demand, quotas \
+             and capacity are as they were"
+        ),
         EvictionReason::NothingWorked { tried, all, refused } => {
             nothing_worked(*tried, *all, refused.as_ref())
         }
@@ -145,10 +164,24 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
 
 /// `only 16 are`, `only 1 is`, `none is`.
 fn only_so_many(resource: QueueResource, amount: i64) -> String {
-    match number(amount, unit(resource)).as_str() {
+    so_many(&number(amount, unit(resource)))
+}
+
+fn so_many(number: &str) -> String {
+    match number {
         "0" => "none is".to_owned(),
         "1" => "only 1 is".to_owned(),
         many => format!("only {many} are"),
+    }
+}
+
+/// An amount of a resource by its name: so many GPUs, or so many of `example.com/nic`.
+fn named(resource: &str, value: i64) -> String {
+    match resource {
+        input::CPU => amount(QueueResource::Cpu, value),
+        input::MEMORY => amount(QueueResource::Memory, value),
+        input::GPU => amount(QueueResource::Gpu, value),
+        other => format!("{} of `{other}`", number(value, unit_of(other))),
     }
 }
 
@@ -203,7 +236,13 @@ fn hint(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
             ),
             Cause::Preempt => "use a priority class of a higher value, or wait".to_owned(),
         },
-        EvictionReason::TooLittle { .. } | EvictionReason::TooLittleFree { .. } => MORE_ROOM.to_owned(),
+        EvictionReason::TooLittle { .. }
+        | EvictionReason::TooLittleOf { .. }
+        | EvictionReason::TooLittleFree { .. }
+        | EvictionReason::NotAgain(_) => MORE_ROOM.to_owned(),
+        EvictionReason::DomainTooSmall { level, .. } => {
+            format!("ask for less, or let its pods be further apart than one `{level}`")
+        }
         EvictionReason::NodesTooSmall { .. } => {
             "ask for fewer GPUs in each pod, wait for pods to finish, or add a node".to_owned()
         }

@@ -1,7 +1,7 @@
 //! Nodes of one class in the order that packing or spreading prefers, kept current as ledgers change.
 //!
 //! A sorted list in blocks; each block knows the most its nodes have of what requests commonly lack, so a search skips
-//! blocks that cannot serve it. Keeping it current costs what changed: the cluster logs every node whose ledger
+//! blocks that cannot serve it, and shelves of blocks at once. Keeping it current costs what changed: the cluster logs every node whose ledger
 //! changed, and a list re-reads those whose version differs from the one it saw.
 //! Invariant: after `refresh`, the entries are exactly the class's nodes with their current keys.
 
@@ -14,6 +14,8 @@ use rustc_hash::FxHashMap;
 
 /// Entries of a block before it is split in two.
 const BLOCK_MAX: usize = 64;
+/// Blocks that are summed up together.
+const SHELF: usize = 16;
 
 /// What a list is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +68,8 @@ pub(crate) struct RankedList {
     cursor: usize,
     nodes: Vec<Seen>,
     blocks: Vec<Block>,
+    /// What each run of so many blocks has at the most; none where a search has yet to sum it up.
+    shelves: Vec<Option<Summary>>,
 }
 
 /// What the list saw of a node.
@@ -166,7 +170,8 @@ impl Block {
 
 impl RankedList {
     pub(crate) fn new(key: ListKey, cluster: &Cluster) -> Self {
-        let mut list = Self { key, cursor: 0, nodes: vec![UNSEEN; cluster.nodes.len()], blocks: Vec::new() };
+        let nodes = vec![UNSEEN; cluster.nodes.len()];
+        let mut list = Self { key, cursor: 0, nodes, blocks: Vec::new(), shelves: Vec::new() };
         list.rebuild(cluster);
         list
     }
@@ -184,6 +189,8 @@ impl RankedList {
         }
         entries.sort_unstable_by_key(Entry::place);
         self.blocks = entries.chunks(BLOCK_MAX / 2).map(|c| Block::of(c.to_vec())).collect();
+        self.shelves.clear();
+        self.blocks_moved(0);
         self.cursor = cluster.touched_end();
     }
 
@@ -212,8 +219,9 @@ impl RankedList {
         self.nodes[node.index()] = new;
         let rank = cluster.nodes[node].rank;
         if old.member && new.member && old.at == new.at {
-            let (block, position) = self.find((old.at, rank));
-            let block = &mut self.blocks[block];
+            let (at, position) = self.find((old.at, rank));
+            self.shelves[at / SHELF] = None;
+            let block = &mut self.blocks[at];
             block.entries[position].has = Summary::of(cluster, node);
             block.sum();
             return;
@@ -272,10 +280,12 @@ impl RankedList {
 
     fn remove(&mut self, place: (i64, u32)) {
         let (at, position) = self.find(place);
+        self.shelves[at / SHELF] = None;
         let block = &mut self.blocks[at];
         block.entries.remove(position);
         if block.entries.is_empty() {
             self.blocks.remove(at);
+            self.blocks_moved(at);
         } else {
             block.sum();
         }
@@ -284,9 +294,11 @@ impl RankedList {
     fn insert(&mut self, entry: Entry) {
         if self.blocks.is_empty() {
             self.blocks.push(Block::of(vec![entry]));
+            self.blocks_moved(0);
             return;
         }
         let at = self.block_of(entry.place());
+        self.shelves[at / SHELF] = None;
         let block = &mut self.blocks[at];
         let position = block.position(entry.place()).expect_err("a node is in the list once");
         block.entries.insert(position, entry);
@@ -297,6 +309,23 @@ impl RankedList {
         let upper = block.entries.split_off(BLOCK_MAX / 2);
         block.sum();
         self.blocks.insert(at + 1, Block::of(upper));
+        self.blocks_moved(at);
+    }
+
+    /// Blocks from one on are no longer where they were.
+    fn blocks_moved(&mut self, from: usize) {
+        self.shelves.truncate(from / SHELF);
+        self.shelves.resize(self.blocks.len().div_ceil(SHELF), None);
+    }
+
+    /// What a shelf has at the most.
+    fn shelf(&mut self, at: usize) -> &Summary {
+        let blocks = self.blocks.iter().skip(at * SHELF).take(SHELF);
+        self.shelves[at].get_or_insert_with(|| {
+            let mut summary = Summary::NOTHING;
+            blocks.for_each(|block| summary.include(&block.summary));
+            summary
+        })
     }
 
     /// Where entries with at least this key begin.
@@ -308,12 +337,17 @@ impl RankedList {
 
     /// The next entry that passes, from a position on; the position moves behind it.
     pub(crate) fn next(
-        &self,
+        &mut self,
         from: &mut Position,
         may: impl Fn(&Summary) -> bool,
         passes: impl Fn(NodeIdx) -> bool,
     ) -> Option<NodeIdx> {
-        while let Some(block) = self.blocks.get(from.block) {
+        while from.block < self.blocks.len() {
+            if from.entry == 0 && from.block.is_multiple_of(SHELF) && !may(self.shelf(from.block / SHELF)) {
+                from.block += SHELF;
+                continue;
+            }
+            let block = &self.blocks[from.block];
             if from.entry > 0 || may(&block.summary) {
                 while let Some(entry) = block.entries.get(from.entry) {
                     from.entry += 1;

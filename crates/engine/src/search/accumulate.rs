@@ -7,9 +7,11 @@ use super::ask::Part;
 use super::rooms::{Freed, Rooms};
 use super::victims::VictimWalk;
 use crate::cluster::Cluster;
+use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::Registry;
 use crate::plugin::VictimBatch as Batch;
+use crate::resource::WHOLE_GPU;
 use rustc_hash::FxHashSet;
 
 /// Victims of an earlier, smaller success, and those gathered since.
@@ -26,6 +28,8 @@ pub(crate) struct Gathered<'a> {
     /// GPUs wanted, largest first.
     demands: Vec<i64>,
     is_even: bool,
+    /// Pods that were placed in this cycle must come back to their places: what they free is of no use.
+    fresh_return: bool,
 }
 
 /// What a turn brought.
@@ -46,13 +50,13 @@ impl<'a> Gathered<'a> {
         walk: VictimWalk<'a>,
         part: &Part<'_>,
         recorded: &[Batch],
+        literal: bool,
     ) -> Self {
+        let fresh_return = !literal && part.bounding_gpus() > 0;
         let mut base = Freed::new(rooms, part.least_gpus());
         let pods = || recorded.iter().flat_map(|batch| batch.pods.iter().copied());
         for pod in pods() {
-            if let Some((node, gpus)) = freed_by(cluster, pod) {
-                base.add(node, gpus);
-            }
+            note_freed(&mut base, cluster, pod, fresh_return);
         }
         let mut demands = part.gpus.to_vec();
         demands.sort_unstable_by(|a, b| b.cmp(a));
@@ -65,6 +69,7 @@ impl<'a> Gathered<'a> {
             base,
             demands,
             is_even: part.is_even(),
+            fresh_return,
         }
     }
 
@@ -82,12 +87,15 @@ impl<'a> Gathered<'a> {
         }
         self.walk.push(cluster, held);
         for &pod in &pods {
-            if let Some((node, gpus)) = freed_by(cluster, pod) {
-                self.all.add(node, gpus);
-            }
+            note_freed(&mut self.all, cluster, pod, self.fresh_return);
         }
         self.batches.push(Batch { group, pods: pods.into() });
         Turn::Added
+    }
+
+    /// The node of a pod and the GPUs that others may have there once it is gone.
+    pub(crate) fn lasting_of(&self, cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
+        freed_by(cluster, pod).filter(|_| !self.fresh_return || !cluster.is_fresh(pod))
     }
 
     /// Whether the pods could fit with everything gathered gone, by their GPUs.
@@ -100,8 +108,24 @@ impl<'a> Gathered<'a> {
     }
 }
 
+fn note_freed(freed: &mut Freed<'_>, cluster: &Cluster, pod: PodIdx, fresh_return: bool) {
+    match freed_by(cluster, pod) {
+        Some((node, gpus)) if fresh_return && cluster.is_fresh(pod) => freed.lend(node, gpus),
+        Some((node, gpus)) => freed.add(node, gpus),
+        None => {}
+    }
+}
+
 /// The node of a pod and the GPUs that it gives back there.
 pub(crate) fn freed_by(cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
-    let place = cluster.pods[pod].state.place.as_ref()?;
-    Some((place.node, cluster.accepted(pod, place)[2]))
+    let state = &cluster.pods[pod].state;
+    let place = state.place.as_ref()?;
+    let shape = cluster.shape(pod);
+    // What is left on a GPU that was opened for pods that wait is not counted as free, and comes back with them.
+    let gpus = if state.status == Status::Pipelined && shape.is_shared() {
+        i64::from(shape.devices()) * WHOLE_GPU
+    } else {
+        cluster.accepted(pod, place)[2]
+    };
+    Some((place.node, gpus))
 }

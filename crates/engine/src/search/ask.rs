@@ -14,6 +14,8 @@ pub(crate) struct Ask {
     pub pods: Vec<PodIdx>,
     /// GPUs that each pod is known to need, in millionths; requests by memory count for nothing here.
     gpus: Vec<i64>,
+    /// Pods before the first that asks for a part of a GPU.
+    whole: usize,
 }
 
 /// The first pods of an ask: what one probe of the search is about.
@@ -22,18 +24,30 @@ pub(crate) struct Part<'a> {
     pub group: GroupIdx,
     pub pods: &'a [PodIdx],
     pub gpus: &'a [i64],
+    /// The smallest number of GPUs that one of the pods needs.
+    least: i64,
+    has_shared: bool,
 }
 
 impl Ask {
     pub(crate) fn of(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Self {
         let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
         let gpus = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).collect();
-        Self { group, pods, gpus }
+        let is_shared = |pod: &PodIdx| cluster.shape(*pod).is_shared();
+        let whole = pods.iter().position(is_shared).unwrap_or(pods.len());
+        Self { group, pods, gpus, whole }
     }
 
     /// The first pods, or all of them.
     pub(crate) fn first(&self, count: usize) -> Part<'_> {
-        Part { group: self.group, pods: &self.pods[..count], gpus: &self.gpus[..count] }
+        let gpus = &self.gpus[..count];
+        Part {
+            group: self.group,
+            pods: &self.pods[..count],
+            gpus,
+            least: gpus.iter().copied().min().unwrap_or(0),
+            has_shared: count > self.whole,
+        }
     }
 
     pub(crate) fn whole(&self) -> Part<'_> {
@@ -58,12 +72,12 @@ impl Part<'_> {
 
     /// The smallest number of GPUs that one of the pods needs.
     pub(crate) fn least_gpus(&self) -> i64 {
-        self.gpus.iter().copied().min().unwrap_or(0)
+        self.least
     }
 
     /// The same where GPUs are a bound: a part of a GPU may fit beside pods that wait, which free GPUs do not show.
-    pub(crate) fn bounding_gpus(&self, cluster: &Cluster) -> i64 {
-        if self.pods.iter().any(|pod| cluster.shape(*pod).is_shared()) { 0 } else { self.least_gpus() }
+    pub(crate) fn bounding_gpus(&self) -> i64 {
+        if self.has_shared { 0 } else { self.least }
     }
 
     /// All pods need the same number of GPUs.

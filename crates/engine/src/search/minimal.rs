@@ -1,26 +1,21 @@
 //! `MinimalSet`: the cheapest victims, tried after everything else.
 //!
 //! With few victim batches every set of them is tried, cheapest first, so that a failure is a proof. With many, nodes
-//! are ranked by what it costs to make room on them, and the cheapest that together have enough are tried first.
+//! are ranked by what it costs to make room on them (see [`super::offers`]).
 //! Cost is pods moved or evicted, then GPUs, then run time lost.
 
-use super::ask::{Ask, Part};
+use super::ask::Part;
 use super::rooms::{Freed, Rooms};
 use super::rules::Rules;
 use super::victims::VictimWalk;
 use crate::cluster::Cluster;
-use crate::ids::{GroupIdx, IndexVec, NodeIdx, PodIdx, QueueIdx};
-use crate::order::evict::Held;
-use crate::order::tree_walk::leaf_of;
-use crate::outcome::Cause;
+use crate::ids::{GroupIdx, PodIdx};
 use crate::plugin::Registry;
 use crate::plugin::VictimBatch as Batch;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Up to so many batches every set of them is tried.
 const EXHAUSTIVE_BATCHES: usize = 12;
-/// Most scenarios that are tried where not all of them can be.
-const MOST_TRIES: usize = 48;
 
 /// What a set of victims costs: pods, GPUs in millionths, run time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,10 +32,10 @@ impl Cost {
         let start = p.group.and_then(|group| cluster.groups[group].last_start);
         Self { pods: 1, gpus, lost: start.map_or(0, |start| (rules.now.0 - start.0).max(0)) }
     }
-    fn of(cluster: &Cluster, rules: &Rules<'_>, pods: impl IntoIterator<Item = PodIdx>) -> Self {
+    pub(super) fn of(cluster: &Cluster, rules: &Rules<'_>, pods: impl IntoIterator<Item = PodIdx>) -> Self {
         pods.into_iter().fold(Self::default(), |all, pod| all.plus(Self::of_pod(cluster, rules, pod)))
     }
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             pods: self.pods + other.pods,
             gpus: self.gpus + other.gpus,
@@ -94,12 +89,17 @@ pub(crate) fn all_sets(
         }
     }
     sets.sort_unstable();
-    let pick = |set: u32| (0..batches.len()).filter(move |at| set & (1 << at) != 0);
-    sets.into_iter().map(|(_, set)| pick(set).map(|at| batches[at].clone()).collect()).collect()
+    // A queue may lose the part that takes it below what it is entitled to, but nothing after: the largest goes last.
+    let pick = |set: u32| {
+        let mut chosen: Vec<usize> = (0..batches.len()).filter(|at| set & (1 << at) != 0).collect();
+        chosen.sort_by_key(|at| costs[*at].gpus);
+        chosen.into_iter().map(|at| batches[at].clone()).collect()
+    };
+    sets.into_iter().map(|(_, set)| pick(set)).collect()
 }
 
 fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch], set: u32) -> bool {
-    let least = part.bounding_gpus(cluster);
+    let least = part.bounding_gpus();
     if least == 0 {
         return true;
     }
@@ -112,228 +112,4 @@ fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch],
         }
     }
     freed.fitting >= part.pods.len() as i64
-}
-
-/// What makes the costs of nodes the same for two searches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OfferKey {
-    cause: Cause,
-    /// The taker's queue, where rules depend on it.
-    leaf: Option<QueueIdx>,
-    /// Only lower priorities give way.
-    below: Option<i32>,
-    least: i64,
-    leaves: Vec<QueueIdx>,
-}
-
-/// What it costs to make room for one more pod on each node, kept up while searches resemble each other.
-#[derive(Debug)]
-pub(crate) struct Offers {
-    key: OfferKey,
-    cost: IndexVec<NodeIdx, Option<Cost>>,
-    sorted: BTreeSet<(Cost, u32, NodeIdx)>,
-    cursor: usize,
-}
-
-impl Offers {
-    pub(crate) fn key(cluster: &Cluster, rules: &Rules<'_>, ask: &Ask, leaves: &[QueueIdx]) -> OfferKey {
-        let below = (rules.cause == Cause::Preempt).then(|| cluster.groups[ask.group].priority);
-        OfferKey {
-            cause: rules.cause,
-            leaf: (rules.cause != Cause::Consolidation).then_some(rules.reclaimer.queue),
-            below,
-            least: ask.whole().least_gpus(),
-            leaves: leaves.to_vec(),
-        }
-    }
-
-    pub(crate) fn new(cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms, key: OfferKey) -> Self {
-        let mut offers = Self {
-            key,
-            cost: IndexVec::filled(None, cluster.nodes.len()),
-            sorted: BTreeSet::new(),
-            cursor: cluster.touched_end(),
-        };
-        for &node in &cluster.nodes_by_rank {
-            offers.note(cluster, rules, rooms, node);
-        }
-        offers
-    }
-
-    /// Takes up what changed; false when they are of no use for this search.
-    pub(crate) fn refresh(
-        &mut self,
-        cluster: &Cluster,
-        rules: &Rules<'_>,
-        rooms: &Rooms,
-        key: &OfferKey,
-    ) -> bool {
-        let Some(touched) = cluster.touched_since(self.cursor).filter(|_| self.key == *key) else {
-            return false;
-        };
-        let mut touched = touched.to_vec();
-        touched.sort_unstable();
-        touched.dedup();
-        for node in touched {
-            self.note(cluster, rules, rooms, node);
-        }
-        self.cursor = cluster.touched_end();
-        true
-    }
-
-    fn note(&mut self, cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms, node: NodeIdx) {
-        let rank = cluster.nodes[node].rank;
-        if let Some(old) = self.cost[node].take() {
-            self.sorted.remove(&(old, rank, node));
-        }
-        if !cluster.nodes[node].present || !cluster.nodes[node].is_ready() {
-            return;
-        }
-        let needed = self.key.least - rooms.gpus(node);
-        if needed <= 0 {
-            return;
-        }
-        if let Some((cost, _)) = cheapest(cluster, rules, &self.key.leaves, node, needed) {
-            self.cost[node] = Some(cost);
-            self.sorted.insert((cost, rank, node));
-        }
-    }
-
-    /// Sets of victims to try, cheapest nodes first: as many nodes as are missing, then other and more nodes.
-    pub(crate) fn proposals(
-        &self,
-        cluster: &Cluster,
-        rules: &Rules<'_>,
-        rooms: &Rooms,
-        part: &Part<'_>,
-    ) -> Vec<Vec<Batch>> {
-        let least = part.least_gpus();
-        let missing = usize::try_from(part.pods.len() as i64 - rooms.fitting(least)).unwrap_or(0).max(1);
-        let nodes: Vec<NodeIdx> =
-            self.sorted.iter().take(missing + MOST_TRIES).map(|(_, _, node)| *node).collect();
-        let mut sets: Vec<Vec<Batch>> = Vec::new();
-        for count in [missing, missing + 1, missing + 2, missing + 4] {
-            for from in 0..MOST_TRIES / 4 {
-                let Some(chosen) = nodes.get(from..from + count) else { break };
-                let set = self.batches_on(cluster, rules, rooms, chosen);
-                let groups: BTreeSet<GroupIdx> = set.iter().map(|batch| batch.group).collect();
-                let too_many = rules.most_victims.is_some_and(|most| groups.len() > most as usize);
-                if !too_many && !sets.contains(&set) {
-                    sets.push(set);
-                }
-            }
-        }
-        sets
-    }
-
-    fn batches_on(
-        &self,
-        cluster: &Cluster,
-        rules: &Rules<'_>,
-        rooms: &Rooms,
-        nodes: &[NodeIdx],
-    ) -> Vec<Batch> {
-        let mut set: Vec<Batch> = Vec::new();
-        for &node in nodes {
-            let needed = self.key.least - rooms.gpus(node);
-            let Some((_, batches)) = cheapest(cluster, rules, &self.key.leaves, node, needed) else {
-                continue;
-            };
-            for batch in batches {
-                // A group that gives way on two nodes gives way once, by as much as the greedier one asks.
-                match set.iter_mut().find(|b| b.group == batch.group) {
-                    Some(known) if known.pods.len() < batch.pods.len() => *known = batch,
-                    Some(_) => {}
-                    None => set.push(batch),
-                }
-            }
-        }
-        set
-    }
-}
-
-/// What a group would have to give up so that all its pods leave a node.
-struct Share {
-    cost: Cost,
-    gpus: i64,
-    batch: Batch,
-}
-
-/// The cheapest victims that free so many GPUs of a node.
-fn cheapest(
-    cluster: &Cluster,
-    rules: &Rules<'_>,
-    leaves: &[QueueIdx],
-    node: NodeIdx,
-    needed: i64,
-) -> Option<(Cost, Vec<Batch>)> {
-    let mut shares: Vec<Share> = Vec::new();
-    let mut on_node: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
-    for &pod in &cluster.nodes[node].pods {
-        let p = &cluster.pods[pod];
-        if let (Some(group), true, true) =
-            (p.group, p.state.status.is_active_allocated(), p.state.leaving.is_none())
-        {
-            on_node.entry(group).or_default().push(pod);
-        }
-    }
-    for (group, pods) in on_node {
-        let allowed = cluster.groups[group].preemptible
-            && leaf_of(cluster, group).is_some_and(|leaf| leaves.contains(&leaf))
-            && cluster.groups[group].pods.iter().all(|pod| !cluster.is_fresh(*pod))
-            && rules.allow_group(cluster, group);
-        if allowed {
-            shares.extend(share_of(cluster, rules, group, &pods));
-        }
-    }
-    let key = |share: &Share| {
-        let group = &cluster.groups[share.batch.group];
-        (share.cost, group.created, cluster.text(group.namespace), cluster.text(group.name))
-    };
-    shares.sort_by(|a, b| key(a).cmp(&key(b)));
-    let chosen = choose(&shares, needed)?;
-    let cost = chosen.iter().fold(Cost::default(), |all, at| all.plus(shares[*at].cost));
-    Some((cost, chosen.into_iter().map(|at| shares[at].batch.clone()).collect()))
-}
-
-fn share_of(cluster: &Cluster, rules: &Rules<'_>, group: GroupIdx, pods: &[PodIdx]) -> Option<Share> {
-    let mut held = Held::by(cluster, group);
-    let mut given: Vec<PodIdx> = Vec::new();
-    while !pods.iter().all(|pod| given.contains(pod)) {
-        let batch = held.next_batch(cluster, &rules.policy.registry);
-        if batch.is_empty() {
-            return None;
-        }
-        given.extend(batch);
-    }
-    let gpus =
-        pods.iter().filter_map(|pod| super::accumulate::freed_by(cluster, *pod)).map(|(_, gpus)| gpus).sum();
-    let cost = Cost::of(cluster, rules, given.iter().copied());
-    Some(Share { cost, gpus, batch: Batch { group, pods: given.into() } })
-}
-
-/// The cheapest shares that come to so many GPUs: exactly for a few, by cost for many.
-fn choose(shares: &[Share], needed: i64) -> Option<Vec<usize>> {
-    if shares.iter().map(|share| share.gpus).sum::<i64>() < needed {
-        return None;
-    }
-    if shares.len() <= 10 {
-        let sets = (1..1_u32 << shares.len()).filter_map(|set| {
-            let chosen = || (0..shares.len()).filter(move |at| set & (1 << at) != 0);
-            let gpus: i64 = chosen().map(|at| shares[at].gpus).sum();
-            (gpus >= needed)
-                .then(|| (chosen().fold(Cost::default(), |all, at| all.plus(shares[at].cost)), set))
-        });
-        let (_, set) = sets.min()?;
-        return Some((0..shares.len()).filter(|at| set & (1 << at) != 0).collect());
-    }
-    let (mut chosen, mut gpus) = (Vec::new(), 0);
-    for (at, share) in shares.iter().enumerate().filter(|(_, share)| share.gpus > 0) {
-        if gpus >= needed {
-            break;
-        }
-        gpus += share.gpus;
-        chosen.push(at);
-    }
-    Some(chosen)
 }

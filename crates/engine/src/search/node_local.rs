@@ -3,7 +3,7 @@
 //! Whenever a batch was gathered, each node of its group is tried: everybody on it who was gathered so far gives way,
 //! with all that was gathered of these groups elsewhere.
 
-use super::accumulate::{Gathered, Turn, freed_by};
+use super::accumulate::{Gathered, Turn};
 use super::ask::Part;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
@@ -111,19 +111,19 @@ impl<'a> NodeLocal<'a> {
 
     /// Whether the pods could fit, by their GPUs, with these groups' gathered pods gone.
     fn may_fit(&self, cluster: &Cluster, part: &Part<'_>, groups: &[GroupIdx]) -> bool {
-        let least = part.bounding_gpus(cluster);
+        let least = part.bounding_gpus();
         if least == 0 {
             return true;
         }
         let mut freed: BTreeMap<NodeIdx, i64> = BTreeMap::new();
         let batches = groups.iter().flat_map(|group| &self.of_group[group]);
         let pods = batches.flat_map(|at| self.gathered.batches[*at].pods.iter().copied());
-        for (node, gpus) in pods.filter_map(|pod: PodIdx| freed_by(cluster, pod)) {
+        for (node, gpus) in pods.filter_map(|pod: PodIdx| self.gathered.lasting_of(cluster, pod)) {
             *freed.entry(node).or_default() += gpus;
         }
         let base = &self.gathered.base;
         let gain = |(node, gpus): (&NodeIdx, &i64)| {
-            let before = base.gpus(*node).max(0);
+            let before = base.lasting(*node).max(0);
             (before + gpus) / least - before / least
         };
         base.fitting.saturating_add(freed.iter().map(gain).sum()) >= part.pods.len() as i64

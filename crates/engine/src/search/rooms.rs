@@ -1,4 +1,4 @@
-//! How many GPUs every node could offer: free, or being freed.
+//! How much every node could offer: free, or being freed.
 //!
 //! Kept up from the log of touched nodes, so that a search that begins costs what changed since the last one. Only to
 //! be refreshed between simulations.
@@ -8,6 +8,8 @@ use crate::ids::{GroupIdx, IndexVec, NodeIdx};
 use crate::node_set::{Marked, NodeSet};
 use crate::place::feasible;
 use crate::plan::Plan;
+use crate::resource::{CPU, MEMORY};
+use crate::share::Triple;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +19,10 @@ pub(crate) struct Rooms {
     gpus: IndexVec<NodeIdx, i64>,
     /// The same in GPU memory (MiB).
     mib: IndexVec<NodeIdx, i64>,
+    /// CPU and memory that are free or being freed; nodes that hold more than they have count as full.
+    cpu_memory: IndexVec<NodeIdx, [i64; 2]>,
+    /// The same of all nodes together.
+    cpu_memory_total: [i64; 2],
     /// What ready nodes offer together: GPUs and MiB.
     ready: (i64, i64),
     /// How many nodes offer each amount.
@@ -33,6 +39,8 @@ impl Rooms {
         let mut rooms = Self {
             gpus: IndexVec::filled(0, cluster.nodes.len()),
             mib: IndexVec::filled(0, cluster.nodes.len()),
+            cpu_memory: IndexVec::filled([0; 2], cluster.nodes.len()),
+            cpu_memory_total: [0; 2],
             ready: (0, 0),
             nodes_by_gpus: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -46,9 +54,18 @@ impl Rooms {
                 rooms.ready = (rooms.ready.0 + gpus, rooms.ready.1 + mib);
             }
             *rooms.nodes_by_gpus.entry(gpus).or_default() += 1;
+            rooms.note_cpu_memory(cluster, node);
             rooms.note_open(cluster, node);
         }
         rooms
+    }
+
+    fn note_cpu_memory(&mut self, cluster: &Cluster, node: NodeIdx) {
+        let free = [CPU, MEMORY].map(|dim| cluster.nodes[node].free(dim).max(0));
+        let old = std::mem::replace(&mut self.cpu_memory[node], free);
+        for (at, total) in self.cpu_memory_total.iter_mut().enumerate() {
+            *total += free[at] - old[at];
+        }
     }
 
     fn note_open(&mut self, cluster: &Cluster, node: NodeIdx) {
@@ -86,6 +103,7 @@ impl Rooms {
             self.ready = (self.ready.0 + new - old, self.ready.1 + mib - self.mib[node]);
         }
         self.mib[node] = mib;
+        self.note_cpu_memory(cluster, node);
         if old != new {
             self.gpus[node] = new;
             *self.nodes_by_gpus.entry(new).or_default() += 1;
@@ -116,6 +134,12 @@ impl Rooms {
     /// All GPUs on offer together. A node may hold more than it has; what it owes is not taken from the others.
     pub(crate) fn total(&self) -> i64 {
         self.nodes_by_gpus.range(1..).map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
+    }
+
+    /// CPU, memory and GPUs on offer together.
+    pub(crate) fn totals(&self) -> Triple {
+        let [cpu, memory] = self.cpu_memory_total;
+        [cpu, memory, self.total()]
     }
 
     /// GPUs and GPU memory that ready nodes offer together.
@@ -149,6 +173,8 @@ pub(crate) struct Freed<'r> {
     rooms: &'r Rooms,
     /// What was freed on top, by node.
     more: BTreeMap<NodeIdx, i64>,
+    /// The part of it that goes back to where it came from.
+    lent: BTreeMap<NodeIdx, i64>,
     /// GPUs that the smallest pod needs; 0 where GPUs tell nothing.
     least: i64,
     /// Pods of that size that fit.
@@ -158,7 +184,7 @@ pub(crate) struct Freed<'r> {
 impl<'r> Freed<'r> {
     pub(crate) fn new(rooms: &'r Rooms, least: i64) -> Self {
         let fitting = if least > 0 { rooms.fitting(least) } else { i64::MAX };
-        Self { rooms, more: BTreeMap::new(), least, fitting }
+        Self { rooms, more: BTreeMap::new(), lent: BTreeMap::new(), least, fitting }
     }
 
     /// All GPUs on offer.
@@ -171,9 +197,21 @@ impl<'r> Freed<'r> {
         self.rooms.gpus(node) + self.more.get(&node).copied().unwrap_or(0)
     }
 
+    /// The same without what goes back.
+    pub(crate) fn lasting(&self, node: NodeIdx) -> i64 {
+        let lent = if self.lent.is_empty() { None } else { self.lent.get(&node) };
+        self.gpus(node) - lent.copied().unwrap_or(0)
+    }
+
+    /// Frees some GPUs of a node that go back to where they came from.
+    pub(crate) fn lend(&mut self, node: NodeIdx, gpus: i64) {
+        *self.more.entry(node).or_default() += gpus;
+        *self.lent.entry(node).or_default() += gpus;
+    }
+
     /// Frees some GPUs of a node.
     pub(crate) fn add(&mut self, node: NodeIdx, gpus: i64) {
-        let before = self.gpus(node);
+        let before = self.lasting(node);
         *self.more.entry(node).or_default() += gpus;
         if self.least > 0 {
             self.fitting += (before + gpus).max(0) / self.least - before.max(0) / self.least;
@@ -185,7 +223,7 @@ impl<'r> Freed<'r> {
         let mut offers: Vec<i64> = Vec::new();
         let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.rooms.gpus(*n)).collect();
         changed_from.sort_unstable();
-        offers.extend(self.more.keys().map(|n| self.gpus(*n)));
+        offers.extend(self.more.keys().map(|n| self.lasting(*n)));
         for (gpus, nodes) in self.rooms.largest() {
             let at = changed_from.partition_point(|g| *g < gpus);
             let gone = changed_from[at..].iter().take_while(|g| **g == gpus).count();

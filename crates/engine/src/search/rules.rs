@@ -13,9 +13,11 @@ use crate::plugin::Proportion;
 use crate::policy::Policy;
 use crate::share::min_runtime;
 use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
-use crate::share::{Ledger, Preemptibility, QueueTree, root_path};
+use crate::share::{Ledger, Preemptibility, QueueTree, levelled_pair, root_path};
 use crate::verdict::EvictionRefusal;
 use kai_units::Timestamp;
+use rustc_hash::FxHashSet;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// The rules of one search.
@@ -30,6 +32,9 @@ pub(crate) struct Rules<'a> {
     pub most_victims: Option<u32>,
     /// Pods were evicted in this cycle, so that there may be room that nobody looked at yet.
     pub room_was_made: bool,
+    /// Groups from which nothing may be taken for what was taken before, and one of them that would have been asked.
+    pub barred: FxHashSet<GroupIdx>,
+    pub met_barred: OnceCell<GroupIdx>,
 }
 
 /// The pods that were asked to give way, by group, in the order of their turns.
@@ -76,7 +81,6 @@ impl<'a> Rules<'a> {
         cause: Cause,
         now: Timestamp,
         whole: &Part<'_>,
-        room_was_made: bool,
     ) -> Option<Self> {
         let group = &cluster.groups[whole.group];
         let preemptibility =
@@ -90,7 +94,17 @@ impl<'a> Rules<'a> {
             Cause::Consolidation => policy.params.max_consolidation_victims,
             Cause::Reclaim | Cause::Preempt | Cause::Stale => None,
         };
-        Some(Self { policy, cause, now, preemptor: whole.group, reclaimer, most_victims, room_was_made })
+        Some(Self {
+            policy,
+            cause,
+            now,
+            preemptor: whole.group,
+            reclaimer,
+            most_victims,
+            room_was_made: false,
+            barred: FxHashSet::default(),
+            met_barred: OnceCell::new(),
+        })
     }
 
     /// Fair share, where it rules reclaim.
@@ -111,6 +125,16 @@ impl<'a> Rules<'a> {
         }
     }
 
+    /// Whether groups of an allowed leaf may lose something, as its queue stands. Others may only be moved.
+    pub(crate) fn may_lose(&self, cluster: &Cluster, leaf: QueueIdx) -> bool {
+        if self.cause != Cause::Reclaim || self.shares().is_none() {
+            return true;
+        }
+        let (taking, giving) = levelled_pair(cluster, self.reclaimer.queue, leaf);
+        let (taking, giving) = (cluster.ledger(taking), cluster.ledger(giving));
+        reclaim::may_lose(taking, &self.reclaimer.request.amounts, giving, &giving.allocated)
+    }
+
     /// Whether a preemptible group of an allowed leaf may be a victim.
     pub(crate) fn allow_group(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
         let g = &cluster.groups[victim];
@@ -118,7 +142,7 @@ impl<'a> Rules<'a> {
             Cause::Preempt => g.priority < cluster.groups[self.preemptor].priority,
             Cause::Consolidation | Cause::Reclaim | Cause::Stale => true,
         };
-        victim != self.preemptor
+        let may = victim != self.preemptor
             && by_cause
             && (self.room_was_made || !is_fresh(cluster, victim))
             && (g.is_elastic() || !self.is_protected(cluster, victim))
@@ -127,7 +151,12 @@ impl<'a> Rules<'a> {
                 .registry
                 .victim_filters
                 .iter()
-                .all(|filter| filter.may_be_victim(cluster, self.cause, self.preemptor, victim))
+                .all(|filter| filter.may_be_victim(cluster, self.cause, self.preemptor, victim));
+        if may && self.barred.contains(&victim) {
+            self.met_barred.get_or_init(|| victim);
+            return false;
+        }
+        may
     }
 
     /// Whether a group's minimum run time is not over.
@@ -158,7 +187,7 @@ impl<'a> Rules<'a> {
         before: &Before<'_>,
         part: &Part<'_>,
         victims: &Victims,
-        disruptions: &Disruptions,
+        disruptions: Option<&Disruptions>,
     ) -> Result<(), Refusal> {
         let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
         let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
@@ -168,7 +197,9 @@ impl<'a> Rules<'a> {
         for (group, pods) in victims {
             // What this cycle placed beside the victims must not be left alone.
             let g = &cluster.groups[*group];
-            if pods.iter().any(gone) && g.active_allocated() > 0 && !g.is_satisfied(Group::root()) {
+            let alone =
+                !g.is_satisfied(Group::root()) || g.pod_sets().any(|(_, set)| waits_for(cluster, set));
+            if pods.iter().any(gone) && g.active_allocated() > 0 && alone {
                 return Err(Refusal::Fresh);
             }
         }
@@ -192,7 +223,7 @@ impl<'a> Rules<'a> {
             Cause::Preempt => self.check_min_runtime(cluster, victims)?,
             Cause::Stale => {}
         }
-        if let Some(budget) = disruptions.broken_by(cluster, &evicted) {
+        if let Some(budget) = disruptions.and_then(|left| left.broken_by(cluster, &evicted)) {
             return Err(Refusal::Budget(budget.clone()));
         }
         for validator in &self.policy.registry.validators {
@@ -231,7 +262,9 @@ impl<'a> Rules<'a> {
             let group = *group;
             let Some(queue) = cluster.groups[group].queue else { continue };
             let rank = cluster.queues[queue].rank;
-            losses.extend(self.losses(cluster, group, pods).into_iter().map(|claim| (rank, queue, claim)));
+            losses.extend(
+                self.losses(cluster, before, group, pods).into_iter().map(|claim| (rank, queue, claim)),
+            );
         }
         losses.sort_by_key(|(rank, _, _)| *rank);
         let losses: Vec<(QueueIdx, Claim)> =
@@ -241,15 +274,15 @@ impl<'a> Rules<'a> {
     }
 
     /// What a group loses, in portions.
-    fn losses(&self, cluster: &Cluster, group: GroupIdx, pods: &[PodIdx]) -> Vec<Claim> {
+    fn losses(&self, cluster: &Cluster, before: &Before<'_>, group: GroupIdx, pods: &[PodIdx]) -> Vec<Claim> {
         let g = &cluster.groups[group];
         let sets: Vec<(MemberIdx, u32)> = g.pod_sets().map(|(member, set)| (member, set.min)).collect();
         let consolidating = self.policy.params.allow_consolidating_reclaim;
         let victim = |pod: &PodIdx| {
             let p = &cluster.pods[*pod];
             let pod_set = sets.iter().position(|(member, _)| p.member == Some(*member))?;
-            // What got a place again, its own or another, is not lost.
-            let kept = consolidating && p.state.status.is_active_allocated();
+            // What stays is not lost, and where moving is free, what got another place is not either.
+            let kept = p.state == before.pods[pod] || (consolidating && p.state.status.is_active_allocated());
             Some(VictimPod { pod_set, holds: (!kept).then(|| held_claim(cluster, *pod)) })
         };
         let pods: Vec<VictimPod> = pods.iter().filter_map(victim).collect();
@@ -262,6 +295,12 @@ impl<'a> Rules<'a> {
 /// where evictions made room since: everybody finds their place again, and the preemptor finds the room.
 pub(crate) fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
     cluster.groups[group].pods.iter().any(|pod| cluster.is_fresh(*pod))
+}
+
+/// Whether pods that this cycle binds would wait for others of their minimum.
+fn waits_for(cluster: &Cluster, set: &PodSet) -> bool {
+    let bound = |pod: &PodIdx| cluster.is_fresh(*pod) && cluster.pods[*pod].state.status != Status::Pipelined;
+    set.active_allocated() - set.count(Status::Pipelined) < set.min && set.pods.iter().any(bound)
 }
 
 /// What a pod holds, or held before it was moved.

@@ -3,7 +3,6 @@
 use super::ask::Part;
 use super::rules::{Before, Refusal, Rules, Victims};
 use super::turns::{Turns, Waiting};
-use crate::cluster::group::PodSet;
 use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
@@ -13,7 +12,7 @@ use crate::order::tree_walk::{asks_of, leaf_of};
 use crate::place::Step;
 use crate::plan::Plan;
 use crate::plugin::VictimBatch as Batch;
-use crate::share::{Ledger, Triple, fits};
+use crate::share::{Ledger, Triple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +96,7 @@ impl Stage<'_> {
             return Played::Refused(Refusal::Fresh);
         }
         let queues = Before::new(plan, &ledgers, &before);
-        match self.rules.check(plan, &queues, part, &victims, self.disruptions) {
+        match self.rules.check(plan, &queues, part, &victims, Some(self.disruptions)) {
             Ok(()) => {
                 let joined = joined(plan, &victims, &before);
                 let batches = actual(plan, batches, &before);
@@ -117,88 +116,6 @@ impl Stage<'_> {
         let ledgers = Before::record(plan, leaf);
         let nobody = Solution { batches: Vec::new(), before: BTreeMap::new(), joined: Vec::new(), ledgers };
         step.run(plan, part.pods, &NodeSet::All).then_some(nobody)
-    }
-
-    /// Lets victims keep their places where everybody else's stay as they are and the rules remain content.
-    pub(crate) fn spare(&self, plan: &mut Plan<'_>, part: &Part<'_>, mut solution: Solution) -> Solution {
-        let victims = victims_of(&solution.batches);
-        for (group, pods) in victims.iter().rev() {
-            let hit: Vec<PodIdx> =
-                pods.iter().copied().filter(|pod| plan.pods[*pod].state != solution.before[pod]).collect();
-            // What was moved earlier in the cycle has been evicted already.
-            if hit.is_empty() || hit.iter().any(|pod| solution.before[pod].leaving.is_some()) {
-                continue;
-            }
-            if self.try_stay(plan, part, *group, &hit, (&solution, &victims)) {
-                continue;
-            }
-            // One by one only where pods may be apart from each other.
-            let may_part = plan.groups[*group].members.iter().all(|member| member.topology.is_none());
-            for &pod in hit.iter().rev().filter(|_| may_part) {
-                let set = plan.pods[pod].member.and_then(|m| plan.groups[*group].members[m].pod_set());
-                if set.is_some_and(PodSet::is_satisfied) {
-                    self.try_stay(plan, part, *group, &[pod], (&solution, &victims));
-                }
-            }
-        }
-        solution
-            .batches
-            .retain(|batch| batch.pods.iter().any(|pod| plan.pods[*pod].state != solution.before[pod]));
-        solution
-    }
-
-    /// Lets pods of a group keep their places if everything allows it.
-    fn try_stay(
-        &self,
-        plan: &mut Plan<'_>,
-        part: &Part<'_>,
-        group: GroupIdx,
-        pods: &[PodIdx],
-        (solution, victims): (&Solution, &Victims),
-    ) -> bool {
-        let mark = plan.mark();
-        let stays =
-            self.stay(plan, group, pods, &solution.before) && within_limits(plan, &solution.ledgers) && {
-                let queues = Before::new(plan, &solution.ledgers, &solution.before);
-                self.rules.check(plan, &queues, part, victims, self.disruptions).is_ok()
-            };
-        if !stays {
-            plan.rollback(mark);
-        }
-        stays
-    }
-
-    /// Puts pods of a group back where they were; false when that does not work out.
-    fn stay(
-        &self,
-        plan: &mut Plan<'_>,
-        group: GroupIdx,
-        pods: &[PodIdx],
-        before: &BTreeMap<PodIdx, PodState>,
-    ) -> bool {
-        for &pod in pods {
-            if plan.pods[pod].state.leaving.is_some() {
-                plan.evict(pod);
-            }
-        }
-        pods.iter().all(|pod| {
-            let Some(node) = before[pod].node() else { return false };
-            if is_plain(plan, *pod, &before[pod]) {
-                plan.set_state(*pod, before[pod].clone());
-                return plan.nodes[node].is_sound();
-            }
-            let mut step = Step::new(self.rules.policy, self.seed, group, Selection::Simulated);
-            if !step.run(plan, &[*pod], &NodeSet::Some([node].into())) {
-                return false;
-            }
-            // The node takes it; on a GPU that all others leave it would open a new group, but it may keep its own.
-            if plan.pods[*pod].state.place != before[pod].place && !plan.pods[*pod].has_claims() {
-                plan.set_state(*pod, before[pod].clone());
-            }
-            let back = &plan.pods[*pod].state;
-            (&back.place, &back.leaving) == (&before[pod].place, &before[pod].leaving)
-                && plan.nodes[node].is_sound()
-        })
     }
 
     fn take_turns(
@@ -235,35 +152,22 @@ impl Stage<'_> {
                     return false;
                 }
             } else {
-                let pods = pods_to_place(plan, registry, group, Selection::Simulated);
-                step.run(plan, &pods, nodes);
+                let mut pods = pods_to_place(plan, registry, group, Selection::Simulated);
+                // By the queue's order a group has one step at a time; otherwise all that it lost may find a place.
+                while step.run(plan, &pods, nodes)
+                    && first == First::Preemptor
+                    && victims.iter().any(|(victim, pods)| *victim == group && any_out(plan, pods))
+                {
+                    pods = pods_to_place(plan, registry, group, Selection::Simulated);
+                }
             }
         }
         placed
     }
 }
 
-/// Whether no queue that the plan involves is beyond its limit.
-fn within_limits(plan: &Plan<'_>, involved: &BTreeMap<QueueIdx, Ledger>) -> bool {
-    involved
-        .keys()
-        .all(|queue| fits(&plan.queues[*queue].ledger.allocated, &plan.queues[*queue].ledger.limit))
-}
-
-/// Whether room is all that a pod needs to keep its place beside those that are new on its node.
-fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
-    let (p, shape) = (&plan.pods[pod], plan.shape(pod));
-    let aligned = before.place.as_ref().is_some_and(|place| place.numa.is_some());
-    !plan.terms.affects(p.label_set, &shape.terms)
-        && shape.spec.ports.is_empty()
-        && !p.has_claims()
-        && !plan.wants_devices(pod)
-        && !plan.has_volumes(pod)
-        && !aligned
-}
-
 /// The pods of all batches by group, each once, in the order of the batches.
-fn victims_of(batches: &[Batch]) -> Victims {
+pub(super) fn victims_of(batches: &[Batch]) -> Victims {
     let mut victims = Victims::new();
     let mut at: FxHashMap<GroupIdx, usize> = FxHashMap::default();
     let mut seen: FxHashSet<PodIdx> = FxHashSet::default();
@@ -275,6 +179,11 @@ fn victims_of(batches: &[Batch]) -> Victims {
         victims[at].1.extend(batch.pods.iter().copied().filter(|pod| seen.insert(*pod)));
     }
     victims
+}
+
+/// Whether one of these pods has no place.
+fn any_out(plan: &Plan<'_>, pods: &[PodIdx]) -> bool {
+    pods.iter().any(|pod| !plan.pods[*pod].state.status.is_active_allocated())
 }
 
 /// The nodes that a search starts from, and those of the victims.

@@ -4,6 +4,8 @@
 //! Only their turns matter: groups that wait and are not involved shape the order and are passed over. What waits is
 //! sorted once per action; a simulation walks these lists with cursors and adds the involved groups.
 
+use super::line::Line;
+use super::victims::by_leaf;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
 use crate::order::groups;
@@ -16,20 +18,7 @@ use std::collections::BTreeMap;
 /// The waiting groups of each leaf queue, first in order first, with what their next step asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    leaves: BTreeMap<QueueIdx, Line>,
-}
-
-/// The waiting groups of one leaf queue. Those before `start` have left.
-#[derive(Debug, Default)]
-struct Line {
-    groups: Vec<(GroupIdx, Triple)>,
-    start: usize,
-}
-
-impl Line {
-    fn waiting(&self) -> &[(GroupIdx, Triple)] {
-        &self.groups[self.start..]
-    }
+    leaves: BTreeMap<QueueIdx, Line<(GroupIdx, Triple)>>,
 }
 
 impl Waiting {
@@ -39,28 +28,23 @@ impl Waiting {
         for (group, g) in cluster.waiting_groups() {
             if let (true, Some(leaf)) = (g.pending() > 0, leaf_of(cluster, group)) {
                 let line = waiting.leaves.entry(leaf).or_default();
-                line.groups.push((group, asks_of(cluster, registry, group)));
+                line.members_mut().push((group, asks_of(cluster, registry, group)));
             }
         }
         for line in waiting.leaves.values_mut() {
-            line.groups.sort_by(|a, b| groups::compare(cluster, registry, a.0, b.0));
+            line.members_mut().sort_by(|a, b| groups::compare(cluster, registry, a.0, b.0));
         }
         waiting
     }
 
-    /// Takes a group out whose pods changed. All of them must be out before one is put back.
-    pub(crate) fn remove(&mut self, cluster: &Cluster, group: GroupIdx) {
-        let Some(leaf) = leaf_of(cluster, group) else { return };
-        let Some(line) = self.leaves.get_mut(&leaf) else { return };
-        match line.waiting().iter().position(|(g, _)| *g == group) {
-            Some(0) => line.start += 1,
-            Some(at) => {
-                line.groups.remove(line.start + at);
+    /// Takes groups out whose pods changed. All of them must be out before one is put back.
+    pub(crate) fn remove(&mut self, cluster: &Cluster, groups: &[GroupIdx]) {
+        for (leaf, changed) in by_leaf(cluster, groups) {
+            let Some(line) = self.leaves.get_mut(&leaf) else { continue };
+            line.take_out(changed.len(), |(group, _)| changed.binary_search(group).is_ok());
+            if line.left().is_empty() {
+                self.leaves.remove(&leaf);
             }
-            None => {}
-        }
-        if line.waiting().is_empty() {
-            self.leaves.remove(&leaf);
         }
     }
 
@@ -71,8 +55,8 @@ impl Waiting {
         };
         let line = self.leaves.entry(leaf).or_default();
         let before = |(g, _): &(GroupIdx, Triple)| groups::compare(cluster, registry, *g, group).is_lt();
-        let at = line.start + line.waiting().partition_point(before);
-        line.groups.insert(at, (group, asks_of(cluster, registry, group)));
+        let at = line.left().partition_point(before);
+        line.insert(at, (group, asks_of(cluster, registry, group)));
     }
 }
 
@@ -172,7 +156,7 @@ impl<'a> Turns<'a> {
             if !left_below.contains_key(&branch) {
                 continue;
             }
-            let list = waiting.leaves.get(&leaf).map_or(&[][..], Line::waiting);
+            let list = waiting.leaves.get(&leaf).map_or(&[][..], Line::left);
             let mut turns = by_leaf.remove(&leaf).unwrap_or_default();
             for turn in &mut turns {
                 turn.before = position(list, involved, |other| {

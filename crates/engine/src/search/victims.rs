@@ -3,6 +3,8 @@
 //! Candidates are sorted once per action and leaf queue. Every probe of a search walks them with fresh cursors and
 //! asks the rules only about groups whose turn it is; a group that gives up a part comes back with the rest.
 
+use super::accumulate::freed_by;
+use super::line::Line;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
 use crate::order::evict::Held;
@@ -23,11 +25,9 @@ pub(crate) struct Candidates {
 
 #[derive(Debug, Default)]
 struct Leaf {
-    /// In victim order, once somebody asked.
-    groups: Vec<GroupIdx>,
+    /// In victim order, once somebody asked; until then there may be some who have nothing left to give.
+    groups: Line<GroupIdx>,
     is_sorted: bool,
-    /// Groups before this have nothing left to give.
-    start: usize,
     /// What each group holds, and all of them together, once sorted.
     held: FxHashMap<GroupIdx, Triple>,
     total: Triple,
@@ -36,9 +36,14 @@ struct Leaf {
 impl Leaf {
     fn count(&mut self, cluster: &Cluster, group: GroupIdx) {
         let mut amounts = [0; 3];
-        for pod in Held::by(cluster, group).pods() {
-            let place = cluster.pods[pod].state.place.as_ref();
-            amounts = sum(&amounts, &place.map_or([0; 3], |place| cluster.accepted(pod, place)));
+        for &pod in &cluster.groups[group].pods {
+            let p = &cluster.pods[pod];
+            let Some(place) = p.state.place.as_ref().filter(|_| p.state.status.is_active_allocated()) else {
+                continue;
+            };
+            let [cpu, memory, _] = cluster.accepted(pod, place);
+            let gpus = freed_by(cluster, pod).map_or(0, |(_, gpus)| gpus);
+            amounts = sum(&amounts, &[cpu, memory, gpus]);
         }
         self.total = sum(&self.total, &amounts);
         self.held.insert(group, amounts);
@@ -48,12 +53,9 @@ impl Leaf {
 impl Candidates {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let mut candidates = Self::default();
-        for (group, g) in cluster.present_groups() {
-            if !g.preemptible || g.active_allocated() == 0 {
-                continue;
-            }
-            if let Some(leaf) = leaf_of(cluster, group) {
-                candidates.leaves.entry(leaf).or_default().groups.push(group);
+        for (group, _) in cluster.present_groups() {
+            if let Some(leaf) = leaf_of(cluster, group).filter(|_| gives(cluster, group)) {
+                candidates.leaves.entry(leaf).or_default().groups.members_mut().push(group);
             }
         }
         candidates
@@ -69,10 +71,14 @@ impl Candidates {
         if let Some(entry) = self.leaves.get_mut(&leaf)
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
-            groups::sort(cluster, registry, &mut entry.groups);
-            entry.groups.reverse();
-            for at in 0..entry.groups.len() {
-                entry.count(cluster, entry.groups[at]);
+            let members = entry.groups.members_mut();
+            members.sort_unstable();
+            members.dedup();
+            members.retain(|group| gives(cluster, *group));
+            groups::sort(cluster, registry, members);
+            members.reverse();
+            for at in 0..entry.groups.left().len() {
+                entry.count(cluster, entry.groups.left()[at]);
             }
         }
     }
@@ -84,39 +90,58 @@ impl Candidates {
 
     /// The candidates of a leaf, which have been sorted.
     pub(crate) fn of_leaf(&self, leaf: QueueIdx) -> &[GroupIdx] {
-        self.leaves.get(&leaf).map_or(&[], |entry| &entry.groups[entry.start..])
+        self.leaves.get(&leaf).map_or(&[], |entry| entry.groups.left())
     }
 
-    /// Takes a group out whose pods changed. All of them must be out before one is put back: those that changed no
+    /// Takes groups out whose pods changed. All of them must be out before one is put back: those that changed no
     /// longer stand where the order says.
-    pub(crate) fn remove(&mut self, cluster: &Cluster, group: GroupIdx) {
-        let Some(entry) = leaf_of(cluster, group).and_then(|leaf| self.leaves.get_mut(&leaf)) else { return };
-        if let Some(held) = entry.held.remove(&group) {
-            entry.total = difference(&entry.total, &held);
-        }
-        match entry.groups[entry.start..].iter().position(|g| *g == group) {
-            Some(0) => entry.start += 1,
-            Some(at) => {
-                entry.groups.remove(entry.start + at);
+    pub(crate) fn remove(&mut self, cluster: &Cluster, groups: &[GroupIdx]) {
+        for (leaf, changed) in by_leaf(cluster, groups) {
+            let Some(entry) = self.leaves.get_mut(&leaf).filter(|entry| entry.is_sorted) else { continue };
+            let mut known = 0;
+            for group in &changed {
+                if let Some(held) = entry.held.remove(group) {
+                    entry.total = difference(&entry.total, &held);
+                    known += 1;
+                }
             }
-            None => {}
+            entry.groups.take_out(known, |group| changed.binary_search(group).is_ok());
         }
     }
 
     /// Puts a group back that still has something to give.
     pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
-        let g = &cluster.groups[group];
-        let gives = g.preemptible && g.active_allocated() > 0;
-        let Some(leaf) = leaf_of(cluster, group).filter(|_| gives) else { return };
+        let Some(leaf) = leaf_of(cluster, group).filter(|_| gives(cluster, group)) else { return };
         let entry = self.leaves.entry(leaf).or_default();
+        if !entry.is_sorted {
+            entry.groups.members_mut().push(group);
+            return;
+        }
         let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
-        let rest = &entry.groups[entry.start..];
-        let at = if entry.is_sorted { rest.partition_point(after) } else { rest.len() };
-        entry.groups.insert(entry.start + at, group);
-        if entry.is_sorted {
-            entry.count(cluster, group);
+        let at = entry.groups.left().partition_point(after);
+        entry.groups.insert(at, group);
+        entry.count(cluster, group);
+    }
+}
+
+/// Whether a group has something that it could be made to give up.
+fn gives(cluster: &Cluster, group: GroupIdx) -> bool {
+    let g = &cluster.groups[group];
+    g.preemptible && g.active_allocated() > 0
+}
+
+/// Groups by their leaf queues, each in the order of their numbers.
+pub(crate) fn by_leaf(cluster: &Cluster, groups: &[GroupIdx]) -> BTreeMap<QueueIdx, Vec<GroupIdx>> {
+    let mut by_leaf: BTreeMap<QueueIdx, Vec<GroupIdx>> = BTreeMap::new();
+    for &group in groups {
+        if let Some(leaf) = leaf_of(cluster, group) {
+            by_leaf.entry(leaf).or_default().push(group);
         }
     }
+    for groups in by_leaf.values_mut() {
+        groups.sort_unstable();
+    }
+    by_leaf
 }
 
 /// A walk over the candidates of some leaf queues.

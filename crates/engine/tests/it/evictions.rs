@@ -2,6 +2,9 @@
 
 use crate::worlds::crowded::{crowded, timeless};
 use crate::worlds::shuffle;
+use kai_engine::audit::audit;
+use kai_engine::input::Key;
+use kai_engine::policy::{Policy, SearchDepth};
 use kai_engine::{Cluster, Cycle, Decision, Delta, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::{Span, Timestamp};
@@ -9,23 +12,21 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use std::collections::BTreeSet;
 
-const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
+pub(crate) const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
 
-/// Cases with the same seed every time. `PROPTEST_CASES` asks for another number, and for as many with a fresh seed.
+/// Cases with the same seed every time, and as many with a fresh one; `PROPTEST_CASES` asks for another number.
 const CASES: u32 = 200;
 
 /// Holds a law on random worlds.
-fn hold<S: Strategy<Value = String>>(worlds: impl Fn() -> S, law: impl Fn(&str) -> Result<(), String>) {
+pub(crate) fn hold<S: Strategy<Value = String>>(
+    worlds: impl Fn() -> S,
+    law: impl Fn(&str) -> Result<(), String>,
+) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let config = ProptestConfig {
-        cases: asked.unwrap_or(CASES),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let cases = asked.unwrap_or(CASES);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let same = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let mut runners = vec![TestRunner::new_with_rng(config.clone(), same)];
-    runners.extend(asked.map(|_: u32| TestRunner::new(config)));
-    for mut runner in runners {
+    for mut runner in [TestRunner::new_with_rng(config.clone(), same), TestRunner::new(config)] {
         let done = runner.run(&worlds(), |text| law(&text).map_err(TestCaseError::fail));
         if let Err(TestError::Fail(why, text)) = done {
             panic!("{why}\n{text}");
@@ -69,7 +70,7 @@ fn differ(found: &Outcome, wanted: &Outcome) -> Result<(), String> {
 }
 
 /// Where nothing new is asked for, the cluster comes to rest: after five cycles and three for every pod, nobody is
-/// bound or evicted any more.
+/// bound or evicted any more. Until then nobody loses a pod twice to the same group.
 #[test]
 fn the_cluster_comes_to_rest() {
     hold(timeless, |text| {
@@ -77,28 +78,108 @@ fn the_cluster_comes_to_rest() {
         let mut world = scenario.world.clone();
         let mut cluster = world.cluster();
         let most = 5 + 3 * world.pods().count();
-        let mut told = Vec::new();
+        let (mut told, mut taken) = (Vec::new(), BTreeSet::new());
         for tick in 0..most {
             let cycle = Cycle { now: CYCLE.now + Span::from_secs(tick as i64), seed: tick as u64 + 1 };
             let outcome = plan(&mut cluster, &scenario.policy, cycle);
-            cluster.hold(outcome.held.clone());
+            cluster.carry_over(outcome.carry_over.clone());
             for name in world.carry_out(&outcome.decisions) {
                 if let Some(pod) = world.pod_mut(&name) {
                     cluster.apply(Delta::Pod(Box::new(pod.clone())));
+                }
+            }
+            told.push(format!("{tick}: {}", words(&outcome)));
+            for (taker, pod) in takings(&outcome) {
+                if !taken.insert((taker.clone(), pod.clone())) {
+                    return Err(format!("pod `{pod}` is evicted twice for `{taker}`:\n{}", told.join("\n")));
                 }
             }
             let waits = |decision: &Decision| matches!(decision, Decision::Pipeline { .. });
             if outcome.decisions.iter().all(waits) {
                 return Ok(());
             }
-            told.push(format!("{tick}: {}", words(&outcome)));
         }
         let last = told[told.len().saturating_sub(8)..].join("\n");
         Err(format!("after {most} cycles it still goes on:\n{last}"))
     });
 }
 
-fn words(outcome: &Outcome) -> String {
+/// Who lost which pod for good.
+fn takings(outcome: &Outcome) -> Vec<(&Key, &Key)> {
+    let moved = |pod: &Key| {
+        let has = |d: &Decision| matches!(d, Decision::Pipeline { pod: other, .. } if other == pod);
+        outcome.decisions.iter().any(has)
+    };
+    let mut takings = Vec::new();
+    for decision in &outcome.decisions {
+        match decision {
+            Decision::Evict { pod, preemptor: Some(taker), .. } if !moved(pod) => takings.push((taker, pod)),
+            Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => {}
+        }
+    }
+    takings
+}
+
+/// Ranked lists, bounds and remembered failures evict whom trying everything evicts.
+#[test]
+fn indices_change_no_eviction() {
+    hold(crowded, |text| {
+        let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
+        let literal = Policy { literal: true, ..scenario.policy.clone() };
+        let literal = plan(&mut scenario.world.cluster(), &literal, CYCLE);
+        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        if outcome.decisions == literal.decisions { Ok(()) } else { differ(&outcome, &literal) }
+    });
+}
+
+/// A group that gives way does so for a reason: with its pods where they were and everything else as decided, there
+/// is no room, or some rule is broken.
+#[test]
+fn every_victim_is_necessary() {
+    hold(crowded, |text| {
+        let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
+        if scenario.policy.search == SearchDepth::Kai {
+            return Ok(());
+        }
+        let mut cluster = scenario.world.cluster();
+        let outcome = plan(&mut cluster, &scenario.policy, CYCLE);
+        for group in victims(&outcome) {
+            let mut without = outcome.clone();
+            let pods: BTreeSet<Key> = evicted(&outcome, &group);
+            without.decisions.retain(|decision| !pods.contains(pod_of(decision)));
+            if audit(&cluster, &scenario.policy, &without).is_empty() {
+                return Err(format!("group `{group}` need not give way: {}", words(&outcome)));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Groups that lose pods to others.
+fn victims(outcome: &Outcome) -> BTreeSet<Key> {
+    let group = |decision: &Decision| match decision {
+        Decision::Evict { group, preemptor: Some(_), .. } => group.clone(),
+        Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => None,
+    };
+    outcome.decisions.iter().filter_map(group).collect()
+}
+
+fn evicted(outcome: &Outcome, of: &Key) -> BTreeSet<Key> {
+    let pod = |decision: &Decision| match decision {
+        Decision::Evict { pod, group, .. } if group.as_ref() == Some(of) => Some(pod.clone()),
+        Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => None,
+    };
+    outcome.decisions.iter().filter_map(pod).collect()
+}
+
+fn pod_of(decision: &Decision) -> &Key {
+    match decision {
+        Decision::Bind(bind) => &bind.pod,
+        Decision::Pipeline { pod, .. } | Decision::Evict { pod, .. } => pod,
+    }
+}
+
+pub(crate) fn words(outcome: &Outcome) -> String {
     outcome.decisions.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 

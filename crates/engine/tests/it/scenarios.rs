@@ -46,6 +46,7 @@ scenarios! {
     binpack_fills_the_fuller_node
     bound_volume_pins_its_pod
     broken_group_is_not_scheduled
+    cheaper_victims_that_may_not_be_lost_are_passed_over
     claims_get_devices
     claims_need_a_cluster_that_serves_them
     config_maps_must_exist
@@ -61,10 +62,12 @@ scenarios! {
     disabled_parts_of_a_plugin_do_nothing
     disruption_budget_counts_moves
     disruption_budget_is_kept
+    elastic_group_moves_as_many_pods_as_it_must
     elastic_group_within_quota_is_left_alone
     elastic_groups_grow_in_turn
     elastic_growth_by_task_priority
     elastic_victim_keeps_what_fits_elsewhere
+    evicted_pods_are_not_admitted_and_evicted_again
     exact_fractions_fill_a_limit
     existing_anti_affinity_is_respected
     extended_resources_are_counted
@@ -109,6 +112,7 @@ scenarios! {
     missing_queue_is_a_verdict
     missing_volume_claim_is_final
     modest_queue_does_not_shield_its_sibling
+    moved_groups_get_the_places_found_for_them
     names_like_gpu_are_no_gpus
     namespaces_tell_groups_apart
     nested_queue_reclaims_from_a_queue_at_the_top
@@ -142,6 +146,7 @@ scenarios! {
     priority_decides_within_a_queue
     queue_depth_keeps_the_first
     queue_within_quota_keeps_all
+    queues_do_not_take_from_each_other_for_ever
     queues_of_one_age_go_by_name
     quota_comes_before_surplus
     reclaim_may_end_below_quota
@@ -153,6 +158,7 @@ scenarios! {
     rest_of_a_division_stays_within_the_request
     roles_separate_cpu_and_gpu
     search_that_gives_up_ends_only_itself
+    share_below_every_request_starts_no_chase
     shared_claim_needs_its_queues_label
     shared_gpus_do_not_attract_cpu_pods
     shares_go_down_three_levels

@@ -53,7 +53,7 @@ fn easier(case: &Case<'_>) -> CallOutcome {
     let mut signatures = Signatures::default();
     let mut representatives = Representatives::new(Scope::Cluster);
     for (key, _) in &failed {
-        representatives.note(cluster, &mut signatures, world.group(key));
+        representatives.note(cluster, &mut signatures, world.group(key), 1);
     }
     let (is_easier, with) = match representatives.prospect(cluster, &mut signatures, world.group(&asked)) {
         Prospect::New => (true, None),

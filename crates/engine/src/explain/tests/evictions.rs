@@ -46,7 +46,8 @@ fn a_refusal_names_its_bound_with_numbers() {
         used: 3 * GPU,
         requested: 2 * GPU,
     };
-    let free = |free| EvictionReason::TooLittleFree { requested: 4 * GPU, free };
+    let free =
+        |free| EvictionReason::TooLittleFree { resource: QueueResource::Gpu, requested: 4 * GPU, free };
     let small = |pods| EvictionReason::NodesTooSmall { pods, fitting: pods / 2, gpus: 8 * GPU };
     let room = "wait for pods to finish, or add a node";
     all_read(&[
@@ -121,6 +122,12 @@ fn a_search_without_success_says_how_far_it_got() {
             EvictionReason::LikeAnother(other.clone()),
             "no consolidation: group `lab/other`, which asks for no more, found nothing; hint: see what \
              keeps `lab/other` pending",
+        ),
+        (
+            Cause::Reclaim,
+            EvictionReason::NotAgain(other.clone()),
+            "no reclaim: group `lab/other` would have to give way, but one of the two was evicted for the other before, and \
+             demand, quotas and capacity are as they were; hint: wait for pods to finish, or add a node",
         ),
         (
             Cause::Reclaim,

@@ -131,7 +131,7 @@ fn asks_less(own: &Value, other: &Value) -> bool {
     let (own, other) = (world.group(&own), world.group(&other));
     let mut signatures = Signatures::default();
     let mut failed = Representatives::new(Scope::Cluster);
-    failed.note(&world.cluster, &mut signatures, other);
+    failed.note(&world.cluster, &mut signatures, other, 1);
     match failed.prospect(&world.cluster, &mut signatures, own) {
         Prospect::Easier(_) => true,
         Prospect::New | Prospect::NotEasier(_) => false,

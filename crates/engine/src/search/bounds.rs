@@ -1,0 +1,238 @@
+//! What can be said before any victim is tried: all that is free and all that may be evicted, in sums.
+//!
+//! Evicting only adds room, so that what does not fit these sums fits no plan: a refusal here is a proof, and it has
+//! numbers. Pods that were placed in this cycle come back to their places and add nothing.
+
+use super::accumulate::freed_by;
+use super::ask::Part;
+use super::rooms::Rooms;
+use super::rules::Rules;
+use super::victims::Candidates;
+use crate::cluster::Cluster;
+use crate::cluster::group::Constraint;
+use crate::ids::{DomainIdx, IndexVec, MemberIdx, NodeIdx, PodIdx, QueueIdx};
+use crate::order::evict::Held;
+use crate::outcome::Cause;
+use crate::place::{held_nodes, is_below};
+use crate::resource::{CPU, Dim, GPU, MEMORY, PODS};
+use crate::share::sum;
+use crate::topology::{Levels, Topology};
+use crate::verdict::{EvictionReason, QueueResource};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+/// The resources that queues account for, as positions in a triple; those that people ask about first.
+const OF_QUEUES: [(usize, QueueResource); 3] =
+    [(2, QueueResource::Gpu), (0, QueueResource::Cpu), (1, QueueResource::Memory)];
+
+/// What some pods want together, by dimension.
+type Wanted = SmallVec<[(Dim, i64); 4]>;
+
+/// What a search could have at the most.
+pub(crate) struct Bounds<'a> {
+    pub cluster: &'a Cluster,
+    pub rules: &'a Rules<'a>,
+    pub rooms: &'a Rooms,
+    pub candidates: &'a Candidates,
+    /// Leaf queues whose groups may be victims, sorted.
+    pub leaves: &'a [QueueIdx],
+}
+
+impl Bounds<'_> {
+    /// Why no plan can work, if sums tell.
+    pub(crate) fn refusal(&self, part: &Part<'_>) -> Option<EvictionReason> {
+        self.of_queues(part).or_else(|| self.of_others(part)).or_else(|| self.of_domains(part))
+    }
+
+    /// Whoever is moved needs as much elsewhere, so that a consolidation has no more than what is free.
+    fn moves_only(&self) -> bool {
+        self.rules.cause == Cause::Consolidation
+    }
+
+    fn of_queues(&self, part: &Part<'_>) -> Option<EvictionReason> {
+        let amounts = |leaf: &QueueIdx| self.candidates.total_of(*leaf);
+        let evictable = self.leaves.iter().fold([0; 3], |all, leaf| sum(&all, &amounts(leaf)));
+        let free = self.rooms.totals();
+        let mut asked = part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.asked(*pod, None)));
+        // A consolidation has been asked about GPUs already.
+        if !self.counts_gpus(part) || self.moves_only() {
+            asked[2] = 0;
+        }
+        let (at, resource) = OF_QUEUES.into_iter().find(|(at, _)| {
+            let evictable = if self.moves_only() { 0 } else { evictable[*at] };
+            asked[*at] > free[*at] + evictable
+        })?;
+        let (requested, free) = (asked[at], free[at]);
+        if self.moves_only() {
+            return Some(EvictionReason::TooLittleFree { resource, requested, free });
+        }
+        let queues = self.leaves.iter().filter(|leaf| amounts(leaf)[at] > 0).count() as u32;
+        Some(EvictionReason::TooLittle { resource, requested, free, evictable: evictable[at], queues })
+    }
+
+    /// Resources that queues do not account for.
+    fn of_others(&self, part: &Part<'_>) -> Option<EvictionReason> {
+        let wanted = self.wanted(part.pods, |dim| ![CPU, MEMORY, GPU].contains(&dim));
+        if wanted.is_empty() {
+            return None;
+        }
+        let (mut free, mut evictable) = (vec![0; wanted.len()], vec![0; wanted.len()]);
+        for &node in &self.cluster.nodes_by_rank {
+            self.add_free(node, &wanted, &mut free);
+        }
+        if !self.moves_only() {
+            self.each_victim(|pod, _| self.add_held(pod, &wanted, &mut evictable));
+        }
+        let short = (0..wanted.len()).find(|&at| wanted[at].1 > free[at] + evictable[at])?;
+        let (dim, requested) = wanted[short];
+        let resource = self.cluster.text(self.cluster.dims.name(dim)).to_owned();
+        let (free, evictable) = (free[short], evictable[short]);
+        Some(EvictionReason::TooLittleOf { resource, requested, free, evictable })
+    }
+
+    /// Domains in which pods must be together.
+    fn of_domains(&self, part: &Part<'_>) -> Option<EvictionReason> {
+        if !self.rules.policy.registry.builtin.topology {
+            return None;
+        }
+        let members = self.cluster.groups[part.group].members.enumerated();
+        members
+            .filter_map(|(member, m)| Some((member, m.topology.as_ref()?)))
+            .find_map(|(member, constraint)| self.of_domain(part, member, constraint))
+    }
+
+    fn of_domain(
+        &self,
+        part: &Part<'_>,
+        member: MemberIdx,
+        constraint: &Constraint,
+    ) -> Option<EvictionReason> {
+        let topology = self.cluster.topologies.get(constraint.topology)?;
+        let level = constraint.required.filter(|_| Levels::of(topology, constraint).is_some())?;
+        let depth = topology.depth_of(level)?;
+        let below = |pod: &PodIdx| is_below(self.cluster, part.group, *pod, member);
+        let pods: Vec<PodIdx> = part.pods.iter().copied().filter(below).collect();
+        let wanted = self.wanted(&pods, |dim| dim != GPU || self.counts_gpus(part));
+        if wanted.is_empty() {
+            return None;
+        }
+        let of_node = |node: NodeIdx| Some(topology.around(topology.innermost(node)?, depth));
+        let held = held_nodes(self.cluster, part.group, member);
+        let held: Vec<DomainIdx> = held.into_iter().filter_map(of_node).collect();
+        let most = self.most_in_domains(topology, depth, &wanted);
+        let mut best: Option<(DomainIdx, Gap)> = None;
+        for (domain, d) in topology.domains().filter(|(_, d)| d.depth == depth) {
+            if d.nodes.is_empty() || !(held.is_empty() || held.contains(&domain)) {
+                continue;
+            }
+            let gaps =
+                wanted.iter().zip(&most[domain]).map(|(w, most)| Gap { dim: w.0, wanted: w.1, most: *most });
+            let worst = gaps.filter(|gap| gap.most < gap.wanted).min_by(Gap::by_share)?;
+            if best.as_ref().is_none_or(|(_, best)| worst.by_share(best).is_gt()) {
+                best = Some((domain, worst));
+            }
+        }
+        let (domain, gap) = best?;
+        Some(EvictionReason::DomainTooSmall {
+            level: self.cluster.text(level).to_owned(),
+            domain: topology.domain(domain).id.to_string(),
+            resource: self.cluster.text(self.cluster.dims.name(gap.dim)).to_owned(),
+            requested: gap.wanted,
+            most: gap.most,
+        })
+    }
+
+    /// What each domain of a level would have with everybody gone who may be evicted.
+    fn most_in_domains(
+        &self,
+        topology: &Topology,
+        depth: usize,
+        wanted: &Wanted,
+    ) -> IndexVec<DomainIdx, Vec<i64>> {
+        let mut most: IndexVec<DomainIdx, Vec<i64>> =
+            topology.domains().map(|_| vec![0; wanted.len()]).collect();
+        let of_node = |node: NodeIdx| Some(topology.around(topology.innermost(node)?, depth));
+        for &node in &self.cluster.nodes_by_rank {
+            if let Some(domain) = of_node(node) {
+                self.add_free(node, wanted, &mut most[domain]);
+            }
+        }
+        self.each_victim(|pod, node| {
+            if let Some(domain) = of_node(node) {
+                self.add_held(pod, wanted, &mut most[domain]);
+            }
+        });
+        most
+    }
+
+    /// Whether free GPUs tell how many pods fit: pods that share GPUs or devices may need fewer than they ask for.
+    fn counts_gpus(&self, part: &Part<'_>) -> bool {
+        let takes_devices =
+            |pod: &PodIdx| self.cluster.pods[*pod].has_claims() || self.cluster.wants_devices(*pod);
+        part.bounding_gpus() > 0 && !part.pods.iter().any(takes_devices)
+    }
+
+    /// What pods want together of some resources of nodes; slots aside, of which a pod may take two.
+    fn wanted(&self, pods: &[PodIdx], counts: impl Fn(Dim) -> bool) -> Wanted {
+        let mut wanted = Wanted::new();
+        let backed = |dim: Dim| self.cluster.is_device_backed(self.cluster.dims.name(dim));
+        for &pod in pods {
+            let request = self.cluster.shape(pod).request.iter();
+            for (dim, amount) in request.filter(|(dim, amount)| *amount > 0 && *dim != PODS && counts(*dim)) {
+                match wanted.iter_mut().find(|(known, _)| *known == dim) {
+                    Some((_, all)) => *all += amount,
+                    None if dim != GPU && backed(dim) => {}
+                    None => wanted.push((dim, amount)),
+                }
+            }
+        }
+        wanted.sort_unstable_by_key(|(dim, _)| *dim);
+        wanted
+    }
+
+    /// Adds what is free or being freed on a node.
+    fn add_free(&self, node: NodeIdx, wanted: &Wanted, sums: &mut [i64]) {
+        for ((dim, _), sum) in wanted.iter().zip(sums) {
+            let free = if *dim == GPU { self.rooms.gpus(node) } else { self.cluster.nodes[node].free(*dim) };
+            *sum += free.max(0);
+        }
+    }
+
+    /// Adds what a pod would give back.
+    fn add_held(&self, pod: PodIdx, wanted: &Wanted, sums: &mut [i64]) {
+        for ((dim, _), sum) in wanted.iter().zip(sums) {
+            *sum += if *dim == GPU {
+                freed_by(self.cluster, pod).map_or(0, |(_, gpus)| gpus)
+            } else {
+                self.cluster.shape(pod).request.get(*dim)
+            };
+        }
+    }
+
+    /// Every pod that may be evicted, with its node.
+    fn each_victim(&self, mut visit: impl FnMut(PodIdx, NodeIdx)) {
+        let groups = self.leaves.iter().flat_map(|leaf| self.candidates.of_leaf(*leaf));
+        for &group in groups.filter(|group| self.rules.allow_group(self.cluster, **group)) {
+            for pod in Held::by(self.cluster, group).pods().filter(|pod| !self.cluster.is_fresh(*pod)) {
+                if let Some(node) = self.cluster.pods[pod].state.node() {
+                    visit(pod, node);
+                }
+            }
+        }
+    }
+}
+
+/// What a domain lacks.
+struct Gap {
+    dim: Dim,
+    wanted: i64,
+    most: i64,
+}
+
+impl Gap {
+    /// By how much of what is wanted is there.
+    fn by_share(&self, other: &Self) -> Ordering {
+        let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
+        product(self.most, other.wanted).cmp(&product(other.most, self.wanted))
+    }
+}

@@ -1,0 +1,340 @@
+//! What it costs to make room on each node, and sets of victims made of the cheapest nodes.
+//!
+//! Kept up while searches resemble each other. Who may be lost changes with every plan that is carried out, so that it
+//! is asked when sets are proposed: first come nodes whose victims may be lost or could move to what is free, as they
+//! are or without those that may not, and last the nodes where only the others' leaving could help.
+
+use super::accumulate::freed_by;
+use super::ask::{Ask, Part};
+use super::minimal::Cost;
+use super::rooms::Rooms;
+use super::rules::Rules;
+use crate::cluster::Cluster;
+use crate::ids::{GroupIdx, IndexVec, NodeIdx, PodIdx, QueueIdx};
+use crate::order::evict::Held;
+use crate::order::tree_walk::leaf_of;
+use crate::outcome::Cause;
+use crate::plugin::VictimBatch as Batch;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most scenarios that are tried where not all of them can be.
+const MOST_TRIES: usize = 48;
+
+/// What makes the costs of nodes the same for two searches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OfferKey {
+    cause: Cause,
+    /// The taker's queue, where rules depend on it.
+    leaf: Option<QueueIdx>,
+    /// Only lower priorities give way.
+    below: Option<i32>,
+    least: i64,
+    leaves: Vec<QueueIdx>,
+}
+
+/// GPUs by the leaf queues whose groups hold them.
+type ByLeaf = SmallVec<[(QueueIdx, i64); 2]>;
+
+/// What it costs to make room for one more pod on a node.
+#[derive(Clone, Debug)]
+struct Offer {
+    cost: Cost,
+    /// What the cheapest victims hold on the node.
+    chosen: ByLeaf,
+    /// What all that might be victims hold on the node.
+    all: ByLeaf,
+}
+
+/// What it costs to make room for one more pod on each node.
+#[derive(Debug)]
+pub(crate) struct Offers {
+    key: OfferKey,
+    of_node: IndexVec<NodeIdx, Option<Offer>>,
+    sorted: BTreeSet<(Cost, u32, NodeIdx)>,
+    cursor: usize,
+}
+
+impl Offers {
+    pub(crate) fn key(cluster: &Cluster, rules: &Rules<'_>, ask: &Ask, leaves: &[QueueIdx]) -> OfferKey {
+        let below = (rules.cause == Cause::Preempt).then(|| cluster.groups[ask.group].priority);
+        OfferKey {
+            cause: rules.cause,
+            leaf: (rules.cause != Cause::Consolidation).then_some(rules.reclaimer.queue),
+            below,
+            least: ask.whole().least_gpus(),
+            leaves: leaves.to_vec(),
+        }
+    }
+
+    pub(crate) fn new(cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms, key: OfferKey) -> Self {
+        let mut offers = Self {
+            key,
+            of_node: IndexVec::filled(None, cluster.nodes.len()),
+            sorted: BTreeSet::new(),
+            cursor: cluster.touched_end(),
+        };
+        for &node in &cluster.nodes_by_rank {
+            offers.note(cluster, rules, rooms, node);
+        }
+        offers
+    }
+
+    /// Takes up what changed; false when they are of no use for this search.
+    pub(crate) fn refresh(
+        &mut self,
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        rooms: &Rooms,
+        key: &OfferKey,
+    ) -> bool {
+        let Some(touched) = cluster.touched_since(self.cursor).filter(|_| self.key == *key) else {
+            return false;
+        };
+        let mut touched = touched.to_vec();
+        touched.sort_unstable();
+        touched.dedup();
+        for node in touched {
+            self.note(cluster, rules, rooms, node);
+        }
+        self.cursor = cluster.touched_end();
+        true
+    }
+
+    fn note(&mut self, cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms, node: NodeIdx) {
+        let rank = cluster.nodes[node].rank;
+        if let Some(old) = self.of_node[node].take() {
+            self.sorted.remove(&(old.cost, rank, node));
+        }
+        if !cluster.nodes[node].present || !cluster.nodes[node].is_ready() {
+            return;
+        }
+        let needed = self.key.least - rooms.gpus(node);
+        if needed <= 0 {
+            return;
+        }
+        let shares = shares_on(cluster, rules, &self.key.leaves, node);
+        if let Some(chosen) = choose(&shares, needed) {
+            let cost = cost_of(&shares, &chosen);
+            let chosen = by_leaf(chosen.iter().map(|at| &shares[*at]));
+            self.of_node[node] = Some(Offer { cost, chosen, all: by_leaf(&shares) });
+            self.sorted.insert((cost, rank, node));
+        }
+    }
+
+    /// Sets of victims to try, cheapest nodes first: as many nodes as are missing, then other and more nodes.
+    pub(crate) fn proposals(
+        &self,
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        rooms: &Rooms,
+        part: &Part<'_>,
+    ) -> Proposals<'_> {
+        let least = part.least_gpus();
+        let missing = usize::try_from(part.pods.len() as i64 - rooms.fitting(least)).unwrap_or(0).max(1);
+        let losable: Vec<QueueIdx> =
+            self.key.leaves.iter().copied().filter(|leaf| rules.may_lose(cluster, *leaf)).collect();
+        let (most, free) = (missing + MOST_TRIES, rooms.total());
+        let (mut nodes, mut rest) = (Vec::new(), Vec::new());
+        for &(_, _, node) in &self.sorted {
+            match self.way(node, rooms, &losable, free) {
+                Some(way) => nodes.push((node, way)),
+                None if rest.len() < most => rest.push((node, Way::Any)),
+                None => {}
+            }
+            if nodes.len() == most {
+                break;
+            }
+        }
+        nodes.extend(rest);
+        nodes.truncate(most);
+        Proposals { offers: self, losable, nodes, missing, next: 0 }
+    }
+
+    /// How room can be made on a node, by what its victims hold; none where they would have to move to room that
+    /// others leave.
+    fn way(&self, node: NodeIdx, rooms: &Rooms, losable: &[QueueIdx], free: i64) -> Option<Way> {
+        let offer = self.of_node[node].as_ref()?;
+        let of_losable = |held: &ByLeaf| -> i64 {
+            held.iter().filter(|(leaf, _)| losable.binary_search(leaf).is_ok()).map(|(_, gpus)| gpus).sum()
+        };
+        let held: i64 = offer.chosen.iter().map(|(_, gpus)| gpus).sum();
+        let stays = held - of_losable(&offer.chosen);
+        if stays == 0 || stays <= free {
+            return Some(Way::Any);
+        }
+        (of_losable(&offer.all) >= self.key.least - rooms.gpus(node)).then_some(Way::Losable)
+    }
+
+    fn batches_on(
+        &self,
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        rooms: &Rooms,
+        losable: &[QueueIdx],
+        nodes: &[(NodeIdx, Way)],
+    ) -> Vec<Batch> {
+        let mut set: Vec<Batch> = Vec::new();
+        for &(node, way) in nodes {
+            let needed = self.key.least - rooms.gpus(node);
+            let leaves = match way {
+                Way::Any => &self.key.leaves,
+                Way::Losable => losable,
+            };
+            let mut shares = shares_on(cluster, rules, leaves, node);
+            let Some(chosen) = choose(&shares, needed) else { continue };
+            // Taken from the end, so that the others keep their positions.
+            let mut batches: Vec<Batch> =
+                chosen.into_iter().rev().map(|at| shares.swap_remove(at).batch).collect();
+            batches.reverse();
+            for batch in batches {
+                // A group that gives way on two nodes gives way once, by as much as the greedier one asks.
+                match set.iter_mut().find(|b| b.group == batch.group) {
+                    Some(known) if known.pods.len() < batch.pods.len() => *known = batch,
+                    Some(_) => {}
+                    None => set.push(batch),
+                }
+            }
+        }
+        set
+    }
+}
+
+/// Who may be a victim on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Whoever is cheapest.
+    Any,
+    /// Only groups whose queues may lose something.
+    Losable,
+}
+
+/// Sets of victims, worked out one by one.
+pub(crate) struct Proposals<'o> {
+    offers: &'o Offers,
+    /// Leaf queues that may lose something.
+    losable: Vec<QueueIdx>,
+    /// Most promising first.
+    nodes: Vec<(NodeIdx, Way)>,
+    missing: usize,
+    next: usize,
+}
+
+impl Proposals<'_> {
+    /// The next set, on the cluster as it was when the offers were taken up.
+    pub(crate) fn next(&mut self, cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms) -> Option<Vec<Batch>> {
+        const MORE_NODES: [usize; 4] = [0, 1, 2, 4];
+        const STARTS: usize = MOST_TRIES / MORE_NODES.len();
+        loop {
+            let count = self.missing + MORE_NODES.get(self.next / STARTS)?;
+            let from = self.next % STARTS;
+            self.next += 1;
+            let Some(chosen) = self.nodes.get(from..from + count) else { continue };
+            let set = self.offers.batches_on(cluster, rules, rooms, &self.losable, chosen);
+            let groups: BTreeSet<GroupIdx> = set.iter().map(|batch| batch.group).collect();
+            if rules.most_victims.is_none_or(|most| groups.len() <= most as usize) {
+                return Some(set);
+            }
+        }
+    }
+}
+
+/// What a group would have to give up so that all its pods leave a node.
+struct Share {
+    leaf: QueueIdx,
+    cost: Cost,
+    gpus: i64,
+    batch: Batch,
+}
+
+/// What the groups of some leaf queues would have to give up on a node, cheapest first.
+fn shares_on(cluster: &Cluster, rules: &Rules<'_>, leaves: &[QueueIdx], node: NodeIdx) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::new();
+    let mut on_node: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
+    for &pod in &cluster.nodes[node].pods {
+        let p = &cluster.pods[pod];
+        if let (Some(group), true, true) =
+            (p.group, p.state.status.is_active_allocated(), p.state.leaving.is_none())
+        {
+            on_node.entry(group).or_default().push(pod);
+        }
+    }
+    for (group, pods) in on_node {
+        let Some(leaf) = leaf_of(cluster, group).filter(|leaf| leaves.binary_search(leaf).is_ok()) else {
+            continue;
+        };
+        let allowed = cluster.groups[group].preemptible
+            && cluster.groups[group].pods.iter().all(|pod| !cluster.is_fresh(*pod))
+            && rules.allow_group(cluster, group);
+        if allowed {
+            shares.extend(share_of(cluster, rules, (leaf, group), &pods));
+        }
+    }
+    let key = |share: &Share| {
+        let group = &cluster.groups[share.batch.group];
+        (share.cost, group.created, cluster.text(group.namespace), cluster.text(group.name))
+    };
+    shares.sort_by(|a, b| key(a).cmp(&key(b)));
+    shares
+}
+
+fn cost_of(shares: &[Share], chosen: &[usize]) -> Cost {
+    chosen.iter().fold(Cost::default(), |all, at| all.plus(shares[*at].cost))
+}
+
+fn by_leaf<'s>(shares: impl IntoIterator<Item = &'s Share>) -> ByLeaf {
+    let mut by_leaf = ByLeaf::new();
+    for share in shares {
+        match by_leaf.iter_mut().find(|(leaf, _)| *leaf == share.leaf) {
+            Some((_, gpus)) => *gpus += share.gpus,
+            None => by_leaf.push((share.leaf, share.gpus)),
+        }
+    }
+    by_leaf
+}
+
+fn share_of(
+    cluster: &Cluster,
+    rules: &Rules<'_>,
+    (leaf, group): (QueueIdx, GroupIdx),
+    pods: &[PodIdx],
+) -> Option<Share> {
+    let mut held = Held::by(cluster, group);
+    let mut given: Vec<PodIdx> = Vec::new();
+    while !pods.iter().all(|pod| given.contains(pod)) {
+        let batch = held.next_batch(cluster, &rules.policy.registry);
+        if batch.is_empty() {
+            return None;
+        }
+        given.extend(batch);
+    }
+    let gpus = pods.iter().filter_map(|pod| freed_by(cluster, *pod)).map(|(_, gpus)| gpus).sum();
+    let cost = Cost::of(cluster, rules, given.iter().copied());
+    Some(Share { leaf, cost, gpus, batch: Batch { group, pods: given.into() } })
+}
+
+/// The cheapest shares that come to so many GPUs: exactly for a few, by cost for many.
+fn choose(shares: &[Share], needed: i64) -> Option<Vec<usize>> {
+    if shares.iter().map(|share| share.gpus).sum::<i64>() < needed {
+        return None;
+    }
+    if shares.len() <= 10 {
+        let sets = (1..1_u32 << shares.len()).filter_map(|set| {
+            let chosen = || (0..shares.len()).filter(move |at| set & (1 << at) != 0);
+            let gpus: i64 = chosen().map(|at| shares[at].gpus).sum();
+            (gpus >= needed)
+                .then(|| (chosen().fold(Cost::default(), |all, at| all.plus(shares[at].cost)), set))
+        });
+        let (_, set) = sets.min()?;
+        return Some((0..shares.len()).filter(|at| set & (1 << at) != 0).collect());
+    }
+    let (mut chosen, mut gpus) = (Vec::new(), 0);
+    for (at, share) in shares.iter().enumerate().filter(|(_, share)| share.gpus > 0) {
+        if gpus >= needed {
+            break;
+        }
+        gpus += share.gpus;
+        chosen.push(at);
+    }
+    Some(chosen)
+}
