@@ -7,7 +7,7 @@ mod objects;
 mod slices;
 
 pub(crate) use objects::address;
-pub use objects::{node, topology, topology_definition};
+pub use objects::{adopt, node, topology, topology_definition};
 pub use heartbeat::Failure;
 pub use slices::{device_class, slice};
 
