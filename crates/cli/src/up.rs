@@ -30,6 +30,8 @@ pub(crate) fn run(args: &args::Up) -> Result<ExitCode> {
     let nodes = request::nodes(args)?;
     let kubeconfig =
         args.kubeconfig.clone().unwrap_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)));
+    // Whoever reads the path may stand in another folder.
+    let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
     kubeconfig::check(&kubeconfig)?;
     let saving = args.save.as_deref().map(Saving::prepare).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

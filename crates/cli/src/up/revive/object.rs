@@ -72,10 +72,10 @@ pub(super) fn resource(kind: Kind) -> Option<kai_sim::Kind> {
 /// Why a record is not brought to life.
 pub(super) fn unfit(kind: Kind, record: &Value) -> Option<&'static str> {
     if !str_at(record, "/metadata/deletionTimestamp").is_empty() {
-        return Some("that were being deleted");
+        return Some("was being deleted");
     }
     let has_ended = kind == Kind::Pod && matches!(str_at(record, "/status/phase"), "Succeeded" | "Failed");
-    has_ended.then_some("that had ended")
+    has_ended.then_some("had ended")
 }
 
 /// Who an object was.

@@ -28,7 +28,7 @@ impl Report {
 
     pub(super) fn leave_out_all(&mut self, kind: Kind, count: usize) {
         if count > 0 {
-            self.left_out.insert((kind, "of which a snapshot has too little"), count);
+            self.left_out.insert((kind, "a snapshot has too little of it"), count);
         }
     }
 
@@ -55,7 +55,7 @@ impl Report {
         let made = if made.is_empty() { "nothing".to_owned() } else { made.join(", ") };
         line(&format!("brought to life from {file}: {made}"));
         for ((kind, why), count) in &self.left_out {
-            line(&format!("left out: {count} {kind} {why}"));
+            line(&format!("left out: {count} {kind} ({why})"));
         }
         for refusal in &self.refused {
             line(&format!("left out: {refusal}"));
