@@ -42,20 +42,18 @@ pub(crate) fn run(args: &args::Up) -> Result<ExitCode> {
 
 async fn live(args: &args::Up, nodes: Vec<NodeGroup>, path: PathBuf, saving: Option<Saving>) -> Result<()> {
     let seed = random_seed()?;
-    let loaded = match &args.load {
-        Some(file) => Some(state::load(file, seed).await?),
-        None => None,
-    };
-    let cluster = start(args, nodes, seed, loaded.as_ref()).await;
-    let cluster = match &args.load {
-        Some(file) => cluster.with_context(|| format!("cannot begin with `{}`", file.display()))?,
-        None => cluster?,
+    let (cluster, notes) = match &args.load {
+        Some(file) => {
+            let Loaded { state, notes } = state::load(file, seed).await?;
+            let cluster = start(args, nodes, seed, Some(state)).await;
+            (cluster.with_context(|| format!("cannot begin with `{}`", file.display()))?, notes)
+        }
+        None => (start(args, nodes, seed, None).await?, String::new()),
     };
     let mut ends = Ends::listen()?;
     let listening = cluster.listening().context("the cluster serves its API")?;
     let kubeconfig = Kubeconfig::write(path, listening)?;
     let mut live = Live::start(cluster.api()).await;
-    let notes = loaded.map(|loaded| loaded.notes).unwrap_or_default();
     crate::print(&(notes + &welcome(&live.counts(), kubeconfig.path(), &listening.url())))?;
     let mut ticks = tokio::time::interval(live::PAUSE);
     loop {
@@ -77,16 +75,11 @@ async fn live(args: &args::Up, nodes: Vec<NodeGroup>, path: PathBuf, saving: Opt
 }
 
 /// Starts the cluster and installs what every cluster of ours has.
-async fn start(
-    args: &args::Up,
-    nodes: Vec<NodeGroup>,
-    seed: u64,
-    loaded: Option<&Loaded>,
-) -> Result<Cluster> {
+async fn start(args: &args::Up, nodes: Vec<NodeGroup>, seed: u64, state: Option<Vec<u8>>) -> Result<Cluster> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let mut builder = Cluster::builder().seed(seed).nodes(nodes).listen(address);
-    if let Some(loaded) = loaded {
-        builder = builder.load(loaded.state.clone());
+    if let Some(state) = state {
+        builder = builder.load(state);
     }
     let cluster = builder.start().await.map_err(explain)?;
     defaults::install(cluster.api()).await?;
@@ -96,11 +89,10 @@ async fn start(
 /// Says what can be done about a cluster that does not start.
 fn explain(error: Error) -> anyhow::Error {
     let Error::Listen(kai_apiserver::Error::Listen { address, source }) = error else { return error.into() };
-    let hint = match source.kind() {
-        ErrorKind::AddrInUse => {
-            "another process has the port; choose another with --port, or a free one with --port 0"
-        }
-        _ => "choose another with --port, or a free one with --port 0",
+    let hint = if source.kind() == ErrorKind::AddrInUse {
+        "another process has the port; choose another with --port, or a free one with --port 0"
+    } else {
+        "choose another with --port, or a free one with --port 0"
     };
     anyhow!("cannot listen on {address}: {source}; hint: {hint}")
 }
@@ -139,12 +131,18 @@ fn random_seed() -> Result<u64> {
 struct Ends {
     interrupt: Signal,
     terminate: Signal,
+    /// Somebody closed the terminal.
+    hangup: Signal,
 }
 
 impl Ends {
     fn listen() -> Result<Self> {
         let on = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+            hangup: on(SignalKind::hangup())?,
+        })
     }
 
     async fn wait(&mut self) {
@@ -152,6 +150,7 @@ impl Ends {
             biased;
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "PORT", default_value_t = 7443)]
     pub(crate) port: u16,
     /// Where the administrator's access is written, for its owner alone; else `kai/kubeconfig` below
-    /// $XDG_STATE_HOME or ~/.local/state.
+    /// `$XDG_STATE_HOME` or `~/.local/state`.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Write the whole state to this file at the end.

@@ -29,7 +29,7 @@ impl Up {
         let mut version = Command::new("kubectl");
         version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
         if !version.status().is_ok_and(|status| status.success()) {
-            println!("skipped: kubectl is not installed");
+            eprintln!("skipped: kubectl is not installed");
             return None;
         }
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
