@@ -178,16 +178,18 @@ fn a_cluster_is_there_with_nodes_queues_and_classes() {
 fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
     let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("up-state.kai");
     let state = state.to_str().expect("the path is plain");
-    let Some(up) = Up::start("up-pods", &["--nodes", "2x8", "--save", state]) else { return };
+    let Some(mut up) = Up::start("up-pods", &["--nodes", "2x8", "--save", state]) else { return };
     up.create_pod("waits");
     up.create_pod("runs");
     up.bind("runs", "node-2");
     eventually("the bound pod has run", || up.phase("runs") == "Succeeded");
     assert_eq!(up.phase("waits"), "Pending");
     let uid = up.kubectl("get pod waits -o jsonpath={.metadata.uid}");
+    while !up.printed.ends_with("pods: 1 pending, 1 succeeded\n") {
+        assert!(up.read_line(), "it ended: {}", up.printed);
+    }
     let (status, printed) = up.end("TERM");
     assert_eq!(status.code(), Some(0), "{printed}");
-    assert!(printed.contains("1 pending") && printed.contains("1 succeeded"), "{printed}");
     assert!(printed.contains(&format!("the state is in {state}")), "{printed}");
     let mode = std::fs::metadata(state).expect("it was written").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a state has secrets in it");
