@@ -1,3 +1,5 @@
+//! Snapshots of all kinds of objects, brought to life and asked for through the API.
+
 use super::*;
 use kai_cache::snapshot::Limits;
 use std::io::Cursor;
