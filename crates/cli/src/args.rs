@@ -1,8 +1,10 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
 mod simulate;
+mod up;
 
 pub(crate) use simulate::Simulate;
+pub(crate) use up::Up;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -17,6 +19,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a whole cluster with simulated nodes in this process, and try it with kubectl.
+    Up(Up),
     /// Plan one cycle on a cluster from files, and show placements, queue shares and reasons.
     Plan(Plan),
     /// Run cycles over virtual time, and show utilisation, waiting times, evictions and shares over time.

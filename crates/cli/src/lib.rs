@@ -11,6 +11,7 @@ mod figures;
 mod plan;
 mod render;
 mod simulate;
+mod up;
 
 use anyhow::Result;
 use args::{Args, Command};
@@ -47,6 +48,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
 
 fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
     match &args.command {
+        Command::Up(args) => up::run(args),
         Command::Plan(args) => plan::run(args, plugins),
         Command::Simulate(args) => simulate::run(args, plugins),
         Command::Crds(args) => {

@@ -8,7 +8,7 @@ mod slices;
 
 pub use heartbeat::Failure;
 pub(crate) use objects::address;
-pub use objects::{node, topology, topology_definition};
+pub use objects::{adopt, node, topology, topology_definition};
 pub use slices::{device_class, slice};
 
 use serde::Deserialize;

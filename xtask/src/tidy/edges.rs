@@ -17,7 +17,19 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-sim", &["kai-apiserver", "kai-units"]),
-    ("kai-cli", &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-replay", "kai-units"]),
+    (
+        "kai-cli",
+        &[
+            "kai-api",
+            "kai-apiserver",
+            "kai-cache",
+            "kai-clock",
+            "kai-engine",
+            "kai-replay",
+            "kai-sim",
+            "kai-units",
+        ],
+    ),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
     (
         "xtask",

@@ -5,6 +5,7 @@ mod odd_input;
 mod planning;
 mod simulating;
 mod tour;
+mod up;
 
 use kai_testkit::shapes;
 use std::path::PathBuf;

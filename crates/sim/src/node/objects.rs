@@ -40,10 +40,7 @@ pub fn node(group: &NodeGroup, at: usize, now: &str) -> Value {
         "status": {
             "capacity": amounts.clone(), "allocatable": amounts,
             "conditions": conditions(now, "True"),
-            "addresses": [
-                {"type": "InternalIP", "address": address(&name)},
-                {"type": "Hostname", "address": name},
-            ],
+            "addresses": addresses(&name),
             "nodeInfo": info(&name),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10_250}},
         },
@@ -52,6 +49,36 @@ pub fn node(group: &NodeGroup, at: usize, now: &str) -> Value {
         node["spec"]["taints"] = json!(group.taints);
     }
     node
+}
+
+/// Makes a simulated node of one that is known from elsewhere: labels, taints and amounts are its own. A node that was
+/// not ready stays so until it is told otherwise.
+pub fn adopt(known: &Value, now: &str) -> Value {
+    let name = kai_apiserver::object::name(known);
+    let mut metadata = known["metadata"].clone();
+    metadata["annotations"][well_known::SIMULATED] = json!("true");
+    let conditions_known = known.pointer("/status/conditions").and_then(Value::as_array);
+    let said = conditions_known.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    let ready = if said.is_none_or(|said| said["status"] == "True") { "True" } else { "False" };
+    if ready == "False" {
+        metadata["annotations"][well_known::FAILURE] = json!("not-ready");
+    }
+    let allocatable = known.pointer("/status/allocatable").cloned().unwrap_or_else(|| json!({}));
+    let capacity = known.pointer("/status/capacity").unwrap_or(&allocatable).clone();
+    let mut spec = known.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));
+    spec["providerID"] = Value::from(format!("sim://{name}"));
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec,
+        "status": {
+            "capacity": capacity, "allocatable": allocatable, "conditions": conditions(now, ready),
+            "addresses": addresses(name), "nodeInfo": info(name),
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10_250}},
+        },
+    })
+}
+
+fn addresses(name: &str) -> Value {
+    json!([{"type": "InternalIP", "address": address(name)}, {"type": "Hostname", "address": name}])
 }
 
 fn amounts(group: &NodeGroup) -> Value {
@@ -184,6 +211,26 @@ pub fn topology_definition() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adopted_node_keeps_what_it_has() {
+        let known = json!({
+            "metadata": {"name": "a", "labels": {"pool": "x"}, "annotations": {"kai.scheduler/b": "c"}},
+            "spec": {"unschedulable": true},
+            "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "Unknown"}]},
+        });
+        let node = adopt(&known, "2026-01-01T00:00:00Z");
+        assert_eq!(
+            (&node["metadata"]["labels"], &node["spec"]["unschedulable"]),
+            (&json!({"pool": "x"}), &json!(true))
+        );
+        assert_eq!(node["metadata"]["annotations"][well_known::FAILURE], "not-ready");
+        assert_eq!(node["metadata"]["annotations"]["kai.scheduler/b"], "c");
+        assert_eq!(
+            (&node["status"]["capacity"], &node["status"]["addresses"][1]["address"]),
+            (&json!({"cpu": "4"}), &json!("a"))
+        );
+    }
 
     #[test]
     fn numa_zones_share_what_the_node_has() {

@@ -1,0 +1,63 @@
+//! Options of `kai up`.
+
+use std::path::PathBuf;
+
+/// What `--help` says below the options.
+const HELP: &str = "\
+What it starts:
+  A Kubernetes API server in memory, the controllers people expect (Job, Deployment, StatefulSet, garbage collection
+  and so on) and simulated nodes, all in this process and on loopback only. Custom resource definitions, the queues
+  default-parent-queue and default-queue, and the priority classes train, build-preemptible, build and inference
+  are installed. It needs nothing but this binary, and it is no production store: production is Kubernetes.
+
+  No scheduler runs yet: pods stay Pending until somebody binds them. A bound pod runs; what it does is up to its
+  annotations:
+    sim.kai.scheduler/run-for: 5m            how long its containers run; for ever when absent
+    sim.kai.scheduler/exit-code: \"1\"         with what code they exit
+    sim.kai.scheduler/start-delay: 10s       from being bound to running
+  and on a node:
+    sim.kai.scheduler/failure: down          it fails until this is taken away; also: unreachable, not-ready
+
+Files:
+  --nodes-file takes groups of nodes as YAML; every field but the name can be left out:
+    nodes:
+      - {name: train, count: 16, gpus: 8, racks: 4, zones: 2, numaZones: 2, cpu: \"128\", memory: 1Ti}
+      - {name: web, count: 4, labels: {pool: web}, taints: [{key: web, effect: NoSchedule}]}
+  --load takes what --save wrote, or a snapshot as `kai plan` reads it: its nodes, queues, pods and pod groups come
+  to life, and what could not is told. Nodes of --nodes and --nodes-file are added to those of the file.
+
+Examples:
+  kai up
+  kai up --nodes 16x8,4x0 --racks 4
+  kai up --save state.kai          then, later: kai up --load state.kai --save state.kai
+  kai up --load cluster.zip --port 0 --kubeconfig ./kubeconfig
+";
+
+/// Options of `kai up`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Up {
+    /// How many nodes with how many GPUs each, such as 16x8; several kinds as in 16x8,4x0. Else 8x8, or none with
+    /// --load.
+    #[arg(long, value_name = "NODESxGPUS", conflicts_with = "nodes_file")]
+    pub(crate) nodes: Option<String>,
+    /// Over how many racks the nodes are spread; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "nodes_file")]
+    pub(crate) racks: usize,
+    /// A file of nodes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nodes_file: Option<PathBuf>,
+    /// The port on loopback where the API is served; 0 takes a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 7443)]
+    pub(crate) port: u16,
+    /// Where the administrator's access is written, for its owner alone; else `kai/kubeconfig` below
+    /// `$XDG_STATE_HOME` or `~/.local/state`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Write the whole state to this file at the end.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+    /// Begin with the state in this file: what --save wrote, or a snapshot.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load: Option<PathBuf>,
+}

@@ -1,0 +1,156 @@
+//! `kai up`: a whole cluster in this process, until somebody ends it.
+//!
+//! Starts the embedded API server with controllers and simulated nodes, installs what KAI's chart would, tells how to
+//! reach it, shows what goes on, and at the end writes the state where that is wanted.
+//! Not here: scheduling. Pods stay pending until somebody binds them.
+
+mod defaults;
+mod kubeconfig;
+mod live;
+mod request;
+mod revive;
+mod state;
+
+use crate::args;
+use anyhow::{Context, Result, anyhow};
+use kai_sim::cluster::Error;
+use kai_sim::{Cluster, NodeGroup};
+use kubeconfig::Kubeconfig;
+use live::{Counts, Live};
+use state::{Loaded, Saving};
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Runs a cluster until Ctrl-C or SIGTERM.
+pub(crate) fn run(args: &args::Up) -> Result<ExitCode> {
+    let nodes = request::nodes(args)?;
+    let kubeconfig =
+        args.kubeconfig.clone().unwrap_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)));
+    // Whoever reads the path may stand in another folder.
+    let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+    kubeconfig::check(&kubeconfig)?;
+    let saving = args.save.as_deref().map(Saving::prepare).transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.context("cannot start threads")?;
+    runtime.block_on(live(args, nodes, kubeconfig, saving))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn live(args: &args::Up, nodes: Vec<NodeGroup>, path: PathBuf, saving: Option<Saving>) -> Result<()> {
+    let seed = random_seed()?;
+    let (cluster, notes) = match &args.load {
+        Some(file) => {
+            let Loaded { state, notes } = state::load(file, seed).await?;
+            let cluster = start(args, nodes, seed, Some(state)).await;
+            (cluster.with_context(|| format!("cannot begin with `{}`", file.display()))?, notes)
+        }
+        None => (start(args, nodes, seed, None).await?, String::new()),
+    };
+    let mut ends = Ends::listen()?;
+    let listening = cluster.listening().context("the cluster serves its API")?;
+    let kubeconfig = Kubeconfig::write(path, listening)?;
+    let mut live = Live::start(cluster.api()).await;
+    crate::print(&(notes + &welcome(&live.counts(), kubeconfig.path(), &listening.url())))?;
+    let mut ticks = tokio::time::interval(live::PAUSE);
+    loop {
+        tokio::select! {
+            biased;
+            () = ends.wait() => break,
+            _ = ticks.tick() => live.show(),
+        }
+    }
+    live.end();
+    kubeconfig.remove();
+    let server = cluster.server().clone();
+    cluster.stop().await;
+    if let Some(saving) = saving {
+        saving.write(&server)?;
+        crate::print(&format!("the state is in {0}; hint: kai up --load {0}\n", saving.path().display()))?;
+    }
+    crate::print("the cluster has ended\n")
+}
+
+/// Starts the cluster and installs what every cluster of ours has.
+async fn start(args: &args::Up, nodes: Vec<NodeGroup>, seed: u64, state: Option<Vec<u8>>) -> Result<Cluster> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
+    let mut builder = Cluster::builder().seed(seed).nodes(nodes).listen(address);
+    if let Some(state) = state {
+        builder = builder.load(state);
+    }
+    let cluster = builder.start().await.map_err(explain)?;
+    defaults::install(cluster.api()).await?;
+    Ok(cluster)
+}
+
+/// Says what can be done about a cluster that does not start.
+fn explain(error: Error) -> anyhow::Error {
+    let Error::Listen(kai_apiserver::Error::Listen { address, source }) = error else { return error.into() };
+    let hint = if source.kind() == ErrorKind::AddrInUse {
+        "another process has the port; choose another with --port, or a free one with --port 0"
+    } else {
+        "choose another with --port, or a free one with --port 0"
+    };
+    anyhow!("cannot listen on {address}: {source}; hint: {hint}")
+}
+
+/// The first words: what there is, how to reach it, and what to try.
+fn welcome(counts: &Counts, kubeconfig: &Path, url: &str) -> String {
+    let mut text = String::new();
+    let Counts { nodes, gpus, .. } = counts;
+    let path = kubeconfig.display();
+    writeln!(
+        text,
+        "a cluster of {nodes} simulated nodes with {gpus} GPUs runs in this process; it keeps everything in memory\n\
+         kubeconfig: {path}\n\
+         API: {url}\n\n\
+         Try in another terminal, after `export KUBECONFIG={path}`:\n  \
+           kubectl get nodes -L topology.kubernetes.io/rack,nvidia.com/gpu.count\n  \
+           kubectl get queues,priorityclasses\n  \
+           kubectl create job hello --image=busybox\n\n\
+         No scheduler runs yet: pods stay Pending until somebody binds them (docs/trying.md shows how).\n\
+         Ctrl-C ends it.\n"
+    )
+    .expect("writing to a string");
+    text
+}
+
+/// What tokens, uids and names are drawn from: whoever could guess it could guess the administrator's token.
+fn random_seed() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let mut source =
+        std::fs::File::open("/dev/urandom").context("cannot open /dev/urandom for a secret token")?;
+    source.read_exact(&mut bytes).context("cannot read /dev/urandom for a secret token")?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The ways in which people and machines end a process.
+struct Ends {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Somebody closed the terminal.
+    hangup: Signal,
+}
+
+impl Ends {
+    fn listen() -> Result<Self> {
+        let on = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+            hangup: on(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}

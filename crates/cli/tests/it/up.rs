@@ -1,0 +1,282 @@
+//! `kai up` as people use it: the binary in a process of its own, `kubectl` from outside, signals at the end.
+
+use crate::{kai, scratch, stderr};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How long anything may take on a busy machine.
+const PATIENCE_STEPS: u32 = 300;
+/// From one look to the next.
+const STEP: Duration = Duration::from_millis(200);
+
+/// A cluster that runs; it ends with the test, however that ends.
+struct Up {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    /// Everything it has printed.
+    printed: String,
+    folder: PathBuf,
+}
+
+impl Up {
+    /// Starts one and waits until it tells how to reach it; nothing where there is no `kubectl` to reach it with.
+    fn start(name: &str, args: &[&str]) -> Option<Self> {
+        let mut version = Command::new("kubectl");
+        version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
+        if !version.status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: kubectl is not installed");
+            return None;
+        }
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kai"))
+            .args(["up", "--port", "0"])
+            .args(args)
+            .env("HOME", &folder)
+            .env_remove("XDG_STATE_HOME")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut up = Self { child, lines, printed: String::new(), folder };
+        while !up.printed.contains("\nnodes: ") {
+            assert!(up.read_line(), "it ended: {}", up.printed);
+        }
+        Some(up)
+    }
+
+    fn read_line(&mut self) -> bool {
+        self.lines.read_line(&mut self.printed).expect("the pipe is there") > 0
+    }
+
+    fn kubeconfig(&self) -> &Path {
+        let line = self.printed.lines().find_map(|line| line.strip_prefix("kubeconfig: "));
+        Path::new(line.expect("it says where the file is"))
+    }
+
+    fn kubectl(&self, args: &str) -> String {
+        self.kubectl_with(args, "")
+    }
+
+    /// Runs kubectl with this input; panics with what it said when it fails.
+    #[track_caller]
+    fn kubectl_with(&self, args: &str, input: &str) -> String {
+        let file = self.folder.join("input");
+        std::fs::write(&file, input).expect("the folder is there");
+        let output = Command::new("kubectl")
+            .args(args.split(' '))
+            .env("HOME", &self.folder)
+            .env("KUBECONFIG", self.kubeconfig())
+            .stdin(std::fs::File::open(file).expect("it was just written"))
+            .output()
+            .expect("kubectl runs");
+        assert!(output.status.success(), "kubectl {args}: {}", stderr(&output));
+        String::from_utf8(output.stdout).expect("kubectl prints text")
+    }
+
+    fn json(&self, args: &str) -> Value {
+        serde_json::from_str(&self.kubectl(&format!("{args} -o json"))).expect("kubectl prints JSON")
+    }
+
+    fn phase(&self, pod: &str) -> String {
+        self.kubectl(&format!("get pod {pod} -o jsonpath={{.status.phase}}"))
+    }
+
+    /// Makes a pod of two GPUs that runs for a second.
+    fn create_pod(&self, name: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": {"sim.kai.scheduler/run-for": "1s"}},
+            "spec": {
+                "schedulerName": "kai-scheduler", "restartPolicy": "Never", "priorityClassName": "train",
+                "containers": [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": 2}}}],
+            },
+        });
+        self.kubectl_with("create -f -", &pod.to_string());
+    }
+
+    fn bind(&self, pod: &str, node: &str) {
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        let path = format!("create --raw /api/v1/namespaces/default/pods/{pod}/binding -f -");
+        self.kubectl_with(&path, &binding.to_string());
+    }
+
+    /// Sends a signal and waits for the end; the rest of what is printed is read.
+    fn end(mut self, signal: &str) -> (ExitStatus, String) {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+        for _ in 0..PATIENCE_STEPS {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                while self.read_line() {}
+                return (status, std::mem::take(&mut self.printed));
+            }
+            std::thread::sleep(STEP);
+        }
+        panic!("it does not end: {}", self.printed);
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // It is over already where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE_STEPS {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(STEP);
+    }
+    panic!("it never came to be that {what}");
+}
+
+#[test]
+fn a_cluster_is_there_with_nodes_queues_and_classes() {
+    let Some(up) = Up::start("up-default", &[]) else { return };
+    let path = up.kubeconfig().to_owned();
+    assert!(path.ends_with(".local/state/kai/kubeconfig"), "{}", path.display());
+    assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let nodes = up.json("get nodes");
+    let nodes = nodes["items"].as_array().expect("a list");
+    let rack = |node: &Value| node["metadata"]["labels"]["topology.kubernetes.io/rack"].to_string();
+    let racks: std::collections::BTreeSet<String> = nodes.iter().map(rack).collect();
+    assert_eq!((nodes.len(), racks.len()), (8, 2));
+    assert!(nodes.iter().all(|node| node["status"]["allocatable"]["nvidia.com/gpu"] == "8"));
+    let table = up.kubectl("get nodes");
+    assert_eq!(table.matches(" Ready ").count(), 8, "{table}");
+    let queue = up.json("get queue default-queue");
+    assert_eq!(queue["spec"]["parentQueue"], "default-parent-queue");
+    assert_eq!(queue["spec"]["resources"]["gpu"], json!({"quota": 0, "limit": -1, "overQuotaWeight": 1}));
+    let classes = up.kubectl("get priorityclasses");
+    for class in ["train", "build-preemptible", "build", "inference"] {
+        assert!(classes.lines().any(|line| line.starts_with(&format!("{class} "))), "{classes}");
+    }
+    for command in up.printed.clone().lines().filter_map(|line| line.trim_start().strip_prefix("kubectl ")) {
+        up.kubectl(command);
+    }
+    assert_eq!(up.printed.matches("\n  kubectl ").count(), 3, "{}", up.printed);
+    assert!(up.printed.contains("No scheduler runs yet"), "{}", up.printed);
+    let (status, printed) = up.end("INT");
+    assert_eq!(status.code(), Some(0), "{printed}");
+    assert!(printed.ends_with("the cluster has ended\n"), "{printed}");
+    assert!(!path.exists(), "access to a cluster that has ended is taken away");
+}
+
+#[test]
+fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
+    let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("up-state.kai");
+    let state = state.to_str().expect("the path is plain");
+    let Some(mut up) = Up::start("up-pods", &["--nodes", "2x8", "--save", state]) else { return };
+    up.create_pod("waits");
+    up.create_pod("runs");
+    up.bind("runs", "node-2");
+    eventually("the bound pod has run", || up.phase("runs") == "Succeeded");
+    assert_eq!(up.phase("waits"), "Pending");
+    let uid = up.kubectl("get pod waits -o jsonpath={.metadata.uid}");
+    while !up.printed.ends_with("pods: 1 pending, 1 succeeded\n") {
+        assert!(up.read_line(), "it ended: {}", up.printed);
+    }
+    let (status, printed) = up.end("TERM");
+    assert_eq!(status.code(), Some(0), "{printed}");
+    assert!(printed.contains(&format!("the state is in {state}")), "{printed}");
+    let mode = std::fs::metadata(state).expect("it was written").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "a state has secrets in it");
+
+    let up = Up::start("up-pods-again", &["--load", state]).expect("kubectl was there before");
+    assert_eq!(up.json("get nodes")["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(up.kubectl("get pod waits -o jsonpath={.metadata.uid}"), uid);
+    assert_eq!((up.phase("waits").as_str(), up.phase("runs").as_str()), ("Pending", "Succeeded"));
+    up.bind("waits", "node-1");
+    eventually("the other has run too", || up.phase("waits") == "Succeeded");
+    let (status, printed) = up.end("TERM");
+    assert_eq!(status.code(), Some(0), "{printed}");
+}
+
+#[test]
+fn a_snapshot_comes_to_life() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/evictions.yaml");
+    let file = example.to_str().expect("the path is plain");
+    let Some(up) = Up::start("up-snapshot", &["--load", file]) else { return };
+    assert!(up.printed.starts_with("brought to life from "), "{}", up.printed);
+    assert!(!up.printed.contains("refused"), "{}", up.printed);
+    let queues = up.kubectl("get queues");
+    assert!(!queues.contains("default-queue") && queues.lines().count() > 1, "{queues}");
+    let pods = up.json("get pods --all-namespaces");
+    let pods = pods["items"].as_array().expect("a list");
+    let bound = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count();
+    assert!(bound > 0, "somebody runs in the example");
+    eventually("bound pods run on their nodes", || {
+        let phases = up.kubectl("get pods --all-namespaces -o jsonpath={.items[*].status.phase}");
+        phases.matches("Running").count() == bound
+    });
+    assert_eq!(up.end("TERM").0.code(), Some(0));
+}
+
+#[test]
+fn nodes_come_from_a_file() {
+    let mut text = "nodes:\n".to_owned();
+    writeln!(text, "- {{name: big, count: 2, gpus: 4, racks: 2, numaZones: 2, labels: {{pool: x}}}}")
+        .expect("a string");
+    writeln!(text, "- {{name: web, cpu: '8'}}").expect("a string");
+    let file = scratch("up-nodes.yaml", text);
+    let Some(up) = Up::start("up-nodes", &["--nodes-file", &file]) else { return };
+    let big = up.json("get nodes -l pool=x");
+    assert_eq!(big["items"][1]["metadata"]["name"], "big-2");
+    assert_eq!(big["items"][1]["status"]["allocatable"]["nvidia.com/gpu"], "4");
+    assert_eq!(up.json("get node web-1")["status"]["allocatable"]["cpu"], "8");
+    assert_eq!(up.end("TERM").0.code(), Some(0));
+}
+
+/// Refused with exit code 2 and an error that contains all the words.
+#[track_caller]
+fn refused(args: &[&str], words: &[&str]) {
+    let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join("up-refused");
+    let mut all = vec!["up", "--kubeconfig", kubeconfig.to_str().expect("the path is plain")];
+    all.extend(args);
+    let output = kai(&all);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing in: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_a_hint() {
+    refused(&["--nodes", "many"], &["--nodes", "`many`", "hint: ", "16x8"]);
+    refused(&["--nodes", "8x8", "--nodes-file", "x"], &["--nodes-file"]);
+    refused(&["--nodes-file", "/nowhere/nodes"], &["`/nowhere/nodes`", "hint: "]);
+    let file = scratch("up-bad-nodes.yaml", "nodes: [{name: a, gpu: 8}]");
+    refused(&["--nodes-file", &file], &["up-bad-nodes.yaml", "gpu", "hint: "]);
+    refused(&["--load", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
+    let file = scratch("up-bad-state.kai", "{\"format\":\"kai-apiserver/v1\",\"revision\":1}\nno\n");
+    refused(&["--load", &file, "--port", "0"], &["up-bad-state.kai", "line 2", "hint: "]);
+    refused(&["--load", &scratch("up-bad.zip", "PK nothing")], &["up-bad.zip", "hint: "]);
+    refused(&["--save", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    refused(&["--port", &port], &["cannot listen on 127.0.0.1", "another process has the port", "--port 0"]);
+}
+
+#[test]
+fn a_kubeconfig_of_somebody_else_is_left_alone() {
+    let text = "apiVersion: v1\nkind: Config\nusers: [{name: me}]\n";
+    let file = scratch("up-own-kubeconfig.yaml", text);
+    let output = kai(&["up", "--port", "0", "--kubeconfig", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("is left alone; hint: "), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(file).expect("it is there"), text);
+}
