@@ -15,26 +15,43 @@ pub use super::queue_heap::Purpose;
 /// A walk in progress.
 pub struct TreeWalk<'p> {
     queues: QueueHeap<'p>,
-    leaves: GroupHeaps<'p>,
+    leaves: GroupLines<'p>,
 }
 
-/// Leaves as heaps of groups.
-struct GroupHeaps<'p> {
+/// Leaves and their groups.
+struct GroupLines<'p> {
     registry: &'p Registry,
     purpose: Purpose,
-    heaps: FxHashMap<QueueIdx, Heap<GroupIdx>>,
+    lines: FxHashMap<QueueIdx, GroupLine>,
     /// Resources of groups already taken from a leaf.
     taken: FxHashMap<QueueIdx, Triple>,
     /// What a group's next step asks for, remembered while its pods stay as they are.
     asks: RefCell<FxHashMap<GroupIdx, (u64, Triple)>>,
 }
 
-impl Leaves for GroupHeaps<'_> {
+/// The groups of a leaf. Those that were there from the beginning keep the order that they had then; finding their
+/// places in a heap again and again is what would cost.
+#[derive(Default)]
+struct GroupLine {
+    /// Last in order first.
+    sorted: Vec<GroupIdx>,
+    /// Groups that were put back or in since.
+    put_in: Heap<GroupIdx>,
+}
+
+impl GroupLine {
+    fn len(&self) -> usize {
+        self.sorted.len() + self.put_in.len()
+    }
+}
+
+impl Leaves for GroupLines<'_> {
     fn is_empty(&self, leaf: QueueIdx) -> bool {
-        self.heaps.get(&leaf).is_none_or(Heap::is_empty)
+        self.lines.get(&leaf).is_none_or(|line| line.len() == 0)
     }
     fn stake(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
-        let next = self.heaps.get(&leaf).and_then(Heap::peek).expect("empty leaves are pruned");
+        let line = self.lines.get(&leaf);
+        let next = line.and_then(|line| self.next(cluster, line)).expect("empty leaves are pruned").0;
         match self.purpose {
             Purpose::Place => (self.asked_by(cluster, next), [0; 3]),
             Purpose::Evict => {
@@ -45,21 +62,34 @@ impl Leaves for GroupHeaps<'_> {
     }
 }
 
-impl GroupHeaps<'_> {
+impl GroupLines<'_> {
     fn before(&self, cluster: &Cluster, a: GroupIdx, b: GroupIdx) -> bool {
         self.purpose.directed(super::groups::compare(cluster, self.registry, a, b)).is_lt()
     }
 
+    /// The first group of a line, and whether it was put in.
+    fn next(&self, cluster: &Cluster, line: &GroupLine) -> Option<(GroupIdx, bool)> {
+        match (line.sorted.last().copied(), line.put_in.peek()) {
+            (Some(sorted), Some(put_in)) if self.before(cluster, put_in, sorted) => Some((put_in, true)),
+            (Some(sorted), _) => Some((sorted, false)),
+            (None, put_in) => put_in.map(|group| (group, true)),
+        }
+    }
+
     fn push(&mut self, cluster: &Cluster, leaf: QueueIdx, group: GroupIdx) {
-        let mut heap = self.heaps.remove(&leaf).unwrap_or_default();
-        heap.push(group, |a, b| self.before(cluster, a, b));
-        self.heaps.insert(leaf, heap);
+        let mut line = self.lines.remove(&leaf).unwrap_or_default();
+        line.put_in.push(group, |a, b| self.before(cluster, a, b));
+        self.lines.insert(leaf, line);
     }
 
     fn pop(&mut self, cluster: &Cluster, leaf: QueueIdx) -> Option<GroupIdx> {
-        let mut heap = self.heaps.remove(&leaf)?;
-        let group = heap.pop(|a, b| self.before(cluster, a, b));
-        self.heaps.insert(leaf, heap);
+        let mut line = self.lines.remove(&leaf)?;
+        let group = match self.next(cluster, &line) {
+            Some((_, true)) => line.put_in.pop(|a, b| self.before(cluster, a, b)),
+            Some((_, false)) => line.sorted.pop(),
+            None => None,
+        };
+        self.lines.insert(leaf, line);
         if let (Purpose::Evict, Some(group)) = (self.purpose, group) {
             let taken = self.taken.entry(leaf).or_default();
             *taken = sum(taken, &held_by(cluster, group));
@@ -91,8 +121,8 @@ impl<'p> TreeWalk<'p> {
         groups: impl IntoIterator<Item = GroupIdx>,
         depth: Option<usize>,
     ) -> Self {
-        let (heaps, taken, asks) = (FxHashMap::default(), FxHashMap::default(), RefCell::default());
-        let mut leaves = GroupHeaps { registry, purpose, heaps, taken, asks };
+        let (lines, taken, asks) = (FxHashMap::default(), FxHashMap::default(), RefCell::default());
+        let mut leaves = GroupLines { registry, purpose, lines, taken, asks };
         let mut by_leaf: Vec<(u32, QueueIdx, GroupIdx)> = groups
             .into_iter()
             .filter_map(|g| leaf_of(cluster, g).map(|q| (cluster.queues[q].rank, q, g)))
@@ -106,9 +136,8 @@ impl<'p> TreeWalk<'p> {
                 groups.reverse();
             }
             groups.truncate(depth.unwrap_or(usize::MAX));
-            for group in groups {
-                leaves.push(cluster, leaf[0].1, group);
-            }
+            groups.reverse();
+            leaves.lines.insert(leaf[0].1, GroupLine { sorted: groups, put_in: Heap::new() });
             queues.push(leaf[0].1);
         }
         let queues = QueueHeap::new(cluster, registry, purpose, total, &leaves, queues, None);
@@ -117,7 +146,7 @@ impl<'p> TreeWalk<'p> {
 
     /// How many groups are left.
     pub fn len(&self) -> usize {
-        self.leaves.heaps.values().map(Heap::len).sum()
+        self.leaves.lines.values().map(GroupLine::len).sum()
     }
     /// Whether no group is left.
     pub fn is_empty(&self) -> bool {
