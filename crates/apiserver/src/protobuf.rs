@@ -3,7 +3,7 @@
 //! Typed Go clients write protobuf unless told otherwise, `kubectl auth can-i` and `kubectl create namespace` among
 //! them. Answers are never protobuf: such clients also accept JSON. Which number stands for which field is in a
 //! table (`fields.txt`): a line per message, with `number:name:type` for each field. A name `-` is a part whose
-//! fields stand beside those of the whole. Types are another message or a letter (see [`Type`]), after `*` for a
+//! fields stand beside those of the whole. Types are another message or a letter (see `Type`), after `*` for a
 //! list, `%` for a map from strings, and `L` for a list in a message of its own.
 
 use crate::clock;

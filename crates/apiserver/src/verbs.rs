@@ -1,7 +1,7 @@
 //! What clients do with objects: each verb from a decoded request to a stored result.
 //!
 //! Nothing here knows HTTP. A [`Call`] says which object is meant and how; the outcome is [`Done`] or a
-//! [`Failure`](crate::failure::Failure).
+//! [`Failure`].
 
 pub mod bind;
 pub mod call;

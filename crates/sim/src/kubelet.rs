@@ -1,7 +1,7 @@
 //! The stand-in for kubelets: it takes the pods that are bound to simulated nodes and lives their lives.
 //!
 //! Everything it knows of a pod is in the pod's status and annotations, so it can stop and begin again at any time.
-//! What a pod does is up to its annotations ([`well_known`](crate::well_known)).
+//! What a pod does is up to its annotations ([`well_known`]).
 
 mod admission;
 mod life;
