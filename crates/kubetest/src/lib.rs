@@ -2,11 +2,12 @@
 //!
 //! [`real`] starts etcd, kube-apiserver and, where asked, kube-controller-manager from programs that
 //! `cargo xtask kubernetes` built. [`suite`] runs the request files of `tests/api-suite` against any API server and
-//! compares the normalised answers with those that a real server gave. Nothing here knows a KAI concept, and nothing
+//! compares the normalised answers with those that a real server gave. [`kubectl`] drives any of them. Nothing here knows a KAI concept, and nothing
 //! here ships.
 
 pub mod certificates;
 pub mod client;
+pub mod kubectl;
 pub mod real;
 pub mod suite;
 pub mod webhook;

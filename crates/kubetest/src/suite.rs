@@ -7,8 +7,8 @@
 pub mod compare;
 pub mod normal;
 pub mod openapi;
-mod placeholder;
 mod run;
+mod variables;
 
 pub use run::{Target, run};
 
@@ -184,8 +184,8 @@ impl Feature {
         if feature.namespaces.is_empty() {
             feature.namespaces.push(feature.name.clone());
         }
-        feature.setup = placeholder::written_out(feature.setup);
-        feature.steps = placeholder::written_out(feature.steps);
+        feature.setup = variables::written_out(feature.setup);
+        feature.steps = variables::written_out(feature.steps);
         let mut names = Vec::new();
         collect_names(&feature.steps, &mut names);
         names.sort_unstable();

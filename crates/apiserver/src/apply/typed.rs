@@ -1,6 +1,7 @@
 //! Walks objects by their schema: which parts have an owner of their own, and whether a patch fits the kind.
 
 use super::field_set::{FieldSet, PathElement};
+use crate::field::go_type;
 use crate::schema::{ListType, Schema, Type};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -201,18 +202,6 @@ fn check_list(schema: &Schema, elements: &[Value], path: &mut String, faults: &m
 
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 /// The faults as one message that names the object.

@@ -4,7 +4,7 @@
 //! of a map, `$deleteFromPrimitiveList/x` takes scalars out of list `x`, and `$setElementOrder/x` orders it.
 
 use super::Error;
-use crate::field::shown;
+use crate::field::{go_type, shown};
 use crate::schema::{Schema, Strategy};
 use serde_json::{Map, Value};
 
@@ -192,15 +192,7 @@ fn take_list(fields: &mut Fields, name: &str) -> Result<Option<Vec<Value>>, Erro
 }
 
 fn wrong_kind(wanted: &str, found: &Value) -> Error {
-    let found = match found {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
+    let found = if found.is_null() { "%!s(<nil>)" } else { go_type(found) };
     Error::Failed(format!("expected a {wanted}, but received a {found}"))
 }
 

@@ -2,47 +2,33 @@
 
 use crate::server;
 use kai_apiserver::Listening;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use kai_kubetest::kubectl::Kubectl as Program;
+use std::process::Output;
 
 struct Kubectl {
     _listening: Listening,
-    home: PathBuf,
+    program: Program,
 }
 
 impl Kubectl {
     /// A server and the way to reach it; nothing where `kubectl` is not installed.
     fn start(name: &str) -> Option<Self> {
-        let mut version = Command::new("kubectl");
-        version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
-        if !version.status().is_ok_and(|status| status.success()) {
-            println!("skipped: kubectl is not installed");
+        if !Program::is_installed() {
             return None;
         }
         let home = std::env::temp_dir().join(format!("kai-kubectl-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&home).unwrap();
+        let program = Program::new(&home, &home.join("kubeconfig"));
         let listening = server().listen("127.0.0.1:0".parse().unwrap()).unwrap();
         listening.write_kubeconfig(&home.join("kubeconfig")).unwrap();
-        Some(Self { _listening: listening, home })
+        Some(Self { _listening: listening, program })
     }
 
-    /// Runs kubectl; panics with what it said when it fails.
     async fn run(&self, arguments: &str, input: &str) -> String {
-        let output = self.try_run(arguments, input).await;
-        assert!(output.status.success(), "kubectl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.program.run_beside(arguments, input).await
     }
 
     async fn try_run(&self, arguments: &str, input: &str) -> Output {
-        let mut command = Command::new("kubectl");
-        command
-            .args(arguments.split(' '))
-            .env("HOME", &self.home)
-            .env("KUBECONFIG", self.home.join("kubeconfig"));
-        let input_path = self.home.join("input");
-        std::fs::write(&input_path, input).unwrap();
-        command.stdin(std::fs::File::open(input_path).unwrap());
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+        self.program.output_beside(arguments, input).await
     }
 }
 

@@ -1,7 +1,6 @@
 //! The server as its clients see it: `kube` in process and over HTTPS, and `kubectl`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-#![expect(clippy::print_stdout, reason = "a test that skips says why")]
 
 mod admission;
 mod applying;

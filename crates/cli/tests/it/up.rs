@@ -1,6 +1,7 @@
 //! `kai up` as people use it: the binary in a process of its own, `kubectl` from outside, signals at the end.
 
 use crate::{kai, scratch, stderr};
+use kai_kubetest::kubectl::Kubectl;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -26,10 +27,7 @@ struct Up {
 impl Up {
     /// Starts one and waits until it tells how to reach it; nothing where there is no `kubectl` to reach it with.
     fn start(name: &str, args: &[&str]) -> Option<Self> {
-        let mut version = Command::new("kubectl");
-        version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
-        if !version.status().is_ok_and(|status| status.success()) {
-            eprintln!("skipped: kubectl is not installed");
+        if !Kubectl::is_installed() {
             return None;
         }
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -67,17 +65,7 @@ impl Up {
     /// Runs kubectl with this input; panics with what it said when it fails.
     #[track_caller]
     fn kubectl_with(&self, args: &str, input: &str) -> String {
-        let file = self.folder.join("input");
-        std::fs::write(&file, input).expect("the folder is there");
-        let output = Command::new("kubectl")
-            .args(args.split(' '))
-            .env("HOME", &self.folder)
-            .env("KUBECONFIG", self.kubeconfig())
-            .stdin(std::fs::File::open(file).expect("it was just written"))
-            .output()
-            .expect("kubectl runs");
-        assert!(output.status.success(), "kubectl {args}: {}", stderr(&output));
-        String::from_utf8(output.stdout).expect("kubectl prints text")
+        Kubectl::new(&self.folder, self.kubeconfig()).run(args, input)
     }
 
     fn json(&self, args: &str) -> Value {

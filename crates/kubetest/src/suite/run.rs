@@ -1,7 +1,7 @@
 //! Asks a server the steps of a feature and writes down what it answers.
 
 use super::normal::{self, Raw};
-use super::placeholder::{Values, fill, fill_value};
+use super::variables::{Values, fill, fill_value};
 use super::{Entry, Error, Feature, Step};
 use crate::client::{self, Client, Lines, Server};
 use crate::webhook::Webhook;

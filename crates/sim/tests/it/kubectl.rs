@@ -1,27 +1,23 @@
 //! `kubectl` against a whole cluster over HTTPS, in real time.
 
 use crate::{World, builder};
+use kai_kubetest::kubectl::Kubectl as Program;
 use kai_sim::{NodeGroup, kubelet};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 struct Kubectl {
     world: World,
-    home: PathBuf,
+    program: Program,
 }
 
 impl Kubectl {
     /// A cluster and the way to reach it; nothing where `kubectl` is not installed.
     async fn start(name: &str) -> Option<Self> {
-        let mut version = Command::new("kubectl");
-        version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
-        if !version.status().is_ok_and(|status| status.success()) {
-            println!("skipped: kubectl is not installed");
+        if !Program::is_installed() {
             return None;
         }
         let home = std::env::temp_dir().join(format!("kai-sim-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&home).unwrap();
+        let program = Program::new(&home, &home.join("kubeconfig"));
         let options = kubelet::Options {
             start_delay: Duration::from_millis(100),
             stop_delay: Duration::from_millis(100),
@@ -31,26 +27,11 @@ impl Kubectl {
         let world =
             World::of(builder().nodes([NodeGroup::gpu_nodes(2, 8)]).kubelet(options).listen(address)).await;
         world.cluster.listening().unwrap().write_kubeconfig(&home.join("kubeconfig")).unwrap();
-        Some(Self { world, home })
+        Some(Self { world, program })
     }
 
-    /// Runs kubectl; panics with what it said when it fails.
     async fn run(&self, arguments: &str, input: &str) -> String {
-        let output = self.try_run(arguments, input).await;
-        assert!(output.status.success(), "kubectl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    async fn try_run(&self, arguments: &str, input: &str) -> Output {
-        let mut command = Command::new("kubectl");
-        command
-            .args(arguments.split(' '))
-            .env("HOME", &self.home)
-            .env("KUBECONFIG", self.home.join("kubeconfig"));
-        let input_path = self.home.join("input");
-        std::fs::write(&input_path, input).unwrap();
-        command.stdin(std::fs::File::open(input_path).unwrap());
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+        self.program.run_beside(arguments, input).await
     }
 }
 

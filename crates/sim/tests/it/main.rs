@@ -1,7 +1,6 @@
 //! Whole clusters in virtual time: controllers, nodes and faults as their users meet them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-#![expect(clippy::print_stdout, reason = "a test that skips says why")]
 
 mod binder;
 mod daemons;

@@ -1,4 +1,4 @@
-//! Placeholders in steps: `${name}` for a captured value, `${each}` for one of many, `${fill:N}` for N letters.
+//! Variables in steps: `${name}` for a captured value, `${each}` for one of many, `${fill:N}` for N letters.
 
 use super::Step;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Values by name.
 pub(super) type Values = BTreeMap<String, String>;
 
-/// Replaces every placeholder of a text; an unknown one is the error.
+/// Replaces every variable of a text; an unknown one is the error.
 pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -26,7 +26,7 @@ pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
     Ok(filled)
 }
 
-/// Replaces the placeholders of every string and key of a value.
+/// Replaces the variables of every string and key of a value.
 pub(super) fn fill_value(value: &Value, values: &Values) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(fill(text, values)?),
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_become_their_values() {
+    fn variables_become_their_values() {
         let values = Values::from([("rv".to_owned(), "7".to_owned())]);
         assert_eq!(fill("a=${rv}&b=${fill:3}", &values).unwrap(), "a=7&b=xxx");
         assert_eq!(fill("no ${more", &values).unwrap(), "no ${more");
