@@ -18,12 +18,12 @@ pub mod stateful_set;
 pub mod time;
 pub mod volume;
 
-use crate::api::Api;
-use crate::cache::Caches;
-use crate::controller::{self, Context};
-use crate::kind;
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{self, Context};
+use kai_runtime::kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;

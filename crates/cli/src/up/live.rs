@@ -1,9 +1,9 @@
 //! Shows what goes on in the cluster: one line that is written over on a terminal, a line for each change elsewhere.
 
-use kai_apiserver::object;
-use kai_sim::api::Api;
-use kai_sim::cache::Caches;
-use kai_sim::kind;
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::cache::Caches;
+use kai_runtime::kind;
 use kai_units::Quantity;
 use serde_json::Value;
 use std::io::{IsTerminal, Write as _};

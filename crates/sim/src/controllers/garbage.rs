@@ -3,12 +3,12 @@
 //! It follows every resource there is, custom ones too, but keeps only who owns whom. An owner that is not known is
 //! asked for at the server before anything is deleted: news may be late.
 
-use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::Next;
-use crate::kind::{DEFINITION, Key, Kind};
-use crate::queue::Queue;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::Next;
+use kai_runtime::kind::{DEFINITION, Key, Kind};
+use kai_runtime::queue::Queue;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,11 +1,11 @@
 //! Binds pods in tests: each to the first node that has the GPUs. It is no scheduler.
 
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
-use kai_sim::api::{Api, Result};
-use kai_sim::cache::Caches;
-use kai_sim::controller::{self, Context, Controller, Next};
-use kai_sim::kind::{self, Key, Kind};
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::{Api, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Names the resources that clients in this crate read and write, and the objects in them.
 
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;

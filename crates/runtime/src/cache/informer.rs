@@ -4,7 +4,7 @@ use super::{Caches, Table};
 use crate::api::{Api, Error};
 use crate::kind::Kind;
 use futures::StreamExt;
-use kai_apiserver::object;
+use kai_object as object;
 use kube::core::WatchEvent;
 use serde_json::Value;
 use std::pin::pin;

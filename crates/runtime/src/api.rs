@@ -4,7 +4,7 @@ use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
 use futures::{Stream, StreamExt};
 use http::Request;
-use kai_apiserver::object;
+use kai_object as object;
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ mod informer;
 
 use crate::api::Api;
 use crate::kind::{Key, Kind};
-use kai_apiserver::object;
+use kai_object as object;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
