@@ -7,7 +7,7 @@ use crate::repository::{Metadata, Package};
 use std::process::Command;
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
@@ -18,6 +18,10 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-runtime", &["kai-clock", "kai-object"]),
+    (
+        "kai-scheduler",
+        &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-object", "kai-runtime", "kai-units"],
+    ),
     ("kai-sim", &["kai-apiserver", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     (
         "kai-cli",
