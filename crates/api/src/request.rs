@@ -124,7 +124,7 @@ impl<'a> Amounts<'a> {
             match amount {
                 // The list is sorted by name, and has each once.
                 Amount::Exact(quantity) if *quantity >= Quantity::default() => {
-                    amounts.push((name, *quantity))
+                    amounts.push((name, *quantity));
                 }
                 Amount::Exact(_) | Amount::Bad(_) => odd.push(Odd { field, resource: name, amount }),
             }
