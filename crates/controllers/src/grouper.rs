@@ -285,11 +285,15 @@ impl Grouper {
         if stored.is_none() {
             match context.create(&POD_GROUP, &key.namespace, &apply::new_group(desired)).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_conflict() => {
-                    let found = context.api.get(&POD_GROUP, &key).await?;
-                    context.caches.note(&POD_GROUP, &found);
-                    stored = Some(Arc::new(found));
-                }
+                // Somebody else made it, and the news are still on their way.
+                Err(error) if error.is_conflict() => match context.api.get(&POD_GROUP, &key).await {
+                    Ok(found) => {
+                        context.caches.note(&POD_GROUP, &found);
+                        stored = Some(Arc::new(found));
+                    }
+                    Err(gone) if gone.is_not_found() => return Err(error.into()),
+                    Err(error) => return Err(error.into()),
+                },
                 Err(error) => return Err(error.into()),
             }
         }
