@@ -227,9 +227,7 @@ impl Grouper {
     fn is_ours(&self, caches: &Caches, pod: &Value) -> bool {
         let is_over = matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
         let is_other = object::str_at(pod, "/spec/schedulerName") != self.options.scheduler_name;
-        let is_placed_by_hand =
-            owner_chain::owners(pod).is_empty() && text(pod, "annotations", annotation::POD_GROUP).is_some();
-        if is_over || is_other || object::is_deleting(pod) || skips(pod) || is_placed_by_hand {
+        if is_over || is_other || object::is_deleting(pod) || skips(pod) || is_settled_alone(caches, pod) {
             return false;
         }
         let selector = &self.options.namespace_label_selector;
@@ -324,6 +322,14 @@ impl Grouper {
     fn settled(&self) -> MutexGuard<'_, FxHashMap<Key, u64>> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a pod without owners is in a group: one of its user's, or its own, unless that was deleted.
+fn is_settled_alone(caches: &Caches, pod: &Value) -> bool {
+    let Some(group) = text(pod, "annotations", annotation::POD_GROUP) else { return false };
+    let is_own = group == metadata::name_of(object::name(pod), object::uid(pod));
+    let exists = || caches.get(&POD_GROUP, &Key::new(object::namespace(pod), group)).is_some();
+    owner_chain::owners(pod).is_empty() && (!is_own || exists())
 }
 
 /// Whether an object asks to be left alone.

@@ -1,6 +1,6 @@
 //! Jobs of `batch`: one group for all pods of a job, which start one by one unless the job names a minimum.
 
-use super::metadata::{Desired, TRAIN, Voices, Workload};
+use super::metadata::{Desired, TRAIN, Voices, Workload, name_of};
 use super::{Error, text};
 use kai_api::well_known::annotation;
 use kai_object as object;
@@ -10,7 +10,7 @@ use kai_runtime::kind::Key;
 pub fn group(workload: &Workload<'_>) -> Result<Desired, Error> {
     let mut desired = workload.metadata(Voices::Top, TRAIN);
     // Older versions made a group for each pod; a pod that is in such a group stays in it.
-    let alone = format!("pg-{}-{}", object::name(workload.pod), desired.owner.uid);
+    let alone = name_of(object::name(workload.pod), &desired.owner.uid);
     if workload.options.search_legacy_groups && (workload.group_exists)(&Key::new(&desired.namespace, &alone))
     {
         desired.name = alone;

@@ -127,7 +127,7 @@ impl<'a> Workload<'a> {
             owner.kind = POD.kind.to_string();
         }
         Desired {
-            name: format!("pg-{}-{}", owner.name, owner.uid),
+            name: name_of(&owner.name, &owner.uid),
             namespace: object::namespace(self.pod).to_owned(),
             labels: self.labels(),
             annotations: self.annotations(&owner),
@@ -228,6 +228,11 @@ fn texts(of: &Value, which: &str) -> BTreeMap<String, String> {
     let pairs =
         all.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     pairs.collect()
+}
+
+/// The name of the group of an object.
+pub fn name_of(name: &str, uid: &str) -> String {
+    format!("pg-{name}-{uid}")
 }
 
 /// The hard default of most kinds.

@@ -17,7 +17,7 @@ async fn submit(world: &World) {
 async fn bind_all(world: &World) {
     for pod in world.list(&k::POD).await {
         if object::str_at(&pod, "/spec/nodeName").is_empty() {
-            world.bind(object::name(&pod), "gpu-node-0").await;
+            world.bind(object::name(&pod), "node-1").await;
         }
     }
 }

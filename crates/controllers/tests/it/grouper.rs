@@ -12,7 +12,7 @@ async fn a_pod_costs_one_group_and_one_patch() {
     let name = world.group_of("a").await;
     let made = world.find(&k::POD_GROUP, &name).await.unwrap();
     assert_eq!(made["spec"], json!({"minMember": 1, "queue": "team", "priorityClassName": "train"}));
-    world.bind("a", "gpu-node-0").await;
+    world.bind("a", "node-1").await;
     world.until(&k::POD, "a", |pod| object::str_at(pod, "/status/phase") == "Running").await;
     world.sleep(60.0).await;
     let expected = [
@@ -55,6 +55,15 @@ async fn a_group_that_is_changed_or_deleted_is_put_right() {
     world.delete(&k::POD_GROUP, &name).await;
     let again = world.until(&k::POD_GROUP, &name, |group| object::uid(group) != object::uid(&right)).await;
     assert_eq!(again["spec"]["queue"], "default-queue");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_pod_on_its_own_gets_its_group_back() {
+    let world = World::new(&[Component::Grouper]).await;
+    world.create(&k::POD, pod("a", &json!({}), &json!({}))).await;
+    let name = world.group_of("a").await;
+    world.delete(&k::POD_GROUP, &name).await;
+    world.until(&k::POD_GROUP, &name, |_| true).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

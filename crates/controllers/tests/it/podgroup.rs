@@ -24,7 +24,7 @@ async fn a_pod_that_is_bound_soon_costs_one_write_until_it_ends() {
         .await;
     world.sleep(1.5).await;
     assert!(world.writes(Component::PodGroup).is_empty());
-    world.bind("a", "gpu-node-0").await;
+    world.bind("a", "node-1").await;
     world.sleep(0.3).await;
     assert_eq!(world.writes(Component::PodGroup).len(), 1, "at once");
     world.until(&k::POD, "a", |pod| object::str_at(pod, "/status/phase") == "Running").await;
@@ -50,7 +50,7 @@ async fn a_group_that_waits_says_what_it_requests() {
     world.sleep(10.0).await;
     assert_eq!(world.writes(Component::PodGroup).len(), 1);
     for name in ["a", "b", "c"] {
-        world.bind(name, "gpu-node-1").await;
+        world.bind(name, "node-2").await;
     }
     world.until(&k::POD_GROUP, "g", |g| counts(g, "nvidia.com/gpu") == ["3", "3", "3"]).await;
     assert_eq!(world.writes(Component::PodGroup).len(), 2, "a gang costs one write");
@@ -61,7 +61,7 @@ async fn what_cannot_be_preempted_follows_group_and_class() {
     let world = World::new(&[Component::PodGroup]).await;
     world.create(&k::POD_GROUP, group("g", "inference")).await;
     world.create(&k::POD, member("a", "g")).await;
-    world.bind("a", "gpu-node-0").await;
+    world.bind("a", "node-1").await;
     world.until(&k::POD_GROUP, "g", |g| counts(g, "nvidia.com/gpu") == ["1", "1", "1"]).await;
     world.patch(&k::POD_GROUP, "g", json!({"spec": {"preemptibility": "preemptible"}})).await;
     world.until(&k::POD_GROUP, "g", |g| counts(g, "nvidia.com/gpu") == ["1", "1", ""]).await;
@@ -79,7 +79,7 @@ async fn shares_and_claims_count() {
     world
         .patch(
             &kai_runtime::kind::NODE,
-            "gpu-node-0",
+            "node-1",
             json!({"metadata": {"labels": {"nvidia.com/gpu.memory": "4000"}}}),
         )
         .await;
@@ -89,7 +89,7 @@ async fn shares_and_claims_count() {
     shared["spec"]["containers"][0]["resources"] = json!({});
     shared["spec"]["resourceClaims"] = json!([{"name": "x", "resourceClaimName": "late"}]);
     world.create(&k::POD, shared).await;
-    world.bind("a", "gpu-node-0").await;
+    world.bind("a", "node-1").await;
     let memory = |g: &Value| counts(g, "run.ai/gpu.memory")[0].to_owned();
     let g = world.until(&k::POD_GROUP, "g", |g| memory(g) == "2k").await;
     assert_eq!(counts(&g, "nvidia.com/gpu"), ["", "500m", ""]);
@@ -101,7 +101,7 @@ async fn shares_and_claims_count() {
     world
         .patch(
             &kai_runtime::kind::NODE,
-            "gpu-node-0",
+            "node-1",
             json!({"metadata": {"labels": {"nvidia.com/gpu.memory": "8000"}}}),
         )
         .await;
