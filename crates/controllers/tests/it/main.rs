@@ -60,7 +60,9 @@ impl World {
     async fn of(builder: Builder, components: &[Component]) -> Self {
         let cluster = builder.start().await.unwrap();
         let mut world = Self { cluster, metrics: Registry::new() };
-        for definition in kai_api::crds() {
+        let ours =
+            kai_api::crds().into_iter().filter(|definition| definition.spec.group == "scheduling.run.ai");
+        for definition in ours {
             let definition = serde_json::to_value(definition).unwrap();
             world.cluster.api().create(&DEFINITION, "", &definition).await.unwrap();
         }
