@@ -7,16 +7,18 @@ use crate::repository::{Metadata, Package};
 use std::process::Command;
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
     ("kai-api", &["kai-units"]),
     ("kai-object", &[]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),
+    ("kai-binder", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
     ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
+    ("kai-reservation", &["kai-api", "kai-object", "kai-runtime"]),
     ("kai-runtime", &["kai-clock", "kai-object"]),
     ("kai-sim", &["kai-apiserver", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     (
