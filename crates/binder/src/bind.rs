@@ -77,9 +77,7 @@ impl<'a> Attempt<'a> {
             Plugin::GpuSharing { devices: names } if self.tells_gpus() => {
                 sharing::prepare(api, order, pod, names, devices).await
             }
-            Plugin::HamiCore if self.tells_gpus() => {
-                memory_limit::prepare(api, order, pod, self.node).await
-            }
+            Plugin::HamiCore if self.tells_gpus() => memory_limit::prepare(api, order, pod, self.node).await,
             Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
         }
     }
@@ -181,7 +179,8 @@ fn group_labels(pod: &Value, groups: &[String]) -> Option<Map<String, Value>> {
         groups.iter().map(|group| (name(group), Value::from(group.as_str()))).collect();
     let known = object::meta(pod, "labels").and_then(Value::as_object);
     let known = known.into_iter().flatten();
-    let stale = known.filter(|(name, _)| *name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX));
+    let stale =
+        known.filter(|(name, _)| *name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX));
     let mut changes = wanted.clone();
     for (name, value) in stale {
         match wanted.get(name) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Why an attempt failed. The text is what users read in the pod's condition and events.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The server refused a request, or could not be reached.
     #[error("cannot {doing}: {}", chain(source))]
     Api {
@@ -102,13 +102,17 @@ pub enum Error {
 }
 
 /// The outcome of a step.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Whether the same attempt may go well a little later though nothing changes: the server was busy or away.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Api { source, .. } => source.is_transient() || source.code() == 409,
+            Self::Api { source, .. } => {
+                source.is_transient()
+                    || source.is_conflict()
+                    || matches!(source, api::Error::NotLeader { .. })
+            }
             Self::Contended { .. } => true,
             Self::Missing { .. }
             | Self::NoGroups
@@ -128,7 +132,7 @@ impl Error {
 }
 
 /// Names what was being done when a request failed.
-pub trait Doing<T> {
+pub(crate) trait Doing<T> {
     /// Says what was being done.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }

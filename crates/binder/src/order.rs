@@ -10,35 +10,35 @@ use std::sync::Arc;
 
 /// What is to be bound where.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub(crate) struct Order {
     /// The request.
-    pub key: Key,
+    pub(crate) key: Key,
     /// Its uid.
-    pub uid: String,
+    pub(crate) uid: String,
     /// The pod.
-    pub pod: Key,
+    pub(crate) pod: Key,
     /// The uid of the pod that the request was made for, if it says.
-    pub pod_uid: Option<String>,
+    pub(crate) pod_uid: Option<String>,
     /// The node.
-    pub node: String,
+    pub(crate) node: String,
     /// How the pod gets its GPUs.
-    pub resource_type: String,
+    pub(crate) resource_type: String,
     /// How many whole GPUs the pod gets, or parts of how many.
-    pub gpu_count: i64,
+    pub(crate) gpu_count: i64,
     /// Which part of each GPU it gets, such as `0.50`.
-    pub portion: String,
+    pub(crate) portion: String,
     /// The shared GPUs.
-    pub groups: Vec<String>,
+    pub(crate) groups: Vec<String>,
     /// How often it is tried.
-    pub limit: Option<i32>,
+    pub(crate) limit: Option<i32>,
     /// What became of it so far.
-    pub status: BindRequestStatus,
+    pub(crate) status: BindRequestStatus,
     object: Arc<Value>,
 }
 
 impl Order {
     /// Reads a request.
-    pub fn of(request: &Arc<Value>) -> Self {
+    pub(crate) fn of(request: &Arc<Value>) -> Self {
         let text = |pointer: &str| object::str_at(request, pointer).to_owned();
         let owners = object::meta(request, "ownerReferences").and_then(Value::as_array);
         let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Pod");
@@ -61,13 +61,13 @@ impl Order {
     }
 
     /// Whether the pod shares its GPUs.
-    pub fn is_fraction(&self) -> bool {
+    pub(crate) fn is_fraction(&self) -> bool {
         self.resource_type == BindRequestSpec::FRACTION
     }
 
     /// The devices chosen for the pod's claims: the pod's name of each claim, and what it is given. They are passed on
     /// as they are, whatever fields they have.
-    pub fn claims(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
         let claims = self.object.pointer("/spec/resourceClaimAllocations").and_then(Value::as_array);
         claims.into_iter().flatten().map(|claim| {
             (object::str_at(claim, "/name"), claim.get("allocation").filter(|value| !value.is_null()))
@@ -75,12 +75,12 @@ impl Order {
     }
 
     /// The devices chosen for extended resources.
-    pub fn extended_claim(&self) -> Option<&Value> {
+    pub(crate) fn extended_claim(&self) -> Option<&Value> {
         self.object.pointer("/spec/extendedResourceClaimAllocation").filter(|value| !value.is_null())
     }
 
     /// Where among its NUMA zones the node is expected to put the pod, as JSON.
-    pub fn numa_zones(&self) -> Option<String> {
+    pub(crate) fn numa_zones(&self) -> Option<String> {
         let zones = self.object.pointer("/spec/predictedNUMAZones")?.as_array()?;
         (!zones.is_empty()).then(|| Value::from(zones.clone()).to_string())
     }

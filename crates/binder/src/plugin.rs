@@ -54,7 +54,9 @@ pub enum Error {
         name: String,
     },
     /// A step lacks a setting.
-    #[error("binder plugin `{name}` has no valid argument `{argument}`: `{value}`\nhint: it must be {wanted}")]
+    #[error(
+        "binder plugin `{name}` has no valid argument `{argument}`: `{value}`\nhint: it must be {wanted}"
+    )]
     Argument {
         /// The step.
         name: String,
@@ -66,7 +68,9 @@ pub enum Error {
         wanted: &'static str,
     },
     /// A step comes before one that it builds upon, or that one is missing.
-    #[error("binder plugin `hamicore` needs `gpusharing` before it\nhint: enable both, gpusharing with the higher priority")]
+    #[error(
+        "binder plugin `hamicore` needs `gpusharing` before it\nhint: enable both, gpusharing with the higher priority"
+    )]
     HamiCoreAlone,
 }
 

@@ -5,21 +5,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A place among those that work.
 #[derive(Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     places: Arc<Semaphore>,
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl Slot {
     /// Waits for a place.
-    pub async fn take(places: &Arc<Semaphore>) -> Self {
+    pub(crate) async fn take(places: &Arc<Semaphore>) -> Self {
         let place = Arc::clone(places).acquire_owned().await.ok();
         Self { places: Arc::clone(places), place }
     }
 
     /// Leaves the place to others while `wait` goes on. Whoever waits for a lock must do it here: otherwise those who
     /// wait could take all places from the one they wait for.
-    pub async fn idle<F: Future>(&mut self, wait: F) -> F::Output {
+    pub(crate) async fn idle<F: Future>(&mut self, wait: F) -> F::Output {
         self.place = None;
         let output = wait.await;
         self.place = Arc::clone(&self.places).acquire_owned().await.ok();

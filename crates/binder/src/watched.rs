@@ -20,7 +20,7 @@ pub const BIND_REQUEST: Kind = Kind {
 };
 
 /// Config maps.
-pub const CONFIG_MAP: Kind = Kind {
+pub(crate) const CONFIG_MAP: Kind = Kind {
     group: Cow::Borrowed(""),
     version: Cow::Borrowed("v1"),
     kind: Cow::Borrowed("ConfigMap"),
@@ -29,12 +29,12 @@ pub const CONFIG_MAP: Kind = Kind {
 };
 
 /// The index of pods and bind requests by the GPU groups they name.
-pub const BY_GROUP: &str = "gpu-group";
+pub(crate) const BY_GROUP: &str = "gpu-group";
 /// The index of pods that name GPU groups by their node.
-pub const SHARING_ON: &str = "sharing-on-node";
+pub(crate) const SHARING_ON: &str = "sharing-on-node";
 
 /// What the binder follows.
-pub fn watched() -> Vec<Watched> {
+pub(crate) fn watched() -> Vec<Watched> {
     vec![
         Watched::all(kind::POD)
             .keeping(keep_pod)
@@ -44,17 +44,16 @@ pub fn watched() -> Vec<Watched> {
                 if node.is_empty() || groups_of(pod).is_empty() { Vec::new() } else { vec![node.to_owned()] }
             }),
         Watched::all(kind::NODE).keeping(keep_node),
-        Watched::all(BIND_REQUEST).keeping(keep_request).indexed(BY_GROUP, |request| {
-            selected_groups(request).into_iter().map(str::to_owned).collect()
-        }),
+        Watched::all(BIND_REQUEST)
+            .keeping(keep_request)
+            .indexed(BY_GROUP, |request| selected_groups(request).into_iter().map(str::to_owned).collect()),
     ]
 }
 
 /// The GPU groups that a pod's labels name, sorted: the one of a single device and those of several.
-pub fn groups_of(pod: &Value) -> Vec<&str> {
+pub(crate) fn groups_of(pod: &Value) -> Vec<&str> {
     let labels = object::meta(pod, "labels").and_then(Value::as_object);
-    let names_group =
-        |name: &str| name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX);
+    let names_group = |name: &str| name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX);
     let mut groups: Vec<&str> = labels
         .into_iter()
         .flatten()
@@ -68,13 +67,13 @@ pub fn groups_of(pod: &Value) -> Vec<&str> {
 }
 
 /// The GPU groups that a bind request names, in order.
-pub fn selected_groups(request: &Value) -> Vec<&str> {
+pub(crate) fn selected_groups(request: &Value) -> Vec<&str> {
     let groups = request.pointer("/spec/selectedGPUGroups").and_then(Value::as_array);
     groups.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// An annotation; empty where it is missing.
-pub fn annotation_of<'a>(object: &'a Value, name: &str) -> &'a str {
+pub(crate) fn annotation_of<'a>(object: &'a Value, name: &str) -> &'a str {
     let annotations = object::meta(object, "annotations");
     annotations.and_then(|annotations| annotations.get(name)).and_then(Value::as_str).unwrap_or_default()
 }
@@ -145,7 +144,7 @@ fn keep_pod(pod: &mut Value) {
 }
 
 /// The condition with which the binder says what became of a pod.
-pub const POD_BOUND: &str = "PodBound";
+pub(crate) const POD_BOUND: &str = "PodBound";
 
 /// Of containers only their names count, and how they learn their GPUs.
 fn containers(list: &[Value]) -> Value {
@@ -209,7 +208,10 @@ mod tests {
             (json!({}), &[]),
             (json!({"runai-gpu-group": "a", "app": "x"}), &["a"]),
             (json!({"runai-gpu-group/b": "b", "runai-gpu-group/a": "a"}), &["a", "b"]),
-            (json!({"runai-gpu-group": "a", "runai-gpu-group/a": "a", "runai-gpu-group/c": "c"}), &["a", "c"]),
+            (
+                json!({"runai-gpu-group": "a", "runai-gpu-group/a": "a", "runai-gpu-group/c": "c"}),
+                &["a", "c"],
+            ),
         ];
         for (labels, wanted) in table {
             assert_eq!(groups_of(&json!({"metadata": {"labels": labels}})), wanted);
@@ -249,7 +251,10 @@ mod tests {
         });
         keep_pod(&mut pod);
         assert_eq!(pod["metadata"]["annotations"], json!({"gpu-fraction-num-devices": "2"}));
-        assert_eq!(pod["spec"]["containers"], json!([{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}]));
+        assert_eq!(
+            pod["spec"]["containers"],
+            json!([{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}])
+        );
         assert_eq!(pod["spec"]["volumes"].as_array().unwrap().len(), 1);
         assert_eq!(pod["status"]["conditions"], json!([{"type": "PodBound", "status": "False"}]));
         assert!(pod["spec"]["tolerations"].is_array());

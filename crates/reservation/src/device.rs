@@ -19,7 +19,9 @@ pub enum DeviceSource {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The driver does not answer.
-    #[error("cannot ask the NVIDIA driver\nhint: the pod needs a GPU and a runtime that gives it the driver's libraries")]
+    #[error(
+        "cannot ask the NVIDIA driver\nhint: the pod needs a GPU and a runtime that gives it the driver's libraries"
+    )]
     Driver(#[source] NvmlError),
     /// There is none, or more than one.
     #[error("the pod sees {0} GPUs and must see exactly one\nhint: it must ask for one `nvidia.com/gpu`")]

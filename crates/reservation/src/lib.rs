@@ -93,6 +93,7 @@ fn reported(pod: &Value) -> Option<&str> {
 }
 
 async fn write(api: &Api, pod: &Value, uuid: &str) -> api::Result<()> {
-    let patch = json!({"metadata": {"uid": object::uid(pod), "annotations": {annotation::RESERVED_GPU: uuid}}});
+    let patch =
+        json!({"metadata": {"uid": object::uid(pod), "annotations": {annotation::RESERVED_GPU: uuid}}});
     api.merge(&kind::POD, &Key::of(pod), Part::Main, &patch).await.map(|_| ())
 }

@@ -169,12 +169,7 @@ impl Claims {
 }
 
 /// Reads a claim and writes its status anew, as often as others write it in between.
-async fn change(
-    api: &Api,
-    kind: &Kind,
-    key: &Key,
-    new: impl Fn(&Value) -> Result<Value>,
-) -> Result<()> {
+async fn change(api: &Api, kind: &Kind, key: &Key, new: impl Fn(&Value) -> Result<Value>) -> Result<()> {
     for _ in 0..TRIES {
         let claim = match api.get(kind, key).await {
             Err(error) if error.is_not_found() => {
@@ -193,9 +188,7 @@ async fn change(
 fn is_extended_of(claim: &Value, pod: &Value) -> bool {
     let owners = object::meta(claim, "ownerReferences").and_then(Value::as_array);
     let own = owners.into_iter().flatten().any(|owner| {
-        owner["controller"] == true
-            && owner["name"] == object::name(pod)
-            && owner["uid"] == object::uid(pod)
+        owner["controller"] == true && owner["name"] == object::name(pod) && owner["uid"] == object::uid(pod)
     });
     own && annotation_of(claim, annotation::EXTENDED_RESOURCE_CLAIM) == label_value::TRUE
 }
@@ -207,12 +200,14 @@ async fn extended_of(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Resu
 }
 
 async fn prepare_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value, wanted: &Value) -> Result<()> {
-    let refused = |reason: &str| Error::Claim { claim: "extended resources".to_owned(), reason: reason.to_owned() };
+    let refused =
+        |reason: &str| Error::Claim { claim: "extended resources".to_owned(), reason: reason.to_owned() };
     let allocation = wanted
         .get("allocation")
         .filter(|allocation| !allocation.is_null())
         .ok_or_else(|| refused("the bind request names no devices for them"))?;
-    let found = extended_of(api, kind, order, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
+    let found =
+        extended_of(api, kind, order, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
     let claim = match found {
         Some(claim) => claim,
         None => {
@@ -247,7 +242,8 @@ fn extended_claim(kind: &Kind, pod: &Value, wanted: &Value) -> Value {
 }
 
 async fn tell_pod(api: &Api, order: &Order, pod: &Value, status: Value) -> Result<()> {
-    let patch = json!({"metadata": {"uid": object::uid(pod)}, "status": {"extendedResourceClaimStatus": status}});
+    let patch =
+        json!({"metadata": {"uid": object::uid(pod)}, "status": {"extendedResourceClaimStatus": status}});
     let written = api.merge(&kind::POD, &order.pod, Part::Status, &patch).await;
     written.map(|_| ()).doing(|| format!("write the status of pod `{}`", order.pod))
 }
@@ -327,11 +323,13 @@ mod tests {
 
     #[test]
     fn a_released_claim_keeps_its_other_users_and_without_any_its_devices_are_free() {
-        let both = json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("b", "v"), user("a", "u")]}});
+        let both =
+            json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("b", "v"), user("a", "u")]}});
         let one = released(&both, &pod());
         assert_eq!(one["status"], json!({"allocation": on("gpu-0"), "reservedFor": [user("b", "v")]}));
         assert_eq!(released(&one, &pod()), one);
-        let own = json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("a", "u")], "devices": []}});
+        let own =
+            json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("a", "u")], "devices": []}});
         assert_eq!(released(&own, &pod())["status"], json!({}));
         assert_eq!(released(&json!({}), &pod()), json!({}));
     }

@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn devices_are_named_where_the_container_looks_for_them() {
         let devices = ["GPU-1".to_owned(), "GPU-2".to_owned()];
-        let by_map = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "m"}}}]);
+        let by_map =
+            json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "m"}}}]);
         let own = target(&pod("", &by_map)).unwrap();
         let (capabilities, environment) = contents(&own, DeviceNames::Uuid, &devices, "0.50");
         assert_eq!(
@@ -203,17 +204,13 @@ mod tests {
         let other = target(&pod("", &json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]))).unwrap();
         let (capabilities, environment) = contents(&other, DeviceNames::Cdi, &devices[..1], "0.50");
         assert_eq!(capabilities, json!({"RUNAI_NUM_OF_GPUS": "0.50", "GPU_PORTION": "0.50"}));
-        assert_eq!(
-            environment,
-            json!({"NVIDIA_VISIBLE_DEVICES": "k8s.device-plugin.nvidia.com/gpu=GPU-1"})
-        );
+        assert_eq!(environment, json!({"NVIDIA_VISIBLE_DEVICES": "k8s.device-plugin.nvidia.com/gpu=GPU-1"}));
     }
 
     #[test]
     fn a_map_of_the_same_pod_is_added_to_and_one_of_another_is_taken_over() {
-        let map = |uid: &str, data: Value| {
-            json!({"metadata": {"ownerReferences": [{"uid": uid}]}, "data": data})
-        };
+        let map =
+            |uid: &str, data: Value| json!({"metadata": {"ownerReferences": [{"uid": uid}]}, "data": data});
         let fresh = map("u", json!({"NVIDIA_VISIBLE_DEVICES": "GPU-1", "GPU_PORTION": ""}));
         let known = json!({"GPU_PORTION": "0.50", "x": "y", "RUNAI-VISIBLE-DEVICES": "old"});
         assert_eq!(

@@ -70,7 +70,8 @@ fn choose<'a>(claim: &Value, volumes: &'a [Value], node: &Value) -> Option<&'a V
     let fits = |volume: &Value| {
         !object::is_deleting(volume)
             && (is_for(volume) || is_free(volume))
-            && object::str_at(volume, "/spec/storageClassName") == object::str_at(claim, "/spec/storageClassName")
+            && object::str_at(volume, "/spec/storageClassName")
+                == object::str_at(claim, "/spec/storageClassName")
             && bytes(volume, "/spec/capacity/storage") >= bytes(claim, "/spec/resources/requests/storage")
             && modes(claim).iter().all(|mode| modes(volume).contains(mode))
             && volume_mode(volume) == volume_mode(claim)
@@ -91,7 +92,9 @@ fn serves(class: &Value, node: &Value) -> bool {
         let rules = term["matchLabelExpressions"].as_array().into_iter().flatten();
         rules.into_iter().all(|rule| {
             let value = labels.and_then(|labels| labels.get(object::str_at(rule, "/key")));
-            value.is_some_and(|value| rule["values"].as_array().into_iter().flatten().any(|known| known == value))
+            value.is_some_and(|value| {
+                rule["values"].as_array().into_iter().flatten().any(|known| known == value)
+            })
         })
     })
 }
@@ -163,7 +166,9 @@ fn refused(claim: &Value, reason: String) -> Error {
 async fn check_reach(api: &Api, claim: &Value, node: &Value) -> Result<()> {
     let name = object::str_at(claim, "/spec/volumeName");
     let volume = match api.get(&kind::VOLUME, &Key::new("", name)).await {
-        Err(error) if error.is_not_found() => return Err(refused(claim, format!("its volume `{name}` is gone"))),
+        Err(error) if error.is_not_found() => {
+            return Err(refused(claim, format!("its volume `{name}` is gone")));
+        }
         volume => volume.doing(|| format!("read volume `{name}`"))?,
     };
     if reaches(&volume, node) {
@@ -214,7 +219,8 @@ async fn set_aside(api: &Api, volume: &Value, claim: &Value) -> kai_runtime::api
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": object::namespace(claim),
         "name": object::name(claim), "uid": object::uid(claim),
     });
-    object::map_mut(&mut kept["metadata"], "annotations").insert(BOUND_BY_CONTROLLER.to_owned(), json!("yes"));
+    object::map_mut(&mut kept["metadata"], "annotations")
+        .insert(BOUND_BY_CONTROLLER.to_owned(), json!("yes"));
     api.update(&kind::VOLUME, Part::Main, volume, &kept).await.map(|_| ())
 }
 

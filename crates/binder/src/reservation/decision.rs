@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What is to be done about a group.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Nothing.
     Keep,
     /// Nobody uses what these pods reserve.
@@ -21,7 +21,7 @@ pub enum Decision {
 }
 
 /// Whether a pod is over, so that it holds no device.
-pub fn is_over(pod: &Value) -> bool {
+pub(crate) fn is_over(pod: &Value) -> bool {
     matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
@@ -29,7 +29,7 @@ pub fn is_over(pod: &Value) -> bool {
 ///
 /// `pods` are all that carry the group's label, `requests` all that name the group. The request `over` counts as given
 /// up, whatever it says.
-pub fn decide(
+pub(crate) fn decide(
     namespace: &str,
     pods: &[Arc<Value>],
     requests: &[Arc<Value>],
@@ -60,9 +60,8 @@ pub fn decide(
     if reservations.iter().any(|pod| !is_over(pod)) {
         return Decision::Keep;
     }
-    let running = |pod: &Value| {
-        object::str_at(pod, "/status/phase") == "Running" && !object::is_deleting(pod)
-    };
+    let running =
+        |pod: &Value| object::str_at(pod, "/status/phase") == "Running" && !object::is_deleting(pod);
     let lost: Vec<Arc<Value>> = users.into_iter().filter(|pod| running(pod)).map(Arc::clone).collect();
     if lost.is_empty() { Decision::Keep } else { Decision::DropUsers(lost) }
 }

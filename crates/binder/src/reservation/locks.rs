@@ -6,13 +6,13 @@ use tokio::sync::OwnedMutexGuard;
 
 /// Locks by name.
 #[derive(Debug, Default)]
-pub struct Locks {
+pub(crate) struct Locks {
     held: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Locks {
     /// Waits until nobody else holds the name. Turns are given in the order of asking.
-    pub async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
         let lock = {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             held.retain(|_, lock| lock.strong_count() > 0);

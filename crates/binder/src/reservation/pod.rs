@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 const CONTAINER: &str = "resource-reservation";
 
 /// The name of the reservation pod of a group on a node. It follows from both, so that nobody makes a second one.
-pub fn name(node: &str, group: &str) -> String {
+pub(crate) fn name(node: &str, group: &str) -> String {
     let hash = digest(&SHA256, format!("{node}/{group}").as_bytes());
     let mut name = "gpu-reservation-".to_owned();
     for byte in &hash.as_ref()[..8] {
@@ -20,7 +20,7 @@ pub fn name(node: &str, group: &str) -> String {
 }
 
 /// The reservation pod of a group on a node. It bears what the pod it is made for bears.
-pub fn build(options: &Options, node: &str, group: &str, tolerations: Option<&Value>) -> Value {
+pub(crate) fn build(options: &Options, node: &str, group: &str, tolerations: Option<&Value>) -> Value {
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     let mut container = json!({
         "name": CONTAINER, "imagePullPolicy": "IfNotPresent", "image": options.reservation_image,
@@ -96,7 +96,10 @@ mod tests {
             json!({"requests": {"cpu": "50m", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
         );
         assert_eq!(pod["spec"]["tolerations"], json!([{"operator": "Exists"}]));
-        assert_eq!(pod["metadata"]["labels"], json!({"app": "kai-resource-reservation", "runai-gpu-group": "g"}));
+        assert_eq!(
+            pod["metadata"]["labels"],
+            json!({"app": "kai-resource-reservation", "runai-gpu-group": "g"})
+        );
         assert_eq!(pod["metadata"]["annotations"], json!({"karpenter.sh/do-not-disrupt": "true"}));
         assert!(pod["spec"].get("runtimeClassName").is_none());
         assert!(pod["spec"].get("restartPolicy").is_none(), "kubelets start it again, as for any other pod");

@@ -36,7 +36,8 @@ async fn a_claim_is_allocated_to_the_first_pod_and_reserved_for_all() {
     world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
     for name in ["a", "b"] {
         let made = world.create(&kind::POD, claiming(name)).await;
-        let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-2")}]});
+        let devices =
+            json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-2")}]});
         world.request(&made, "dra-1", &devices).await;
         world.until_phase(name, "Succeeded").await;
         world.until(&kind::POD, name, |pod| phase(pod) == "Running").await;
@@ -50,7 +51,9 @@ async fn a_claim_is_allocated_to_the_first_pod_and_reserved_for_all() {
 async fn claims_of_a_pod_that_cannot_be_bound_are_given_back_wherever_the_binder_crashes() {
     for requests in 0.. {
         let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
-        world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+        world
+            .create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()}))
+            .await;
         let made = world.create(&kind::POD, claiming("a")).await;
         world.cluster.faults().crash_after(BINDER, requests);
         // No webhook has seen the pod: the step after the claims fails.

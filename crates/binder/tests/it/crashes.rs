@@ -85,7 +85,10 @@ async fn a_failed_binding_is_undone_wherever_the_binder_crashes() {
         let labels = left["metadata"].get("labels").cloned().unwrap_or_else(|| json!({}));
         assert_eq!(labels, json!({}), "after {requests} requests");
         let maps = world.cluster.api().list(&CONFIG_MAP, "default").await.unwrap().items;
-        assert!(maps.iter().all(|map| !object::name(map).contains("shared-gpu")), "after {requests} requests");
+        assert!(
+            maps.iter().all(|map| !object::name(map).contains("shared-gpu")),
+            "after {requests} requests"
+        );
         assert_eq!(phase(&world.get(&BIND_REQUEST, "a").await), "Failed");
         if world.cluster.faults().counts(BINDER).crashes == 0 {
             assert!(requests > 6, "undoing takes more than {requests} requests");

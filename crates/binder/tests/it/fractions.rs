@@ -61,7 +61,10 @@ async fn parts_of_several_gpus_are_held_and_freed_together() {
     world.request(&made, "node-1", &fraction(&["g-1", "g-2"])).await;
     world.until_phase("a", "Succeeded").await;
     let bound = world.get(&kind::POD, "a").await;
-    assert_eq!(bound["metadata"]["labels"], json!({"runai-gpu-group/g-1": "g-1", "runai-gpu-group/g-2": "g-2"}));
+    assert_eq!(
+        bound["metadata"]["labels"],
+        json!({"runai-gpu-group/g-1": "g-1", "runai-gpu-group/g-2": "g-2"})
+    );
     assert_eq!(devices_told(&world, "a").await, "GPU-node-1-0,GPU-node-1-1");
     world.until(&kind::POD, "a", |pod| phase(pod) == "Running").await;
     assert_eq!(world.reservations().await.len(), 2);
@@ -105,7 +108,12 @@ async fn sixteen_half_gpus_are_two_on_each_of_eight() {
         let options = Options { concurrent_max: 1 + seed as usize, ..Options::default() };
         let world = World::with(one_node().seed(seed), options, Reporter::Runs).await;
         if seed % 2 == 1 {
-            let late = Rates { event_late: 300_000, slow: 200_000, delay_max: Duration::from_secs(3), ..Rates::default() };
+            let late = Rates {
+                event_late: 300_000,
+                slow: 200_000,
+                delay_max: Duration::from_secs(3),
+                ..Rates::default()
+            };
             world.cluster.faults().set_rates(late);
         }
         submit_halves(&world).await;
@@ -183,7 +191,8 @@ async fn a_gpu_that_is_not_reported_in_time_is_given_back() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_reservation_that_the_node_refuses_fails_at_once() {
-    let world = World::with(builder().nodes([NodeGroup::gpu_nodes(1, 1)]), Options::default(), Reporter::Runs).await;
+    let world =
+        World::with(builder().nodes([NodeGroup::gpu_nodes(1, 1)]), Options::default(), Reporter::Runs).await;
     let mut whole = pod("whole", &json!({}));
     whole["spec"]["nodeName"] = json!("node-1");
     whole["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
@@ -254,8 +263,12 @@ async fn what_nobody_uses_is_found_at_the_start() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_whole_gpu_is_free_before_the_next_pod_gets_it() {
     for seed in 0..6 {
-        let world =
-            World::with(builder().seed(seed).nodes([NodeGroup::gpu_nodes(1, 1)]), Options::default(), Reporter::Runs).await;
+        let world = World::with(
+            builder().seed(seed).nodes([NodeGroup::gpu_nodes(1, 1)]),
+            Options::default(),
+            Reporter::Runs,
+        )
+        .await;
         let mut wanted = shared_pod("a");
         wanted["metadata"]["annotations"]["sim.kai.scheduler/run-for"] = json!("20s");
         let made = world.create(&kind::POD, wanted).await;

@@ -233,7 +233,10 @@ fn pod(name: &str, annotations: &Value) -> Value {
 
 /// A pod with a part of a GPU, as the admission webhook leaves it.
 fn shared_pod(name: &str) -> Value {
-    pod(name, &json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": format!("{name}-abcdefg-shared-gpu")}))
+    pod(
+        name,
+        &json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": format!("{name}-abcdefg-shared-gpu")}),
+    )
 }
 
 fn fraction(groups: &[&str]) -> Value {

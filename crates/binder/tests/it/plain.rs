@@ -22,7 +22,10 @@ async fn a_plain_pod_costs_two_writes_and_no_reads() {
     let bound = world.until(&kind::POD, "a", |pod| phase(pod) == "Running").await;
     assert_eq!(bound["spec"]["nodeName"], "node-2");
     assert_eq!(annotation(&bound, "received-resource-type"), "Regular");
-    let zones_written = serde_json::from_str::<serde_json::Value>(annotation(&bound, "kai.scheduler/numa-placement-predicted"));
+    let zones_written = serde_json::from_str::<serde_json::Value>(annotation(
+        &bound,
+        "kai.scheduler/numa-placement-predicted",
+    ));
     assert_eq!(zones_written.unwrap(), zones);
     assert!(condition(&bound, "PodBound").is_none());
     assert_eq!(
@@ -100,10 +103,11 @@ async fn failures_are_counted_until_the_limit_and_success_keeps_the_count() {
     world.cluster.add_nodes(&[node]).await.unwrap();
     let request = world.until_phase("a", "Succeeded").await;
     assert_eq!(request["status"], json!({"phase": "Succeeded", "failedAttempts": 3}));
-    let bound = world.until(&kind::POD, "a", |pod| {
+    let told = |pod: &serde_json::Value| {
         condition(pod, "PodBound").is_some_and(|condition| condition["status"] == "True")
-    });
-    assert_eq!(bound.await["spec"]["nodeName"], "later-1", "the failure that was told is taken back");
+    };
+    let bound = world.until(&kind::POD, "a", told).await;
+    assert_eq!(bound["spec"]["nodeName"], "later-1", "the failure that was told is taken back");
 
     let made = world.create(&kind::POD, pod("c", &json!({}))).await;
     world.request(&made, "never", &json!({"backoffLimit": 3})).await;

@@ -75,7 +75,10 @@ async fn a_volume_that_is_there_is_taken_on_the_right_node() {
     let made = world.create(&kind::POD, using("b", "data")).await;
     world.request(&made, "node-1", &json!({})).await;
     let request = world.until_phase("b", "Failed").await;
-    assert!(object::str_at(&request, "/status/reason").contains("cannot be used on node `node-1`"), "{request:#}");
+    assert!(
+        object::str_at(&request, "/status/reason").contains("cannot be used on node `node-1`"),
+        "{request:#}"
+    );
 
     claim(&world, "more", "local").await;
     let made = world.create(&kind::POD, using("c", "more")).await;
@@ -101,7 +104,10 @@ async fn a_volume_that_does_not_come_fails_the_request_in_time() {
     world.until_phase("b", "Succeeded").await;
     assert!(begin.elapsed().as_secs() < 10);
     let request = world.until_phase("a", "Failed").await;
-    assert_eq!(object::str_at(&request, "/status/reason"), "binding the volumes of the pod took longer than 30 s");
+    assert_eq!(
+        object::str_at(&request, "/status/reason"),
+        "binding the volumes of the pod took longer than 30 s"
+    );
     assert!((30..40).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
     assert_eq!(annotation(&world.get(&kind::VOLUME_CLAIM, "data").await, SELECTED_NODE), "");
 }
@@ -114,7 +120,10 @@ async fn claims_that_do_not_wait_must_be_bound_before() {
     let made = world.create(&kind::POD, using("a", "data")).await;
     world.request(&made, "node-1", &json!({})).await;
     let request = world.until_phase("a", "Failed").await;
-    assert!(object::str_at(&request, "/status/reason").contains("its class does not wait for pods"), "{request:#}");
+    assert!(
+        object::str_at(&request, "/status/reason").contains("its class does not wait for pods"),
+        "{request:#}"
+    );
     let made = world.create(&kind::POD, using("b", "none")).await;
     world.request(&made, "node-1", &json!({})).await;
     let request = world.until_phase("b", "Failed").await;

@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn a_volume_reaches_where_one_of_its_terms_holds() {
         let node = json!({"metadata": {"name": "n1", "labels": {}}});
-        let volume = |terms: Value| json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
-        let by_name =
-            |name: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+        let volume =
+            |terms: Value| json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+        let by_name = |name: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
         assert!(reaches(&json!({}), &node));
         assert!(reaches(&volume(json!([by_name("n2"), by_name("n1")])), &node));
         assert!(!reaches(&volume(json!([by_name("n2")])), &node));
