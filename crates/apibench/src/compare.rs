@@ -27,10 +27,12 @@ struct Figures {
     peak_bytes: u64,
     /// The same of the process that stores for it, where there is one.
     store_peak_bytes: u64,
+    /// How often a watcher was too slow for the server, in all rounds.
+    cuts: u64,
 }
 
 impl Figures {
-    fn add(&mut self, rates: [f64; 5], peak_bytes: u64, store_peak_bytes: u64) {
+    fn add(&mut self, load::Outcome { rates, cuts }: load::Outcome, peak_bytes: u64, store_peak_bytes: u64) {
         if self.rates.is_empty() {
             self.rates = Operation::ALL.into_iter().zip(rates).collect();
         }
@@ -39,6 +41,7 @@ impl Figures {
         }
         self.peak_bytes = self.peak_bytes.max(peak_bytes);
         self.store_peak_bytes = self.store_peak_bytes.max(store_peak_bytes);
+        self.cuts += cuts;
     }
 }
 
@@ -51,14 +54,14 @@ pub(crate) async fn run(programs: Option<&Path>, size: &Size, rounds: usize) -> 
         if let (Some(programs), Some(real)) = (&programs, &mut real) {
             eprintln!("round {round}: kube-apiserver");
             let plane = ControlPlane::start(programs, Controllers::None).await?;
-            let rates = load::run(plane.server(), size).await.context("the real server")?;
+            let outcome = load::run(plane.server(), size).await.context("the real server")?;
             let [api, store] = plane.processes();
-            real.add(rates, memory::peak(api)?, memory::peak(store)?);
+            real.add(outcome, memory::peak(api)?, memory::peak(store)?);
         }
         eprintln!("round {round}: the embedded server");
         let serving = Serving::start()?;
-        let rates = load::run(&serving.server, size).await.context("the embedded server")?;
-        embedded.add(rates, memory::peak(serving.process())?, 0);
+        let outcome = load::run(&serving.server, size).await.context("the embedded server")?;
+        embedded.add(outcome, memory::peak(serving.process())?, 0);
     }
     Ok(Compared { pods: size.pods, clients: size.clients, watchers: size.watchers, embedded, real })
 }

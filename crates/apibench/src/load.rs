@@ -111,10 +111,18 @@ pub(crate) async fn drain(mut body: Incoming) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Operations per second, in the order of [`Operation::ALL`].
-pub(crate) async fn run(server: &Server, size: &Size) -> Result<[f64; 5]> {
+/// What one run of the load gave.
+pub(crate) struct Outcome {
+    /// Operations per second, in the order of [`Operation::ALL`].
+    pub(crate) rates: [f64; 5],
+    /// How often a watcher was too slow for the server.
+    pub(crate) cuts: u64,
+}
+
+/// Runs all operations.
+pub(crate) async fn run(server: &Server, size: &Size) -> Result<Outcome> {
     prepare(server).await?;
-    let watchers = Watchers::start(server, size.watchers).await?;
+    let mut watchers = Watchers::start(server, size.watchers).await?;
     let mut rates = [0.0; 5];
     let mut events = 0;
     for (operation, rate) in Operation::ALL.into_iter().zip(&mut rates) {
@@ -136,7 +144,7 @@ pub(crate) async fn run(server: &Server, size: &Size) -> Result<[f64; 5]> {
         }
         *rate = count as f64 / watch.elapsed().as_secs_f64();
     }
-    Ok(rates)
+    Ok(Outcome { rates, cuts: watchers.cuts() })
 }
 
 /// Makes the namespace, and the account that pods run as.

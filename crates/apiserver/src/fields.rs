@@ -42,18 +42,17 @@ pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<St
     })
 }
 
-/// As [`decode`], for objects that were made by a patch.
+/// As [`decode`], for objects that were made by a patch; `shown` is what a refusal quotes of an object that stays as it is.
 pub fn decode_patched(
     call: &Call,
     findings: Vec<String>,
-    shown: &str,
+    shown: impl FnOnce(&Value) -> String,
     object: &mut Value,
 ) -> Result<Vec<String>, Failure> {
     let strictness = Strictness::of(call)?;
     let findings = if strictness == Strictness::Ignore { Vec::new() } else { findings };
-    let whole = object.to_string();
     check(call, strictness, findings, object).map_err(|fault| {
-        let value = if shown.is_empty() { whole } else { shown.to_owned() };
+        let value = shown(object);
         let error = field::Error::invalid(&field::Path::of("patch"), value, fault.message());
         Failure::invalid(About { group: "", what: "" }, "", &[error])
     })

@@ -56,6 +56,7 @@ struct Figures {
     rates: Vec<(String, f64)>,
     peak_bytes: u64,
     store_peak_bytes: u64,
+    cuts: u64,
 }
 
 /// What creating without HTTP gave.
@@ -135,6 +136,8 @@ fn table(compared: &Compared, many: &InProcess) -> String {
     row("peak memory, MB", megabytes(ours), alone.map(megabytes), alone.map(|theirs| theirs / ours));
     let theirs = with_store.map(megabytes);
     row("peak memory with etcd, MB", megabytes(ours), theirs, with_store.map(|theirs| theirs / ours));
+    let cuts = real.map(|real| real.cuts.to_string());
+    row("watchers cut off for being slow", compared.embedded.cuts.to_string(), cuts, None);
     row("creates in process, per second", rate(many.creates_per_s), None, None);
     let what = format!("peak memory of {} pods, once listed, MB", many.pods);
     row(&what, megabytes(many.peak_bytes as f64), None, None);
@@ -197,7 +200,7 @@ fn section(compared: &Compared, table: &str, misses: &[String], rounds: usize) -
         "The same requests to the embedded API server and to kube-apiserver v1.36.3 with etcd (which does not sync to disk), \
          one after the other in the same run. Written by `cargo xtask bench apiserver --write`; do not edit by hand.\n\n\
          - {pods} pods; {clients} clients with a kept HTTPS connection each, two of them for lists. {watchers} more clients \
-         watch all pods, and an operation ends when each of them has read every event.\n\
+         watch all pods, and an operation ends when each of them has read every event; one that was cut off goes on where it was.\n\
          - Servers run in processes of their own, beside the clients on {cores} cores. Rates are the best of {rounds} rounds, \
          memory is the most that was ever resident in any of them.\n\n{table}\n"
     );
@@ -219,6 +222,7 @@ mod tests {
             rates: vec![("create".to_owned(), rate)],
             peak_bytes,
             store_peak_bytes: 10_000_000,
+            cuts: 0,
         };
         let (embedded, real) = (figures(rate, peak_bytes), figures(1_000.0, 500_000_000));
         Compared { pods: 10, clients: 2, watchers: 1, embedded, real: Some(real) }

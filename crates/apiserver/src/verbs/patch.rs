@@ -56,7 +56,8 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         let old = served(resource, &live);
         let mut new = patched(resource.schema(), way, &body, &old)?;
         check_identity(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
+        let warnings =
+            fields::decode_patched(call, findings(way, &body), |new| shown(way, &body, new), &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, "")?;
         match replace(core, call, &live, &old, new, Writer::Patch).await {
@@ -80,7 +81,7 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
                 check_named(call, wanted)?;
                 metadata::place(call, &mut object)?;
                 check_absent(resource, wanted)?;
-                let warnings = fields::decode_patched(call, Vec::new(), "", &mut object)?;
+                let warnings = fields::decode_patched(call, Vec::new(), Value::to_string, &mut object)?;
                 return Done::warned(
                     create::create_object(core, call, object, Writer::Apply).await,
                     warnings,
@@ -97,7 +98,7 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
         let mut new = fields::applied(core, call, Some(&old), wanted)?;
         check_named(call, wanted)?;
         check_identity(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, Vec::new(), "", &mut new)?;
+        let warnings = fields::decode_patched(call, Vec::new(), Value::to_string, &mut new)?;
         match replace(core, call, &live, &old, new, Writer::Apply).await {
             Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
             Ok(Replaced::Raced) => {}
@@ -236,14 +237,13 @@ fn findings(way: Way, body: &[u8]) -> Vec<String> {
     }
 }
 
-/// The value that a refusal shows: of strategic patches the patch, of others, where this is empty, the object.
-fn shown(way: Way, body: &[u8]) -> String {
-    match way {
-        Way::Strategic => {
-            serde_json::from_slice::<Value>(body).map(|patch| go_text(&patch)).unwrap_or_default()
-        }
-        Way::Json | Way::Merge | Way::Apply => String::new(),
-    }
+/// The value that a refusal shows: of strategic patches the patch, of others the object.
+fn shown(way: Way, body: &[u8], object: &Value) -> String {
+    let patch = match way {
+        Way::Strategic => serde_json::from_slice::<Value>(body).ok(),
+        Way::Json | Way::Merge | Way::Apply => None,
+    };
+    patch.map_or_else(|| object.to_string(), |patch| go_text(&patch))
 }
 
 /// A value as Go prints it.
