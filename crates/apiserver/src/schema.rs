@@ -20,7 +20,7 @@ mod structural;
 mod validate;
 mod zeros;
 
-pub use decode::decode;
+pub use decode::{Reader, decode, decode_by};
 pub use default::default;
 pub use prune::{normalize, prune};
 pub use validate::{Old, validate};
