@@ -6,9 +6,8 @@ use anyhow::{Result, ensure};
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
-use kai_clock::Stopwatch;
+use kai_clock::{Clock, Stopwatch};
 use serde::Serialize;
 use tower::ServiceExt as _;
 

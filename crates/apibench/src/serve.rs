@@ -1,8 +1,8 @@
 //! The embedded server in a process of its own, and how another process starts it.
 
 use anyhow::{Context, Result};
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
 use kai_kubetest::client::Server;
 use kai_kubetest::real::ADMIN_TOKEN;
 use serde::{Deserialize, Serialize};

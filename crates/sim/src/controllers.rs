@@ -18,12 +18,13 @@ pub mod stateful_set;
 pub mod time;
 pub mod volume;
 
-use crate::api::Api;
-use crate::cache::Caches;
-use crate::controller::{self, Context};
-use crate::kind;
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::controller::{self, Context};
+use kai_runtime::health::Health;
+use kai_runtime::kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -54,7 +55,7 @@ pub async fn run(client: kube::Client, clock: Clock) {
         kind::RESOURCE_CLAIM,
         kind::RESOURCE_CLAIM_TEMPLATE,
     ];
-    let caches = Arc::new(Caches::new(kinds));
+    let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
     let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
     let mut tasks = JoinSet::new();
     tasks.spawn(controller::run(job::Jobs, context.clone()));
@@ -72,7 +73,7 @@ pub async fn run(client: kube::Client, clock: Clock) {
     tasks.spawn(controller::run(claim::Claims, context.clone()));
     tasks.spawn(controller::run(disruption::Budgets, context));
     tasks.spawn(garbage::run(api.clone()));
-    caches.follow(&api, &mut tasks);
+    caches.follow(&api, &Health::default(), &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
             && error.is_panic()

@@ -7,16 +7,17 @@ mod admission;
 mod life;
 mod status;
 
-use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{self, Context, Controller, Next};
 use crate::controllers::{annotation, pod, set_entry, time};
-use crate::kind::{self, Key, Kind};
 use crate::node::heartbeat::{self, Failure, is_simulated};
 use crate::well_known;
 use jiff::Timestamp;
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part, Result};
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{self, Key, Kind};
 use life::{Ending, Stage};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -55,12 +56,12 @@ impl Default for Options {
 pub async fn run(client: kube::Client, clock: Clock, options: Options) {
     let api = Api::new(client, CLIENT);
     let kinds = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
-    let caches = Arc::new(Caches::new(kinds));
+    let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
     let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
     let mut tasks = JoinSet::new();
     tasks.spawn(heartbeat::run(context.clone(), options.heartbeat));
     tasks.spawn(controller::run(Kubelet { options, boots: Mutex::default() }, context));
-    caches.follow(&api, &mut tasks);
+    caches.follow(&api, &Health::default(), &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
             && error.is_panic()

@@ -5,24 +5,16 @@
 //! [`Journal`] proves by hash. [`Faults`] makes the way between a client and the server as bad as wanted.
 //! Not here: scheduling. A pod stays pending until somebody binds it.
 
-pub mod api;
-pub mod cache;
 pub mod cluster;
-pub mod controller;
 pub mod controllers;
 pub mod faults;
 pub mod journal;
-pub mod kind;
 pub mod kubelet;
 pub mod node;
-pub mod queue;
 pub mod supervise;
 pub mod well_known;
-
-mod change;
 
 pub use cluster::{Builder, Cluster};
 pub use faults::{Faults, Rates};
 pub use journal::Journal;
-pub use kind::{Key, Kind};
 pub use node::NodeGroup;

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use kai_api::crds;
 use kai_api::well_known::name::DEFAULT_QUEUE;
 use kai_api::well_known::priority_class;
-use kai_sim::api::Api;
-use kai_sim::{Kind, kind};
+use kai_runtime::api::Api;
+use kai_runtime::{Kind, kind};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -46,7 +46,7 @@ pub(super) async fn install_definitions(api: &Api) -> Result<()> {
 
 async fn ensure(api: &Api, kind: &Kind, object: &Value) -> Result<()> {
     let made = api.ensure(kind, "", object).await;
-    made.with_context(|| format!("cannot make {} `{}`", kind.kind, kai_apiserver::object::name(object)))
+    made.with_context(|| format!("cannot make {} `{}`", kind.kind, kai_object::name(object)))
 }
 
 fn queue(name: &str, parent: Option<&str>) -> Value {

@@ -3,12 +3,13 @@
 //! It follows every resource there is, custom ones too, but keeps only who owns whom. An owner that is not known is
 //! asked for at the server before anything is deleted: news may be late.
 
-use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::Next;
-use crate::kind::{DEFINITION, Key, Kind};
-use crate::queue::Queue;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part, Result};
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::controller::Next;
+use kai_runtime::health::Health;
+use kai_runtime::kind::{DEFINITION, Key, Kind};
+use kai_runtime::queue::Queue;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +133,8 @@ pub async fn run(api: Api) {
 }
 
 fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
-    let caches = Arc::new(Caches::keeping([kind.clone()], keep_ownership));
+    let caches =
+        Arc::new(Caches::new([Watched::all(kind.clone()).without_bookmarks().keeping(keep_ownership)]));
     let (weak, noting) = (Arc::downgrade(&caches), Arc::clone(collector));
     let listener = move |kind: &Kind, object: &Value| {
         let Some(caches) = weak.upgrade() else { return };
@@ -144,7 +146,7 @@ fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
     };
     caches.listen(kind, Box::new(listener));
     let mut tasks = JoinSet::new();
-    caches.follow(&collector.api, &mut tasks);
+    caches.follow(&collector.api, &Health::default(), &mut tasks);
     tasks
 }
 
@@ -200,7 +202,9 @@ impl Collector {
     async fn work(&self) {
         loop {
             let key = self.queue.next().await;
-            match self.look_at(&key.name).await {
+            let looked = self.look_at(&key.name).await;
+            self.queue.done(&key);
+            match looked {
                 Ok(next) => {
                     self.queue.forgive(&key);
                     if let Next::After(wait) = next {

@@ -8,12 +8,12 @@ mod tally;
 
 use super::pod;
 use super::{holds, int_at, label, set_condition, set_entry, time};
-use crate::api::{Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;

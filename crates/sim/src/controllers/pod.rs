@@ -2,7 +2,7 @@
 
 use super::{condition, holds, owner_reference, time};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
 use rustc_hash::FxHasher;
 use serde_json::{Value, json};
 use std::hash::Hasher;

@@ -1,11 +1,12 @@
 //! Binds pods in tests: each to the first node that has the GPUs. It is no scheduler.
 
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
-use kai_sim::api::{Api, Result};
-use kai_sim::cache::Caches;
-use kai_sim::controller::{self, Context, Controller, Next};
-use kai_sim::kind::{self, Key, Kind};
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::{Api, Result};
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use tokio::task::JoinSet;
 
 pub(crate) async fn run(client: kube::Client, clock: Clock) {
     let api = Api::new(client, "binder");
-    let caches = Arc::new(Caches::new([kind::POD, kind::NODE]));
+    let caches = Arc::new(Caches::new([kind::POD, kind::NODE].map(Watched::all)));
     let mut tasks = JoinSet::new();
-    caches.follow(&api, &mut tasks);
+    caches.follow(&api, &Health::default(), &mut tasks);
     tasks.spawn(controller::run(Binder, Context { api, caches, clock }));
     tasks.join_all().await;
 }

@@ -3,7 +3,7 @@
 use super::{TRACKING, index};
 use crate::controllers::{condition, int_at, pod, time};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;

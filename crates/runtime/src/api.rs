@@ -2,11 +2,15 @@
 
 use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
-use futures::{Stream, StreamExt};
+use crate::lease::Leadership;
+use crate::limit::Limit;
+use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
-use kai_apiserver::object;
+use kai_object as object;
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +25,18 @@ pub enum Error {
         /// Why.
         #[source]
         source: Box<kube::Error>,
+    },
+    /// The server took too long.
+    #[error("{path} got no answer in time")]
+    NoAnswer {
+        /// The path.
+        path: String,
+    },
+    /// Somebody else leads by now.
+    #[error("{path} was not written: the lease is lost")]
+    NotLeader {
+        /// The path.
+        path: String,
     },
     /// The server answered something that is no object of the kind.
     #[error("{path} has no field `{field}`")]
@@ -43,6 +59,15 @@ impl Error {
     /// Whether the object is not there.
     pub fn is_not_found(&self) -> bool {
         self.code() == 404
+    }
+
+    /// Whether the same request may succeed a little later: the server is busy, failing or out of reach.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Request { .. } => matches!(self.code(), 0 | 408 | 429 | 500..=599),
+            Self::NoAnswer { .. } => true,
+            Self::NotLeader { .. } | Self::Malformed { .. } => false,
+        }
     }
 
     /// Whether the object is already there, or is not what the writer believed.
@@ -132,6 +157,9 @@ pub struct Listed {
 pub struct Api {
     client: kube::Client,
     agent: &'static str,
+    limit: Option<Arc<Limit>>,
+    fence: Option<Leadership>,
+    refused: Arc<watch::Sender<bool>>,
 }
 
 impl std::fmt::Debug for Api {
@@ -143,7 +171,32 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// A client that tells the server it is `agent`; the server accounts writes to that name.
     pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        Self { client, agent }
+        Self { client, agent, limit: None, fence: None, refused: Arc::new(watch::Sender::new(false)) }
+    }
+
+    /// Sends at most so many requests a second, and so many at once after a pause. Watches do not count.
+    #[must_use]
+    pub fn limited(mut self, limit: Limit) -> Self {
+        self.limit = Some(Arc::new(limit));
+        self
+    }
+
+    /// Writes only while this is held: whoever lost the lease must not change what the next leader decides.
+    #[must_use]
+    pub fn fenced(mut self, leadership: Leadership) -> Self {
+        self.fence = Some(leadership);
+        self
+    }
+
+    /// Waits until the server no longer knows who we are.
+    pub async fn unauthorized(&self) {
+        // The sender lives as long as this.
+        let _ = self.refused.subscribe().wait_for(|refused| *refused).await;
+    }
+
+    /// What it calls itself.
+    pub fn agent(&self) -> &'static str {
+        self.agent
     }
 
     /// The object.
@@ -171,14 +224,24 @@ impl Api {
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>>> + use<>> {
         let path = kind.path("");
         let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
-        let failed = move |source: kube::Error| Error::Request {
-            method: "WATCH".to_owned(),
-            path: path.clone(),
-            source: Box::new(source),
-        };
         let request = self.request("GET", &query, "application/json", Vec::new());
-        let events = self.client.request_events(request).await.map_err(&failed)?;
-        Ok(events.map(move |event| event.map_err(&failed)))
+        let events = self.client.request_events(request).await;
+        let events = events.map_err(|source| self.failed("WATCH", &path, source))?;
+        let api = self.clone();
+        Ok(events.map(move |event| event.map_err(|source| api.failed("WATCH", &path, source))))
+    }
+
+    /// The text of an answer.
+    pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        self.admit("GET", path).await?;
+        let request = self.request("GET", path, "application/json", Vec::new());
+        self.client.request_text(request).await.map_err(|source| self.failed("GET", path, source))
+    }
+
+    /// The lines of an answer that does not end.
+    pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
+        let request = self.request("GET", path, "application/json", Vec::new());
+        self.client.request_stream(request).await.map_err(|source| self.failed("WATCH", path, source))
     }
 
     /// Makes an object.
@@ -221,15 +284,34 @@ impl Api {
 
     /// One request as it is.
     pub async fn send(&self, method: &str, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
+        self.admit(method, path).await?;
         let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
             (content_type, body.to_string().into_bytes())
         });
         let request = self.request(method, path, content_type, body);
-        self.client.request(request).await.map_err(|source| Error::Request {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            source: Box::new(source),
-        })
+        self.client.request(request).await.map_err(|source| self.failed(method, path, source))
+    }
+
+    /// Waits for a turn, and refuses writes that are no longer ours to make.
+    async fn admit(&self, method: &str, path: &str) -> Result<()> {
+        if let Some(limit) = &self.limit {
+            limit.turn().await;
+        }
+        match &self.fence {
+            Some(fence) if method != "GET" && !fence.is_held() => {
+                Err(Error::NotLeader { path: path.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&self, method: &str, path: &str, source: kube::Error) -> Error {
+        let error =
+            Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
+        if error.code() == 401 {
+            self.refused.send_replace(true);
+        }
+        error
     }
 
     fn request(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Request<Vec<u8>> {

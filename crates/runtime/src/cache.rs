@@ -3,11 +3,11 @@
 //! Who writes through [`Context`](crate::controller::Context) puts the server's answer in here at once, so that a
 //! controller never acts on a state older than its own last write. Older news that arrive later are ignored.
 
-mod informer;
-
 use crate::api::Api;
+use crate::health::Health;
 use crate::kind::{Key, Kind};
-use kai_apiserver::object;
+use crate::watch::{News, Source};
+use kai_object as object;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,55 @@ use tokio::task::JoinSet;
 /// What is told whenever an object changes; it is called with the state before and with the state after.
 pub type Listener = Box<dyn Fn(&Kind, &Value) + Send + Sync>;
 
+/// The values under which an index keeps an object.
+pub type IndexFn = fn(&Value) -> Vec<String>;
+
+/// A resource to keep, and what to keep of its objects.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// What is followed.
+    pub source: Source,
+    /// Takes out of an object what nobody reads.
+    pub keep: fn(&mut Value),
+    /// By what objects can be found, besides their names.
+    pub indices: Vec<(&'static str, IndexFn)>,
+}
+
+impl Watched {
+    /// All objects of a resource, whole but for who wrote which field.
+    pub fn all(kind: Kind) -> Self {
+        Self { source: Source::all(kind), keep: strip, indices: Vec::new() }
+    }
+
+    /// Those that a selector picks (`labelSelector=…` or `fieldSelector=…`, encoded).
+    #[must_use]
+    pub fn query(mut self, query: impl Into<String>) -> Self {
+        self.source = self.source.query(query);
+        self
+    }
+
+    /// Without news of the server's own: a client in the same process lists again when it has to.
+    #[must_use]
+    pub fn without_bookmarks(mut self) -> Self {
+        self.source.bookmarks = false;
+        self
+    }
+
+    /// Only what `keep` leaves.
+    #[must_use]
+    pub fn keeping(mut self, keep: fn(&mut Value)) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// Lets objects be found by the values that `index` names.
+    #[must_use]
+    pub fn indexed(mut self, name: &'static str, index: IndexFn) -> Self {
+        self.indices.push((name, index));
+        self
+    }
+}
+
 /// All objects of the watched resources.
 #[derive(Debug)]
 pub struct Caches {
@@ -25,8 +74,8 @@ pub struct Caches {
 }
 
 /// All objects of one resource.
-pub(crate) struct Table {
-    kind: Kind,
+struct Table {
+    source: Source,
     objects: RwLock<Objects>,
     listeners: Mutex<Vec<Listener>>,
     synced: watch::Sender<bool>,
@@ -35,18 +84,23 @@ pub(crate) struct Table {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").field("kind", &self.kind.plural).finish_non_exhaustive()
+        f.debug_struct("Table").field("kind", &self.source.kind.plural).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, Default)]
 struct Objects {
     by_key: BTreeMap<Key, Arc<Value>>,
-    /// Keys by uid of the controlling owner, and pods by node.
-    by_owner: BTreeMap<String, BTreeSet<Key>>,
-    by_node: BTreeMap<String, BTreeSet<Key>>,
+    indices: Vec<Index>,
     /// Uids of objects that we deleted: news from before that are not believed.
     gone: FxHashSet<String>,
+}
+
+#[derive(Debug)]
+struct Index {
+    name: &'static str,
+    values: IndexFn,
+    keys: BTreeMap<String, BTreeSet<Key>>,
 }
 
 /// What became of news.
@@ -57,22 +111,27 @@ enum Put {
     After(Option<Arc<Value>>),
 }
 
+/// Every resource has two indices: by the uid of the owner that controls an object, and by the node it is assigned to.
+const OWNER: &str = "owner";
+const NODE: &str = "node";
+
 impl Caches {
     /// Caches of these resources, still empty.
-    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
-        Self::keeping(kinds, strip)
-    }
-
-    /// Caches that keep of each object only what `keep` leaves.
-    pub fn keeping(kinds: impl IntoIterator<Item = Kind>, keep: fn(&mut Value)) -> Self {
-        let tables = kinds.into_iter().map(|kind| (kind.clone(), Table::new(kind, keep))).collect();
-        Self { tables }
+    pub fn new(watched: impl IntoIterator<Item = Watched>) -> Self {
+        let table = |watched: Watched| (watched.source.kind.clone(), Table::new(watched));
+        Self { tables: watched.into_iter().map(table).collect() }
     }
 
     /// Keeps the caches current for as long as the tasks run.
-    pub fn follow(self: &Arc<Self>, api: &Api, tasks: &mut JoinSet<()>) {
-        for kind in self.tables.keys() {
-            tasks.spawn(informer::run(Arc::clone(self), kind.clone(), api.clone()));
+    pub fn follow(self: &Arc<Self>, api: &Api, health: &Health, tasks: &mut JoinSet<()>) {
+        for (kind, table) in &self.tables {
+            let freshness = health.watch(&kind.plural);
+            let (caches, api, kind, source) =
+                (Arc::clone(self), api.clone(), kind.clone(), table.source.clone());
+            tasks.spawn(async move {
+                let table = caches.table(&kind);
+                crate::watch::follow(&api, &source, &freshness, |news| table.take(news)).await;
+            });
         }
     }
 
@@ -112,14 +171,21 @@ impl Caches {
 
     /// The objects that the owner with this uid controls, by key; with an empty uid those that nobody controls.
     pub fn owned(&self, kind: &Kind, uid: &str) -> Vec<Arc<Value>> {
-        let objects = self.table(kind).read();
-        objects.pick(objects.by_owner.get(uid))
+        self.by(kind, OWNER, uid)
     }
 
     /// The pods on a node, by key.
     pub fn on_node(&self, kind: &Kind, node: &str) -> Vec<Arc<Value>> {
+        self.by(kind, NODE, node)
+    }
+
+    /// The objects that an index keeps under a value, by key.
+    pub fn by(&self, kind: &Kind, index: &str, value: &str) -> Vec<Arc<Value>> {
         let objects = self.table(kind).read();
-        objects.pick(objects.by_node.get(node))
+        let found = objects.indices.iter().find(|known| known.name == index);
+        let found = found.unwrap_or_else(|| panic!("{} have no index `{index}`", kind.plural));
+        let keys = found.keys.get(value).into_iter().flatten();
+        keys.filter_map(|key| objects.by_key.get(key)).map(Arc::clone).collect()
     }
 
     /// Notes an object as the server has it, unless something newer is known.
@@ -142,7 +208,7 @@ impl Caches {
     }
 }
 
-/// Leaves out what no controller reads.
+/// Leaves out who wrote which field.
 fn strip(object: &mut Value) {
     object::set_meta(object, "managedFields", None);
 }
@@ -153,36 +219,54 @@ fn version(object: &Value) -> u64 {
 }
 
 /// The uid of the controlling owner.
-pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
+fn controller_uid(object: &Value) -> Option<&str> {
     let owners = object::meta(object, "ownerReferences")?.as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?.get("uid")?.as_str()
 }
 
-impl Objects {
-    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<Value>> {
-        keys.into_iter().flatten().filter_map(|key| self.by_key.get(key)).map(Arc::clone).collect()
+fn by_owner(object: &Value) -> Vec<String> {
+    vec![controller_uid(object).unwrap_or_default().to_owned()]
+}
+
+fn by_node(object: &Value) -> Vec<String> {
+    let node = object::str_at(object, "/spec/nodeName");
+    if node.is_empty() { Vec::new() } else { vec![node.to_owned()] }
+}
+
+impl Index {
+    fn new(name: &'static str, values: IndexFn) -> Self {
+        Self { name, values, keys: BTreeMap::new() }
     }
 
+    fn add(&mut self, key: &Key, object: &Value) {
+        for value in (self.values)(object) {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key, object: &Value) {
+        for value in (self.values)(object) {
+            if let Some(keys) = self.keys.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.keys.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+impl Objects {
     fn index(&mut self, key: &Key, object: &Value) {
-        let owner = controller_uid(object).unwrap_or_default();
-        self.by_owner.entry(owner.to_owned()).or_default().insert(key.clone());
-        let node = object::str_at(object, "/spec/nodeName");
-        if !node.is_empty() {
-            self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
+        for index in &mut self.indices {
+            index.add(key, object);
         }
     }
 
     fn unindex(&mut self, key: &Key, object: &Value) {
-        let drop_from = |index: &mut BTreeMap<String, BTreeSet<Key>>, at: &str| {
-            if let Some(keys) = index.get_mut(at) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    index.remove(at);
-                }
-            }
-        };
-        drop_from(&mut self.by_owner, controller_uid(object).unwrap_or_default());
-        drop_from(&mut self.by_node, object::str_at(object, "/spec/nodeName"));
+        for index in &mut self.indices {
+            index.remove(key, object);
+        }
     }
 
     /// Puts an object in, and says what was there, unless the news are old.
@@ -202,13 +286,28 @@ impl Objects {
 }
 
 impl Table {
-    fn new(kind: Kind, keep: fn(&mut Value)) -> Self {
+    fn new(watched: Watched) -> Self {
+        let Watched { source, keep, indices } = watched;
+        let indices = [(OWNER, by_owner as IndexFn), (NODE, by_node)].into_iter().chain(indices);
+        let indices = indices.map(|(name, values)| Index::new(name, values)).collect();
         Self {
-            kind,
-            objects: RwLock::default(),
+            source,
+            objects: RwLock::new(Objects { indices, ..Objects::default() }),
             listeners: Mutex::default(),
             synced: watch::Sender::new(false),
             keep,
+        }
+    }
+
+    fn take(&self, news: News<Value>) {
+        match news {
+            News::All(items, version) => self.replace(items, version),
+            News::Applied(object) => self.put(object),
+            News::Gone(last) => self.deleted(&last),
+            // Any JSON can be read as a value.
+            News::Unreadable(key, why) => {
+                tracing::warn!(kind = %self.source.kind.kind, %key, why, "unreadable")
+            }
         }
     }
 
@@ -266,8 +365,8 @@ impl Table {
         }
         for mut item in items {
             // Lists leave out what every item is.
-            item["kind"] = Value::from(&*self.kind.kind);
-            item["apiVersion"] = Value::from(self.kind.api_version());
+            item["kind"] = Value::from(&*self.source.kind.kind);
+            item["apiVersion"] = Value::from(self.source.kind.api_version());
             self.put(item);
         }
         self.synced.send_replace(true);
@@ -276,7 +375,7 @@ impl Table {
     fn tell(&self, object: Option<&Value>) {
         let Some(object) = object else { return };
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            listener(&self.kind, object);
+            listener(&self.source.kind, object);
         }
     }
 }
@@ -294,9 +393,13 @@ mod tests {
         })
     }
 
+    fn caches() -> Caches {
+        Caches::new([Watched::all(POD)])
+    }
+
     #[test]
     fn old_news_are_ignored() {
-        let caches = Caches::new([POD]);
+        let caches = caches();
         caches.note(&POD, &pod(5, "n2"));
         caches.note(&POD, &pod(3, "n1"));
         assert_eq!(caches.on_node(&POD, "n2").len(), 1);
@@ -310,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_list_takes_away_what_is_not_on_it() {
-        let caches = Caches::new([POD]);
+        let caches = caches();
         caches.note(&POD, &pod(5, "n2"));
         caches.table(&POD).replace(Vec::new(), 4);
         assert_eq!(caches.all(&POD).len(), 1, "written after the list");

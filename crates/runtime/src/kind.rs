@@ -1,12 +1,12 @@
 //! Names the resources that clients in this crate read and write, and the objects in them.
 
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
 /// A resource: what its objects are called and where the API keeps them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// The group; empty for the core.
     pub group: Cow<'static, str>,
@@ -20,7 +20,8 @@ pub struct Kind {
     pub namespaced: bool,
 }
 
-const fn kind(
+/// A resource; for those that only one component knows.
+pub const fn kind(
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -44,6 +45,10 @@ pub const NODE: Kind = kind("", "v1", "Node", "nodes", false);
 pub const NAMESPACE: Kind = kind("", "v1", "Namespace", "namespaces", false);
 /// Service accounts.
 pub const SERVICE_ACCOUNT: Kind = kind("", "v1", "ServiceAccount", "serviceaccounts", true);
+/// Events.
+pub const EVENT: Kind = kind("", "v1", "Event", "events", true);
+/// Maps of configuration.
+pub const CONFIG_MAP: Kind = kind("", "v1", "ConfigMap", "configmaps", true);
 /// Claims on storage.
 pub const VOLUME_CLAIM: Kind = kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true);
 /// Storage.

@@ -1,5 +1,6 @@
 //! The work of a controller: each key at most once, some of it only later.
 //!
+//! A key that is being worked on is not handed out again before that is done, whatever comes in the meantime.
 //! Order is first come, first served, so that the same events give the same work.
 
 use crate::kind::Key;
@@ -26,6 +27,9 @@ pub struct Queue {
 struct State {
     ready: VecDeque<Key>,
     queued: FxHashSet<Key>,
+    running: FxHashSet<Key>,
+    /// Came again while they were worked on.
+    again: FxHashSet<Key>,
     /// By time, then by arrival.
     later: BTreeMap<(Instant, u64), Key>,
     due: FxHashMap<Key, (Instant, u64)>,
@@ -75,7 +79,18 @@ impl Queue {
         self.lock().failures.remove(key);
     }
 
-    /// Waits for the next key.
+    /// Notes that the work on a key is over.
+    pub fn done(&self, key: &Key) {
+        let mut state = self.lock();
+        state.running.remove(key);
+        if state.again.remove(key) {
+            state.push(key.clone());
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits for the next key, which is then worked on until it is [`done`](Self::done).
     pub async fn next(&self) -> Key {
         loop {
             let alarm = {
@@ -104,7 +119,9 @@ impl Queue {
 
 impl State {
     fn push(&mut self, key: Key) {
-        if self.queued.insert(key.clone()) {
+        if self.running.contains(&key) {
+            self.again.insert(key);
+        } else if self.queued.insert(key.clone()) {
             self.ready.push_back(key);
         }
     }
@@ -112,6 +129,7 @@ impl State {
     fn pop(&mut self) -> Option<Key> {
         let key = self.ready.pop_front()?;
         self.queued.remove(&key);
+        self.running.insert(key.clone());
         Some(key)
     }
 
@@ -151,12 +169,25 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_key_that_is_worked_on_comes_again_only_after_that() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        queue.next().await;
+        queue.add(key("a"));
+        queue.add(key("b"));
+        assert_eq!(queue.next().await, key("b"));
+        queue.done(&key("a"));
+        assert_eq!(queue.next().await, key("a"));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn a_key_that_fails_waits_longer_each_time() {
         let queue = Queue::default();
         let before = Instant::now();
         for _ in 0..3 {
             queue.add_failed(key("a"));
             queue.next().await;
+            queue.done(&key("a"));
         }
         assert!(before.elapsed() >= BACKOFF * 7, "{:?}", before.elapsed());
         queue.forgive(&key("a"));

@@ -7,8 +7,10 @@ use crate::api::{self, Api, Deletion, Part};
 use crate::cache::Caches;
 use crate::kind::{Key, Kind};
 use crate::queue::Queue;
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use kai_clock::Clock;
+use kai_object as object;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,11 @@ impl Next {
 pub trait Controller: Send + Sync + 'static {
     /// What it is called in logs.
     const NAME: &'static str;
+
+    /// How many keys are looked at side by side; one key never is twice.
+    fn workers(&self) -> usize {
+        1
+    }
 
     /// Which resources it watches.
     fn kinds(&self) -> Vec<Kind>;
@@ -134,19 +141,36 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             }
         }
     }
+    let mut running = FuturesUnordered::new();
     loop {
-        let key = queue.next().await;
-        match controller.reconcile(&context, &key).await {
-            Ok(next) => {
-                queue.forgive(&key);
-                if let Next::After(wait) = next {
-                    queue.add_after(key, wait);
-                }
+        let room = running.len() < controller.workers();
+        tokio::select! {
+            biased;
+            Some((key, outcome)) = running.next() => conclude::<C>(&queue, key, outcome),
+            key = queue.next(), if room => {
+                let (controller, context) = (&controller, &context);
+                running.push(async move {
+                    let outcome = controller.reconcile(context, &key).await;
+                    (key, outcome)
+                });
             }
-            Err(error) => {
-                tracing::debug!(controller = C::NAME, %key, error = &error as &dyn std::error::Error, "will try again");
-                queue.add_failed(key);
+        }
+    }
+}
+
+fn conclude<C: Controller>(queue: &Queue, key: Key, outcome: api::Result<Next>) {
+    match outcome {
+        Ok(next) => {
+            queue.done(&key);
+            queue.forgive(&key);
+            if let Next::After(wait) = next {
+                queue.add_after(key, wait);
             }
+        }
+        Err(error) => {
+            tracing::debug!(controller = C::NAME, %key, error = &error as &dyn std::error::Error, "will try again");
+            queue.done(&key);
+            queue.add_failed(key);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The server's time: the wall clock at the start plus what tokio's clock has counted since.
+//! The time as components tell it: the wall clock at the start plus what tokio's clock has counted since.
 //!
-//! Under a paused runtime tokio's clock is virtual, and with it every timestamp, deadline and timeout of the server.
+//! Under a paused runtime tokio's clock is virtual, and with it every timestamp, deadline and timeout.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Tells the time to everything in the server; cheap to copy.
+/// Tells the time; cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch: Timestamp,
@@ -15,9 +15,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that stands at the machine's wall clock and runs with tokio's.
     pub fn system() -> Self {
-        Self::starting_at(
-            Timestamp::from_microsecond(kai_clock::unix_micros()).unwrap_or(Timestamp::UNIX_EPOCH),
-        )
+        Self::starting_at(Timestamp::from_microsecond(crate::unix_micros()).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     /// A clock that stands at `epoch` and runs with tokio's: the same run tells the same times.
