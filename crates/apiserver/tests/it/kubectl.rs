@@ -251,7 +251,7 @@ async fn tables_look_as_people_expect() {
     }
 }
 
-const DEFINITION: &str = r#"
+const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.example.com}
@@ -282,7 +282,7 @@ spec:
             type: object
             properties:
               phase: {type: string}
-"#;
+";
 
 const WIDGET: &str = "
 apiVersion: example.com/v1
