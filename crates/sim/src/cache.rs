@@ -15,8 +15,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What is told whenever an object changes; it is called with the state before and with the state after.
-pub type Listener = Box<dyn Fn(&Kind, &Value) + Send + Sync>;
+/// What is told whenever an object changes; it is called with the state before and with the state after, until it
+/// says that it wants no more.
+pub type Listener = Box<dyn Fn(&Kind, &Value) -> Interest + Send + Sync>;
+
+/// Whether a listener is to be told again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// It is.
+    Stays,
+    /// Nobody is there any more who would do something.
+    Ended,
+}
 
 /// All objects of the watched resources.
 #[derive(Debug)]
@@ -275,9 +285,8 @@ impl Table {
 
     fn tell(&self, object: Option<&Value>) {
         let Some(object) = object else { return };
-        for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            listener(&self.kind, object);
-        }
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener(&self.kind, object) == Interest::Stays);
     }
 }
 

@@ -4,7 +4,7 @@
 //! stopped between any two requests and begins again from the state of the server.
 
 use crate::api::{self, Api, Deletion, Part};
-use crate::cache::Caches;
+use crate::cache::{Caches, Interest};
 use crate::kind::{Key, Kind};
 use crate::queue::Queue;
 use kai_apiserver::clock::Clock;
@@ -116,12 +116,15 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     let kinds = controller.kinds();
     for kind in &kinds {
         let (controller, queue, caches) =
-            (Arc::clone(&controller), Arc::clone(&queue), Arc::downgrade(&context.caches));
+            (Arc::clone(&controller), Arc::downgrade(&queue), Arc::downgrade(&context.caches));
         let listener = move |kind: &Kind, object: &Value| {
-            let Some(caches) = caches.upgrade() else { return };
+            let (Some(queue), Some(caches)) = (queue.upgrade(), caches.upgrade()) else {
+                return Interest::Ended;
+            };
             for key in controller.wakes(&caches, kind, object) {
                 queue.add(key);
             }
+            Interest::Stays
         };
         context.caches.listen(kind, Box::new(listener));
     }
@@ -134,9 +137,18 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             }
         }
     }
+    let (controller, context) = (&*controller, &context);
+    work(C::NAME, &queue, |key| async move { controller.reconcile(context, &key).await }).await;
+}
+
+/// Takes keys from the queue one after the other, and puts back those that are to be looked at again. Never returns.
+pub(crate) async fn work<F>(name: &str, queue: &Queue, reconcile: impl Fn(Key) -> F)
+where
+    F: Future<Output = api::Result<Next>>,
+{
     loop {
         let key = queue.next().await;
-        match controller.reconcile(&context, &key).await {
+        match reconcile(key.clone()).await {
             Ok(next) => {
                 queue.forgive(&key);
                 if let Next::After(wait) = next {
@@ -144,7 +156,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
                 }
             }
             Err(error) => {
-                tracing::debug!(controller = C::NAME, %key, error = &error as &dyn std::error::Error, "will try again");
+                tracing::debug!(controller = name, %key, error = &error as &dyn std::error::Error, "will try again");
                 queue.add_failed(key);
             }
         }

@@ -20,7 +20,8 @@ pub mod volume;
 
 use crate::api::Api;
 use crate::cache::Caches;
-use crate::controller::{self, Context};
+use crate::connection::Connection;
+use crate::controller::{self, Context, Controller};
 use crate::kind;
 use kai_apiserver::clock::Clock;
 use kai_apiserver::object;
@@ -32,8 +33,10 @@ use tokio::task::JoinSet;
 pub const CLIENT: &str = "kube-controller-manager";
 
 /// Runs all controllers. Never returns; when it is dropped they stop.
-pub async fn run(client: kube::Client, clock: Clock) {
-    let api = Api::new(client, CLIENT);
+///
+/// They read through one client, and each writes through its own below it.
+pub async fn run(way: Connection, clock: Clock) {
+    let api = Api::new(way.client(), CLIENT);
     let kinds = [
         kind::POD,
         kind::NODE,
@@ -55,23 +58,24 @@ pub async fn run(client: kube::Client, clock: Clock) {
         kind::RESOURCE_CLAIM_TEMPLATE,
     ];
     let caches = Arc::new(Caches::new(kinds));
-    let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
-    let mut tasks = JoinSet::new();
-    tasks.spawn(controller::run(job::Jobs, context.clone()));
-    tasks.spawn(controller::run(cron_job::CronJobs, context.clone()));
-    tasks.spawn(controller::run(replica_set::ReplicaSets, context.clone()));
-    tasks.spawn(controller::run(deployment::Deployments, context.clone()));
-    tasks.spawn(controller::run(stateful_set::StatefulSets, context.clone()));
-    tasks.spawn(controller::run(daemon_set::DaemonSets, context.clone()));
-    tasks.spawn(controller::run(namespace::Namespaces, context.clone()));
-    tasks.spawn(controller::run(service_account::ServiceAccounts, context.clone()));
-    tasks.spawn(controller::run(node_lifecycle::NodeLifecycle, context.clone()));
-    tasks.spawn(controller::run(node_lifecycle::TaintEviction, context.clone()));
-    tasks.spawn(controller::run(pod_garbage::PodGarbage::default(), context.clone()));
-    tasks.spawn(controller::run(volume::Volumes, context.clone()));
-    tasks.spawn(controller::run(claim::Claims, context.clone()));
-    tasks.spawn(controller::run(disruption::Budgets, context));
-    tasks.spawn(garbage::run(api.clone()));
+    let mut started = Started { way, caches: Arc::clone(&caches), clock, tasks: JoinSet::new() };
+    started.add(|| job::Jobs);
+    started.add(|| cron_job::CronJobs);
+    started.add(|| replica_set::ReplicaSets);
+    started.add(|| deployment::Deployments);
+    started.add(|| stateful_set::StatefulSets);
+    started.add(|| daemon_set::DaemonSets);
+    started.add(|| namespace::Namespaces);
+    started.add(|| service_account::ServiceAccounts);
+    started.add(|| node_lifecycle::NodeLifecycle);
+    started.add(|| node_lifecycle::TaintEviction);
+    started.add(pod_garbage::PodGarbage::default);
+    started.add(|| volume::Volumes);
+    started.add(|| claim::Claims);
+    started.add(|| disruption::Budgets);
+    let mut tasks = started.tasks;
+    let garbage = started.way.below("garbagecollector");
+    tasks.spawn(garbage.supervise(|way| garbage::run(Api::new(way.client(), CLIENT))));
     caches.follow(&api, &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
@@ -79,6 +83,24 @@ pub async fn run(client: kube::Client, clock: Clock) {
         {
             std::panic::resume_unwind(error.into_panic());
         }
+    }
+}
+
+/// Controllers that run, each until it crashes and is started again.
+struct Started {
+    way: Connection,
+    caches: Arc<Caches>,
+    clock: Clock,
+    tasks: JoinSet<()>,
+}
+
+impl Started {
+    fn add<C: Controller>(&mut self, make: impl Fn() -> C + Send + Sync + 'static) {
+        let (caches, clock) = (Arc::clone(&self.caches), self.clock);
+        self.tasks.spawn(self.way.below(C::NAME).supervise(move |way| {
+            let api = Api::new(way.client(), CLIENT);
+            controller::run(make(), Context { api, caches: Arc::clone(&caches), clock })
+        }));
     }
 }
 

@@ -4,12 +4,14 @@
 //! What a pod does is up to its annotations ([`well_known`]).
 
 mod admission;
+mod lanes;
 mod life;
 mod status;
 
 use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{self, Context, Controller, Next};
+use crate::cache::{Caches, Interest};
+use crate::connection::Connection;
+use crate::controller::{self, Context, Next};
 use crate::controllers::{annotation, pod, set_entry, time};
 use crate::kind::{self, Key, Kind};
 use crate::node::heartbeat::{self, Failure, is_simulated};
@@ -17,11 +19,12 @@ use crate::well_known;
 use jiff::Timestamp;
 use kai_apiserver::clock::Clock;
 use kai_apiserver::object;
+use lanes::{Lane, Lanes};
 use life::{Ending, Stage};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// What kubelets call themselves to the server.
@@ -52,56 +55,68 @@ impl Default for Options {
 }
 
 /// Runs the kubelets of all simulated nodes. Never returns; when it is dropped they stop.
-pub async fn run(client: kube::Client, clock: Clock, options: Options) {
-    let api = Api::new(client, CLIENT);
-    let kinds = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
-    let caches = Arc::new(Caches::new(kinds));
-    let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
+///
+/// They read through one client, and each writes through its own below it, named like its node.
+pub async fn run(way: Connection, clock: Clock, options: Options) {
+    let api = Api::new(way.client(), CLIENT);
+    let caches = Arc::new(Caches::new(KINDS));
+    let (send, mut arrivals) = mpsc::unbounded_channel();
+    let lanes = Arc::new(Lanes::new(send));
+    for kind in &KINDS {
+        let (lanes, caches_of) = (Arc::clone(&lanes), Arc::downgrade(&caches));
+        let listener = move |kind: &Kind, changed: &Value| {
+            let Some(caches) = caches_of.upgrade() else { return Interest::Ended };
+            lanes.route(&caches, kind, changed);
+            Interest::Stays
+        };
+        caches.listen(kind, Box::new(listener));
+    }
     let mut tasks = JoinSet::new();
-    tasks.spawn(heartbeat::run(context.clone(), options.heartbeat));
-    tasks.spawn(controller::run(Kubelet { options, boots: Mutex::default() }, context));
     caches.follow(&api, &mut tasks);
-    while let Some(ended) = tasks.join_next().await {
-        if let Err(error) = ended
-            && error.is_panic()
-        {
-            std::panic::resume_unwind(error.into_panic());
+    loop {
+        tokio::select! {
+            biased;
+            arrived = arrivals.recv() => {
+                let Some((node, lane)) = arrived else { return };
+                let (caches, below) = (Arc::clone(&caches), way.below(&node));
+                tasks.spawn(below.supervise(move |way| {
+                    let context =
+                        Context { api: Api::new(way.client(), CLIENT), caches: Arc::clone(&caches), clock };
+                    let kubelet = Kubelet { options, lane: Arc::clone(&lane) };
+                    kubelet.run(context, node.clone())
+                }));
+            }
+            ended = tasks.join_next() => {
+                if let Some(Err(error)) = ended
+                    && error.is_panic()
+                {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+            }
         }
     }
 }
+
+/// What kubelets look at.
+const KINDS: [Kind; 5] = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
 
 #[derive(Debug)]
 struct Kubelet {
     options: Options,
-    /// When a node that was down came back; nothing while it is down.
-    boots: Mutex<BTreeMap<String, Option<Timestamp>>>,
+    lane: Arc<Lane>,
 }
 
-impl Controller for Kubelet {
-    const NAME: &'static str = "kubelet";
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![kind::POD, kind::NODE, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM]
-    }
-
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        if *kind == kind::POD {
-            let bound = !object::str_at(changed, "/spec/nodeName").is_empty();
-            return if bound { vec![Key::of(changed)] } else { Vec::new() };
+impl Kubelet {
+    async fn run(self, context: Context, node: String) {
+        context.caches.synced(&KINDS).await;
+        for pod in context.caches.on_node(&kind::POD, &node) {
+            self.lane.queue.add(Key::of(&pod));
         }
-        if *kind == kind::NODE {
-            self.note_boot(changed, None);
-            return caches
-                .on_node(&kind::POD, object::name(changed))
-                .iter()
-                .map(|pod| Key::of(pod))
-                .collect();
-        }
-        let pods = caches.in_namespace(&kind::POD, object::namespace(changed));
-        let waiting = pods.iter().filter(|pod| {
-            object::str_at(pod, "/status/phase") == "Pending" && admission::names(pod, kind, changed)
+        let (kubelet, context) = (&self, &context);
+        let work = controller::work(CLIENT, &self.lane.queue, |key| async move {
+            kubelet.reconcile(context, &key).await
         });
-        waiting.map(|pod| Key::of(pod)).collect()
+        tokio::join!(heartbeat::run(context, &node, self.options.heartbeat), work);
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
@@ -112,7 +127,7 @@ impl Controller for Kubelet {
         if !is_simulated(&node) || silent {
             return Ok(Next::Wait);
         }
-        let boot = self.note_boot(&node, Some(context.clock.now()));
+        let boot = self.lane.note(&node, Some(context.clock.now()));
         if object::is_deleting(&found) {
             return self.stop(context, &found).await;
         }
@@ -124,25 +139,6 @@ impl Controller for Kubelet {
             Stage::Starting { since } => self.start(context, &found, &node, since).await,
             Stage::Running { since } => self.watch_over(context, &found, since, boot).await,
             Stage::Resting { since, restarts } => self.restart(context, &found, since, restarts).await,
-        }
-    }
-}
-
-impl Kubelet {
-    /// Notes that a node is down, or at `now` that it is back; says when it came back last.
-    fn note_boot(&self, node: &Value, now: Option<Timestamp>) -> Option<Timestamp> {
-        let mut boots = self.boots.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = object::name(node);
-        match Failure::of(node) {
-            Some(Failure::Down) => {
-                boots.insert(name.to_owned(), None);
-                None
-            }
-            Some(Failure::Unreachable | Failure::NotReady) | None => {
-                let boot = boots.get_mut(name)?;
-                *boot = boot.or(now);
-                *boot
-            }
         }
     }
 

@@ -8,6 +8,7 @@
 pub mod api;
 pub mod cache;
 pub mod cluster;
+pub mod connection;
 pub mod controller;
 pub mod controllers;
 pub mod faults;
@@ -16,12 +17,12 @@ pub mod kind;
 pub mod kubelet;
 pub mod node;
 pub mod queue;
-pub mod supervise;
 pub mod well_known;
 
 mod change;
 
 pub use cluster::{Builder, Cluster};
+pub use connection::Connection;
 pub use faults::{Faults, Rates};
 pub use journal::Journal;
 pub use kind::{Key, Kind};

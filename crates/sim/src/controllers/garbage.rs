@@ -4,7 +4,7 @@
 //! asked for at the server before anything is deleted: news may be late.
 
 use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::Caches;
+use crate::cache::{Caches, Interest};
 use crate::controller::Next;
 use crate::kind::{DEFINITION, Key, Kind};
 use crate::queue::Queue;
@@ -135,12 +135,13 @@ fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
     let caches = Arc::new(Caches::keeping([kind.clone()], keep_ownership));
     let (weak, noting) = (Arc::downgrade(&caches), Arc::clone(collector));
     let listener = move |kind: &Kind, object: &Value| {
-        let Some(caches) = weak.upgrade() else { return };
+        let Some(caches) = weak.upgrade() else { return Interest::Ended };
         if *kind == DEFINITION {
             noting.defined.notify_one();
         }
         let now = caches.get(kind, &Key::of(object)).filter(|now| object::uid(now) == object::uid(object));
         noting.note(kind, object, now);
+        Interest::Stays
     };
     caches.listen(kind, Box::new(listener));
     let mut tasks = JoinSet::new();
