@@ -6,6 +6,7 @@ pub mod admission;
 pub mod apply;
 pub mod clock;
 pub mod crd;
+pub mod expiry;
 pub mod failure;
 pub mod field;
 pub mod fields;

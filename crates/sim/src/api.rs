@@ -1,4 +1,6 @@
-//! Reads and writes objects as JSON through a `kube` client.
+//! Reads and writes objects as JSON through a `kube` client; who manages which field is left out of what is read.
+
+mod lean;
 
 use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
@@ -6,6 +8,7 @@ use futures::{Stream, StreamExt};
 use http::Request;
 use kai_apiserver::object;
 use kube::core::WatchEvent;
+use lean::Lean;
 use serde_json::{Value, json};
 
 /// Why a request failed.
@@ -38,6 +41,12 @@ impl Error {
         let Self::Request { source, .. } = self else { return 0 };
         // `kube::Error` is foreign and grows: everything but an answer counts as none.
         if let kube::Error::Api(status) = &**source { status.code } else { 0 }
+    }
+
+    /// What the server said, or that it said nothing.
+    pub fn reason(&self) -> String {
+        let Self::Request { source, .. } = self else { return self.to_string() };
+        if let kube::Error::Api(status) = &**source { status.message.clone() } else { source.to_string() }
     }
 
     /// Whether the object is not there.
@@ -177,8 +186,8 @@ impl Api {
             source: Box::new(source),
         };
         let request = self.request("GET", &query, "application/json", Vec::new());
-        let events = self.client.request_events(request).await.map_err(&failed)?;
-        Ok(events.map(move |event| event.map_err(&failed)))
+        let events = self.client.request_events::<Lean>(request).await.map_err(&failed)?;
+        Ok(events.map(move |event| event.map(Lean::of_event).map_err(&failed)))
     }
 
     /// Makes an object.
@@ -225,7 +234,8 @@ impl Api {
             (content_type, body.to_string().into_bytes())
         });
         let request = self.request(method, path, content_type, body);
-        self.client.request(request).await.map_err(|source| Error::Request {
+        let answer = self.client.request::<Lean>(request).await;
+        answer.map(Lean::into_value).map_err(|source| Error::Request {
             method: method.to_owned(),
             path: path.to_owned(),
             source: Box::new(source),

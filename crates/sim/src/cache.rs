@@ -70,7 +70,7 @@ enum Put {
 impl Caches {
     /// Caches of these resources, still empty.
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
-        Self::keeping(kinds, strip)
+        Self::keeping(kinds, |_| {})
     }
 
     /// Caches that keep of each object only what `keep` leaves.
@@ -84,6 +84,11 @@ impl Caches {
         for kind in self.tables.keys() {
             tasks.spawn(informer::run(Arc::clone(self), kind.clone(), api.clone()));
         }
+    }
+
+    /// Whether the resource is watched.
+    pub fn has(&self, kind: &Kind) -> bool {
+        self.tables.contains_key(kind)
     }
 
     /// Calls `listener` whenever an object of the resource changes.
@@ -150,11 +155,6 @@ impl Caches {
     fn table(&self, kind: &Kind) -> &Table {
         self.tables.get(kind).unwrap_or_else(|| panic!("nobody watches {}", kind.plural))
     }
-}
-
-/// Leaves out what no controller reads.
-fn strip(object: &mut Value) {
-    object::set_meta(object, "managedFields", None);
 }
 
 /// The version of an object as a number; versions of this server are ordered.

@@ -135,7 +135,9 @@ impl Builder {
         cluster.install().await?;
         cluster.add_nodes(&self.nodes).await?;
         if self.with_controllers {
-            cluster.spawn(controllers::CLIENT, move |way| controllers::run(way.clone(), clock));
+            let authority = cluster.listening.as_ref().map(|listening| Arc::from(listening.ca_pem()));
+            let start = move |way: &Connection| controllers::run(way.clone(), clock, authority.clone());
+            cluster.spawn(controllers::CLIENT, start);
         }
         let options = self.kubelet;
         cluster.spawn(kubelet::CLIENT, move |way| kubelet::run(way.clone(), clock, options));

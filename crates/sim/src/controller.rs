@@ -5,7 +5,8 @@
 
 use crate::api::{self, Api, Deletion, Part};
 use crate::cache::{Caches, Interest};
-use crate::kind::{Key, Kind};
+use crate::event::{Recorder, Severity};
+use crate::kind::{self, Key, Kind};
 use crate::queue::Queue;
 use kai_apiserver::clock::Clock;
 use kai_apiserver::object;
@@ -58,9 +59,38 @@ pub struct Context {
     pub caches: Arc<Caches>,
     /// The time.
     pub clock: Clock,
+    /// Where users are told what happens.
+    pub events: Recorder,
 }
 
 impl Context {
+    /// Tells users of an object that something is as it should be.
+    pub fn tell(&self, object: &Value, reason: &str, message: impl Into<String>) {
+        self.events.tell(object, Severity::Normal, reason, message.into());
+    }
+
+    /// Tells users of an object that something is not.
+    pub fn warn(&self, object: &Value, reason: &str, message: impl Into<String>) {
+        self.events.tell(object, Severity::Warning, reason, message.into());
+    }
+
+    /// Makes a pod for its controller, and tells so, or why it could not be made.
+    pub async fn create_pod(&self, owner: &Value, pod: &Value) -> api::Result<Value> {
+        let made = self.create(&kind::POD, object::namespace(owner), pod).await;
+        match &made {
+            Ok(made) => self.tell(owner, "SuccessfulCreate", format!("Created pod: {}", object::name(made))),
+            Err(error) => self.warn(owner, "FailedCreate", format!("Error creating: {}", error.reason())),
+        }
+        made
+    }
+
+    /// Deletes a pod for its controller, and tells so.
+    pub async fn delete_pod(&self, owner: &Value, pod: &Value) -> api::Result<()> {
+        self.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        self.tell(owner, "SuccessfulDelete", format!("Deleted pod: {}", object::name(pod)));
+        Ok(())
+    }
+
     /// Makes an object and knows it from then on.
     pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> api::Result<Value> {
         let made = self.api.create(kind, namespace, object).await?;

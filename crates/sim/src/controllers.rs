@@ -22,6 +22,7 @@ use crate::api::Api;
 use crate::cache::Caches;
 use crate::connection::Connection;
 use crate::controller::{self, Context, Controller};
+use crate::event::{self, Source};
 use crate::kind;
 use kai_apiserver::clock::Clock;
 use kai_apiserver::object;
@@ -35,13 +36,16 @@ pub const CLIENT: &str = "kube-controller-manager";
 /// Runs all controllers. Never returns; when it is dropped they stop.
 ///
 /// They read through one client, and each writes through its own below it.
-pub async fn run(way: Connection, clock: Clock) {
+///
+/// `authority` is the certificate that pods are to trust the server by.
+pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
     let api = Api::new(way.client(), CLIENT);
     let kinds = [
         kind::POD,
         kind::NODE,
         kind::NAMESPACE,
         kind::SERVICE_ACCOUNT,
+        kind::CONFIG_MAP,
         kind::VOLUME_CLAIM,
         kind::VOLUME,
         kind::STORAGE_CLASS,
@@ -66,7 +70,7 @@ pub async fn run(way: Connection, clock: Clock) {
     started.add(|| stateful_set::StatefulSets);
     started.add(|| daemon_set::DaemonSets);
     started.add(|| namespace::Namespaces);
-    started.add(|| service_account::ServiceAccounts);
+    started.add(move || service_account::ServiceAccounts::new(authority.clone()));
     started.add(|| node_lifecycle::NodeLifecycle);
     started.add(|| node_lifecycle::TaintEviction);
     started.add(pod_garbage::PodGarbage::default);
@@ -75,7 +79,10 @@ pub async fn run(way: Connection, clock: Clock) {
     started.add(|| disruption::Budgets);
     let mut tasks = started.tasks;
     let garbage = started.way.below("garbagecollector");
-    tasks.spawn(garbage.supervise(|way| garbage::run(Api::new(way.client(), CLIENT))));
+    let shared = Arc::clone(&caches);
+    tasks.spawn(
+        garbage.supervise(move |way| garbage::run(Api::new(way.client(), CLIENT), Arc::clone(&shared))),
+    );
     caches.follow(&api, &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
@@ -99,7 +106,13 @@ impl Started {
         let (caches, clock) = (Arc::clone(&self.caches), self.clock);
         self.tasks.spawn(self.way.below(C::NAME).supervise(move |way| {
             let api = Api::new(way.client(), CLIENT);
-            controller::run(make(), Context { api, caches: Arc::clone(&caches), clock })
+            let source = Source { component: format!("{}-controller", C::NAME), host: None };
+            let (events, recording) = event::recorder(api.clone(), clock, source);
+            let running =
+                controller::run(make(), Context { api, caches: Arc::clone(&caches), clock, events });
+            async move {
+                tokio::join!(running, recording.run());
+            }
         }));
     }
 }

@@ -44,6 +44,10 @@ pub const NODE: Kind = kind("", "v1", "Node", "nodes", false);
 pub const NAMESPACE: Kind = kind("", "v1", "Namespace", "namespaces", false);
 /// Service accounts.
 pub const SERVICE_ACCOUNT: Kind = kind("", "v1", "ServiceAccount", "serviceaccounts", true);
+/// Config maps.
+pub const CONFIG_MAP: Kind = kind("", "v1", "ConfigMap", "configmaps", true);
+/// Events.
+pub const EVENT: Kind = kind("", "v1", "Event", "events", true);
 /// Claims on storage.
 pub const VOLUME_CLAIM: Kind = kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true);
 /// Storage.

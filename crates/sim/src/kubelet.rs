@@ -13,6 +13,7 @@ use crate::cache::{Caches, Interest};
 use crate::connection::Connection;
 use crate::controller::{self, Context, Next};
 use crate::controllers::{annotation, pod, set_entry, time};
+use crate::event::{self, Source};
 use crate::kind::{self, Key, Kind};
 use crate::node::heartbeat::{self, Failure, is_simulated};
 use crate::well_known;
@@ -80,10 +81,15 @@ pub async fn run(way: Connection, clock: Clock, options: Options) {
                 let Some((node, lane)) = arrived else { return };
                 let (caches, below) = (Arc::clone(&caches), way.below(&node));
                 tasks.spawn(below.supervise(move |way| {
-                    let context =
-                        Context { api: Api::new(way.client(), CLIENT), caches: Arc::clone(&caches), clock };
+                    let api = Api::new(way.client(), CLIENT);
+                    let source = Source { component: CLIENT.to_owned(), host: Some(node.clone()) };
+                    let (events, recording) = event::recorder(api.clone(), clock, source);
+                    let context = Context { api, caches: Arc::clone(&caches), clock, events };
                     let kubelet = Kubelet { options, lane: Arc::clone(&lane) };
-                    kubelet.run(context, node.clone())
+                    let running = kubelet.run(context, node.clone());
+                    async move {
+                        tokio::join!(running, recording.run());
+                    }
                 }));
             }
             ended = tasks.join_next() => {
@@ -156,6 +162,7 @@ impl Kubelet {
                 let mut new = pod.clone();
                 status::refuse(&mut new, refusal.reason(), &refusal.to_string(), &context.clock.time());
                 context.update(&kind::POD, Part::Status, pod, &new).await?;
+                context.warn(pod, refusal.reason(), refusal.to_string());
                 return Ok(Next::Wait);
             }
         };
@@ -184,6 +191,7 @@ impl Kubelet {
         let mut new = pod.clone();
         status::running(&mut new, node, &context.clock.time(), 0);
         context.update(&kind::POD, Part::Status, pod, &new).await?;
+        tell_started(context, pod);
         Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
     }
 
@@ -206,6 +214,8 @@ impl Kubelet {
             let mut new = pod.clone();
             status::over_deadline(&mut new, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
+            let message = "Pod was active on the node longer than the specified deadline";
+            context.tell(pod, "DeadlineExceeded", message);
             return Ok(Next::Wait);
         }
         let mut next = deadline.map_or(Next::Wait, |deadline| Next::After(time::until(now, deadline)));
@@ -228,12 +238,20 @@ impl Kubelet {
     async fn end(&self, context: &Context, pod: &Value, ending: Ending) -> Result<Next> {
         let mut new = pod.clone();
         let time = context.clock.time();
-        if life::restarts_after(pod, ending) {
+        let restarts = life::restarts_after(pod, ending);
+        if restarts {
             status::resting(&mut new, ending, &time);
         } else {
             status::finished(&mut new, ending, &time);
         }
         context.update(&kind::POD, Part::Status, pod, &new).await?;
+        if restarts {
+            let pod_name = format!("{}_{}({})", object::name(pod), object::namespace(pod), object::uid(pod));
+            for name in containers(pod).map(|container| object::str_at(container, "/name")) {
+                let message = format!("Back-off restarting failed container {name} in pod {pod_name}");
+                context.warn(pod, "BackOff", message);
+            }
+        }
         Ok(Next::After(Duration::ZERO))
     }
 
@@ -246,6 +264,7 @@ impl Kubelet {
         let mut new = pod.clone();
         status::restarted(&mut new, &context.clock.time(), restarts + 1);
         context.update(&kind::POD, Part::Status, pod, &new).await?;
+        tell_started(context, pod);
         Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
     }
 
@@ -265,6 +284,9 @@ impl Kubelet {
             let mut new = pod.clone();
             status::finished(&mut new, Ending { code: 143, reason: "Error" }, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
+            for name in containers(pod).map(|container| object::str_at(container, "/name")) {
+                context.tell(pod, "Killing", format!("Stopping container {name}"));
+            }
         }
         if object::grace_period(pod) != Some(0) {
             context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
@@ -278,5 +300,20 @@ impl Kubelet {
 
     fn run_for(&self, pod: &Value) -> Option<Duration> {
         time::duration(annotation(pod, well_known::RUN_FOR)).or(self.options.run_for)
+    }
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Tells how the containers of a pod came to run.
+fn tell_started(context: &Context, pod: &Value) {
+    for container in containers(pod) {
+        let (name, image) = (object::str_at(container, "/name"), object::str_at(container, "/image"));
+        let pulled = format!("Container image \"{image}\" already present on machine");
+        context.tell(pod, "Pulled", pulled);
+        context.tell(pod, "Created", format!("Created container: {name}"));
+        context.tell(pod, "Started", format!("Started container {name}"));
     }
 }

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod connection;
 pub mod controller;
 pub mod controllers;
+pub mod event;
 pub mod faults;
 pub mod journal;
 pub mod kind;

@@ -142,6 +142,7 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
             Err(error) if error.is_conflict() => {}
             made => {
                 made?;
+                context.tell(cron, "SuccessfulCreate", format!("Created job {name}"));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::pod::{self, availability, is_ready};
 use super::replica_set::owners;
 use super::revision;
 use super::{int_at, label, set_entry};
-use crate::api::{Deletion, Part, Result};
+use crate::api::{Part, Result};
 use crate::cache::Caches;
 use crate::controller::{Context, Controller, Next};
 use crate::kind::{self, Key, Kind};
@@ -145,14 +145,14 @@ async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -
             if keep {
                 kept = true;
             } else {
-                context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                context.delete_pod(set, pod).await?;
             }
         }
     }
     for node in wanted {
         let present = by_node.get(*node).is_some_and(|pods| pods.iter().any(|pod| !pod::is_finished(pod)));
         if !present {
-            context.create(&kind::POD, object::namespace(set), &pod_for(set, node, version)).await?;
+            context.create_pod(set, &pod_for(set, node, version)).await?;
         }
     }
     Ok(())
@@ -190,7 +190,7 @@ async fn replace(context: &Context, set: &Value, wanted: &[&str], version: &str)
             }
             may_go -= 1;
         }
-        context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        context.delete_pod(set, pod).await?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::pod::{self, availability, is_active, is_ready};
 use super::{int_at, owner_reference};
-use crate::api::{Deletion, Part, Result};
+use crate::api::{Part, Result};
 use crate::cache::Caches;
 use crate::controller::{Context, Controller, Next};
 use crate::kind::{self, Key, Kind};
@@ -97,12 +97,12 @@ async fn scale(context: &Context, set: &Value, pods: &[Arc<Value>]) -> Result<()
     let wanted = usize::try_from(int_at(set, "/spec/replicas", 1)).unwrap_or(0);
     for _ in active.len()..wanted.min(active.len() + BURST) {
         let new = pod::from_template(set, &set["spec"]["template"]);
-        context.create(&kind::POD, object::namespace(set), &new).await?;
+        context.create_pod(set, &new).await?;
     }
     if active.len() > wanted {
         pod::cheapest_first(&mut active);
         for pod in active.iter().take((active.len() - wanted).min(BURST)) {
-            context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            context.delete_pod(set, pod).await?;
         }
     }
     Ok(())

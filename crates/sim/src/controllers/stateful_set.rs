@@ -98,7 +98,7 @@ impl Plan<'_> {
                     }
                 }
                 Some(pod) if pod::is_finished(pod) && !object::is_deleting(pod) => {
-                    self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                    self.delete(pod).await?;
                     if self.is_ordered() {
                         return Ok(Next::Wait);
                     }
@@ -112,7 +112,7 @@ impl Plan<'_> {
             pods.iter().rev().filter(|(ordinal, _)| !range.contains(ordinal)).map(|(_, pod)| pod).collect();
         for pod in &surplus {
             if !object::is_deleting(pod) {
-                self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                self.delete(pod).await?;
             }
             if self.is_ordered() {
                 return Ok(Next::Wait);
@@ -126,7 +126,7 @@ impl Plan<'_> {
         let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
         let in_reach = self.is_updated_from(pod);
         if old && in_reach && !object::is_deleting(pod) && !is_ready(pod) {
-            self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            self.delete(pod).await?;
         }
         Ok(Next::Wait)
     }
@@ -150,7 +150,7 @@ impl Plan<'_> {
             }
             if label(pod, revision::HASH) != object::name(&self.revisions.wanted) {
                 if !object::is_deleting(pod) {
-                    self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                    self.delete(pod).await?;
                 }
                 return Ok(Next::Wait);
             }
@@ -190,8 +190,26 @@ impl Plan<'_> {
         match self.context.create(&kind::POD, namespace, &pod).await {
             // The name is taken: by a pod on its way out, or one that the news will tell of.
             Err(error) if error.is_conflict() => Ok(()),
-            made => made.map(|_| ()),
+            Err(error) => {
+                let message =
+                    format!("create Pod {name} in StatefulSet {} failed error: ", object::name(set));
+                self.context.warn(set, "FailedCreate", message + &error.reason());
+                Err(error)
+            }
+            Ok(_) => {
+                let message = format!("create Pod {name} in StatefulSet {} successful", object::name(set));
+                self.context.tell(set, "SuccessfulCreate", message);
+                Ok(())
+            }
         }
+    }
+
+    async fn delete(&self, pod: &Value) -> Result<()> {
+        self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        let (name, set) = (object::name(pod), object::name(self.set));
+        let message = format!("delete Pod {name} in StatefulSet {set} successful");
+        self.context.tell(self.set, "SuccessfulDelete", message);
+        Ok(())
     }
 
     /// Makes the pod's own claim from a template, and mounts it.

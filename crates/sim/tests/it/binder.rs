@@ -5,6 +5,7 @@ use kai_apiserver::object;
 use kai_sim::api::{Api, Result};
 use kai_sim::cache::Caches;
 use kai_sim::controller::{self, Context, Controller, Next};
+use kai_sim::event::{self, Source};
 use kai_sim::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -16,7 +17,10 @@ pub(crate) async fn run(client: kube::Client, clock: Clock) {
     let caches = Arc::new(Caches::new([kind::POD, kind::NODE]));
     let mut tasks = JoinSet::new();
     caches.follow(&api, &mut tasks);
-    tasks.spawn(controller::run(Binder, Context { api, caches, clock }));
+    let source = Source { component: "binder".to_owned(), host: None };
+    // It has nothing to tell: what its recorder is told is lost.
+    let (events, _) = event::recorder(api.clone(), clock, source);
+    tasks.spawn(controller::run(Binder, Context { api, caches, clock, events }));
     tasks.join_all().await;
 }
 

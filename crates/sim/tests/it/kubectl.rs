@@ -33,6 +33,18 @@ impl Kubectl {
         self.program.run_beside(arguments, input).await
     }
 
+    /// Runs it until what it prints has a part, and gives back what it printed.
+    async fn until(&self, arguments: &str, part: &str) -> String {
+        for _ in 0..50 {
+            let said = self.run(arguments, "").await;
+            if said.contains(part) {
+                return said;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        panic!("kubectl {arguments} never says {part}");
+    }
+
     /// What it says when it fails.
     async fn refused(&self, arguments: &str) -> String {
         let output = self.program.output_beside(arguments, "").await;
@@ -156,6 +168,10 @@ async fn pods_and_nodes_are_shown_and_described() {
         has(&described, &["Name:             web", "Node:             node-", "Status:           Running"]);
         has(&described, &["Ready:          True", "State:          Running", "Labels:           app=web"]);
         has(&described, &["QoS Class:                   BestEffort", "Conditions:", "PodScheduled"]);
+        let events = kubectl.until("describe pod web", "Started container").await;
+        has(&events, &["Events:", "Pulled", "Created container: web", "kubelet", "Started container web"]);
+        has(&kubectl.run("events --for=pod/web", "").await, &["LAST SEEN", "Started container web"]);
+        has(&kubectl.run("get cm kube-root-ca.crt -o jsonpath={.data}", "").await, &["BEGIN CERTIFICATE"]);
 
         let nodes = kubectl.run("get nodes", "").await;
         assert_eq!(nodes.matches(" Ready ").count(), 2, "{nodes}");
