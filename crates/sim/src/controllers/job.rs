@@ -4,6 +4,7 @@
 //! written to the job's status, then the finalizer goes, then the uid.
 
 mod index;
+mod policy;
 mod tally;
 
 use super::pod;
@@ -135,11 +136,11 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
         }
         Verdict::GoesOn => next = fill(context, job, &tally, now).await?,
         Verdict::Succeeds { reason, message } => {
-            end(context, job, &mut status, &tally, ["SuccessCriteriaMet", "Complete"], reason, &message)
+            end(context, job, &mut status, &tally, ["SuccessCriteriaMet", "Complete"], &reason, &message)
                 .await?;
         }
         Verdict::Fails { reason, message } => {
-            end(context, job, &mut status, &tally, ["FailureTarget", "Failed"], reason, &message).await?;
+            end(context, job, &mut status, &tally, ["FailureTarget", "Failed"], &reason, &message).await?;
         }
     }
     let known = context.caches.owned(&kind::POD, object::uid(job));
@@ -258,7 +259,12 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
         None => vec![None; missing],
     };
     for index in indices {
-        context.create_pod(job, &pod_of(job, index)).await?;
+        let mut pod = pod_of(job, index);
+        if let (Some(index), true) = (index, job.pointer("/spec/backoffLimitPerIndex").is_some()) {
+            let failures = tally.failures.get(&index).copied().unwrap_or(0);
+            set_entry(&mut pod, "annotations", policy::FAILURES, &failures.to_string());
+        }
+        context.create_pod(job, &pod).await?;
     }
     Ok(Next::Wait)
 }
@@ -266,7 +272,10 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
 fn free_indices(job: &Value, tally: &Tally, completed: &BTreeSet<usize>) -> Vec<usize> {
     let completions = usize::try_from(int_at(job, "/spec/completions", 1)).unwrap_or(0);
     let taken: BTreeSet<usize> = tally.active.iter().filter_map(|pod| index::of(pod)).collect();
-    (0..completions).filter(|index| !completed.contains(index) && !taken.contains(index)).collect()
+    let is_free = |index: &usize| {
+        !completed.contains(index) && !taken.contains(index) && !tally.failed_indexes.contains(index)
+    };
+    (0..completions).filter(is_free).collect()
 }
 
 fn pod_of(job: &Value, index: Option<usize>) -> Value {
