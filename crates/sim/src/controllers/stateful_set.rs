@@ -142,21 +142,25 @@ impl Plan<'_> {
         !on_delete && ordinal >= self.partition()
     }
 
-    /// Replaces pods of old versions, the last first, each when the one after it is available.
+    /// Replaces pods of old versions, the last first, as many at once as may be missing.
     async fn replace(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Next> {
-        for (_, pod) in pods.iter().rev() {
-            if !self.is_updated_from(pod) {
+        let size = int_at(self.set, "/spec/replicas", 1);
+        let value = self.set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+        let most = pod::share(value, size, pod::Round::Up).unwrap_or(1).max(1);
+        let serving = pods.values().filter(|pod| self.is_available(pod)).count();
+        let mut missing = size - i64::try_from(serving).unwrap_or(size);
+        for pod in pods.values().rev() {
+            let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
+            if !old || !self.is_updated_from(pod) || object::is_deleting(pod) {
                 continue;
             }
-            if label(pod, revision::HASH) != object::name(&self.revisions.wanted) {
-                if !object::is_deleting(pod) {
-                    self.delete(pod).await?;
-                }
+            // Nobody misses one that does not serve.
+            let serves = self.is_available(pod);
+            if serves && missing >= most {
                 return Ok(Next::Wait);
             }
-            if !self.is_available(pod) {
-                return Ok(Next::Wait);
-            }
+            self.delete(pod).await?;
+            missing += i64::from(serves);
         }
         Ok(Next::Wait)
     }
