@@ -3,8 +3,8 @@
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
 use kai_clock::Stopwatch;
 use serde_json::json;
 use std::io::{Write as _, stdout};

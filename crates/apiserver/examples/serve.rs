@@ -1,7 +1,7 @@
 //! Serves an empty cluster and writes its kubeconfig: `cargo run -p kai-apiserver --example serve -- FILE`.
 
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
 use std::path::Path;
 
 #[tokio::main]

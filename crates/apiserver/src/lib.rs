@@ -4,7 +4,6 @@
 
 pub mod admission;
 pub mod apply;
-pub mod clock;
 pub mod crd;
 pub mod expiry;
 pub mod failure;
@@ -15,7 +14,6 @@ pub mod identity;
 pub mod incoming;
 pub mod kinds;
 pub mod names;
-pub mod object;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
@@ -32,6 +30,8 @@ pub mod verbs;
 mod bootstrap;
 
 use axum::Router;
+use kai_clock as clock;
+use kai_object as object;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

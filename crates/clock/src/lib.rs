@@ -3,6 +3,9 @@
 //! Everything that decides takes the time as an argument, so that any decision can be replayed. The two reads below
 //! are the only ones in the workspace; clippy bans all others.
 
+mod clock;
+
+pub use clock::{Clock, micro_time, time};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the Unix epoch, by the machine's wall clock; 0 when it stands before the epoch.

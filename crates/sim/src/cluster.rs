@@ -1,18 +1,18 @@
 //! A whole cluster: server, controllers and nodes, started together and stopped together.
 
-use crate::api::{self, Api, Part};
 use crate::connection::Connection;
 use crate::controllers::volume;
 use crate::faults::Faults;
 use crate::journal::{Journal, Lines};
-use crate::kind::{self, Key};
 use crate::kubelet;
 use crate::node::heartbeat::Failure;
 use crate::node::{self, NodeGroup};
 use crate::{controllers, well_known};
 use jiff::Timestamp;
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Listening};
+use kai_clock::Clock;
+use kai_runtime::api::{self, Api, Part};
+use kai_runtime::kind::{self, Key};
 use rustc_hash::FxHasher;
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -307,7 +307,7 @@ impl Cluster {
         for kind in &lists {
             let Ok(listed) = self.api.list(kind, "").await else { continue };
             for item in &listed.items {
-                hash.write(kai_apiserver::object::meta_str(item, "resourceVersion").as_bytes());
+                hash.write(kai_object::meta_str(item, "resourceVersion").as_bytes());
             }
         }
         hash.finish()
@@ -332,7 +332,7 @@ impl Cluster {
     }
 
     async fn ensure(&self, kind: &kind::Kind, object: &Value) -> Result<(), Error> {
-        let name = || format!("{} {}", kind.kind, kai_apiserver::object::name(object));
+        let name = || format!("{} {}", kind.kind, kai_object::name(object));
         self.api.ensure(kind, "", object).await.map_err(|source| Error::Write { object: name(), source })
     }
 }

@@ -18,14 +18,15 @@ pub mod stateful_set;
 pub mod time;
 pub mod volume;
 
-use crate::api::Api;
-use crate::cache::Caches;
 use crate::connection::Connection;
-use crate::controller::{self, Context, Controller};
 use crate::event::{self, Source};
-use crate::kind;
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::controller::{self, Context, Controller};
+use kai_runtime::health::Health;
+use kai_runtime::kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -61,7 +62,7 @@ pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
         kind::RESOURCE_CLAIM,
         kind::RESOURCE_CLAIM_TEMPLATE,
     ];
-    let caches = Arc::new(Caches::new(kinds));
+    let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
     let mut started = Started { way, caches: Arc::clone(&caches), clock, tasks: JoinSet::new() };
     started.add(|| job::Jobs);
     started.add(|| cron_job::CronJobs);
@@ -83,7 +84,7 @@ pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
     tasks.spawn(
         garbage.supervise(move |way| garbage::run(Api::new(way.client(), CLIENT), Arc::clone(&shared))),
     );
-    caches.follow(&api, &mut tasks);
+    caches.follow(&api, &Health::default(), &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
             && error.is_panic()
@@ -108,8 +109,10 @@ impl Started {
             let api = Api::new(way.client(), CLIENT);
             let source = Source { component: format!("{}-controller", C::NAME), host: None };
             let (events, recording) = event::recorder(api.clone(), clock, source);
-            let running =
-                controller::run(make(), Context { api, caches: Arc::clone(&caches), clock, events });
+            let running = controller::run(
+                make(),
+                Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) },
+            );
             async move {
                 tokio::join!(running, recording.run());
             }

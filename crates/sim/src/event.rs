@@ -4,11 +4,13 @@
 //! so that a busy controller costs the server little. Events are told in the background and may be lost: nothing
 //! depends on them.
 
-use crate::api::{Api, Part};
-use crate::kind::{EVENT, Key};
 use jiff::{SignedDuration, Timestamp};
-use kai_apiserver::clock::{self, Clock};
-use kai_apiserver::object;
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::{Api, Part};
+use kai_runtime::controller::Tell;
+use kai_runtime::event::EventType;
+use kai_runtime::kind::{EVENT, Key};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
@@ -23,24 +25,6 @@ const MEMORY: SignedDuration = SignedDuration::from_mins(10);
 const COMBINED: &str = "(combined from similar events): ";
 /// How much is remembered of what was told.
 const REMEMBERED_MAX: usize = 4_096;
-
-/// How serious an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// It is as it should be.
-    Normal,
-    /// Somebody should look.
-    Warning,
-}
-
-impl Severity {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
 
 /// Who tells.
 #[derive(Clone, Debug)]
@@ -59,7 +43,7 @@ pub struct Recorder(mpsc::Sender<Note>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Note {
     about: About,
-    severity: Severity,
+    warns: bool,
     reason: String,
     message: String,
 }
@@ -82,9 +66,8 @@ pub fn recorder(api: Api, clock: Clock, source: Source) -> (Recorder, Recording)
     (Recorder(send), recording)
 }
 
-impl Recorder {
-    /// Tells something about an object.
-    pub fn tell(&self, object: &Value, severity: Severity, reason: &str, message: String) {
+impl Tell for Recorder {
+    fn tell(&self, object: &Value, type_: EventType, reason: &str, message: String) {
         let text = |text: &str| text.to_owned();
         let about = About {
             api_version: text(object::api_version(object)),
@@ -94,7 +77,12 @@ impl Recorder {
             uid: text(object::uid(object)),
         };
         // One that does not fit is lost, as are those of a busy cluster.
-        let _ = self.0.try_send(Note { about, severity, reason: text(reason), message });
+        let _ = self.0.try_send(Note {
+            about,
+            warns: type_ == EventType::Warning,
+            reason: text(reason),
+            message,
+        });
     }
 }
 
@@ -157,14 +145,15 @@ impl Recording {
         note
     }
 
-    async fn write(&mut self, note: Note, message: String, now: Timestamp) -> crate::api::Result<()> {
+    async fn write(&mut self, note: Note, message: String, now: Timestamp) -> kai_runtime::api::Result<()> {
         // Of many that are told as one, the latest is shown.
         let message = if note.message == COMBINED { format!("{COMBINED}{message}") } else { message };
         let known = self.told.get(&note).filter(|told| now.duration_since(told.last) < MEMORY).cloned();
         if let Some(mut told) = known {
             told.count += 1;
             told.last = now;
-            let patch = json!({"count": told.count, "lastTimestamp": clock::time(now), "message": message});
+            let patch =
+                json!({"count": told.count, "lastTimestamp": kai_clock::time(now), "message": message});
             match self.api.merge(&EVENT, &told.key, Part::Main, &patch).await {
                 Err(error) if error.is_not_found() => {}
                 written => {
@@ -201,8 +190,8 @@ impl Recording {
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": namespace},
             "involvedObject": involved, "reason": note.reason, "message": message,
-            "type": note.severity.name(), "source": source, "count": 1,
-            "firstTimestamp": clock::time(now), "lastTimestamp": clock::time(now),
+            "type": if note.warns { "Warning" } else { "Normal" }, "source": source, "count": 1,
+            "firstTimestamp": kai_clock::time(now), "lastTimestamp": kai_clock::time(now),
             "reportingComponent": self.source.component,
             "reportingInstance": self.source.host.as_deref().unwrap_or_default(),
         })

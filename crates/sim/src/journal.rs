@@ -3,7 +3,7 @@
 //! Two runs with the same seed have the same hash. Where they do not, the recorded lines tell the first difference.
 
 use bytes::Bytes;
-use kai_apiserver::clock::Clock;
+use kai_clock::Clock;
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, PoisonError};

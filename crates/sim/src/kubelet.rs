@@ -8,18 +8,19 @@ mod lanes;
 mod life;
 mod status;
 
-use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::{Caches, Interest};
 use crate::connection::Connection;
-use crate::controller::{self, Context, Next};
 use crate::controllers::{annotation, pod, set_entry, time};
 use crate::event::{self, Source};
-use crate::kind::{self, Key, Kind};
 use crate::node::heartbeat::{self, Failure, is_simulated};
 use crate::well_known;
 use jiff::Timestamp;
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part, Result};
+use kai_runtime::cache::{Caches, Interest, Watched};
+use kai_runtime::controller::{self, Context, Next};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{self, Key, Kind};
 use lanes::{Lane, Lanes};
 use life::{Ending, Stage};
 use serde_json::Value;
@@ -60,7 +61,7 @@ impl Default for Options {
 /// They read through one client, and each writes through its own below it, named like its node.
 pub async fn run(way: Connection, clock: Clock, options: Options) {
     let api = Api::new(way.client(), CLIENT);
-    let caches = Arc::new(Caches::new(KINDS));
+    let caches = Arc::new(Caches::new(KINDS.map(|kind| Watched::all(kind).without_bookmarks())));
     let (send, mut arrivals) = mpsc::unbounded_channel();
     let lanes = Arc::new(Lanes::new(send));
     for kind in &KINDS {
@@ -73,7 +74,7 @@ pub async fn run(way: Connection, clock: Clock, options: Options) {
         caches.listen(kind, Box::new(listener));
     }
     let mut tasks = JoinSet::new();
-    caches.follow(&api, &mut tasks);
+    caches.follow(&api, &Health::default(), &mut tasks);
     loop {
         tokio::select! {
             biased;
@@ -84,7 +85,8 @@ pub async fn run(way: Connection, clock: Clock, options: Options) {
                     let api = Api::new(way.client(), CLIENT);
                     let source = Source { component: CLIENT.to_owned(), host: Some(node.clone()) };
                     let (events, recording) = event::recorder(api.clone(), clock, source);
-                    let context = Context { api, caches: Arc::clone(&caches), clock, events };
+                    let context =
+                        Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) };
                     let kubelet = Kubelet { options, lane: Arc::clone(&lane) };
                     let running = kubelet.run(context, node.clone());
                     async move {
@@ -119,7 +121,7 @@ impl Kubelet {
             self.lane.queue.add(Key::of(&pod));
         }
         let (kubelet, context) = (&self, &context);
-        let work = controller::work(CLIENT, &self.lane.queue, |key| async move {
+        let work = controller::work(CLIENT, &self.lane.queue, 1, |key| async move {
             kubelet.reconcile(context, &key).await
         });
         tokio::join!(heartbeat::run(context, &node, self.options.heartbeat), work);

@@ -5,26 +5,18 @@
 //! [`Journal`] proves by hash. [`Faults`] makes the way between a client and the server as bad as wanted.
 //! Not here: scheduling. A pod stays pending until somebody binds it.
 
-pub mod api;
-pub mod cache;
 pub mod cluster;
 pub mod connection;
-pub mod controller;
 pub mod controllers;
 pub mod event;
 pub mod faults;
 pub mod journal;
-pub mod kind;
 pub mod kubelet;
 pub mod node;
-pub mod queue;
 pub mod well_known;
-
-mod change;
 
 pub use cluster::{Builder, Cluster};
 pub use connection::Connection;
 pub use faults::{Faults, Rates};
 pub use journal::Journal;
-pub use kind::{Key, Kind};
 pub use node::NodeGroup;

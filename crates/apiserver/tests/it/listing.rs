@@ -1,8 +1,8 @@
 //! Lists: selectors, pages, revisions.
 
 use crate::{config_map, delete, get, merge, pod, post, server};
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
 use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -20,8 +20,8 @@ mod watching;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
 use serde_json::Value;
 use tower::ServiceExt;
 

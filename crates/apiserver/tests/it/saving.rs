@@ -1,8 +1,8 @@
 //! A saved state comes back whole.
 
 use crate::{config_map, get, merge, post, server};
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
 use serde_json::json;
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Shows what goes on in the cluster: one line that is written over on a terminal, a line for each change elsewhere.
 
-use kai_apiserver::object;
-use kai_sim::api::Api;
-use kai_sim::cache::Caches;
-use kai_sim::kind;
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::health::Health;
+use kai_runtime::kind;
 use kai_units::Quantity;
 use serde_json::Value;
 use std::io::{IsTerminal, Write as _};
@@ -36,9 +37,9 @@ impl Live {
     /// Starts to follow; everything that is there is known when this returns.
     pub(super) async fn start(api: &Api) -> Self {
         let kinds = [kind::NODE, kind::POD];
-        let caches = Arc::new(Caches::new(kinds.clone()));
+        let caches = Arc::new(Caches::new(kinds.clone().map(|kind| Watched::all(kind).without_bookmarks())));
         let mut tasks = JoinSet::new();
-        caches.follow(api, &mut tasks);
+        caches.follow(api, &Health::default(), &mut tasks);
         caches.synced(&kinds).await;
         let is_terminal = std::io::stdout().is_terminal();
         Self { caches, _tasks: tasks, shown: String::new(), is_terminal }

@@ -11,12 +11,13 @@ pub(super) use report::Report;
 
 use super::defaults;
 use anyhow::{Context, Result};
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object::{name, namespace};
 use kai_apiserver::{ApiServer, Options};
 use kai_cache::{Kind, Snapshot, snapshot};
-use kai_sim::api::{Api, Part};
-use kai_sim::{Key, kind, node};
+use kai_clock::Clock;
+use kai_object::{name, namespace};
+use kai_runtime::api::{Api, Part};
+use kai_runtime::{Key, kind};
+use kai_sim::node;
 use object::Identity;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +164,7 @@ fn put_back(saved: &[u8], identities: &BTreeMap<(String, Key), Identity>) -> Res
         if index > 0 {
             let mut row: Value = serde_json::from_slice(line).context("a saved state can be read")?;
             let made = &mut row["object"];
-            let identity = identities.get(&(kai_apiserver::object::kind(made).to_owned(), Key::of(made)));
+            let identity = identities.get(&(kai_object::kind(made).to_owned(), Key::of(made)));
             if let Some(identity) = identity {
                 identity.put_back(made);
             }

@@ -1,11 +1,11 @@
 //! Makes the `ResourceClaim`s that pods want from templates, and frees claims whose pods are over.
 
 use super::{annotation, owner_reference, pod};
-use crate::api::{Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 
 /// Where a claim says which of its pod's claims it is.

@@ -1,14 +1,14 @@
 //! Starts the jobs of a `CronJob` when their time comes, and keeps only the latest of those that are over.
 
 use super::{holds, int_at, owner_reference, time};
-use crate::api::{Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
 use croner::Cron;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
             }
         }
     }
-    status["lastScheduleTime"] = Value::from(kai_apiserver::clock::time(due));
+    status["lastScheduleTime"] = Value::from(kai_clock::time(due));
     Ok(next)
 }
 
@@ -161,7 +161,7 @@ fn job_of(cron: &Value, name: &str, due: Timestamp) -> Value {
         },
         "spec": template["spec"].clone(),
     });
-    super::set_entry(&mut job, "annotations", SCHEDULED, &kai_apiserver::clock::time(due));
+    super::set_entry(&mut job, "annotations", SCHEDULED, &kai_clock::time(due));
     job
 }
 

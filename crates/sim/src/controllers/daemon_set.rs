@@ -6,12 +6,12 @@ use super::pod::{self, availability, is_ready};
 use super::replica_set::owners;
 use super::revision;
 use super::{int_at, label, set_entry};
-use crate::api::{Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
-use kai_apiserver::object;
 use kai_apiserver::selector::LabelSelector;
+use kai_object as object;
+use kai_runtime::api::{Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -153,14 +153,14 @@ async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -
         for pod in pods.iter().filter(|pod| !object::is_deleting(pod)) {
             let keep = kept.into_iter().flatten().any(|kept| Arc::ptr_eq(kept, pod));
             if !keep {
-                context.delete_pod(set, pod).await?;
+                pod::delete(context, set, pod).await?;
             }
         }
     }
     for node in wanted {
         let present = by_node.get(*node).is_some_and(|pods| pods.iter().any(|pod| !pod::is_finished(pod)));
         if !present {
-            context.create_pod(set, &pod_for(set, node, version)).await?;
+            pod::create(context, set, &pod_for(set, node, version)).await?;
         }
     }
     Ok(())
@@ -210,7 +210,7 @@ async fn replace(context: &Context, set: &Value, wanted: &[&str], version: &str)
             }
             may_go -= 1;
         }
-        context.delete_pod(set, pod).await?;
+        pod::delete(context, set, pod).await?;
     }
     Ok(())
 }
@@ -225,10 +225,10 @@ async fn exceed(context: &Context, set: &Value, surge: i64, version: &str) -> Re
     for (node, pods) in by_node.iter().filter(|(_, pods)| old_alone(pods)) {
         let Some(old) = pods.iter().find(|pod| !object::is_deleting(pod)) else { continue };
         if !serves(context, set, old) {
-            context.delete_pod(set, old).await?;
+            pod::delete(context, set, old).await?;
         } else if may_come > 0 {
             may_come -= 1;
-            context.create_pod(set, &pod_for(set, node, version)).await?;
+            pod::create(context, set, &pod_for(set, node, version)).await?;
         }
     }
     Ok(())

@@ -6,11 +6,11 @@ mod status;
 use super::pod::hash;
 use super::replica_set::owners;
 use super::{annotation, int_at, owner_reference, set_entry};
-use crate::api::{Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

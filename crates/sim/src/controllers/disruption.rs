@@ -2,12 +2,12 @@
 
 use super::pod::{self, Round, share};
 use super::{int_at, set_condition, time};
-use crate::api::{Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
-use kai_apiserver::object;
 use kai_apiserver::selector::LabelSelector;
+use kai_object as object;
+use kai_runtime::api::{Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;

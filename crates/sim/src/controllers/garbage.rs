@@ -4,12 +4,13 @@
 //! it hears from their caches. An owner that is not known is
 //! asked for at the server before anything is deleted: news may be late.
 
-use crate::api::{Api, Deletion, Part, Result};
-use crate::cache::{Caches, Interest};
-use crate::controller::Next;
-use crate::kind::{DEFINITION, Key, Kind};
-use crate::queue::Queue;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part, Result};
+use kai_runtime::cache::{Caches, Interest, Watched};
+use kai_runtime::controller::Next;
+use kai_runtime::health::Health;
+use kai_runtime::kind::{DEFINITION, Key, Kind};
+use kai_runtime::queue::Queue;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,9 +146,10 @@ fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
         }
         return tasks;
     }
-    let caches = Arc::new(Caches::keeping([kind.clone()], keep_ownership));
+    let caches =
+        Arc::new(Caches::new([Watched::all(kind.clone()).without_bookmarks().keeping(keep_ownership)]));
     listen(collector, &caches, kind);
-    caches.follow(&collector.api, &mut tasks);
+    caches.follow(&collector.api, &Health::default(), &mut tasks);
     tasks
 }
 
@@ -219,7 +221,9 @@ impl Collector {
     async fn work(&self) {
         loop {
             let key = self.queue.next().await;
-            match self.look_at(&key.name).await {
+            let looked = self.look_at(&key.name).await;
+            self.queue.done(&key);
+            match looked {
                 Ok(next) => {
                     self.queue.forgive(&key);
                     if let Next::After(wait) = next {

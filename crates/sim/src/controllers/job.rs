@@ -9,12 +9,12 @@ mod tally;
 
 use super::pod;
 use super::{holds, int_at, label, set_condition, set_entry, time};
-use crate::api::{Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -230,7 +230,7 @@ async fn end(
 
 async fn delete_pods(context: &Context, job: &Value, pods: &[Arc<Value>]) -> Result<()> {
     for pod in pods.iter().take(BURST) {
-        context.delete_pod(job, pod).await?;
+        pod::delete(context, job, pod).await?;
     }
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
         let mut active: Vec<&Value> = tally.active.iter().map(|pod| &**pod).collect();
         pod::cheapest_first(&mut active);
         for pod in active.iter().take((tally.active.len() - wanted).min(BURST)) {
-            context.delete_pod(job, pod).await?;
+            pod::delete(context, job, pod).await?;
         }
         return Ok(Next::Wait);
     }
@@ -259,12 +259,12 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
         None => vec![None; missing],
     };
     for index in indices {
-        let mut pod = pod_of(job, index);
+        let mut new = pod_of(job, index);
         if let (Some(index), true) = (index, job.pointer("/spec/backoffLimitPerIndex").is_some()) {
             let failures = tally.failures.get(&index).copied().unwrap_or(0);
-            set_entry(&mut pod, "annotations", policy::FAILURES, &failures.to_string());
+            set_entry(&mut new, "annotations", policy::FAILURES, &failures.to_string());
         }
-        context.create_pod(job, &pod).await?;
+        pod::create(context, job, &new).await?;
     }
     Ok(Next::Wait)
 }

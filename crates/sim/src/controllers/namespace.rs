@@ -1,11 +1,11 @@
 //! Empties a namespace that is to go, and lets it go when nothing is left in it.
 
 use super::garbage::discover;
-use crate::api::Result;
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::Result;
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::time::Duration;
 

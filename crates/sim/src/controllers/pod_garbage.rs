@@ -1,12 +1,12 @@
 //! Clears away pods that nobody else will: those of nodes that are gone, and those that ended long ago.
 
 use super::{pod, set_condition, time};
-use crate::api::{Deletion, Part, Result};
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

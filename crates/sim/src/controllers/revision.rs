@@ -2,10 +2,10 @@
 
 use super::pod::hash;
 use super::{int_at, owner_reference};
-use crate::api::{Deletion, Result};
-use crate::controller::Context;
-use crate::kind;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Result};
+use kai_runtime::controller::Context;
+use kai_runtime::kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Gives every namespace the service account `default`, and the certificate by which pods trust the server.
 
-use crate::api::Result;
-use crate::cache::Caches;
-use crate::controller::{Context, Controller, Next};
-use crate::kind::{self, Key, Kind};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::Result;
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

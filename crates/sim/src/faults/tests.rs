@@ -1,13 +1,13 @@
 //! Each fault, alone.
 
 use super::*;
-use crate::api::{Api, Error, Part};
 use crate::connection::Connection;
 use crate::journal::Lines;
-use crate::kind::{Key, Kind};
 use futures::{StreamExt, pin_mut};
-use kai_apiserver::clock::Clock;
 use kai_apiserver::{ApiServer, Options};
+use kai_clock::Clock;
+use kai_runtime::api::{Api, Error, Part};
+use kai_runtime::kind::{Key, Kind};
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
 //! What a node checks before it takes a pod: room for what it asks for, and devices to give it.
 
-use crate::cache::Caches;
 use crate::controllers::{annotation, pod};
-use crate::kind::{self, Key, Kind};
 use crate::node::NodeGroup;
 use crate::well_known;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::cache::Caches;
+use kai_runtime::kind::{self, Key, Kind};
 use kai_units::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

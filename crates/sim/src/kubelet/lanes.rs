@@ -1,12 +1,12 @@
 //! Which kubelet has to look at what: every node has a queue of its own, so that no node waits for another.
 
 use super::admission;
-use crate::cache::Caches;
-use crate::kind::{self, Key, Kind};
 use crate::node::heartbeat::{Failure, is_simulated};
-use crate::queue::Queue;
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::cache::Caches;
+use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::queue::Queue;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 use crate::controllers::{annotation, int_at, time};
 use crate::well_known;
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::Value;
 use std::time::Duration;
 

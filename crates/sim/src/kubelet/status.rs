@@ -4,7 +4,7 @@ use super::life::Ending;
 use crate::controllers::{annotation, int_at, set_condition};
 use crate::node::address;
 use crate::well_known;
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::{Value, json};
 
 fn condition(pod: &mut Value, name: &str, holds: bool, reason: &str, time: &str) {

@@ -1,13 +1,13 @@
 //! Lets simulated nodes be heard of: a lease that is renewed, and a status that is posted now and then.
 
 use super::objects::conditions;
-use crate::api::{Part, Result};
-use crate::controller::Context;
 use crate::controllers::node_lifecycle::LEASE_NAMESPACE;
 use crate::controllers::{annotation, set_condition};
-use crate::kind::{self, Key};
 use crate::well_known;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Part, Result};
+use kai_runtime::controller::Context;
+use kai_runtime::kind::{self, Key};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ pub fn node(group: &NodeGroup, at: usize, now: &str) -> Value {
 /// Makes a simulated node of one that is known from elsewhere: labels, taints and amounts are its own. A node that was
 /// not ready stays so until it is told otherwise.
 pub fn adopt(known: &Value, now: &str) -> Value {
-    let name = kai_apiserver::object::name(known);
+    let name = kai_object::name(known);
     let mut metadata = known["metadata"].clone();
     metadata["annotations"][well_known::SIMULATED] = json!("true");
     let conditions_known = known.pointer("/status/conditions").and_then(Value::as_array);

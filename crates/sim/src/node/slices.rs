@@ -8,7 +8,7 @@ const DRIVER: &str = "gpu.nvidia.com";
 
 /// The slice with the GPUs of a node, which owns it.
 pub fn slice(group: &NodeGroup, node: &Value) -> Value {
-    let name = kai_apiserver::object::name(node);
+    let name = kai_object::name(node);
     let device = |index: u32| {
         json!({
             "name": format!("gpu-{index}"),
@@ -25,7 +25,7 @@ pub fn slice(group: &NodeGroup, node: &Value) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
         "metadata": {"name": format!("{name}-{DRIVER}"), "ownerReferences": [{
-            "apiVersion": "v1", "kind": "Node", "name": name, "uid": kai_apiserver::object::uid(node),
+            "apiVersion": "v1", "kind": "Node", "name": name, "uid": kai_object::uid(node),
             "controller": true,
         }]},
         "spec": {

@@ -1,12 +1,12 @@
 //! Binds pods in tests: each to the first node that has the GPUs. It is no scheduler.
 
-use kai_apiserver::clock::Clock;
-use kai_apiserver::object;
-use kai_sim::api::{Api, Result};
-use kai_sim::cache::Caches;
-use kai_sim::controller::{self, Context, Controller, Next};
-use kai_sim::event::{self, Source};
-use kai_sim::kind::{self, Key, Kind};
+use kai_clock::Clock;
+use kai_object as object;
+use kai_runtime::api::{Api, Result};
+use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,10 @@ use tokio::task::JoinSet;
 
 pub(crate) async fn run(client: kube::Client, clock: Clock) {
     let api = Api::new(client, "binder");
-    let caches = Arc::new(Caches::new([kind::POD, kind::NODE]));
+    let caches = Arc::new(Caches::new([kind::POD, kind::NODE].map(Watched::all)));
     let mut tasks = JoinSet::new();
-    caches.follow(&api, &mut tasks);
-    let source = Source { component: "binder".to_owned(), host: None };
-    // It has nothing to tell: what its recorder is told is lost.
-    let (events, _) = event::recorder(api.clone(), clock, source);
-    tasks.spawn(controller::run(Binder, Context { api, caches, clock, events }));
+    caches.follow(&api, &Health::default(), &mut tasks);
+    tasks.spawn(controller::run(Binder, Context::new(api, caches, clock)));
     tasks.join_all().await;
 }
 

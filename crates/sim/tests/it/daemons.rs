@@ -2,7 +2,7 @@
 
 use crate::k;
 use crate::{World, count, template};
-use kai_apiserver::object;
+use kai_object as object;
 use kai_sim::NodeGroup;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use crate::k;
 use crate::{World, count, deployment, holds, phase};
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ async fn a_replica_set_adopts_matching_pods_and_replaces_lost_ones() {
     let pods = world.list(&k::POD).await;
     assert_eq!(pods.len(), 2);
     assert!(pods.iter().any(|pod| object::name(pod) == "alone"));
-    world.delete(&k::POD, "alone", kai_sim::api::Deletion::default()).await;
+    world.delete(&k::POD, "alone", kai_runtime::api::Deletion::default()).await;
     world.gone(&k::POD, "alone").await;
     world.until(&k::REPLICA_SET, "web", |set| count(set, "availableReplicas") == 2).await;
 }

@@ -2,9 +2,9 @@
 
 use crate::k;
 use crate::{World, builder, count, deployment, gpu_pod, holds, job};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::Deletion;
 use kai_sim::NodeGroup;
-use kai_sim::api::Deletion;
 use serde_json::{Value, json};
 
 impl World {

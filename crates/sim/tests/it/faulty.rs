@@ -2,7 +2,7 @@
 
 use crate::k;
 use crate::{World, builder, count, deployment, holds, job, phase};
-use kai_apiserver::object;
+use kai_object as object;
 use kai_sim::{NodeGroup, Rates, controllers, kubelet};
 use serde_json::json;
 use std::time::Duration;

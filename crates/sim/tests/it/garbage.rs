@@ -2,10 +2,10 @@
 
 use crate::k;
 use crate::{World, builder, deployment, gpu_pod, phase};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::Deletion;
+use kai_runtime::kind::{Key, Kind};
 use kai_sim::NodeGroup;
-use kai_sim::api::Deletion;
-use kai_sim::kind::{Key, Kind};
 use serde_json::{Value, json};
 
 async fn with_pods() -> World {

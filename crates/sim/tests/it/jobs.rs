@@ -2,8 +2,8 @@
 
 use crate::k;
 use crate::{World, count, holds, job, phase};
-use kai_apiserver::object;
-use kai_sim::kind::Key;
+use kai_object as object;
+use kai_runtime::kind::Key;
 use serde_json::{Value, json};
 
 fn runs(seconds: u32) -> Value {
@@ -108,7 +108,7 @@ async fn a_deleted_pod_of_a_job_is_replaced_and_counts_as_failed() {
     let world = World::new().await;
     world.create(&k::JOB, job("a", &json!({}), &runs(60))).await;
     let pods = world.until_all(&k::POD, |pods| pods.len() == 1 && phase(&pods[0]) == "Running").await;
-    world.delete(&k::POD, object::name(&pods[0]), kai_sim::api::Deletion::default()).await;
+    world.delete(&k::POD, object::name(&pods[0]), kai_runtime::api::Deletion::default()).await;
     let done = world.until(&k::JOB, "a", |job| holds(job, "Complete")).await;
     assert_eq!((count(&done, "succeeded"), count(&done, "failed")), (1, 1));
 }
@@ -134,7 +134,7 @@ async fn a_cron_job_starts_jobs_on_time_and_keeps_the_latest() {
     let cron = world.get(&k::CRON_JOB, "tick").await;
     assert_eq!(cron["status"]["lastScheduleTime"], "2026-01-01T01:00:00Z");
     let gone = Key::new("default", "tick");
-    world.cluster.api().delete(&k::CRON_JOB, &gone, &kai_sim::api::Deletion::default()).await.unwrap();
+    world.cluster.api().delete(&k::CRON_JOB, &gone, &kai_runtime::api::Deletion::default()).await.unwrap();
     world.until_all(&k::JOB, <[Value]>::is_empty).await;
     world.until_all(&k::POD, <[Value]>::is_empty).await;
 }

@@ -15,9 +15,9 @@ mod nodes;
 mod sets;
 mod storage;
 
-use kai_apiserver::object;
-use kai_sim::api::{Deletion, Part};
-use kai_sim::kind::{self, Key, Kind};
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part};
+use kai_runtime::kind::{self, Key, Kind};
 use kai_sim::{Builder, Cluster, NodeGroup};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -170,7 +170,7 @@ fn deployment(name: &str, replicas: i64) -> Value {
 
 /// The kinds of every test.
 mod kinds {
-    pub(crate) use kai_sim::kind::*;
+    pub(crate) use kai_runtime::kind::*;
 }
 use kinds as k;
 

@@ -2,10 +2,10 @@
 
 use crate::k;
 use crate::{World, builder, deployment, gpu_pod, holds, phase, template};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::Deletion;
+use kai_runtime::kind::Key;
 use kai_sim::NodeGroup;
-use kai_sim::api::Deletion;
-use kai_sim::kind::Key;
 use kai_sim::node::Failure;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

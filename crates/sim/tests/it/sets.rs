@@ -2,7 +2,7 @@
 
 use crate::k;
 use crate::{World, count, holds, template};
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::{Value, json};
 
 fn set(replicas: i64) -> Value {

@@ -2,9 +2,9 @@
 
 use crate::k;
 use crate::{World, builder, gpu_pod, phase, template};
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Deletion, Part};
 use kai_sim::NodeGroup;
-use kai_sim::api::{Deletion, Part};
 use serde_json::{Value, json};
 
 fn claim(name: &str, spec: &Value) -> Value {
@@ -84,7 +84,7 @@ async fn claims_come_from_templates_and_go_with_their_pods() {
         ]}},
         "reservedFor": [{"resource": "pods", "name": "a", "uid": object::uid(&made)}],
     }});
-    let key = kai_sim::Key::new("default", &name);
+    let key = kai_runtime::Key::new("default", &name);
     world.cluster.api().merge(&k::RESOURCE_CLAIM, &key, Part::Status, &status).await.unwrap();
     world.until(&k::POD, "a", |pod| phase(pod) == "Running").await;
     world.until(&k::POD, "a", |pod| phase(pod) == "Succeeded").await;

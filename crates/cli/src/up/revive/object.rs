@@ -4,8 +4,8 @@
 //! where the object comes from.
 
 use super::text_at;
-use kai_apiserver::object::{map_mut, set_meta, str_at};
 use kai_cache::Kind;
+use kai_object::{map_mut, set_meta, str_at};
 use kai_sim::node;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -38,7 +38,7 @@ pub(super) const ORDER: [Kind; 18] = [
 ];
 
 /// Where the API keeps objects of a kind; nothing for those that are not made from records.
-pub(super) fn resource(kind: Kind) -> Option<kai_sim::Kind> {
+pub(super) fn resource(kind: Kind) -> Option<kai_runtime::Kind> {
     let (group, version, plural, namespaced) = match kind {
         Kind::PriorityClass => ("scheduling.k8s.io", "v1", "priorityclasses", false),
         Kind::StorageClass => ("storage.k8s.io", "v1", "storageclasses", false),
@@ -60,7 +60,7 @@ pub(super) fn resource(kind: Kind) -> Option<kai_sim::Kind> {
         Kind::PersistentVolumeClaim => ("", "v1", "persistentvolumeclaims", true),
         Kind::Namespace | Kind::PodDisruptionBudget => return None,
     };
-    Some(kai_sim::Kind {
+    Some(kai_runtime::Kind {
         group: Cow::Borrowed(group),
         version: Cow::Borrowed(version),
         kind: Cow::Borrowed(kind.name()),

@@ -1,7 +1,7 @@
 //! What became of a snapshot: how much lives, what was left out, and what a snapshot does not have.
 
 use kai_cache::Kind;
-use kai_sim::{Key, api};
+use kai_runtime::{Key, api};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

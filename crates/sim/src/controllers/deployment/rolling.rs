@@ -1,12 +1,12 @@
 //! How large each replica set of a deployment should be, step by step.
 
 use super::{DESIRED, MAX, Sets};
-use crate::api::{Part, Result};
-use crate::controller::Context;
 use crate::controllers::pod::{Round, share};
 use crate::controllers::{int_at, set_entry};
-use crate::kind;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::api::{Part, Result};
+use kai_runtime::controller::Context;
+use kai_runtime::kind;
 use serde_json::Value;
 
 fn is_rolling(deployment: &Value) -> bool {

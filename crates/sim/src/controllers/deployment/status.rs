@@ -1,10 +1,10 @@
 //! What a deployment says of itself, so that people and `kubectl rollout status` know when it is done.
 
 use super::Sets;
-use crate::controller::{Context, Next};
 use crate::controllers::{condition, int_at, set_condition, time};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
+use kai_runtime::controller::{Context, Next};
 use serde_json::{Value, json};
 
 /// Whether every pod has the current template and serves.

@@ -1,7 +1,7 @@
 //! What a job's policies say of a failed pod, and of the indexes that are done.
 
 use super::index;
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@ use super::policy::{self, FAILURES, Judgement};
 use super::{TRACKING, index};
 use crate::controllers::{annotation, condition, int_at, pod, time};
 use jiff::Timestamp;
-use kai_apiserver::object;
+use kai_object as object;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,0 +1,70 @@
+//! The time as components tell it: the wall clock at the start plus what tokio's clock has counted since.
+//!
+//! Under a paused runtime tokio's clock is virtual, and with it every timestamp, deadline and timeout.
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// Tells the time; cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    epoch: Timestamp,
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock that stands at the machine's wall clock and runs with tokio's.
+    pub fn system() -> Self {
+        Self::starting_at(Timestamp::from_microsecond(crate::unix_micros()).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// A clock that stands at `epoch` and runs with tokio's: the same run tells the same times.
+    pub fn starting_at(epoch: Timestamp) -> Self {
+        Self { epoch, start: Instant::now() }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.start.elapsed()).unwrap_or(SignedDuration::ZERO);
+        self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The time as `metav1.Time` writes it: whole seconds.
+    pub fn time(&self) -> String {
+        time(self.now())
+    }
+
+    /// The time as `metav1.MicroTime` writes it: six digits after the seconds.
+    pub fn micro_time(&self) -> String {
+        micro_time(self.now())
+    }
+}
+
+/// A time in whole seconds, rounded down.
+pub fn time(at: Timestamp) -> String {
+    let seconds = at.as_microsecond().div_euclid(1_000_000);
+    Timestamp::from_second(seconds).unwrap_or(at).to_string()
+}
+
+/// A time with six digits after the seconds.
+pub fn micro_time(at: Timestamp) -> String {
+    let micros = at.as_microsecond().rem_euclid(1_000_000);
+    let mut text = time(at);
+    text.truncate(text.len() - 1);
+    format!("{text}.{micros:06}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_paused_runtime_moves_the_clock() {
+        let clock = Clock::starting_at("2026-01-01T00:00:00.25Z".parse().unwrap());
+        assert_eq!(clock.time(), "2026-01-01T00:00:00Z");
+        tokio::time::advance(Duration::from_hours(24)).await;
+        assert_eq!(clock.time(), "2026-01-02T00:00:00Z");
+        assert_eq!(clock.micro_time(), "2026-01-02T00:00:00.250000Z");
+    }
+}
