@@ -20,6 +20,7 @@ use decision::{Decision, decide, is_over};
 use kai_api::well_known::{annotation, label};
 use kai_object as object;
 use kai_runtime::api::Deletion;
+use kai_runtime::cache::Interest;
 use kai_runtime::controller::Context;
 use kai_runtime::kind::{self, Kind};
 use kai_runtime::{Key, api};
@@ -76,10 +77,11 @@ impl Reservations {
         own.context.caches.listen(
             &kind::POD,
             Box::new(move |_, pod| {
-                let Some(own) = listener.upgrade() else { return };
+                let Some(own) = listener.upgrade() else { return Interest::Ended };
                 if object::namespace(pod) == own.options.reservation_namespace {
                     own.news.send_replace(());
                 }
+                Interest::Stays
             }),
         );
         own

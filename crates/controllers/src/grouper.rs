@@ -138,7 +138,7 @@ pub async fn run(mut process: Process, options: Options) {
     }
     let caches = Arc::new(Caches::new(watched));
     caches.follow(&process.api, &process.health, &mut process.tasks);
-    let context = Context { api: process.api.clone(), caches, clock: process.clock };
+    let context = Context::new(process.api.clone(), caches, process.clock);
     let grouper = Grouper {
         options,
         recorder: process.recorder.clone(),

@@ -75,7 +75,7 @@ pub async fn run(mut process: Process, options: Options) {
     watched.extend(claims.clone().map(|kind| Watched::all(kind).keeping(keep_claim)));
     let caches = Arc::new(Caches::new(watched));
     caches.follow(&process.api, &process.health, &mut process.tasks);
-    let context = Context { api: process.api.clone(), caches, clock: process.clock };
+    let context = Context::new(process.api.clone(), caches, process.clock);
     let keeper = Keeper { options, claims, paces: Mutex::default() };
     tokio::select! {
         biased;

@@ -37,7 +37,7 @@ pub async fn run(mut process: Process, options: Options) {
     let query = format!("labelSelector={}%3D{}", label::APP, options.app_label);
     let watched = Watched::all(kind::POD).query(query).keeping(keep);
     let caches = Arc::new(Caches::new([watched]));
-    let context = Context { api: process.api.clone(), caches: Arc::clone(&caches), clock: process.clock };
+    let context = Context::new(process.api.clone(), Arc::clone(&caches), process.clock);
     caches.follow(&process.api, &process.health, &mut process.tasks);
     process.tasks.spawn(controller::run(Simulated { namespace: options.namespace }, context));
     process.failed().await;
