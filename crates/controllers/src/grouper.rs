@@ -14,6 +14,7 @@ pub mod pod;
 
 mod defaults;
 
+use crate::keep;
 use crate::kind::POD_GROUP;
 use apply::Change;
 use defaults::Defaults;
@@ -394,34 +395,24 @@ fn group_of_pod(pod: &Value) -> Vec<String> {
 }
 
 fn keep_pod(pod: &mut Value) {
-    object::set_meta(pod, "managedFields", None);
-    for (part, fields) in
-        [("spec", ["schedulerName", "priorityClassName"].as_slice()), ("status", &["phase"])]
-    {
-        if let Some(part) = pod.get_mut(part).and_then(Value::as_object_mut) {
-            part.retain(|field, _| fields.contains(&&**field));
-        }
-    }
+    keep::metadata(pod, &["labels", "annotations", "ownerReferences"]);
+    keep::only_of(pod, "spec", &["schedulerName", "priorityClassName"]);
+    keep::only_of(pod, "status", &["phase"]);
 }
 
 fn keep_group(group: &mut Value) {
-    object::set_meta(group, "managedFields", None);
-    if let Some(fields) = group.as_object_mut() {
-        fields.remove("status");
-    }
+    keep::metadata(group, &["labels", "annotations", "ownerReferences"]);
+    keep::only(group, &["metadata", "spec"]);
 }
 
 fn keep_labels(object: &mut Value) {
-    object::meta_mut(object)
-        .retain(|field, _| ["name", "namespace", "uid", "resourceVersion", "labels"].contains(&&**field));
-    if let Some(fields) = object.as_object_mut() {
-        fields.retain(|field, _| field == "metadata");
-    }
+    keep::metadata(object, &["labels"]);
+    keep::only(object, &["metadata"]);
 }
 
 fn keep_name(object: &mut Value) {
-    keep_labels(object);
-    object::set_meta(object, "labels", None);
+    keep::metadata(object, &[]);
+    keep::only(object, &["metadata"]);
 }
 
 #[cfg(test)]

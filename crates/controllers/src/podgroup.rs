@@ -11,6 +11,8 @@ pub mod counting;
 pub mod gpu_memory;
 pub mod webhook;
 
+mod kept;
+
 pub use webhook::router;
 
 use crate::amounts::{Sum, Totals};
@@ -18,7 +20,6 @@ use crate::kind::POD_GROUP;
 use counting::Member;
 use kai_api::well_known::{annotation, name};
 use kai_api::{Pod, PodGroup};
-use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::{self, Api, Part};
 use kai_runtime::cache::{Caches, Watched};
@@ -60,19 +61,19 @@ impl Default for Options {
 
 /// Keeps the status of all pod groups. Never returns.
 pub async fn run(mut process: Process, options: Options) {
-    let claims = claim_kind(&process.api, process.clock).await;
+    let claims = claim_kind(&process.api).await;
     let mut watched = vec![
         Watched::all(POD)
             .query(format!("fieldSelector=spec.schedulerName%3D{}", options.scheduler_name))
-            .keeping(keep_pod)
-            .indexed(BY_GROUP, group_of_pod)
-            .indexed(BY_CLAIM, claims_of_pod)
-            .indexed(BY_MEMORY, memory_node_of_pod),
-        Watched::all(POD_GROUP).keeping(keep_group).indexed(BY_CLASS, class_of_group),
-        Watched::all(NODE).keeping(keep_labels),
-        Watched::all(PRIORITY_CLASS).keeping(keep_class),
+            .keeping(kept::pod)
+            .indexed(BY_GROUP, kept::group_of_pod)
+            .indexed(BY_CLAIM, kept::claims_of_pod)
+            .indexed(BY_MEMORY, kept::memory_node_of_pod),
+        Watched::all(POD_GROUP).keeping(kept::group).indexed(BY_CLASS, kept::class_of_group),
+        Watched::all(NODE).keeping(kept::node),
+        Watched::all(PRIORITY_CLASS).keeping(kept::class),
     ];
-    watched.extend(claims.clone().map(|kind| Watched::all(kind).keeping(keep_claim)));
+    watched.extend(claims.clone().map(|kind| Watched::all(kind).keeping(kept::claim)));
     let caches = Arc::new(Caches::new(watched));
     caches.follow(&process.api, &process.health, &mut process.tasks);
     let context = Context { api: process.api.clone(), caches, clock: process.clock };
@@ -117,9 +118,9 @@ impl Controller for Keeper {
     }
 
     fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        let groups = |pods: Vec<Arc<Value>>| pods.iter().filter_map(|pod| group_key(pod)).collect();
+        let groups = |pods: Vec<Arc<Value>>| pods.iter().filter_map(|pod| kept::group_key(pod)).collect();
         if *kind == POD {
-            group_key(changed).into_iter().collect()
+            kept::group_key(changed).into_iter().collect()
         } else if *kind == POD_GROUP {
             vec![Key::of(changed)]
         } else if *kind == NODE {
@@ -143,10 +144,11 @@ impl Controller for Keeper {
             return Ok(Next::Wait);
         };
         let now = Instant::now();
-        if let Some(pace) = self.paces().get(key)
-            && now - pace.looked < PAUSE
+        let looked = self.paces().get(key).map(|pace| pace.looked);
+        if let Some(pause) =
+            looked.and_then(|looked| PAUSE.checked_sub(now - looked)).filter(|left| !left.is_zero())
         {
-            return Ok(Next::After(PAUSE - (now - pace.looked)));
+            return Ok(Next::After(pause));
         }
         let Ok(typed) = PodGroup::deserialize(&*group) else { return Ok(Next::Wait) };
         let members = self.members(&context.caches, key);
@@ -260,8 +262,7 @@ fn gpu_memory_of(caches: &Caches, pod: &Pod) -> Option<i64> {
 }
 
 /// The version of claims on devices that the server has. Asks until it gets an answer.
-async fn claim_kind(api: &Api, clock: Clock) -> Option<Kind> {
-    let asked = clock.now();
+async fn claim_kind(api: &Api) -> Option<Kind> {
     loop {
         let mut answered = true;
         for version in ["v1", "v1beta2", "v1beta1"] {
@@ -270,7 +271,7 @@ async fn claim_kind(api: &Api, clock: Clock) -> Option<Kind> {
                 Ok(_) => return Some(kind),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
-                    tracing::warn!(%asked, error = &error as &dyn std::error::Error, "cannot ask for claims");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot ask for claims");
                     answered = false;
                 }
             }
@@ -279,101 +280,5 @@ async fn claim_kind(api: &Api, clock: Clock) -> Option<Kind> {
             return None;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
-fn group_key(pod: &Value) -> Option<Key> {
-    let name = pod.pointer("/metadata/annotations")?.get(annotation::POD_GROUP)?.as_str()?;
-    Some(Key::new(object::namespace(pod), name))
-}
-
-fn group_of_pod(pod: &Value) -> Vec<String> {
-    group_key(pod).iter().map(Key::to_string).collect()
-}
-
-fn claims_of_pod(pod: &Value) -> Vec<String> {
-    if pod.pointer("/spec/resourceClaims").is_none() {
-        return Vec::new();
-    }
-    let Ok(typed) = Pod::deserialize(pod) else { return Vec::new() };
-    claim::names(&typed).map(|name| Key::new(object::namespace(pod), name).to_string()).collect()
-}
-
-fn memory_node_of_pod(pod: &Value) -> Vec<String> {
-    let by_memory = pod.pointer("/metadata/annotations").and_then(|all| all.get(annotation::GPU_MEMORY));
-    let node = object::str_at(pod, "/spec/nodeName");
-    if by_memory.is_none() || node.is_empty() { Vec::new() } else { vec![node.to_owned()] }
-}
-
-fn class_of_group(group: &Value) -> Vec<String> {
-    vec![object::str_at(group, "/spec/priorityClassName").to_owned()]
-}
-
-/// Keeps of a pod what decides how it counts: exactly what the typed form reads of it, without what only placing
-/// needs.
-fn keep_pod(pod: &mut Value) {
-    let version = object::meta_str(pod, "resourceVersion").to_owned();
-    let Ok(mut typed) = Pod::deserialize(&*pod) else { return keep_labels(pod) };
-    typed.compact();
-    let spec = &mut typed.spec;
-    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut()) {
-        let resources = std::mem::take(&mut container.resources);
-        let restart_policy = std::mem::take(&mut container.restart_policy);
-        *container = kai_api::pod::Container { resources, restart_policy, ..Default::default() };
-        container.resources.limits = Default::default();
-    }
-    typed.spec = kai_api::pod::PodSpec {
-        node_name: std::mem::take(&mut spec.node_name),
-        containers: std::mem::take(&mut spec.containers),
-        init_containers: std::mem::take(&mut spec.init_containers),
-        overhead: std::mem::take(&mut spec.overhead),
-        resources: spec.resources.take(),
-        resource_claims: std::mem::take(&mut spec.resource_claims),
-        ..Default::default()
-    };
-    typed.metadata.labels = Default::default();
-    typed.metadata.owner_references = Default::default();
-    *pod = serde_json::to_value(&typed).unwrap_or_default();
-    object::set_meta(pod, "resourceVersion", Some(Value::from(version)));
-}
-
-fn keep_group(group: &mut Value) {
-    keep_metadata(group, &[]);
-    keep_fields(group, "spec", &["priorityClassName", "preemptibility"]);
-    keep_fields(group, "status", &["resourcesStatus"]);
-}
-
-fn keep_labels(object: &mut Value) {
-    keep_metadata(object, &["labels"]);
-    keep_only(object, &["metadata"]);
-    let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) else { return };
-    labels.retain(|label, _| gpu_memory::is_read(label));
-}
-
-fn keep_class(class: &mut Value) {
-    keep_metadata(class, &[]);
-    keep_only(class, &["metadata", "value", "globalDefault"]);
-}
-
-fn keep_claim(claim: &mut Value) {
-    keep_metadata(claim, &["annotations"]);
-    keep_only(claim, &["metadata", "spec"]);
-}
-
-/// Leaves of the metadata what tells objects and their versions apart, and what is named.
-fn keep_metadata(object: &mut Value, more: &[&str]) {
-    const ALWAYS: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "deletionTimestamp"];
-    object::meta_mut(object).retain(|field, _| ALWAYS.contains(&&**field) || more.contains(&&**field));
-}
-
-fn keep_only(object: &mut Value, fields: &[&str]) {
-    if let Some(all) = object.as_object_mut() {
-        all.retain(|field, _| fields.contains(&&**field));
-    }
-}
-
-fn keep_fields(object: &mut Value, part: &str, fields: &[&str]) {
-    if let Some(part) = object.get_mut(part) {
-        keep_only(part, fields);
     }
 }

@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("kai-object", &[]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
-    ("kai-controllers", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
+    ("kai-controllers", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-runtime", &["kai-clock", "kai-object"]),

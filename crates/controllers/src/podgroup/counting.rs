@@ -55,16 +55,9 @@ pub enum Preemption {
 
 /// Whether a group may be evicted, by what it says or by the value of its priority class.
 pub fn preemption(spec: &PodGroupSpec, class_value: Option<i32>) -> Preemption {
-    match spec.preemptibility {
-        Some(Preemptibility::Preemptible) => Preemption::Allowed,
-        Some(Preemptibility::NonPreemptible) => Preemption::Excluded,
-        None if class_value.unwrap_or(priority_class::FALLBACK_VALUE)
-            < priority_class::NON_PREEMPTIBLE_FROM =>
-        {
-            Preemption::Allowed
-        }
-        None => Preemption::Excluded,
-    }
+    let is_low = class_value.unwrap_or(priority_class::FALLBACK_VALUE) < priority_class::NON_PREEMPTIBLE_FROM;
+    let is_allowed = spec.preemptibility.map_or(is_low, |said| said == Preemptibility::Preemptible);
+    if is_allowed { Preemption::Allowed } else { Preemption::Excluded }
 }
 
 /// What a group requests and holds.
