@@ -99,6 +99,12 @@ pub fn translate_next<'a>(
     })
 }
 
+/// The group that a pod names.
+pub fn group_of(pod: &Pod) -> Option<Key> {
+    let name = pod.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())?;
+    Some(Key::new(&*pod.metadata.namespace, name))
+}
+
 /// Where a pod is in its life.
 pub fn phase(pod: &Pod, binding: bool, evicted: Option<Timestamp>) -> PodPhase {
     let leaving = pod.metadata.deletion_timestamp.map(|t| t.0).or(evicted);

@@ -143,7 +143,11 @@ async fn claim(context: &Context, key: &Key) -> Result<Next> {
     }
     let named = object::str_at(&claim, "/spec/volumeName");
     let found = if named.is_empty() {
-        let volumes = context.caches.all(&kind::VOLUME);
+        let mut volumes = context.caches.all(&kind::VOLUME);
+        if waits_for_user(context, &claim) {
+            // Which volume it gets depends on where the user runs: whoever knows that sets one aside.
+            volumes.retain(|volume| volume.pointer("/spec/claimRef").is_some());
+        }
         choose(&claim, &volumes)
     } else {
         context.caches.get(&kind::VOLUME, &Key::new("", named)).filter(|volume| is_free_for(volume, &claim))
@@ -157,6 +161,13 @@ async fn claim(context: &Context, key: &Key) -> Result<Next> {
         None => return Ok(Next::Wait),
     };
     bind(context, &claim, &volume).await
+}
+
+/// Whether the claim gets a volume only when it is known where its first user runs.
+fn waits_for_user(context: &Context, claim: &Value) -> bool {
+    let class = Key::new("", object::str_at(claim, "/spec/storageClassName"));
+    let class = context.caches.get(&kind::STORAGE_CLASS, &class);
+    class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
 }
 
 async fn give_class(context: &Context, claim: &Value) -> Result<Next> {

@@ -1,0 +1,223 @@
+//! One attempt to bind one pod: what is done, in which order, and how it is undone.
+//!
+//! Everything before the binding itself can be done twice without harm, and the binding comes last. So an attempt may
+//! end anywhere, and the next one, here or in another process, simply begins anew.
+
+use crate::error::{Doing, Error, Result};
+use crate::options::Options;
+use crate::order::Order;
+use crate::plugin::devices::Claims;
+use crate::plugin::{Plugin, memory_limit, sharing, volumes};
+use crate::reservation::Reservations;
+use crate::slot::Slot;
+use crate::watched::{BIND_REQUEST, annotation_of};
+use kai_api::well_known::{annotation, label};
+use kai_object as object;
+use kai_runtime::api::Part;
+use kai_runtime::controller::Context;
+use kai_runtime::kind;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// What all attempts share.
+#[derive(Debug)]
+pub(crate) struct Binder {
+    pub(crate) context: Context,
+    pub(crate) options: Arc<Options>,
+    pub(crate) reservations: Arc<Reservations>,
+    pub(crate) claims: Claims,
+}
+
+/// One attempt.
+#[derive(Debug)]
+pub(crate) struct Attempt<'a> {
+    binder: &'a Binder,
+    order: &'a Order,
+    pod: Value,
+    node: &'a Value,
+    /// What is to be undone if this fails, the first step first.
+    taken: Vec<Plugin>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(binder: &'a Binder, order: &'a Order, pod: Value, node: &'a Value) -> Self {
+        Self { binder, order, pod, node, taken: Vec::new() }
+    }
+
+    /// Binds the pod.
+    pub(crate) async fn run(&mut self, slot: &mut Slot) -> Result<()> {
+        let (binder, order) = (self.binder, self.order);
+        if order.is_fraction() && order.groups.is_empty() {
+            return Err(Error::NoGroups);
+        }
+        binder.reservations.settle_node(order, slot).await?;
+        let mut devices = Vec::new();
+        if order.is_fraction() {
+            for group in &order.groups {
+                devices.push(binder.reservations.reserve(order, &self.pod, group, slot).await?);
+            }
+        }
+        self.label().await?;
+        for plugin in &binder.options.plugins {
+            self.taken.push(*plugin);
+            self.prepare(*plugin, &devices, slot).await?;
+        }
+        self.bind().await
+    }
+
+    async fn prepare(&self, plugin: Plugin, devices: &[String], slot: &mut Slot) -> Result<()> {
+        let (api, order, pod) = (&self.binder.context.api, self.order, &self.pod);
+        match plugin {
+            Plugin::VolumeBinding { timeout } => volumes::prepare(api, pod, self.node, timeout, slot).await,
+            Plugin::DynamicResources { timeout } => {
+                let claims = tokio::time::timeout(timeout, self.binder.claims.prepare(api, order, pod));
+                let late = Error::Timeout { step: "claiming the devices of the pod", limit: timeout };
+                claims.await.unwrap_or(Err(late))
+            }
+            Plugin::GpuSharing { devices: names } if self.tells_gpus() => {
+                sharing::prepare(api, order, pod, names, devices).await
+            }
+            Plugin::HamiCore if self.tells_gpus() => memory_limit::prepare(api, order, pod, self.node).await,
+            Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
+        }
+    }
+
+    /// Whether containers of the pod are to be told about a shared GPU.
+    fn tells_gpus(&self) -> bool {
+        let prepared = !annotation_of(&self.pod, annotation::SHARED_GPU_CONFIG_MAP).is_empty();
+        self.order.is_fraction() && (prepared || !self.binder.options.unprepared_pods)
+    }
+
+    /// Undoes what this attempt, or one before it, may have done: the last step first. Says what went wrong first.
+    pub(crate) async fn undo(&self) -> Result<()> {
+        let (binder, order) = (self.binder, self.order);
+        let api = &binder.context.api;
+        let mut outcome = Ok(());
+        for plugin in self.taken.iter().rev() {
+            let undone = match plugin {
+                Plugin::VolumeBinding { .. } => volumes::undo(api, &self.pod, &order.node).await,
+                Plugin::DynamicResources { .. } => binder.claims.undo(api, order, &self.pod).await,
+                Plugin::GpuSharing { .. } if order.is_fraction() => sharing::undo(api, &self.pod).await,
+                Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
+            };
+            outcome = outcome.and(undone);
+        }
+        if order.is_fraction() {
+            outcome = outcome.and(self.unlabel().await);
+            for group in &order.groups {
+                outcome = outcome.and(binder.reservations.settle(group, Some(&order.key)).await);
+            }
+        }
+        outcome
+    }
+
+    /// Marks the pod with the groups it uses, and with no others.
+    async fn label(&mut self) -> Result<()> {
+        let groups: &[String] = if self.order.is_fraction() { &self.order.groups } else { &[] };
+        let Some(labels) = group_labels(&self.pod, groups) else { return Ok(()) };
+        self.pod = self.write_labels(labels).await?;
+        Ok(())
+    }
+
+    async fn unlabel(&self) -> Result<()> {
+        let known = self.binder.context.caches.get(&kind::POD, &self.order.pod);
+        let known = known.filter(|known| object::uid(known) == object::uid(&self.pod));
+        let Some(labels) = group_labels(known.as_deref().unwrap_or(&self.pod), &[]) else { return Ok(()) };
+        match self.write_labels(labels).await {
+            // The pod went, and its labels with it.
+            Err(Error::Api { source, .. }) if source.is_not_found() => Ok(()),
+            written => written.map(|_| ()),
+        }
+    }
+
+    async fn write_labels(&self, labels: Map<String, Value>) -> Result<Value> {
+        let patch = json!({"metadata": {"uid": object::uid(&self.pod), "labels": labels}});
+        let context = &self.binder.context;
+        let written = context.api.merge(&kind::POD, &self.order.pod, Part::Main, &patch).await;
+        let written = written.doing(|| format!("label pod `{}`", self.order.pod))?;
+        context.caches.note(&kind::POD, &written);
+        Ok(written)
+    }
+
+    /// Puts the pod on its node. What the binder has to say about it goes along, so that it costs no write of its own.
+    async fn bind(&self) -> Result<()> {
+        let (context, order) = (&self.binder.context, self.order);
+        let request = context.caches.get(&BIND_REQUEST, &order.key);
+        let stands = request
+            .is_some_and(|request| object::uid(&request) == order.uid && !object::is_deleting(&request));
+        if !stands {
+            return Err(Error::Withdrawn);
+        }
+        let mut annotations = json!({annotation::RECEIVED_RESOURCE_TYPE: order.resource_type});
+        if let Some(zones) = order.numa_zones() {
+            annotations[annotation::NUMA_PREDICTED] = Value::from(zones);
+        }
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {
+                "name": order.pod.name, "namespace": order.pod.namespace, "uid": object::uid(&self.pod),
+                "annotations": annotations,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
+        });
+        let path = kind::POD.path_of(&order.pod) + "/binding";
+        let sent = context.api.send("POST", &path, Some(("application/json", &binding))).await;
+        sent.map(|_| ()).doing(|| format!("bind pod `{}`", order.pod))
+    }
+}
+
+/// What must change about the labels of a pod that uses these groups; nothing when it has them already.
+///
+/// A pod with a part of one GPU carries its group in one label, a pod with parts of several a label for each.
+fn group_labels(pod: &Value, groups: &[String]) -> Option<Map<String, Value>> {
+    let devices = annotation_of(pod, annotation::GPU_FRACTION_NUM_DEVICES).parse::<u32>().unwrap_or(1);
+    let several = devices > 1 || groups.len() > 1;
+    let name = |group: &String| {
+        if several { format!("{}{group}", label::GPU_GROUP_PREFIX) } else { label::GPU_GROUP.to_owned() }
+    };
+    let wanted: Map<String, Value> =
+        groups.iter().map(|group| (name(group), Value::from(group.as_str()))).collect();
+    let known = object::meta(pod, "labels").and_then(Value::as_object);
+    let known = known.into_iter().flatten();
+    let stale =
+        known.filter(|(name, _)| *name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX));
+    let mut changes = wanted.clone();
+    for (name, value) in stale {
+        match wanted.get(name) {
+            Some(wanted) if wanted == value => changes.remove(name),
+            Some(_) => None,
+            None => changes.insert(name.clone(), Value::Null),
+        };
+    }
+    (!changes.is_empty()).then_some(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_name_the_groups_in_use_and_no_others() {
+        let table = [
+            (json!({}), "", vec![], None),
+            (json!({"app": "x"}), "", vec!["a"], Some(json!({"runai-gpu-group": "a"}))),
+            (json!({"runai-gpu-group": "a"}), "", vec!["a"], None),
+            (json!({"runai-gpu-group": "b"}), "1", vec!["a"], Some(json!({"runai-gpu-group": "a"}))),
+            (json!({"runai-gpu-group": "b"}), "", vec![], Some(json!({"runai-gpu-group": null}))),
+            (
+                json!({"runai-gpu-group/a": "a", "runai-gpu-group/old": "old"}),
+                "2",
+                vec!["a", "b"],
+                Some(json!({"runai-gpu-group/b": "b", "runai-gpu-group/old": null})),
+            ),
+            (json!({}), "2", vec!["a"], Some(json!({"runai-gpu-group/a": "a"}))),
+        ];
+        for (labels, devices, groups, wanted) in table {
+            let pod = json!({"metadata": {
+                "labels": labels, "annotations": {annotation::GPU_FRACTION_NUM_DEVICES: devices},
+            }});
+            let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
+            assert_eq!(group_labels(&pod, &groups).map(Value::Object), wanted, "{labels}");
+        }
+    }
+}

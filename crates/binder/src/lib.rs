@@ -1,0 +1,58 @@
+//! Turns bind requests into bound pods.
+//!
+//! A scheduler decides and writes a `BindRequest`; the binder has the pod's storage bound, its devices claimed, its
+//! shared GPU reserved, binds it, and writes down what became of it. What it began it undoes when a step fails. It keeps
+//! nothing in memory that it could not do without: stopped between any two requests, it begins anew from the state of
+//! the server and comes to the same end. Begin at [`run`]; the order of an attempt is in `bind`.
+//! Not here: why a node was chosen.
+
+pub mod attempt;
+pub mod options;
+pub mod plugin;
+
+mod bind;
+mod error;
+mod order;
+mod report;
+mod requests;
+mod reservation;
+mod slot;
+mod watched;
+
+pub use options::Options;
+pub use watched::BIND_REQUEST;
+
+use bind::Binder;
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{self, Context};
+use kai_runtime::process::Process;
+use plugin::devices::Claims;
+use requests::Requests;
+use reservation::{Groups, Reservations};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
+
+/// Runs the binder. Never returns; when it is dropped, everything stops at once.
+pub async fn run(mut process: Process, options: Options) {
+    let options = Arc::new(options);
+    let caches = Arc::new(Caches::new(watched::watched()));
+    let context = Context { api: process.api.clone(), caches: Arc::clone(&caches), clock: process.clock };
+    let reservations = Reservations::new(context.clone(), Arc::clone(&options));
+    let groups = Groups {
+        reservations: Arc::clone(&reservations),
+        resync: options.resync,
+        workers: options.concurrent_max.max(1),
+    };
+    let places = Arc::new(Semaphore::new(options.concurrent_max.max(1)));
+    let binder = Binder { context: context.clone(), options, reservations, claims: Claims::default() };
+    let requests = Requests {
+        binder: Arc::new(binder),
+        recorder: process.recorder.clone(),
+        places,
+        pending: Mutex::default(),
+    };
+    caches.follow(&process.api, &process.health, &mut process.tasks);
+    process.tasks.spawn(controller::run(groups, context.clone()));
+    process.tasks.spawn(controller::run(requests, context));
+    process.failed().await;
+}

@@ -1,0 +1,284 @@
+//! Looks after bind requests: takes up what is open, writes down what became of it, and tries again where it may.
+//!
+//! A request counts as failed only once the server has confirmed that its pod is not bound and what was done for it has
+//! been undone.
+
+use crate::attempt::{self, Outcome};
+use crate::bind::{Attempt, Binder};
+use crate::error::{Doing, Error, Result};
+use crate::order::Order;
+use crate::report;
+use crate::slot::Slot;
+use crate::watched::BIND_REQUEST;
+use futures::FutureExt as _;
+use kai_api::BindRequestStatus;
+use kai_object as object;
+use kai_runtime::api::{self, Deletion, Part};
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::event::Recorder;
+use kai_runtime::kind::{self, Key, Kind};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// How often an attempt begins anew because the server did not answer or was busy, before that counts as a failure.
+const INTERRUPTIONS_MAX: u32 = 4;
+/// How many requests may wait for something for each that may be worked on.
+const WAITING_EACH: usize = 32;
+
+/// The controller of bind requests.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    pub(crate) binder: Arc<Binder>,
+    pub(crate) recorder: Recorder,
+    pub(crate) places: Arc<Semaphore>,
+    /// What is remembered of requests between their attempts.
+    pub(crate) pending: Mutex<BTreeMap<Key, Pending>>,
+}
+
+/// What is remembered of a request between its attempts; forgetting it does no harm.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    uid: String,
+    interruptions: u32,
+    /// Not to be tried before.
+    due: Instant,
+}
+
+/// How an attempt ended.
+enum Ended {
+    /// The pod is on a node.
+    Bound(Value),
+    /// The pod cannot be bound as asked.
+    Failed(Error, Option<Value>),
+}
+
+impl Controller for Requests {
+    const NAME: &'static str = "bind-requests";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![BIND_REQUEST, kind::POD, kind::NODE]
+    }
+
+    fn workers(&self) -> usize {
+        self.binder.options.concurrent_max.max(1) * WAITING_EACH
+    }
+
+    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == BIND_REQUEST { vec![Key::of(changed)] } else { Vec::new() }
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
+        let Some(request) = context.caches.get(&BIND_REQUEST, key) else {
+            self.pending().remove(key);
+            return Ok(Next::Wait);
+        };
+        let order = Order::of(&request);
+        if object::is_deleting(&request) || !attempt::is_open(&order.status, order.limit) {
+            self.pending().remove(key);
+            return Ok(Next::Wait);
+        }
+        if let Some(wait) = self.pause_left(&order) {
+            return Ok(Next::After(wait));
+        }
+        let mut slot = Slot::take(&self.places).await;
+        // Boxed: an attempt is large, and there may be many.
+        let tried = AssertUnwindSafe(Box::pin(self.try_once(&order, &mut slot))).catch_unwind().await;
+        let tried = tried.unwrap_or_else(|panic| Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)));
+        match tried {
+            Ok(ended) => self.conclude(&order, ended).await,
+            Err(error) => Ok(Next::After(self.interrupted(&order, &error))),
+        }
+    }
+}
+
+impl Requests {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<Key, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pause_left(&self, order: &Order) -> Option<Duration> {
+        let pending = self.pending();
+        let pending = pending.get(&order.key).filter(|pending| pending.uid == order.uid)?;
+        let left = pending.due.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    fn interruptions(&self, order: &Order) -> u32 {
+        let pending = self.pending();
+        let pending = pending.get(&order.key).filter(|pending| pending.uid == order.uid);
+        pending.map_or(0, |pending| pending.interruptions)
+    }
+
+    fn remember(&self, order: &Order, interruptions: u32, wait: Duration) {
+        let pending = Pending { uid: order.uid.clone(), interruptions, due: Instant::now() + wait };
+        self.pending().insert(order.key.clone(), pending);
+    }
+
+    /// Notes that an attempt did not come to an end, and says how long to wait before the next.
+    fn interrupted(&self, order: &Order, error: &Error) -> Duration {
+        let interruptions = self.interruptions(order) + 1;
+        let options = &self.binder.options;
+        let wait = options.retry_delay.saturating_mul(1 << (interruptions - 1).min(16));
+        let wait = wait.min(options.retry_delay_max);
+        tracing::warn!(request = %order.key, error = error as &dyn std::error::Error, "binding was interrupted");
+        self.remember(order, interruptions, wait);
+        wait
+    }
+
+    /// One attempt. An error means that nothing is known for sure, and that the attempt is to begin anew.
+    async fn try_once(&self, order: &Order, slot: &mut Slot) -> Result<Ended> {
+        let pod = match self.find_pod(order).await {
+            Ok(pod) => pod,
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => return Ok(Ended::Failed(error, None)),
+        };
+        if is_bound(&pod) {
+            return Ok(Ended::Bound(pod));
+        }
+        let node = match self.find_node(order).await {
+            Ok(node) => node,
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => return Ok(Ended::Failed(error, Some(pod))),
+        };
+        let mut attempt = Attempt::new(&self.binder, order, pod.clone(), &node);
+        let Err(error) = attempt.run(slot).await else { return Ok(Ended::Bound(pod)) };
+        if error.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX {
+            return Err(error);
+        }
+        // The answer to the binding may be what got lost, or somebody else bound the pod.
+        match self.live_pod(order).await {
+            Ok(live) if is_bound(&live) => return Ok(Ended::Bound(pod)),
+            Err(failed) if failed.is_transient() => return Err(failed),
+            Ok(_) | Err(_) => {}
+        }
+        match attempt.undo().await {
+            Err(failed) if failed.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX => {
+                return Err(failed);
+            }
+            Err(failed) => {
+                let failed = &failed as &dyn std::error::Error;
+                tracing::error!(request = %order.key, error = failed, "a failed binding was not undone");
+            }
+            Ok(()) => {}
+        }
+        Ok(Ended::Failed(error, Some(pod)))
+    }
+
+    /// The pod that the request is about. What the watch has not told yet is asked for.
+    async fn find_pod(&self, order: &Order) -> Result<Value> {
+        let known = self.binder.context.caches.get(&kind::POD, &order.pod);
+        let is_it = |pod: &Value| order.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(pod));
+        if let Some(known) = known.filter(|pod| is_it(pod)) {
+            return Ok((*known).clone());
+        }
+        self.live_pod(order).await
+    }
+
+    async fn live_pod(&self, order: &Order) -> Result<Value> {
+        let missing = || Error::Missing { kind: "pod", name: order.pod.to_string() };
+        let context = &self.binder.context;
+        let pod = match context.api.get(&kind::POD, &order.pod).await {
+            Err(error) if error.is_not_found() => return Err(missing()),
+            pod => pod.doing(|| format!("read pod `{}`", order.pod))?,
+        };
+        context.caches.note(&kind::POD, &pod);
+        // Another pod of the same name is not the one that the node was chosen for.
+        let is_it = order.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(&pod));
+        if is_it { Ok(pod) } else { Err(missing()) }
+    }
+
+    async fn find_node(&self, order: &Order) -> Result<Arc<Value>> {
+        let key = Key::new("", &order.node);
+        let context = &self.binder.context;
+        if let Some(known) = context.caches.get(&kind::NODE, &key) {
+            return Ok(known);
+        }
+        match context.api.get(&kind::NODE, &key).await {
+            Err(error) if error.is_not_found() => {
+                Err(Error::Missing { kind: "node", name: order.node.clone() })
+            }
+            node => node.map(Arc::new).doing(|| format!("read node `{}`", order.node)),
+        }
+    }
+
+    /// Writes down what became of an attempt.
+    async fn conclude(&self, order: &Order, ended: Ended) -> api::Result<Next> {
+        let (outcome, told) = match ended {
+            Ended::Bound(pod) => {
+                let told = report::bound(&self.binder, &self.recorder, order, &pod).await;
+                (Ok(()), told)
+            }
+            Ended::Failed(error, pod) => {
+                let text = error.to_string();
+                tracing::info!(request = %order.key, node = %order.node, error = text, "binding failed");
+                let told = match &pod {
+                    Some(pod) => report::failed(&self.binder, &self.recorder, order, pod, &text).await,
+                    None => Ok(()),
+                };
+                if matches!(error, Error::NoGroups) {
+                    return self.withdraw(order).await;
+                }
+                (Err(text), told)
+            }
+        };
+        if let Err(error) = told {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(request = %order.key, error, "the condition of the pod was not written");
+        }
+        let outcome = match &outcome {
+            Ok(()) => Outcome::Bound,
+            Err(text) => Outcome::Failed(text),
+        };
+        let longest = self.binder.options.retry_delay_max;
+        let after = attempt::after(&order.status, order.limit, outcome, longest);
+        self.remember(order, 0, after.retry.unwrap_or_default());
+        self.write_status(order, &after.status).await?;
+        Ok(after.retry.map_or(Next::Wait, Next::After))
+    }
+
+    /// A request that makes no sense goes.
+    async fn withdraw(&self, order: &Order) -> api::Result<Next> {
+        let how = Deletion { uid: Some(order.uid.clone()), ..Deletion::default() };
+        match self.binder.context.api.delete(&BIND_REQUEST, &order.key, &how).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            Ok(_) | Err(_) => Ok(Next::Wait),
+        }
+    }
+
+    async fn write_status(&self, order: &Order, status: &BindRequestStatus) -> api::Result<()> {
+        let mut changes = json!({"phase": status.phase});
+        if status.reason != order.status.reason {
+            let reason = status.reason.as_str();
+            changes["reason"] = if reason.is_empty() { Value::Null } else { Value::from(reason) };
+        }
+        if status.failed_attempts != order.status.failed_attempts {
+            changes["failedAttempts"] = json!(status.failed_attempts);
+        }
+        let context = &self.binder.context;
+        let patch = json!({"metadata": {"uid": order.uid}, "status": changes});
+        match context.api.merge(&BIND_REQUEST, &order.key, Part::Status, &patch).await {
+            Ok(written) => {
+                context.caches.note(&BIND_REQUEST, &written);
+                Ok(())
+            }
+            // It was withdrawn, or replaced by another of its name.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_bound(pod: &Value) -> bool {
+    !object::str_at(pod, "/spec/nodeName").is_empty()
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no reason given".to_owned())
+}

@@ -1,0 +1,51 @@
+//! Looks after all GPU groups: whatever happens to their pods and requests, nothing stays reserved for nobody.
+
+use super::Reservations;
+use crate::error::Error;
+use crate::watched::{BIND_REQUEST, BY_GROUP, groups_of, selected_groups};
+use kai_runtime::api;
+use kai_runtime::cache::Caches;
+use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::kind::{self, Key, Kind};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The controller of GPU groups; its keys are their names.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    pub(crate) reservations: Arc<Reservations>,
+    /// How often a group that has pods is looked at though nothing happens to it.
+    pub(crate) resync: Duration,
+    pub(crate) workers: usize,
+}
+
+impl Controller for Groups {
+    const NAME: &'static str = "gpu-groups";
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![kind::POD, BIND_REQUEST]
+    }
+
+    fn workers(&self) -> usize {
+        self.workers
+    }
+
+    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        let groups = if *kind == kind::POD { groups_of(changed) } else { selected_groups(changed) };
+        groups.into_iter().collect::<BTreeSet<_>>().into_iter().map(|group| Key::new("", group)).collect()
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
+        match self.reservations.settle(&key.name, None).await {
+            Ok(()) => {}
+            Err(Error::Api { source, .. }) => return Err(source),
+            Err(error) => {
+                tracing::warn!(group = %key.name, error = &error as &dyn std::error::Error, "a GPU group is not settled");
+            }
+        }
+        let used = !context.caches.by(&kind::POD, BY_GROUP, &key.name).is_empty();
+        Ok(if used { Next::After(self.resync) } else { Next::Wait })
+    }
+}

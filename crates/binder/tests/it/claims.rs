@@ -1,0 +1,122 @@
+//! Claims on devices: allocated and reserved with the pod, and given back when it cannot be bound.
+
+use crate::{BINDER, Reporter, World, builder, condition, fraction, phase, pod};
+use kai_binder::Options;
+use kai_object as object;
+use kai_runtime::kind;
+use kai_sim::NodeGroup;
+use serde_json::{Value, json};
+
+fn dra_node() -> kai_sim::Builder {
+    builder().nodes([
+        NodeGroup { dra: true, name: "dra".to_owned(), ..NodeGroup::gpu_nodes(1, 4) },
+        NodeGroup::gpu_nodes(1, 1),
+    ])
+}
+
+fn claim_spec() -> Value {
+    json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}})
+}
+
+fn allocation(device: &str) -> Value {
+    json!({"devices": {"results": [
+        {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "dra-1", "device": device},
+    ]}})
+}
+
+fn claiming(name: &str) -> Value {
+    let mut wanted = pod(name, &json!({}));
+    wanted["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "shared"}]);
+    wanted
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_claim_is_allocated_to_the_first_pod_and_reserved_for_all() {
+    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+    for name in ["a", "b"] {
+        let made = world.create(&kind::POD, claiming(name)).await;
+        let devices =
+            json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-2")}]});
+        world.request(&made, "dra-1", &devices).await;
+        world.until_phase(name, "Succeeded").await;
+        world.until(&kind::POD, name, |pod| phase(pod) == "Running").await;
+    }
+    let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+    assert_eq!(claim["status"]["reservedFor"].as_array().unwrap().len(), 2);
+    assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-2");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn claims_of_a_pod_that_cannot_be_bound_are_given_back_wherever_the_binder_crashes() {
+    for requests in 0.. {
+        let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+        world
+            .create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()}))
+            .await;
+        let made = world.create(&kind::POD, claiming("a")).await;
+        world.cluster.faults().crash_after(BINDER, requests);
+        // No webhook has seen the pod: the step after the claims fails.
+        let mut wanted = fraction(&["g-1"]);
+        wanted["resourceClaimAllocations"] = json!([{"name": "gpu", "allocation": allocation("gpu-2")}]);
+        world.request(&made, "node-1", &wanted).await;
+        world.until_phase("a", "Failed").await;
+        let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+        let status = claim.get("status").cloned().unwrap_or_else(|| json!({}));
+        assert_eq!(status, json!({}), "after {requests} requests");
+        world.until_reservations(0).await;
+        if world.cluster.faults().counts(BINDER).crashes == 0 {
+            assert!(requests > 8, "that takes more than {requests} requests");
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_claim_that_is_not_there_fails_the_request() {
+    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+    let made = world.create(&kind::POD, claiming("a")).await;
+    let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-2")}]});
+    world.request(&made, "dra-1", &devices).await;
+    let request = world.until_phase("a", "Failed").await;
+    assert_eq!(object::str_at(&request, "/status/reason"), "resource claim `default/shared` not found");
+    let made = world.create(&kind::POD, claiming("b")).await;
+    world.request(&made, "dra-1", &json!({"resourceClaimAllocations": [{"name": "gpu"}]})).await;
+    let request = world.until_phase("b", "Failed").await;
+    assert!(object::str_at(&request, "/status/reason").contains("names no devices"), "{request:#}");
+    let told = world.get(&kind::POD, "b").await;
+    assert_eq!(condition(&told, "PodBound").unwrap()["status"], "False");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn extended_resources_get_a_claim_of_their_own() {
+    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+    let extended = json!({
+        "allocation": allocation("gpu-1"),
+        "deviceRequests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+        "containerMappings": [{"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "gpu"}],
+    });
+    let made = world.create(&kind::POD, pod("a", &json!({}))).await;
+    world.request(&made, "dra-1", &json!({"extendedResourceClaimAllocation": extended})).await;
+    world.until_phase("a", "Succeeded").await;
+    let claims = world.cluster.api().list(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
+    assert_eq!(claims.len(), 1);
+    let name = object::name(&claims[0]);
+    assert!(name.starts_with("a-extended-resources-"), "{name}");
+    assert_eq!(claims[0]["status"]["reservedFor"][0]["uid"], object::uid(&made));
+    let told = world.get(&kind::POD, "a").await;
+    assert_eq!(
+        told["status"]["extendedResourceClaimStatus"],
+        json!({"resourceClaimName": name, "requestMappings": extended["containerMappings"]})
+    );
+
+    // A pod that also wants a part of a GPU and that no webhook has seen: the claim goes again.
+    let made = world.create(&kind::POD, pod("b", &json!({}))).await;
+    let mut wanted = fraction(&["g-1"]);
+    wanted["extendedResourceClaimAllocation"] = extended;
+    world.request(&made, "node-1", &wanted).await;
+    world.until_phase("b", "Failed").await;
+    let claims = world.cluster.api().list(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
+    assert!(claims.iter().all(|claim| object::name(claim).starts_with("a-")), "{claims:#?}");
+    assert!(world.get(&kind::POD, "b").await["status"].get("extendedResourceClaimStatus").is_none());
+}
