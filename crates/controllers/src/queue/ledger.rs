@@ -22,12 +22,7 @@ pub struct Group {
 impl Group {
     /// A group of a queue, with what its status says.
     pub fn new(queue: String, resources: &PodGroupResources) -> Self {
-        let totals = Totals {
-            requested: Sum::read(&resources.requested),
-            allocated: Sum::read(&resources.allocated),
-            allocated_non_preemptible: Sum::read(&resources.allocated_non_preemptible),
-        };
-        Self { queue, totals }
+        Self { queue, totals: Totals::read(resources) }
     }
 }
 

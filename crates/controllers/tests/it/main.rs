@@ -11,9 +11,6 @@ use kai_controllers::grouper::Options as GroupOptions;
 use kai_controllers::kind::{POD_GROUP, QUEUE};
 use kai_controllers::podgroup::Options as StatusOptions;
 use kai_controllers::queue::Options as QueueOptions;
-use kai_controllers::{
-    grouper as grouper_component, podgroup as podgroup_component, queue as queue_component,
-};
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part};
 use kai_runtime::health::Health;
@@ -92,10 +89,10 @@ impl World {
                 let process = Process::with(api, clock, component.client(), metrics, Health::default());
                 match component {
                     Component::Grouper => {
-                        kai_controllers::grouper::run(process, GroupOptions::default()).await
+                        kai_controllers::grouper::run(process, GroupOptions::default()).await;
                     }
                     Component::PodGroup => {
-                        kai_controllers::podgroup::run(process, StatusOptions::default()).await
+                        kai_controllers::podgroup::run(process, StatusOptions::default()).await;
                     }
                     Component::Queue => kai_controllers::queue::run(process, QueueOptions::default()).await,
                 }
