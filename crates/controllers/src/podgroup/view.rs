@@ -332,3 +332,6 @@ impl Entry for ClaimObject {
         view.groups_of(view.by_claim.of(key))
     }
 }
+
+#[cfg(test)]
+mod tests;
