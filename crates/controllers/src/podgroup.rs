@@ -160,10 +160,10 @@ impl Keeper {
         group.is_written = true;
         let uid = group.uid.clone();
         drop(view);
-        self.write(key, &uid, patch);
+        self.write(key, &uid, &patch);
     }
 
-    fn write(self: &Arc<Self>, key: &Key, uid: &str, patch: Map<String, Value>) {
+    fn write(self: &Arc<Self>, key: &Key, uid: &str, patch: &Map<String, Value>) {
         let (keeper, written) = (Arc::clone(self), key.clone());
         self.writer.submit(Write {
             lane: Lane::Tell,

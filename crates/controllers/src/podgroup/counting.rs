@@ -26,9 +26,8 @@ pub enum State {
 impl State {
     fn of(pod: &Pod) -> Self {
         match &*pod.status.phase {
-            "Running" => Self::Holds,
             "Pending" | "" if pod.spec.node_name.is_empty() => Self::Waits,
-            "Pending" | "" => Self::Holds,
+            "Running" | "Pending" | "" => Self::Holds,
             _ => Self::Over,
         }
     }
