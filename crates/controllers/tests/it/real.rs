@@ -22,7 +22,7 @@ impl Real {
     /// A control plane with our definitions and all components; nothing where no programs have been built.
     async fn start() -> Option<Self> {
         let Some(folder) = std::env::var_os("KAI_KUBERNETES_CACHE") else {
-            println!("skipped: KAI_KUBERNETES_CACHE does not name a folder with a control plane");
+            eprintln!("skipped: KAI_KUBERNETES_CACHE does not name a folder with a control plane");
             return None;
         };
         let programs = Programs::in_folder(Path::new(&folder)).unwrap();
