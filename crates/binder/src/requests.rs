@@ -148,16 +148,16 @@ impl Requests {
         };
         let mut attempt = Attempt::new(&self.binder, order, pod.clone(), &node);
         let Err(error) = attempt.run(slot).await else { return Ok(Ended::Bound(pod)) };
-        if error.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX {
-            return Err(error);
-        }
         // The answer to the binding may be what got lost, or somebody else bound the pod.
         match self.live_pod(order).await {
             Ok(live) if is_bound(&live) => return Ok(Ended::Bound(pod)),
             Err(failed) if failed.is_transient() => return Err(failed),
             Ok(_) | Err(_) => {}
         }
-        match attempt.undo().await {
+        if error.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX {
+            return Err(error);
+        }
+        match attempt.undo(slot).await {
             Err(failed) if failed.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX => {
                 return Err(failed);
             }
@@ -246,8 +246,8 @@ impl Requests {
     async fn withdraw(&self, order: &Order) -> api::Result<Next> {
         let how = Deletion { uid: Some(order.uid.clone()), ..Deletion::default() };
         match self.binder.context.api.delete(&BIND_REQUEST, &order.key, &how).await {
-            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
-            Ok(_) | Err(_) => Ok(Next::Wait),
+            Err(error) if error.is_not_found() => Ok(Next::Wait),
+            deleted => deleted.map(|_| Next::Wait),
         }
     }
 
@@ -267,8 +267,9 @@ impl Requests {
                 context.caches.note(&BIND_REQUEST, &written);
                 Ok(())
             }
-            // It was withdrawn, or replaced by another of its name.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            // It was withdrawn. One that was replaced by another of its name is a conflict, which ends when the watch
+            // has told so.
+            Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }

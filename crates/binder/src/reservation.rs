@@ -137,8 +137,12 @@ impl Reservations {
             // Somebody made it since, or an earlier request did and its answer was lost.
             Err(error) if error.is_conflict() => {
                 let key = Key::new(namespace, &name);
-                let found = context.api.get(&kind::POD, &key).await;
-                let found = found.doing(|| format!("read reservation pod `{key}`"))?;
+                let found = match context.api.get(&kind::POD, &key).await {
+                    Err(error) if error.is_not_found() => {
+                        return Err(Error::Contended { kind: "reservation pod", name: key.to_string() });
+                    }
+                    found => found.doing(|| format!("read reservation pod `{key}`"))?,
+                };
                 context.caches.note(&kind::POD, &found);
                 Ok(found)
             }
