@@ -26,6 +26,7 @@ use kai_runtime::{Key, api};
 use locks::Locks;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -366,8 +367,7 @@ fn encoded(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            encoded.push('%');
-            encoded.push_str(&format!("{byte:02X}"));
+            write!(encoded, "%{byte:02X}").expect("text can be written to");
         }
     }
     encoded

@@ -208,13 +208,12 @@ async fn prepare_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value, wa
         .ok_or_else(|| refused("the bind request names no devices for them"))?;
     let found =
         extended_of(api, kind, order, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
-    let claim = match found {
-        Some(claim) => claim,
-        None => {
-            let claim = extended_claim(kind, pod, wanted);
-            let made = api.create(kind, &order.pod.namespace, &claim).await;
-            made.doing(|| "create the resource claim of extended resources".to_owned())?
-        }
+    let claim = if let Some(claim) = found {
+        claim
+    } else {
+        let claim = extended_claim(kind, pod, wanted);
+        let made = api.create(kind, &order.pod.namespace, &claim).await;
+        made.doing(|| "create the resource claim of extended resources".to_owned())?
     };
     let key = Key::new(&order.pod.namespace, object::name(&claim));
     change(api, kind, &key, |claim| allocated(claim, pod, allocation).map_err(|why| refused(&why))).await?;

@@ -74,7 +74,7 @@ async fn the_reservations_of_simulated_nodes_say_what_they_hold() {
     assert_eq!(devices.into_iter().collect::<Vec<_>>(), ["GPU-node-1-0", "GPU-node-1-1", "GPU-node-1-2"]);
     cluster.faults().heal_all();
     let none = create(&cluster, "none", 0).await;
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(told(&cluster, &none).await, None, "a pod without a GPU has nothing to say");
 }
 
