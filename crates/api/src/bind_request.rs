@@ -1,6 +1,6 @@
 //! Bind requests: the scheduler's order to the binder to put one pod on one node.
 
-use crate::{ResourceAmounts, json::null_is_empty, schema::custom_resource_schema};
+use crate::{ResourceAmounts, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -10,7 +10,7 @@ pub use component::{
     QueueController, Scheduler,
 };
 
-use crate::{json::null_is_empty, optional::all_optional, schema::custom_resource_schema};
+use crate::{optional::all_optional, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::{
     api::core::v1::{Affinity, SecurityContext, Toleration},
     apimachinery::pkg::apis::meta::v1::Condition,

@@ -5,17 +5,6 @@ use serde::{
     de::{IntoDeserializer, value},
 };
 
-/// Reads `null` as the empty value.
-///
-/// Go writes a nil list or map without `omitempty` as `null`, so snapshots contain it where a list is meant.
-pub(crate) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
-
 /// Reads a word that is not among the known ones as absent.
 ///
 /// The API server refuses such words, but an object stored before it did must not stop a watch.

@@ -1,17 +1,24 @@
-//! The vocabulary of the scheduler: its custom resources and every name it shares with the outside.
+//! The vocabulary of the scheduler: its custom resources, pods as it reads them, and every name it shares with the
+//! outside.
 //!
 //! Each kind has a module with plain structs that mirror the JSON form; `well_known` holds labels, annotations,
-//! environment variables and resource names. Invariant: reading is lenient (absent, `null` and unknown fields
+//! environment variables and resource names; [`request`](fn@request) says what a pod asks for. Invariant: reading is lenient (absent, `null` and unknown fields
 //! are fine, because a stored object must never stop a watch), writing omits whatever is unset.
 //! Not here: what a value means. Durations stay text, quantities stay quantities; users convert them at the edge.
 
 pub mod bind_request;
 pub mod config;
 pub mod crds;
+pub mod meta;
+pub mod pod;
 pub mod pod_group;
 pub mod queue;
+pub mod request;
+pub mod selector;
 pub mod shard;
+pub mod share;
 pub mod topology;
+pub mod value;
 pub mod well_known;
 
 mod json;
@@ -21,8 +28,11 @@ mod schema;
 pub use bind_request::{BindRequest, BindRequestSpec, BindRequestStatus};
 pub use config::{Config, ConfigSpec, ConfigStatus};
 pub use crds::{crd_file_name, crd_yaml, crds, crds_yaml};
+pub use meta::Meta;
+pub use pod::Pod;
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
 pub use queue::{Queue, QueueSpec, QueueStatus};
+pub use request::request;
 pub use shard::{SchedulingShard, SchedulingShardSpec, SchedulingShardStatus};
 pub use topology::{Topology, TopologySpec};
 

@@ -2,8 +2,9 @@
 
 use crate::{
     ResourceAmounts,
-    json::{known_or_none, null_is_empty},
+    json::known_or_none,
     schema::{DNS_LABEL, custom_resource_schema},
+    value::null_is_empty,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;

@@ -1,6 +1,6 @@
 //! Queues: who may use how much of the cluster, as a tree.
 
-use crate::{ResourceAmounts, json::null_is_empty, schema::custom_resource_schema};
+use crate::{ResourceAmounts, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;

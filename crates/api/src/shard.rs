@@ -1,6 +1,6 @@
 //! Scheduling shards: one scheduler for one part of the nodes, with its own policy.
 
-use crate::{json::null_is_empty, optional::all_optional, schema::custom_resource_schema};
+use crate::{optional::all_optional, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},

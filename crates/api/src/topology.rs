@@ -1,8 +1,8 @@
 //! Topologies: how nodes are grouped into blocks, racks and so on, by their labels.
 
 use crate::{
-    json::null_is_empty,
     schema::{QUALIFIED_NAME, custom_resource_schema},
+    value::null_is_empty,
 };
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -255,6 +255,8 @@ pub mod resource {
     pub const PODS: &str = "pods";
     /// Local storage, in bytes.
     pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+    /// Prefix of huge pages; their size follows.
+    pub const HUGE_PAGES_PREFIX: &str = "hugepages-";
     /// Whole NVIDIA GPUs; parts of a device in status fields.
     pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
     /// Whole AMD GPUs.

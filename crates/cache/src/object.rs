@@ -5,19 +5,14 @@
 
 mod custom;
 pub mod device;
-pub mod meta;
 pub mod node;
-pub mod pod;
 pub mod policy;
-pub mod selector;
 pub mod storage;
-pub mod value;
 
 pub use device::{DeviceClass, ResourceClaim, ResourceSlice};
-pub use kai_api::{BindRequest, PodGroup, Queue, Topology};
-pub use meta::Meta;
+pub use kai_api::{BindRequest, Meta, Pod, PodGroup, Queue, Topology};
+pub use kai_api::{meta, pod, selector, value};
 pub use node::{CsiNode, Node, NodeResourceTopology};
-pub use pod::Pod;
 pub use policy::{ConfigMap, Namespace, PodDisruptionBudget, PriorityClass};
 pub use storage::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass};
 
@@ -33,6 +28,11 @@ pub trait Stored: Sized {
     fn key(&self) -> Key;
     /// Drops what nothing reads and brings older forms into the current one.
     fn compact(&mut self) {}
+}
+
+/// Namespace and name of an object with this metadata.
+pub fn key_of(meta: &Meta) -> Key {
+    Key::new(&*meta.namespace, &*meta.name)
 }
 
 /// What putting an object in changed.
@@ -196,7 +196,7 @@ macro_rules! stored {
         $(impl Stored for $kind {
             const KIND: Kind = Kind::$kind;
             fn key(&self) -> Key {
-                self.metadata.key()
+                key_of(&self.metadata)
             }
             $(fn compact(&mut self) {
                 $kind::$compact(self);

@@ -27,6 +27,8 @@ pub struct Store {
     usage: BTreeMap<String, [f64; 3]>,
     /// Evictions under way that the pods do not show yet.
     evictions: BTreeMap<Key, Eviction>,
+    /// Groups that are left out for a while: what was decided for them could not be carried out.
+    set_aside: BTreeSet<Key>,
     selectors: Selectors,
     index: Index,
     stale: Stale,
@@ -131,22 +133,24 @@ impl Store {
         &self.usage
     }
 
-    /// Puts an object in, or replaces it.
-    pub fn apply(&mut self, object: impl Into<Object>) {
+    /// Puts an object in, or replaces it, and says what that changed.
+    pub fn apply(&mut self, object: impl Into<Object>) -> Change {
         let object = object.into();
         let (kind, key) = (object.kind(), object.key());
-        match self.objects.insert(object) {
+        let change = self.objects.insert(object);
+        match &change {
             Change::None => {}
             Change::Added => self.touch(kind, &key, None),
-            Change::Replaced(old) => self.touch(kind, &key, Some(&old)),
+            Change::Replaced(old) => self.touch(kind, &key, Some(old)),
         }
+        change
     }
 
-    /// Takes an object out.
-    pub fn delete(&mut self, kind: Kind, key: &Key) {
-        if let Some(old) = self.objects.remove(kind, key) {
-            self.touch(kind, key, Some(&old));
-        }
+    /// Takes an object out, if it is there.
+    pub fn delete(&mut self, kind: Kind, key: &Key) -> Option<Object> {
+        let old = self.objects.remove(kind, key)?;
+        self.touch(kind, key, Some(&old));
+        Some(old)
     }
 
     /// Makes these all the objects of a kind: what is missing among them is taken out.
@@ -188,6 +192,19 @@ impl Store {
         }
     }
 
+    /// Leaves these groups out and no others: their pending pods wait as if a gate held them back.
+    pub fn set_aside(&mut self, groups: BTreeSet<Key>) {
+        let changed: BTreeSet<&Key> = self.set_aside.symmetric_difference(&groups).collect();
+        if !changed.is_empty() {
+            for (key, pod) in &self.objects.pods {
+                if translate::pod::group_of(pod).is_some_and(|group| changed.contains(&group)) {
+                    self.stale.mark(Kind::Pod, key.clone());
+                }
+            }
+        }
+        self.set_aside = groups;
+    }
+
     /// Hands out deltas for everything that has to be read again.
     pub fn drain(&mut self, mut sink: impl FnMut(Delta)) {
         match std::mem::replace(&mut self.stale, Stale::Some(BTreeMap::new())) {
@@ -214,15 +231,28 @@ impl Store {
 
     /// Bind requests that are of no more use and should be deleted.
     pub fn obsolete_bind_requests(&self) -> Vec<Key> {
-        let obsolete = |bind: &BindRequest| {
-            let labels = bind.metadata.labels.as_ref();
-            let pool = labels.and_then(|l| l.get(&self.settings.node_pool_key)).map(String::as_str);
-            let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
-            translate::pod::bind_failed(bind)
-                || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
-                || (!self.is_node_seen(&bind.spec.selected_node) && self.settings.serves_pool(pool))
-        };
-        self.objects.bind_requests.iter().filter(|(_, b)| obsolete(b)).map(|(key, _)| key.clone()).collect()
+        self.objects.bind_requests.keys().filter(|key| self.is_obsolete_bind(key)).cloned().collect()
+    }
+
+    /// Whether a bind request is of no more use: it failed for good, its pod is another by now, or its node is gone.
+    pub fn is_obsolete_bind(&self, key: &Key) -> bool {
+        let Some(bind) = self.objects.bind_requests.get(key) else { return false };
+        let labels = bind.metadata.labels.as_ref();
+        let pool = labels.and_then(|l| l.get(&self.settings.node_pool_key)).map(String::as_str);
+        let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
+        translate::pod::bind_failed(bind)
+            || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
+            || (!self.is_node_seen(&bind.spec.selected_node) && self.settings.serves_pool(pool))
+    }
+
+    /// Bind requests to a node.
+    pub fn binds_to(&self, node: &str) -> Vec<Key> {
+        self.index.binds_by_node.get(node).into_iter().flatten().cloned().collect()
+    }
+
+    /// Bind requests for a pod.
+    pub fn binds_of(&self, pod: &Key) -> Vec<Key> {
+        self.index.binds_by_pod.get(pod).into_iter().flatten().cloned().collect()
     }
 
     /// Everything odd about the stored objects, by kind, name and field. Call after [`drain`](Self::drain).

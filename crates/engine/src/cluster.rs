@@ -267,6 +267,11 @@ impl Cluster {
         self.carried_over = left;
     }
 
+    /// What the last cycle left.
+    pub fn carried_over(&self) -> &CarryOver {
+        &self.carried_over
+    }
+
     /// The text of a symbol.
     pub fn text(&self, sym: Sym) -> &str {
         self.names.text(sym)

@@ -169,6 +169,7 @@ fn node_fit(verdict: &Verdict) -> Option<&NodeFit> {
         | Verdict::PreemptionDelay { .. }
         | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
+        | Verdict::SetAside { .. }
         | Verdict::Quarantined(_) => None,
     }
 }
@@ -197,6 +198,7 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
         Verdict::QueueNotLeaf
         | Verdict::Broken(_)
         | Verdict::BeyondQueueDepth { .. }
+        | Verdict::SetAside { .. }
         | Verdict::Quarantined(_) => {
             vec![FitError::new(ReasonCode::Unschedulable, plain(verdict, &group.queue).text)]
         }

@@ -5,6 +5,7 @@
 pub mod evict;
 pub mod groups;
 pub mod heap;
+pub mod listing;
 pub mod member;
 pub mod pods;
 pub mod queue_heap;

@@ -101,6 +101,16 @@ pub enum Verdict {
         /// Pods that wait.
         waiting: u32,
     },
+    /// What was decided for it could not be carried out, so it is left out for a while. The engine does not say this;
+    /// whoever carries decisions out does.
+    SetAside {
+        /// What failed, in words.
+        why: String,
+        /// How often in a row.
+        failures: u32,
+        /// Until when, in microseconds since the epoch.
+        until: i64,
+    },
     /// Planning this group failed inside the engine; it is set aside.
     Quarantined(String),
 }

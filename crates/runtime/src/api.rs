@@ -61,6 +61,14 @@ impl Error {
         self.code() == 404
     }
 
+    /// Whether the server names this among the causes of its refusal.
+    pub fn has_cause(&self, reason: &str) -> bool {
+        let Self::Request { source, .. } = self else { return false };
+        let kube::Error::Api(status) = &**source else { return false };
+        let details = status.details.iter();
+        details.flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
+    }
+
     /// Whether the same request may succeed a little later: the server is busy, failing or out of reach.
     pub fn is_transient(&self) -> bool {
         match self {

@@ -65,6 +65,28 @@ impl Quantity {
     pub const fn styled(self, style: Style) -> Self {
         Self { nanos: self.nanos, style }
     }
+    /// A number of billionths; values beyond the largest quantity are cut to it.
+    pub const fn from_nanos(nanos: i128) -> Self {
+        let nanos = if nanos > MOST {
+            MOST
+        } else if nanos < -MOST {
+            -MOST
+        } else {
+            nanos
+        };
+        Self { nanos, style: Style::Decimal }
+    }
+    /// The sum, cut to the largest quantity, in the style of the first that is not 0.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        let style = if self.nanos == 0 { other.style } else { self.style };
+        Self::from_nanos(self.nanos + other.nanos).styled(style)
+    }
+    /// The difference, cut to the smallest quantity, in the style of the first that is not 0.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: -other.nanos, style: other.style })
+    }
     /// Whole units, rounded away from zero.
     pub const fn units(self) -> i64 {
         self.scaled(NANO)

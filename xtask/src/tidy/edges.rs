@@ -7,7 +7,7 @@ use crate::repository::{Metadata, Package};
 use std::process::Command;
 
 /// Our crates and which of ours they may use. A crate that is missing here is a complaint.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
@@ -16,22 +16,31 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("kai-apiserver", &["kai-clock", "kai-object"]),
     ("kai-binder", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
+    ("kai-controllers", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-reservation", &["kai-api", "kai-object", "kai-runtime"]),
     ("kai-runtime", &["kai-clock", "kai-object"]),
+    (
+        "kai-scheduler",
+        &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-object", "kai-runtime", "kai-units"],
+    ),
     ("kai-sim", &["kai-apiserver", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     (
         "kai-cli",
         &[
             "kai-api",
             "kai-apiserver",
+            "kai-binder",
             "kai-cache",
             "kai-clock",
+            "kai-controllers",
             "kai-engine",
             "kai-object",
             "kai-replay",
+            "kai-reservation",
             "kai-runtime",
+            "kai-scheduler",
             "kai-sim",
             "kai-units",
         ],

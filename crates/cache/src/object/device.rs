@@ -2,9 +2,9 @@
 //!
 //! Read in the v1 form; where older versions put the same fact elsewhere, that place is read too. Written as v1.
 
-use super::meta::Meta;
-use super::selector::{NodeSelector, Taint, Toleration};
-use super::value::{Amount, List, Pairs, Text, null_is_empty};
+use kai_api::meta::Meta;
+use kai_api::selector::{NodeSelector, Taint, Toleration};
+use kai_api::value::{Amount, List, Pairs, Text, null_is_empty};
 use serde::{Deserialize, Serialize};
 
 /// Devices of one pool.

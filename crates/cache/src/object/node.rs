@@ -1,8 +1,8 @@
 //! Nodes and what describes them from the side: NUMA zones and attach limits.
 
-use super::meta::Meta;
-use super::selector::Taint;
-use super::value::{Amount, List, Resources, Text, null_is_empty};
+use kai_api::meta::Meta;
+use kai_api::selector::Taint;
+use kai_api::value::{Amount, List, Resources, Text, null_is_empty};
 use serde::{Deserialize, Serialize};
 
 /// A node.

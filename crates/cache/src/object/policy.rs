@@ -1,8 +1,8 @@
 //! Small kinds that only name or rank things.
 
-use super::meta::Meta;
-use super::selector::LabelSelector;
-use super::value::null_is_empty;
+use kai_api::meta::Meta;
+use kai_api::selector::LabelSelector;
+use kai_api::value::null_is_empty;
 use serde::{Deserialize, Serialize};
 
 /// A priority class.

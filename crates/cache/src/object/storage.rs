@@ -1,8 +1,8 @@
 //! Storage: volumes, claims on volumes, classes, drivers and free capacity.
 
-use super::meta::Meta;
-use super::selector::{LabelSelector, NodeSelector};
-use super::value::{Amount, List, Resources, Text, null_is_empty};
+use kai_api::meta::Meta;
+use kai_api::selector::{LabelSelector, NodeSelector};
+use kai_api::value::{Amount, List, Resources, Text, null_is_empty};
 use serde::{Deserialize, Serialize};
 
 /// A persistent volume.

@@ -6,7 +6,7 @@ use crate::object::{BindRequest, Kind, Pod, PodGroup};
 use crate::translate::spec::Recent;
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
-use kai_engine::input::Key;
+use kai_engine::input::{Key, PodPhase};
 use std::collections::BTreeMap;
 
 impl Store {
@@ -115,7 +115,12 @@ impl Store {
             namespaces,
             settings: &self.settings,
         };
-        Some(Delta::Pod(Box::new(pod::translate_next(object, around, recent, report)?)))
+        let mut input = pod::translate_next(object, around, recent, report)?;
+        let set_aside = || pod::group_of(object).is_some_and(|group| self.set_aside.contains(&group));
+        if input.phase == PodPhase::Pending && !self.set_aside.is_empty() && set_aside() {
+            input.phase = PodPhase::Gated;
+        }
+        Some(Delta::Pod(Box::new(input)))
     }
 
     /// The bind request that holds for a pod: not failed for good, made for this very pod, onto a node that is seen.

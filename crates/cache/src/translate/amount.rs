@@ -3,6 +3,7 @@
 use crate::finding::{Report, quoted};
 use crate::object::Kind;
 use crate::object::value::{Amount, Resources};
+use kai_api::request::Amounts;
 use kai_api::well_known::resource;
 use kai_engine::input::{self, AmountList};
 use kai_engine::resource::AMOUNT_MAX;
@@ -38,7 +39,9 @@ fn unit(name: &str) -> Option<Unit> {
         resource::MEMORY | resource::EPHEMERAL_STORAGE | "storage" | resource::PODS => Some(Unit::Whole),
         resource::NVIDIA_GPU | resource::AMD_GPU => Some(Unit::Gpu),
         _ if name.contains('/') => Some(Unit::Milli),
-        _ if name.starts_with("hugepages-") || name.starts_with("attachable-volumes-") => Some(Unit::Milli),
+        _ if name.starts_with(resource::HUGE_PAGES_PREFIX) || name.starts_with("attachable-volumes-") => {
+            Some(Unit::Milli)
+        }
         _ => None,
     }
 }
@@ -70,6 +73,24 @@ impl<'a> Totals<'a> {
             if let Some(amount) = read_in(Some(unit), name, amount, field, report) {
                 totals.add(unit.dimension(name), amount);
             }
+        }
+        totals
+    }
+    /// Counts amounts in base units; those beyond what can be counted are reported and cut.
+    pub fn counted(amounts: &Amounts<'a>, field: &str, report: &mut Report<'_>) -> Self {
+        for (name, quantity) in amounts.iter() {
+            if let Some(unit) = unit(name) {
+                report_if_cut(counted_in(Some(unit), quantity), name, quantity, field, report);
+            }
+        }
+        Self::sum(amounts)
+    }
+    /// Counts amounts in base units.
+    pub fn sum(amounts: &Amounts<'a>) -> Self {
+        let mut totals = Self::default();
+        for (name, quantity) in amounts.iter() {
+            let Some(unit) = unit(name) else { continue };
+            totals.add(unit.dimension(name), counted_in(Some(unit), quantity));
         }
         totals
     }
@@ -174,6 +195,11 @@ fn read_in(
         return None;
     }
     let value = counted_in(unit, quantity);
+    report_if_cut(value, name, quantity, field, report);
+    Some(value)
+}
+
+fn report_if_cut(value: i64, name: &str, quantity: Quantity, field: &str, report: &mut Report<'_>) {
     if value == AMOUNT_MAX {
         report.add(
             format!("{field}.{name}"),
@@ -181,7 +207,6 @@ fn read_in(
             "write a smaller amount",
         );
     }
-    Some(value)
 }
 
 /// What a refused amount in a pod's specification means for the pod.

@@ -7,7 +7,7 @@ use crate::finding::Report;
 use crate::object::device as raw;
 use crate::object::selector::NodeSelector;
 use crate::object::value::Pairs;
-use crate::object::{DeviceClass, ResourceClaim, ResourceSlice};
+use crate::object::{DeviceClass, ResourceClaim, ResourceSlice, key_of};
 use crate::settings::Settings;
 use kai_api::well_known::{annotation, label_value};
 use kai_engine::input::{
@@ -145,7 +145,7 @@ pub fn claim(
     let consumers = &claim.status.reserved_for;
     let is_pod = |c: &&raw::Consumer| c.resource == "pods" && c.api_group.is_empty();
     ClaimInput {
-        key: meta.key(),
+        key: key_of(meta),
         uid: meta.uid.to_string(),
         queue_label: meta.label(&settings.queue_label_key).map(str::to_owned),
         owner_pod: meta.owner_references.iter().find(|o| o.kind == "Pod").map(|o| o.uid.to_string()),

@@ -4,6 +4,7 @@
 use super::amount::Totals;
 use crate::finding::Report;
 use crate::object::Pod;
+use kai_api::share::{Portion, share};
 use kai_api::well_known::{annotation, label, resource};
 use kai_engine::input::{GpuRequest, Received, WHOLE_GPU};
 use std::collections::BTreeSet;
@@ -42,44 +43,24 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
     Wanted { gpu, legacy_mig }
 }
 
-/// A share of GPUs by annotation; a fraction wins over memory.
+/// A share of GPUs by annotation, in the engine's terms.
 fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
-    let fraction = read(pod, annotation::GPU_FRACTION, "a decimal above 0 and up to 1", report, |text| {
-        text.parse().ok().filter(|portion: &f64| *portion > 0.0 && *portion <= 1.0)
-    });
-    let memory = read(pod, annotation::GPU_MEMORY, "a positive number of MiB", report, |text| {
-        text.parse().ok().filter(|mib: &i64| *mib > 0)
-    });
-    let devices =
-        read(pod, annotation::GPU_FRACTION_NUM_DEVICES, "a positive number of devices", report, |text| {
-            text.parse().ok().filter(|devices: &u32| *devices > 0)
-        });
-    let devices = devices.unwrap_or(1);
-    if let Some(portion) = fraction {
-        // A share below half of a hundredth would count as nothing and yet hold memory.
-        let hundredths = ((portion * 100.0).round() as u32).max(1);
-        return Some(GpuRequest::Fraction { hundredths, devices });
-    }
-    memory.map(|mib| GpuRequest::Memory { mib, devices })
-}
-
-fn read<T>(
-    pod: &Pod,
-    name: &str,
-    wanted: &str,
-    report: &mut Report<'_>,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Option<T> {
-    let text = pod.metadata.annotation(name)?;
-    let value = parse(text);
-    if value.is_none() {
+    let share = share(pod, |ignored| {
         report.add(
-            format!("metadata.annotations[{name}]"),
-            format!("`{text}` is not {wanted}, so the annotation has no effect"),
-            format!("write {wanted}"),
+            format!("metadata.annotations[{}]", ignored.annotation),
+            format!("`{}` is not {}, so the annotation has no effect", ignored.text, ignored.wanted),
+            format!("write {}", ignored.wanted),
         );
-    }
-    value
+    })?;
+    let devices = share.devices;
+    Some(match share.portion {
+        Portion::Fraction(portion) => {
+            // A share below half of a hundredth would count as nothing and yet hold memory.
+            let hundredths = ((portion * 100.0).round() as u32).max(1);
+            GpuRequest::Fraction { hundredths, devices }
+        }
+        Portion::Memory(mib) => GpuRequest::Memory { mib, devices },
+    })
 }
 
 /// The shared GPUs that labels of a bound pod name: the plain label, then one label per device.

@@ -3,7 +3,7 @@
 use super::spec::Recent;
 use super::{affinity, gpu, numa, selector};
 use crate::finding::Report;
-use crate::object::{BindRequest, Pod};
+use crate::object::{BindRequest, Pod, key_of};
 use crate::settings::Settings;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use kai_api::well_known::{annotation, label, label_value};
@@ -39,7 +39,7 @@ pub fn translate_next<'a>(
     report: &mut Report<'_>,
 ) -> Option<PodInput> {
     let phase = phase(pod, around.bind.is_some(), around.evicted);
-    let (key, uid) = (pod.metadata.key(), pod.metadata.uid.to_text());
+    let (key, uid) = (key_of(&pod.metadata), pod.metadata.uid.to_text());
     let named = |name: Option<&str>| name.filter(|n| !n.is_empty()).map(str::to_owned);
     let group = named(pod.metadata.annotation(annotation::POD_GROUP));
     let sub_group = named(pod.metadata.label(label::SUBGROUP));
@@ -97,6 +97,12 @@ pub fn translate_next<'a>(
         config_maps: required_config_maps(pod),
         spec,
     })
+}
+
+/// The group that a pod names.
+pub fn group_of(pod: &Pod) -> Option<Key> {
+    let name = pod.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())?;
+    Some(Key::new(&*pod.metadata.namespace, name))
 }
 
 /// Where a pod is in its life.

@@ -1,15 +1,15 @@
-//! What a pod wants in total: containers, sidecars, init containers, overhead.
+//! What a pod requests, in the engine's dimensions and base units.
 //!
-//! Only requests count, never limits. Ordinary init containers run one after another before the others, together with
-//! the sidecars declared before them; whatever is larger decides.
+//! The rules are those of [`kai_api::request`]; here amounts that make no sense are reported on the pod.
 
-use super::amount::Totals;
+use super::amount::{Totals, dimension, read_amount};
 use crate::finding::Report;
 use crate::object::Pod;
-use crate::object::pod::Container;
+use crate::object::pod::ContainerResources;
+use kai_api::request::Stage;
 use kai_engine::input::{self, ContainerRequest};
 
-/// What a pod wants.
+/// What a pod requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRequest<'a> {
     /// Everything, overhead included. GPUs are mentioned even when the request is for 0 of them.
@@ -17,72 +17,39 @@ pub struct PodRequest<'a> {
     /// The part that is overhead.
     pub overhead: Totals<'a>,
     /// Containers one by one.
-    parts: Vec<(&'a Container, Totals<'a>, Stage)>,
+    parts: Vec<(&'a str, Stage, Totals<'a>)>,
 }
 
 impl PodRequest<'_> {
     /// Containers one by one, for rules that tell them apart.
     pub fn containers(self) -> Vec<ContainerRequest> {
-        self.parts
-            .into_iter()
-            .map(|(container, request, stage)| described(container, request, stage))
-            .collect()
+        let described = |(name, stage, request): (&str, Stage, Totals<'_>)| ContainerRequest {
+            name: name.to_owned(),
+            request: request.into_list(),
+            init: stage != Stage::Main,
+            sidecar: stage == Stage::Sidecar,
+        };
+        self.parts.into_iter().map(described).collect()
     }
 }
 
-/// Adds up what a pod wants.
+/// What a pod requests.
 pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> {
-    let spec = &pod.spec;
-    let mut parts = Vec::with_capacity(spec.containers.len() + spec.init_containers.len());
-    let mut total = Totals::default();
-    for container in &spec.containers {
-        let request = container_request(container, report);
-        total.add_all(&request);
-        parts.push((container, request, Stage::Main));
+    let request = kai_api::request(pod);
+    for odd in request.odd.iter().filter(|odd| dimension(odd.resource).is_some()) {
+        read_amount(odd.resource, odd.amount, odd.field, report);
     }
-    let mut sidecars = Totals::default();
-    let mut largest_init = Totals::default();
-    for container in &spec.init_containers {
-        let mut request = container_request(container, report);
-        if container.restart_policy == "Always" {
-            sidecars.add_all(&request);
-            parts.push((container, request, Stage::Sidecar));
-        } else {
-            parts.push((container, request.clone(), Stage::Init));
-            request.add_all(&sidecars);
-            largest_init.raise_to(&request);
-        }
-    }
-    total.add_all(&sidecars);
-    total.raise_to(&largest_init);
-    let mut overhead = Totals::read(&spec.overhead, "spec.overhead", report);
-    overhead.remove(input::GPU);
+    let parts = request.containers.iter().map(|container| {
+        let mut totals = Totals::counted(&container.amounts, "spec.containers.resources.requests", report);
+        totals.remove(input::PODS);
+        (container.name, container.stage, totals)
+    });
+    let parts = parts.collect();
+    let mut overhead = Totals::counted(&request.overhead, "spec.overhead", report);
     overhead.remove(input::PODS);
-    total.add_all(&overhead);
+    let mut total = Totals::sum(&request.total);
+    total.remove(input::PODS);
     PodRequest { total, overhead, parts }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Main,
-    Init,
-    Sidecar,
-}
-
-fn container_request<'a>(container: &'a Container, report: &mut Report<'_>) -> Totals<'a> {
-    let mut request =
-        Totals::read(&container.resources.requests, "spec.containers.resources.requests", report);
-    request.remove(input::PODS);
-    request
-}
-
-fn described(container: &Container, request: Totals<'_>, stage: Stage) -> ContainerRequest {
-    ContainerRequest {
-        name: container.name.to_string(),
-        request: request.into_list(),
-        init: stage != Stage::Main,
-        sidecar: stage == Stage::Sidecar,
-    }
 }
 
 /// Whether a pod is of the class `Guaranteed`: as reported, else worked out from requests and limits.
@@ -90,13 +57,18 @@ pub fn is_guaranteed(pod: &Pod) -> bool {
     if let Some(class) = pod.status.qos_class.some() {
         return class == "Guaranteed";
     }
+    if let Some(resources) = &pod.spec.resources {
+        return is_exact(resources);
+    }
     let mut containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).peekable();
-    containers.peek().is_some()
-        && containers.all(|container| {
-            ["cpu", "memory"].iter().all(|resource| {
-                let limit = container.resources.limits.get(resource);
-                let request = container.resources.requests.get(resource);
-                limit.is_some() && (request.is_none() || request == limit)
-            })
-        })
+    containers.peek().is_some() && containers.all(|container| is_exact(&container.resources))
+}
+
+/// Whether CPU and memory are limited to what is requested.
+fn is_exact(resources: &ContainerResources) -> bool {
+    ["cpu", "memory"].iter().all(|resource| {
+        let limit = resources.limits.get(resource);
+        let request = resources.requests.get(resource);
+        limit.is_some() && (request.is_none() || request == limit)
+    })
 }

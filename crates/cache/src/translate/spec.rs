@@ -57,6 +57,7 @@ fn asks_alike(a: &Pod, b: &Pod) -> bool {
         containers,
         init_containers,
         ephemeral_containers: _,
+        resources,
         overhead,
         volumes: _,
         resource_claims: _,
@@ -71,6 +72,7 @@ fn asks_alike(a: &Pod, b: &Pod) -> bool {
         && *affinity == b.spec.affinity
         && *tolerations == b.spec.tolerations
         && *init_containers == b.spec.init_containers
+        && *resources == b.spec.resources
         && *overhead == b.spec.overhead
         && *topology_spread_constraints == b.spec.topology_spread_constraints
         && *qos_class == b.status.qos_class
@@ -116,7 +118,7 @@ fn read(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> SpecInp
 }
 
 fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let sidecars = pod.spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
+    let sidecars = pod.spec.init_containers.iter().filter(|c| c.is_sidecar());
     let mut ports: Vec<HostPort> = pod
         .spec
         .containers

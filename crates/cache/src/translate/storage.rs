@@ -6,7 +6,8 @@ use crate::finding::Report;
 use crate::object::storage::TopologySelectorTerm;
 use crate::object::value::{Amount, Resources};
 use crate::object::{
-    CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, StorageClass,
+    CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget,
+    StorageClass, key_of,
 };
 use kai_engine::input::{
     BudgetInput, CapacityInput, ClaimPhase, Key, NodeTerm, Requirement, RequirementOp, StorageClassInput,
@@ -32,7 +33,7 @@ pub fn claim(claim: &PersistentVolumeClaim, report: &mut Report<'_>) -> VolumeCl
     let meta = &claim.metadata;
     let class = meta.annotation(OLD_CLASS).or(claim.spec.storage_class_name.as_deref()).unwrap_or_default();
     VolumeClaimInput {
-        key: meta.key(),
+        key: key_of(meta),
         phase: match &*claim.status.phase {
             "Bound" => ClaimPhase::Bound,
             "Lost" => ClaimPhase::Lost,
@@ -89,7 +90,7 @@ pub fn class(class: &StorageClass, driver: Option<&CsiDriver>) -> StorageClassIn
 pub fn capacity(capacity: &CsiStorageCapacity, report: &mut Report<'_>) -> CapacityInput {
     let free = capacity.capacity.as_ref();
     CapacityInput {
-        key: capacity.metadata.key(),
+        key: key_of(&capacity.metadata),
         class: capacity.storage_class_name.to_string(),
         bytes: free.and_then(|free| read_amount("storage", free, "capacity", report)).unwrap_or(0),
         nodes: capacity
@@ -102,7 +103,7 @@ pub fn capacity(capacity: &CsiStorageCapacity, report: &mut Report<'_>) -> Capac
 /// A disruption budget.
 pub fn budget(budget: &PodDisruptionBudget, report: &mut Report<'_>) -> BudgetInput {
     BudgetInput {
-        key: budget.metadata.key(),
+        key: key_of(&budget.metadata),
         selector: selector::label_selector(budget.spec.selector.as_ref(), "spec.selector", report),
         disruptions_allowed: budget.status.disruptions_allowed,
     }

@@ -193,6 +193,7 @@ pub(super) fn name(verdict: &Verdict) -> &'static str {
         Verdict::PreemptionDelay { .. } => "preemption_delay",
         Verdict::NoVictims(_) => "no_victims",
         Verdict::WaitingForVictims { .. } => "waiting_for_victims",
+        Verdict::SetAside { .. } => "set_aside",
         Verdict::Quarantined(_) => "quarantined",
     }
 }

@@ -83,6 +83,9 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         Verdict::WaitingForVictims { waiting } => {
             (format!("{} for room that is being freed", pods_wait(*waiting)), None)
         }
+        Verdict::SetAside { why, failures, until } => {
+            (format!("{why} ({failures} times in a row); it is left out until {}", Timestamp(*until)), None)
+        }
         Verdict::Quarantined(why) => (
             format!("planning it failed inside the scheduler, so it is set aside: {why}"),
             Some("please report this".to_owned()),

@@ -118,6 +118,7 @@ fn words(verdict: &Verdict) -> String {
         | Verdict::QueueMissing
         | Verdict::QueueNotLeaf
         | Verdict::NotTried
+        | Verdict::SetAside { .. }
         | Verdict::Quarantined(_) => format!("{verdict:?}"),
     }
 }

@@ -118,3 +118,15 @@ proptest! {
         let _ = text.parse::<Quantity>();
     }
 }
+
+#[test]
+fn sums_keep_the_style_and_stay_within_bounds() {
+    let read = |text: &str| text.parse::<Quantity>().unwrap();
+    let sum = |a: &str, b: &str| read(a).plus(read(b)).to_string();
+    assert_eq!(sum("1Gi", "1024Mi"), "2Gi");
+    assert_eq!(sum("0", "1Gi"), "1Gi");
+    assert_eq!(sum("500m", "1"), "1500m");
+    assert_eq!(sum("9223372036854775807", "1"), "9223372036854775807");
+    assert_eq!(read("1Gi").minus(read("1Gi")).to_string(), "0");
+    assert_eq!(read("1").minus(read("250m")).to_string(), "750m");
+}

@@ -13,7 +13,7 @@ fn pod(json: &str) -> Pod {
 fn read_with(pod: &Pod, bind: Option<&BindRequest>) -> (PodInput, Vec<String>) {
     let (namespaces, settings) = (affinity::Namespaces::default(), Settings::default());
     let around = Surroundings { bind, evicted: None, namespaces: &namespaces, settings: &settings };
-    let key = pod.metadata.key();
+    let key = key_of(&pod.metadata);
     let mut report = Report::on(Kind::Pod, &key);
     let input = translate(pod, around, &mut report).expect("not failed");
     (input, report.into_findings().into_iter().map(|f| f.field).collect())
@@ -49,11 +49,12 @@ fn containers_add_up_and_init_containers_run_before_them() {
                               {"name":"i","resources":{"requests":{"cpu":"5","memory":"64Mi"}}}],
             "overhead":{"cpu":"250m","nvidia.com/gpu":"1"}}"#,
     );
-    assert_eq!(input.spec.request, amounts(&[("cpu", 5750), ("memory", (1 << 30) + (256 << 20))]));
-    assert_eq!(input.spec.overhead, amounts(&[("cpu", 250)]));
+    let expected = [("cpu", 5750), ("gpu", 1_000_000), ("memory", (1 << 30) + (256 << 20))];
+    assert_eq!(input.spec.request, amounts(&expected));
+    assert_eq!(input.spec.overhead, amounts(&[("cpu", 250), ("gpu", 1_000_000)]));
     let stages: Vec<_> = input.spec.containers.iter().map(|c| (c.name.as_str(), c.init, c.sidecar)).collect();
     assert_eq!(stages, [("a", false, false), ("b", false, false), ("s", true, true), ("i", true, false)]);
-    assert_eq!(input.spec.gpu, GpuRequest::None);
+    assert_eq!(input.spec.gpu, GpuRequest::Whole(1));
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn affinity_names_its_namespaces() {
         let json = format!(r#"{{"metadata":{{"name":"{name}","labels":{{"team":"{team}"}}}}}}"#);
         namespaces.insert(Key::new("", name), serde_json::from_str(&json).unwrap());
     }
-    let key = object.metadata.key();
+    let key = key_of(&object.metadata);
     let rules = affinity::rules(&object, &namespaces, &mut Report::on(Kind::Pod, &key));
     assert_eq!(rules.node_terms, [selector::never()]);
     let near = &rules.affinity;

@@ -12,7 +12,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 /// Reads `null` as the empty value.
-pub(crate) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+///
+/// Go writes a nil list or map without `omitempty` as `null`, so snapshots contain it where a list is meant.
+pub fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,

@@ -1,7 +1,6 @@
 //! Object metadata, cut down to what scheduling reads.
 
-use super::value::{Labels, List, Stamp, Text, null_is_empty};
-use kai_engine::input::Key;
+use crate::value::{Labels, List, Stamp, Text, null_is_empty};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Metadata of an object.
@@ -55,10 +54,6 @@ pub struct Owner {
 }
 
 impl Meta {
-    /// Namespace and name.
-    pub fn key(&self) -> Key {
-        Key::new(&*self.namespace, &*self.name)
-    }
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(|v| &**v)

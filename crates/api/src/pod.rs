@@ -1,8 +1,8 @@
 //! Pods, cut down to what scheduling reads.
 
-use super::meta::Meta;
-use super::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Toleration};
-use super::value::{Labels, List, Resources, Text, null_is_empty};
+use crate::meta::Meta;
+use crate::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Toleration};
+use crate::value::{Labels, List, Resources, Text, null_is_empty};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -54,6 +54,9 @@ pub struct PodSpec {
     /// Containers added for debugging; they may need config maps, and count for nothing else.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub ephemeral_containers: List<Container>,
+    /// What all containers may use together, where the pod itself says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Box<ContainerResources>>,
     /// What running it costs besides its containers.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub overhead: Resources,
@@ -97,7 +100,7 @@ pub struct Container {
     pub restart_policy: Text,
 }
 
-/// What a container wants and may use at most.
+/// What a container, or a pod as a whole, wants and may use at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
@@ -404,8 +407,8 @@ impl Pod {
                     name: std::mem::take(&mut self.metadata.name),
                     namespace: std::mem::take(&mut self.metadata.namespace),
                     uid: std::mem::take(&mut self.metadata.uid),
-                    labels: labels.kept(|k| k == kai_api::well_known::label::SUBGROUP),
-                    annotations: annotations.kept(|k| k == kai_api::well_known::annotation::POD_GROUP),
+                    labels: labels.kept(|k| k == crate::well_known::label::SUBGROUP),
+                    annotations: annotations.kept(|k| k == crate::well_known::annotation::POD_GROUP),
                     ..Meta::default()
                 },
                 status: PodStatus { phase: std::mem::take(&mut self.status.phase), ..PodStatus::default() },
@@ -421,10 +424,18 @@ impl Pod {
         for container in lasting.chain(spec.ephemeral_containers.iter_mut()) {
             container.compact(&volumes, keep_limits);
         }
+        if let Some(resources) = spec.resources.as_mut().filter(|_| !keep_limits) {
+            resources.limits = Resources::default();
+        }
     }
 }
 
 impl Container {
+    /// Whether it is an init container that stays for as long as the pod runs.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
+
     fn compact(&mut self, volumes: &BTreeSet<&str>, keep_limits: bool) {
         self.ports = kept(std::mem::take(&mut self.ports), |p| p.host_port != 0);
         self.env = kept(std::mem::take(&mut self.env), |e| {

@@ -1,6 +1,6 @@
 //! Selectors over labels and nodes, in Kubernetes' JSON form.
 
-use super::value::{Labels, List, Text};
+use crate::value::{Labels, List, Text};
 use serde::{Deserialize, Serialize};
 
 /// A selector over labels.

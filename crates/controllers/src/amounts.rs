@@ -1,0 +1,133 @@
+//! Adds up amounts of resources, and says what a status must change to hold them.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use kai_api::ResourceAmounts;
+use kai_units::Quantity;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Amounts by resource, equal when they are the same amounts however they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum(BTreeMap<String, Quantity>);
+
+impl Sum {
+    /// Reads amounts; text that is no quantity counts as nothing.
+    pub(crate) fn read(amounts: &ResourceAmounts) -> Self {
+        let read = |(name, amount): (&String, &Written)| Some((name.clone(), amount.0.parse().ok()?));
+        Self(amounts.iter().filter_map(read).collect())
+    }
+
+    /// Adds to a resource.
+    pub(crate) fn add(&mut self, name: &str, amount: Quantity) {
+        match self.0.get_mut(name) {
+            Some(known) => *known = known.plus(amount),
+            None => {
+                self.0.insert(name.to_owned(), amount);
+            }
+        }
+    }
+
+    /// Adds another sum.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            self.add(name, *amount);
+        }
+    }
+
+    /// The amount of a resource, where it is mentioned.
+    pub(crate) fn get(&self, name: &str) -> Option<Quantity> {
+        self.0.get(name).copied()
+    }
+
+    /// Names and amounts, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
+        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+    }
+
+    /// Whether nothing is mentioned.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The merge patch that turns `stored` into this; nothing where they are equal.
+    pub(crate) fn patch_from(&self, stored: &Self) -> Option<Value> {
+        if self == stored {
+            return None;
+        }
+        if self.is_empty() {
+            return Some(Value::Null);
+        }
+        let mut patch = Map::new();
+        for name in stored.0.keys().filter(|name| !self.0.contains_key(*name)) {
+            patch.insert(name.clone(), Value::Null);
+        }
+        for (name, amount) in &self.0 {
+            if stored.0.get(name) != Some(amount) {
+                patch.insert(name.clone(), Value::from(amount.to_string()));
+            }
+        }
+        Some(Value::Object(patch))
+    }
+}
+
+/// Sums by how they are counted, as the statuses of pod groups and queues have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Wanted by running and pending pods.
+    pub(crate) requested: Sum,
+    /// Held.
+    pub(crate) allocated: Sum,
+    /// The part of `allocated` that cannot be preempted.
+    pub(crate) allocated_non_preemptible: Sum,
+}
+
+impl Totals {
+    /// Adds other totals.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        self.requested.add_all(&other.requested);
+        self.allocated.add_all(&other.allocated);
+        self.allocated_non_preemptible.add_all(&other.allocated_non_preemptible);
+    }
+
+    /// The merge patch that turns `stored` into this, field by field; empty where they are equal.
+    pub(crate) fn patch_from(&self, stored: &Self) -> Map<String, Value> {
+        let fields = [
+            ("requested", self.requested.patch_from(&stored.requested)),
+            ("allocated", self.allocated.patch_from(&stored.allocated)),
+            (
+                "allocatedNonPreemptible",
+                self.allocated_non_preemptible.patch_from(&stored.allocated_non_preemptible),
+            ),
+        ];
+        fields.into_iter().filter_map(|(name, patch)| Some((name.to_owned(), patch?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sum(pairs: &[(&str, &str)]) -> Sum {
+        let amounts = pairs.iter().map(|(name, amount)| ((*name).to_owned(), Written((*amount).to_owned())));
+        Sum::read(&amounts.collect())
+    }
+
+    #[test]
+    fn the_same_amount_written_otherwise_is_no_change() {
+        assert_eq!(sum(&[("cpu", "1000m")]).patch_from(&sum(&[("cpu", "1")])), None);
+    }
+
+    #[test]
+    fn a_patch_names_what_changes_and_takes_away_what_is_gone() {
+        let stored = sum(&[("cpu", "1"), ("memory", "1Gi"), ("nvidia.com/gpu", "2")]);
+        let wanted = sum(&[("cpu", "1500m"), ("memory", "1Gi")]);
+        assert_eq!(wanted.patch_from(&stored), Some(json!({"cpu": "1500m", "nvidia.com/gpu": null})));
+        assert_eq!(Sum::default().patch_from(&stored), Some(Value::Null));
+    }
+
+    #[test]
+    fn text_that_is_no_quantity_counts_as_nothing() {
+        assert!(sum(&[("cpu", "lots")]).is_empty());
+    }
+}

@@ -1,0 +1,154 @@
+//! What pod groups amount to, as tables.
+
+use super::*;
+use serde_json::{Value, json};
+
+fn member(pod: Value) -> Member {
+    Member { pod: serde_json::from_value(pod).unwrap(), devices: Vec::new(), gpu_memory: None }
+}
+
+/// A pod with one GPU and one core, in a phase, with or without a node.
+fn gpu_pod(phase: &str, node: &str) -> Value {
+    json!({
+        "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}}}]},
+        "status": {"phase": phase},
+    })
+}
+
+fn shared_pod(annotations: &Value) -> Value {
+    json!({
+        "metadata": {"annotations": annotations},
+        "spec": {"nodeName": "n1", "containers": [{}]}, "status": {"phase": "Running"},
+    })
+}
+
+fn written(sum: &Sum) -> String {
+    let all: Vec<String> = sum.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+    all.join(" ")
+}
+
+fn both(members: &[Member]) -> (String, String) {
+    let totals = totals(members, Preemption::Allowed);
+    (written(&totals.requested), written(&totals.allocated))
+}
+
+#[test]
+fn pods_count_while_they_wait_or_run_and_hold_once_they_have_a_node() {
+    let one = "cpu=1 nvidia.com/gpu=1";
+    let cases = [
+        ("", "", one, ""),
+        ("Pending", "", one, ""),
+        ("Pending", "n1", one, one),
+        ("Running", "n1", one, one),
+        ("Succeeded", "n1", "", ""),
+        ("Failed", "n1", "", ""),
+        ("Unknown", "n1", "", ""),
+    ];
+    for (phase, node, requested, allocated) in cases {
+        let found = both(&[member(gpu_pod(phase, node))]);
+        assert_eq!(found, (requested.to_owned(), allocated.to_owned()), "`{phase}` on `{node}`");
+    }
+    let gang =
+        [member(gpu_pod("Pending", "")), member(gpu_pod("Running", "n1")), member(gpu_pod("Failed", "n1"))];
+    assert_eq!(both(&gang), ("cpu=2 nvidia.com/gpu=2".to_owned(), one.to_owned()));
+}
+
+#[test]
+fn requests_are_those_of_kubernetes() {
+    let pod = json!({
+        "spec": {
+            "nodeName": "n1", "overhead": {"cpu": "250m"},
+            "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+            "initContainers": [
+                {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+                {"resources": {"requests": {"cpu": "4"}}},
+            ],
+        },
+        "status": {"phase": "Running"},
+    });
+    assert_eq!(both(&[member(pod)]), ("cpu=5250m".to_owned(), "cpu=5250m".to_owned()));
+}
+
+#[test]
+fn parts_of_gpus_count_for_each_device() {
+    let fraction = "Fraction";
+    let cases = [
+        (json!({"gpu-fraction": "0.5"}), "nvidia.com/gpu=500m", ""),
+        (
+            json!({"gpu-fraction": "0.5", "received-resource-type": fraction}),
+            "nvidia.com/gpu=500m",
+            "nvidia.com/gpu=500m",
+        ),
+        (
+            json!({"gpu-fraction": "0.25", "gpu-fraction-num-devices": "3", "received-resource-type": fraction}),
+            "nvidia.com/gpu=750m",
+            "nvidia.com/gpu=750m",
+        ),
+        (json!({"gpu-fraction": "0.5", "received-resource-type": "Regular"}), "nvidia.com/gpu=500m", ""),
+        (
+            json!({"gpu-memory": "1000", "received-resource-type": fraction}),
+            "run.ai/gpu.memory=1k",
+            "nvidia.com/gpu=250m",
+        ),
+        (
+            json!({"gpu-memory": "1000", "gpu-fraction-num-devices": "2", "received-resource-type": fraction}),
+            "run.ai/gpu.memory=2k",
+            "nvidia.com/gpu=500m",
+        ),
+        (json!({"gpu-fraction": "much", "received-resource-type": fraction}), "", ""),
+    ];
+    for (annotations, requested, allocated) in cases {
+        let mut member = member(shared_pod(&annotations));
+        member.gpu_memory = Some(4000);
+        assert_eq!(both(&[member]), (requested.to_owned(), allocated.to_owned()), "{annotations}");
+    }
+}
+
+#[test]
+fn memory_of_an_unknown_gpu_is_requested_and_not_held() {
+    let pod = shared_pod(&json!({"gpu-memory": "1000", "received-resource-type": "Fraction"}));
+    assert_eq!(both(&[member(pod)]), ("run.ai/gpu.memory=1k".to_owned(), String::new()));
+}
+
+#[test]
+fn devices_of_claims_count_by_class_and_never_overflow() {
+    let mut one = member(gpu_pod("Running", "n1"));
+    one.devices = vec![("gpu.nvidia.com".to_owned(), 2)];
+    let mut over = member(gpu_pod("Succeeded", "n1"));
+    over.devices = vec![("gpu.nvidia.com".to_owned(), 5)];
+    let expected = "cpu=1 gpu.nvidia.com=2 nvidia.com/gpu=1".to_owned();
+    assert_eq!(both(&[one.clone(), over]), (expected.clone(), expected));
+    one.devices = vec![("gpu".to_owned(), i64::MAX), ("gpu".to_owned(), i64::MAX)];
+    let requested = totals(&[one], Preemption::Allowed).requested;
+    assert_eq!(requested.get("gpu"), Some(Quantity::from_units(i64::MAX)));
+}
+
+#[test]
+fn what_cannot_be_preempted_is_what_is_held_and_nothing_otherwise() {
+    let pods = [member(gpu_pod("Running", "n1")), member(gpu_pod("Pending", ""))];
+    let excluded = totals(&pods, Preemption::Excluded);
+    assert_eq!(excluded.allocated_non_preemptible, excluded.allocated);
+    let allowed = totals(&pods, Preemption::Allowed);
+    assert!(allowed.allocated_non_preemptible.is_empty());
+    let patch = allowed.patch_from(&excluded);
+    assert_eq!(Value::from(patch), json!({"allocatedNonPreemptible": null}), "it is cleared");
+}
+
+#[test]
+fn preemption_follows_the_group_then_its_class() {
+    let cases = [
+        (json!({}), None, Preemption::Allowed),
+        (json!({}), Some(99), Preemption::Allowed),
+        (json!({}), Some(100), Preemption::Excluded),
+        (json!({"preemptibility": "preemptible"}), Some(125), Preemption::Allowed),
+        (json!({"preemptibility": "non-preemptible"}), Some(50), Preemption::Excluded),
+        (json!({"preemptibility": "nonsense"}), Some(50), Preemption::Allowed),
+    ];
+    for (spec, value, expected) in cases {
+        assert_eq!(
+            preemption(&serde_json::from_value(spec.clone()).unwrap(), value),
+            expected,
+            "{spec} {value:?}"
+        );
+    }
+}

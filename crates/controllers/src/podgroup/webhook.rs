@@ -1,0 +1,170 @@
+//! Says which pod groups are well-formed.
+//!
+//! What makes the tree of subgroups unreadable is refused at once. Minima that contradict the tree are all named; some
+//! of them are only warned of, since stored objects may have them.
+
+use crate::admission::{self, Operation, Verdict};
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use kai_api::PodGroup;
+use kai_api::pod_group::{PodGroupSpec, SubGroup};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Where the API server asks.
+pub const PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
+
+/// Answers the API server's questions about pod groups.
+pub fn router() -> Router {
+    Router::new().route(
+        PATH,
+        post(async |body: Bytes| admission::answer(&body, async |request| review(&request)).await),
+    )
+}
+
+fn review(request: &admission::Request) -> Verdict {
+    match request.operation {
+        Operation::Create | Operation::Update => match PodGroup::deserialize(&request.object) {
+            Ok(group) => check(&group.spec, request.operation),
+            Err(error) => Verdict::refused(format!("the pod group cannot be read: {error}")),
+        },
+        Operation::Delete | Operation::Connect => Verdict::default(),
+    }
+}
+
+/// Whether a pod group may be made, or changed, like this.
+pub fn check(spec: &PodGroupSpec, operation: Operation) -> Verdict {
+    if let Some(problem) = structure(spec) {
+        return Verdict::refused(problem);
+    }
+    let mut verdict = Verdict::default();
+    let mut by_name: Vec<&SubGroup> = spec.sub_groups.iter().collect();
+    by_name.sort_by(|a, b| a.name.cmp(&b.name));
+    for group in by_name {
+        minima(group, children(spec, Some(&group.name)), operation, &mut verdict);
+    }
+    let roots = children(spec, None);
+    if let Some(min) = spec.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > roots)) {
+        verdict.warnings.push(format!("minSubGroup is {min}, but there are {roots} top-level subgroups"));
+    }
+    verdict
+}
+
+/// What makes the tree unreadable, if anything does.
+fn structure(spec: &PodGroupSpec) -> Option<String> {
+    if spec.min_member.is_some() && spec.min_sub_group.is_some() {
+        return Some("minMember and minSubGroup exclude each other; hint: keep one of them".to_owned());
+    }
+    let mut parents = BTreeMap::new();
+    for group in &spec.sub_groups {
+        if parents.insert(group.name.as_str(), group.parent.as_deref()).is_some() {
+            return Some(format!("there are two subgroups `{}`; hint: give each its own name", group.name));
+        }
+    }
+    for group in &spec.sub_groups {
+        if let Some(parent) = group.parent.as_deref().filter(|parent| !parents.contains_key(parent)) {
+            return Some(format!("subgroup `{}` is part of `{parent}`, which does not exist", group.name));
+        }
+    }
+    for group in &spec.sub_groups {
+        let mut at = group.parent.as_deref();
+        for _ in 0..parents.len() {
+            let Some(name) = at else { break };
+            at = parents.get(name).copied().flatten();
+        }
+        if at.is_some() {
+            return Some(format!("subgroup `{}` is part of itself, through its parents", group.name));
+        }
+    }
+    None
+}
+
+fn children(spec: &PodGroupSpec, parent: Option<&str>) -> usize {
+    spec.sub_groups.iter().filter(|group| group.parent.as_deref() == parent).count()
+}
+
+fn minima(group: &SubGroup, children: usize, operation: Operation, verdict: &mut Verdict) {
+    let name = &group.name;
+    if group.min_member.is_some() && group.min_sub_group.is_some() {
+        verdict.errors.push(format!("subgroup `{name}` has both minMember and minSubGroup"));
+        return;
+    }
+    if children == 0 {
+        if group.min_sub_group.is_some() {
+            verdict
+                .errors
+                .push(format!("subgroup `{name}` has minSubGroup, but no subgroups are part of it"));
+        } else if group.min_member.is_none() {
+            verdict.errors.push(format!("subgroup `{name}` has no minMember"));
+        }
+        return;
+    }
+    if group.min_member.is_some() {
+        let problem = format!("subgroup `{name}` has minMember, but consists of subgroups");
+        match operation {
+            Operation::Update => verdict.warnings.push(problem),
+            Operation::Create | Operation::Delete | Operation::Connect => verdict.errors.push(problem),
+        }
+    }
+    if let Some(min) = group.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > children))
+    {
+        verdict
+            .warnings
+            .push(format!("minSubGroup of subgroup `{name}` is {min}, but it has {children} subgroups"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn outcome(spec: Value, operation: Operation) -> (bool, usize) {
+        let verdict = check(&serde_json::from_value(spec).unwrap(), operation);
+        (verdict.is_allowed(), verdict.warnings.len())
+    }
+
+    #[test]
+    fn pod_groups_are_judged_as_the_table_says() {
+        let inner_with_member = json!({"subGroups": [{"name": "p", "minMember": 1}, {"name": "c", "parent": "p", "minMember": 1}]});
+        let cases = [
+            (json!({"minMember": 3, "queue": "q"}), (true, 0), (true, 0)),
+            (json!({}), (true, 0), (true, 0)),
+            (json!({"minSubGroup": 1, "subGroups": [{"name": "a", "minMember": 2}]}), (true, 0), (true, 0)),
+            (json!({"minSubGroup": 2}), (true, 1), (true, 1)),
+            (json!({"minMember": 1, "minSubGroup": 1}), (false, 0), (false, 0)),
+            (json!({"minMember": 0, "minSubGroup": 0}), (false, 0), (false, 0)),
+            (json!({"subGroups": [{"name": "a"}]}), (false, 0), (false, 0)),
+            (json!({"subGroups": [{"name": "a", "minSubGroup": 0}]}), (false, 0), (false, 0)),
+            (json!({"subGroups": [{"name": "a", "minMember": 1, "minSubGroup": 1}]}), (false, 0), (false, 0)),
+            (
+                json!({"subGroups": [{"name": "p", "minSubGroup": 1}, {"name": "c", "parent": "p", "minMember": 1}]}),
+                (true, 0),
+                (true, 0),
+            ),
+            (
+                json!({"subGroups": [{"name": "p", "minSubGroup": 2}, {"name": "c", "parent": "p", "minMember": 1}]}),
+                (true, 1),
+                (true, 1),
+            ),
+            (inner_with_member, (false, 0), (true, 1)),
+            (
+                json!({"subGroups": [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]}),
+                (false, 0),
+                (false, 0),
+            ),
+            (json!({"subGroups": [{"name": "a", "parent": "b", "minMember": 1}]}), (false, 0), (false, 0)),
+            (json!({"subGroups": [{"name": "a", "parent": "a", "minSubGroup": 1}]}), (false, 0), (false, 0)),
+            (
+                json!({"subGroups": [{"name": "a", "parent": "b", "minSubGroup": 1}, {"name": "b", "parent": "a"}]}),
+                (false, 0),
+                (false, 0),
+            ),
+        ];
+        for (spec, on_create, on_update) in cases {
+            assert_eq!(outcome(spec.clone(), Operation::Create), on_create, "create {spec}");
+            assert_eq!(outcome(spec.clone(), Operation::Update), on_update, "update {spec}");
+        }
+    }
+}

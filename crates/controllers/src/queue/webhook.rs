@@ -1,0 +1,157 @@
+//! Says which changes to queues are allowed.
+//!
+//! A queue must say what it is entitled to, and one that others are part of stays. Quotas that do not add up are warned
+//! of, where that is wanted: a parent without a limit to its quota can never be too small.
+
+use super::Options;
+use crate::admission::{self, Operation, Request, Verdict};
+use crate::kind::QUEUE;
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use kai_api::Queue;
+use kai_api::queue::{QueueResource, QueueResources};
+use kai_object as object;
+use kai_runtime::api::Api;
+use serde::Deserialize;
+
+/// Where the API server asks.
+pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
+
+/// Answers the API server's questions about queues.
+pub fn router(api: Api, options: &Options) -> Router {
+    let quotas = if options.enable_quota_validation { Quotas::Compared } else { Quotas::Trusted };
+    let ask = move |body: Bytes| async move {
+        admission::answer(&body, |request| review(api, quotas, request)).await
+    };
+    Router::new().route(PATH, post(ask))
+}
+
+/// Whether quotas of parents and children are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quotas {
+    /// They are.
+    Compared,
+    /// They are not.
+    Trusted,
+}
+
+async fn review(api: Api, quotas: Quotas, request: Request) -> Verdict {
+    let (new, old) = (Queue::deserialize(&request.object), Queue::deserialize(&request.old_object));
+    let queue = match request.operation {
+        Operation::Create | Operation::Update => new,
+        Operation::Delete => old,
+        Operation::Connect => return Verdict::default(),
+    };
+    let queue = match queue {
+        Ok(queue) => queue,
+        Err(error) => return Verdict::refused(format!("the queue cannot be read: {error}")),
+    };
+    if request.operation != Operation::Delete && (quotas == Quotas::Trusted || queue.spec.resources.is_none())
+    {
+        return check(&queue, request.operation, quotas, &[]);
+    }
+    match api.list(&QUEUE, "").await {
+        Ok(listed) => {
+            let there = listed.items.iter().filter(|other| !object::is_deleting(other));
+            let others: Vec<Queue> = there.filter_map(|other| Queue::deserialize(other).ok()).collect();
+            check(&queue, request.operation, quotas, &others)
+        }
+        Err(error) => Verdict::refused(format!("the other queues cannot be read: {error}; hint: try again")),
+    }
+}
+
+/// Whether a queue may be made, changed or deleted beside all the queues there are.
+pub fn check(queue: &Queue, operation: Operation, quotas: Quotas, all: &[Queue]) -> Verdict {
+    let name = name_of(queue);
+    let children: Vec<&Queue> = all.iter().filter(|other| other.spec.parent_queue == name).collect();
+    match operation {
+        Operation::Delete if children.is_empty() => Verdict::default(),
+        Operation::Delete => {
+            let names: Vec<&str> = children.iter().map(|child| name_of(child)).collect();
+            Verdict::refused(format!(
+                "queue `{name}` has child queues: `{}`; hint: delete those first",
+                names.join("`, `")
+            ))
+        }
+        Operation::Connect => Verdict::default(),
+        Operation::Create | Operation::Update => {
+            let Some(own) = queue.spec.resources else {
+                let problem =
+                    format!("queue `{name}` has no `spec.resources`; hint: write `resources: {{}}` at least");
+                return Verdict { errors: vec![problem.clone()], warnings: vec![problem] };
+            };
+            match quotas {
+                Quotas::Trusted => Verdict::default(),
+                Quotas::Compared => compare(queue, own, &children, all),
+            }
+        }
+    }
+}
+
+const RESOURCES: [(&str, fn(&QueueResources) -> Option<QueueResource>); 3] =
+    [("cpu", |of| of.cpu), ("gpu", |of| of.gpu), ("memory", |of| of.memory)];
+
+fn compare(queue: &Queue, own: QueueResources, children: &[&Queue], all: &[Queue]) -> Verdict {
+    let name = name_of(queue);
+    let mut verdict = Verdict::default();
+    let parent = queue.spec.parent_queue.as_str();
+    if !parent.is_empty() {
+        let Some(found) = all.iter().find(|other| name_of(other) == parent) else {
+            return Verdict::refused(format!("queue `{name}` is part of `{parent}`, which does not exist"));
+        };
+        let Some(of_parent) = found.spec.resources else {
+            return Verdict::refused(format!(
+                "queue `{parent}`, which `{name}` is part of, has no `spec.resources`"
+            ));
+        };
+        let siblings = all.iter().filter(|other| other.spec.parent_queue == parent && name_of(other) != name);
+        for (resource, pick) in RESOURCES {
+            let (whole, part) = (quota(pick(&of_parent)), quota(pick(&own)));
+            if part > whole {
+                verdict
+                    .warnings
+                    .push(format!("quota of {resource} of queue `{name}` is more than that of `{parent}`"));
+            }
+            let sum = siblings.clone().fold(part, |sum, other| sum + quota_of(other, pick));
+            if sum > whole && resource == "cpu" {
+                verdict.warnings.push(format!(
+                    "quotas of {resource} of the parts of queue `{parent}` are more than its own"
+                ));
+            }
+        }
+    }
+    for (resource, pick) in RESOURCES {
+        let whole = quota(pick(&own));
+        for child in children.iter().filter(|child| resource == "cpu" && quota_of(child, pick) > whole) {
+            let child = name_of(child);
+            verdict
+                .warnings
+                .push(format!("quota of {resource} of queue `{child}` is more than that of `{name}`"));
+        }
+        let sum: f64 = children.iter().map(|child| quota_of(child, pick)).sum();
+        if sum > whole {
+            verdict
+                .warnings
+                .push(format!("quotas of {resource} of the parts of queue `{name}` are more than its own"));
+        }
+    }
+    verdict
+}
+
+fn quota_of(queue: &Queue, pick: fn(&QueueResources) -> Option<QueueResource>) -> f64 {
+    quota(queue.spec.resources.as_ref().and_then(pick))
+}
+
+/// A quota as a number to compare: without limit is more than anything.
+fn quota(of: Option<QueueResource>) -> f64 {
+    let quota = of.and_then(|of| of.quota).unwrap_or(0.0);
+    if quota < 0.0 { f64::INFINITY } else { quota }
+}
+
+fn name_of(queue: &Queue) -> &str {
+    queue.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! The controllers on the embedded cluster, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod faulty;
+mod grouper;
+mod podgroup;
+mod queue;
+
+use kai_controllers::kind::{POD_GROUP, QUEUE};
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{DEFINITION, JOB, Key, Kind, POD, PRIORITY_CLASS};
+use kai_runtime::process::Process;
+use kai_sim::{Builder, Cluster, NodeGroup};
+use prometheus::Registry;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a test waits for what must happen, in the cluster's time.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// A cluster with our definitions, some priority classes and the components that a test is about.
+struct World {
+    cluster: Cluster,
+    metrics: Registry,
+}
+
+/// Which components run; each is a client of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Component {
+    Grouper,
+    PodGroup,
+    Queue,
+}
+
+impl Component {
+    const ALL: [Self; 3] = [Self::Grouper, Self::PodGroup, Self::Queue];
+
+    fn client(self) -> &'static str {
+        match self {
+            Self::Grouper => "pod-grouper",
+            Self::PodGroup => "podgroup-controller",
+            Self::Queue => "queue-controller",
+        }
+    }
+}
+
+fn builder() -> Builder {
+    let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
+    Cluster::builder().seed(1).starting_at(epoch).keep_lines().nodes([NodeGroup::gpu_nodes(2, 8)])
+}
+
+impl World {
+    async fn new(components: &[Component]) -> Self {
+        Self::of(builder(), components).await
+    }
+
+    async fn of(builder: Builder, components: &[Component]) -> Self {
+        let cluster = builder.start().await.unwrap();
+        let mut world = Self { cluster, metrics: Registry::new() };
+        let ours =
+            kai_api::crds().into_iter().filter(|definition| definition.spec.group == "scheduling.run.ai");
+        for definition in ours {
+            let definition = serde_json::to_value(definition).unwrap();
+            world.cluster.api().create(&DEFINITION, "", &definition).await.unwrap();
+        }
+        for (name, value) in [("train", 50), ("inference", 125)] {
+            let class = json!({"metadata": {"name": name}, "value": value});
+            world.create(&PRIORITY_CLASS, class).await;
+        }
+        for component in components {
+            world.start(*component);
+        }
+        world.sleep(1.0).await;
+        world
+    }
+
+    fn start(&mut self, component: Component) {
+        let (clock, metrics) = (self.cluster.clock(), self.metrics.clone());
+        self.cluster.run(component.client(), move |client| {
+            let api = Api::new(client, component.client());
+            let metrics = metrics.clone();
+            async move {
+                let process = Process::with(api, clock, component.client(), metrics, Health::default());
+                match component {
+                    Component::Grouper => kai_controllers::grouper::run(process, Default::default()).await,
+                    Component::PodGroup => kai_controllers::podgroup::run(process, Default::default()).await,
+                    Component::Queue => kai_controllers::queue::run(process, Default::default()).await,
+                }
+            }
+        });
+    }
+
+    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        object["apiVersion"] = Value::from(kind.api_version());
+        object["kind"] = Value::from(&*kind.kind);
+        self.cluster.api().create(kind, namespace, &object).await.unwrap()
+    }
+
+    async fn find(&self, kind: &Kind, name: &str) -> Option<Value> {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.cluster.api().get(kind, &Key::new(namespace, name)).await.ok()
+    }
+
+    async fn list(&self, kind: &Kind) -> Vec<Value> {
+        self.cluster.api().list(kind, "").await.unwrap().items
+    }
+
+    async fn patch(&self, kind: &Kind, name: &str, patch: Value) {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.cluster.api().merge(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
+    }
+
+    async fn delete(&self, kind: &Kind, name: &str) {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.cluster
+            .api()
+            .delete(kind, &Key::new(namespace, name), &Deletion::default().now())
+            .await
+            .unwrap();
+    }
+
+    async fn bind(&self, pod: &str, node: &str) {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let path = POD.path_of(&Key::new("default", pod)) + "/binding";
+        self.cluster.api().send("POST", &path, Some(("application/json", &binding))).await.unwrap();
+    }
+
+    /// Waits until the object is as wanted, and returns it.
+    async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begin = tokio::time::Instant::now();
+        loop {
+            let found = self.find(kind, name).await;
+            if let Some(found) = &found
+                && wanted(found)
+            {
+                return found.clone();
+            }
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The group that the pod is put in.
+    async fn group_of(&self, pod: &str) -> String {
+        let pod = self.until(&POD, pod, |pod| !group_name(pod).is_empty()).await;
+        group_name(&pod).to_owned()
+    }
+
+    async fn sleep(&self, seconds: f64) {
+        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+    }
+
+    /// What a component has written so far, as method and path.
+    fn writes(&self, component: Component) -> Vec<String> {
+        let lines = self.cluster.journal().lines();
+        let writes = lines.iter().filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (client, verb) = (words.next()?, words.next()?);
+            let (method, path) = (words.next()?, words.next()?);
+            (client == component.client() && verb == "asks" && method != "GET")
+                .then(|| format!("{method} {path}"))
+        });
+        writes.collect()
+    }
+}
+
+fn group_name(pod: &Value) -> &str {
+    object::str_at(pod, "/metadata/annotations/pod-group-name")
+}
+
+/// A pod of our scheduler with a GPU.
+fn pod(name: &str, labels: &Value, annotations: &Value) -> Value {
+    json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}, "spec": pod_spec()})
+}
+
+fn pod_spec() -> Value {
+    let resources =
+        json!({"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", "cpu": "500m"}});
+    json!({
+        "schedulerName": "kai-scheduler", "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "busybox", "resources": resources}],
+    })
+}
+
+fn job(name: &str, pods: u32, labels: &Value, annotations: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": pod_spec()}},
+    })
+}
+
+fn queue(name: &str, parent: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": {}}})
+}
+
+/// Amounts of a resource in the status of a pod group: requested, allocated, allocated and not preemptible.
+fn counts<'a>(group: &'a Value, resource: &str) -> [&'a str; 3] {
+    let resource = resource.replace('/', "~1");
+    ["requested", "allocated", "allocatedNonPreemptible"]
+        .map(|field| object::str_at(group, &format!("/status/resourcesStatus/{field}/{resource}")))
+}
+
+/// The same in the status of a queue.
+fn queue_counts<'a>(queue: &'a Value, resource: &str) -> [&'a str; 2] {
+    let resource = resource.replace('/', "~1");
+    ["requested", "allocated"].map(|field| object::str_at(queue, &format!("/status/{field}/{resource}")))
+}
+
+/// The kinds of every test.
+mod k {
+    pub(crate) use super::{JOB, POD, POD_GROUP, PRIORITY_CLASS, QUEUE};
+}

@@ -1,0 +1,107 @@
+//! The status and the metrics of queues follow their groups.
+
+use crate::{Component, World, k, queue, queue_counts};
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use kai_controllers::queue::{Options, router};
+use kai_runtime::api::Part;
+use kai_runtime::kind::Key;
+use prometheus::{Encoder, TextEncoder};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+fn scrape(world: &World) -> String {
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&world.metrics.gather(), &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// A group of a queue that holds GPUs.
+async fn holds(world: &World, name: &str, queue: &str, gpus: u32) {
+    if world.find(&k::POD_GROUP, name).await.is_none() {
+        world.create(&k::POD_GROUP, json!({"metadata": {"name": name}, "spec": {"queue": queue}})).await;
+    }
+    let amounts = json!({"nvidia.com/gpu": gpus.to_string()});
+    let status = json!({"status": {"resourcesStatus": {"requested": amounts, "allocated": amounts}}});
+    world
+        .cluster
+        .api()
+        .merge(&k::POD_GROUP, &Key::new("default", name), Part::Status, &status)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn three_levels_add_up_in_one_write_each() {
+    let world = World::new(&[Component::Queue]).await;
+    for (name, parent) in [("root", ""), ("dept", "root"), ("b", "dept"), ("a", "dept")] {
+        world.create(&k::QUEUE, queue(name, parent)).await;
+    }
+    world.sleep(5.0).await;
+    let children = |queue: &Value| queue["status"]["childQueues"].clone();
+    assert_eq!(children(&world.find(&k::QUEUE, "dept").await.unwrap()), json!(["a", "b"]));
+    let before = world.writes(Component::Queue).len();
+    for at in 0..20 {
+        holds(&world, &format!("g{at}"), if at % 2 == 0 { "a" } else { "b" }, 1).await;
+    }
+    world.until(&k::QUEUE, "root", |queue| queue_counts(queue, "nvidia.com/gpu") == ["20", "20"]).await;
+    world.until(&k::QUEUE, "a", |queue| queue_counts(queue, "nvidia.com/gpu") == ["10", "10"]).await;
+    world.sleep(10.0).await;
+    assert_eq!(world.writes(Component::Queue).len() - before, 4, "one for each queue");
+    assert!(scrape(&world).contains(
+        r#"kai_queue_allocated_gpus{queue_display_name="",queue_metadata_name="dept",queue_name="dept"} 20"#
+    ));
+
+    world.delete(&k::POD_GROUP, "g0").await;
+    world.patch(&k::QUEUE, "b", json!({"spec": {"parentQueue": "root"}})).await;
+    world.until(&k::QUEUE, "dept", |queue| queue_counts(queue, "nvidia.com/gpu") == ["9", "9"]).await;
+    world.until(&k::QUEUE, "root", |queue| children(queue) == json!(["b", "dept"])).await;
+    world.delete(&k::QUEUE, "a").await;
+    world
+        .until(&k::QUEUE, "dept", |queue| {
+            queue.get("status").is_none_or(|status| status.get("childQueues").is_none())
+        })
+        .await;
+    assert!(!scrape(&world).contains(r#"queue_name="a""#));
+}
+
+async fn ask(world: &World, operation: &str, object: Value, old: Value) -> Value {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old},
+    });
+    let request =
+        Request::post("/validate-scheduling-run-ai-v2-queue").body(Body::from(review.to_string())).unwrap();
+    let answer = router(world.cluster.api().clone(), &Options::default()).oneshot(request).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice::<Value>(&body).unwrap()["response"].clone()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn queues_with_children_cannot_be_deleted() {
+    let world = World::new(&[]).await;
+    let root = world.create(&k::QUEUE, queue("root", "")).await;
+    let leaf = world.create(&k::QUEUE, queue("leaf", "root")).await;
+    let refused = ask(&world, "DELETE", Value::Null, root.clone()).await;
+    assert_eq!((&refused["allowed"], &refused["uid"]), (&json!(false), &json!("u")));
+    assert_eq!(
+        refused["status"]["message"],
+        "queue `root` has child queues: `leaf`; hint: delete those first"
+    );
+    assert_eq!(ask(&world, "DELETE", Value::Null, leaf).await["allowed"], true);
+    world.delete(&k::QUEUE, "leaf").await;
+    assert_eq!(ask(&world, "DELETE", Value::Null, root).await["allowed"], true);
+    let bare = json!({"metadata": {"name": "x"}, "spec": {}});
+    let refused = ask(&world, "CREATE", bare, Value::Null).await;
+    assert_eq!(refused["allowed"], false);
+    assert_eq!(refused["warnings"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn what_is_no_review_is_a_bad_request() {
+    let world = World::new(&[]).await;
+    let request = Request::post("/validate-scheduling-run-ai-v2-queue").body(Body::from("{}")).unwrap();
+    let answer = router(world.cluster.api().clone(), &Options::default()).oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), 400);
+}

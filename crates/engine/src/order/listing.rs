@@ -1,0 +1,44 @@
+//! The order in which a cycle would look at waiting groups, if none of them were placed.
+
+use super::tree_walk::{Purpose, TreeWalk};
+use crate::cluster::Cluster;
+use crate::ids::GroupIdx;
+use crate::policy::Policy;
+use crate::share::division;
+use kai_units::Timestamp;
+use std::collections::BTreeMap;
+
+/// Groups by name, with their priority.
+pub type Entries = Vec<(String, i32)>;
+
+/// Waiting groups in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// All of them.
+    pub all: Entries,
+    /// Those of each queue.
+    pub queues: BTreeMap<String, Entries>,
+}
+
+/// Lists the groups that *allocate* would look at, in its order.
+pub fn pending(cluster: &mut Cluster, policy: &Policy, now: Timestamp) -> Listing {
+    cluster.settle(policy, now);
+    let total = cluster.total(policy.params.restrict_nodes);
+    if let Some(proportion) = policy.registry.builtin.proportion {
+        let queues = cluster.queues_by_rank.clone();
+        division::divide_tree(cluster, &queues, &total, proportion.k_value);
+    }
+    let ready = cluster.waiting_groups().filter(|(_, group)| group.pending() > 0 && group.is_ready());
+    let ready: Vec<GroupIdx> =
+        ready.filter(|(_, group)| group.broken.is_none()).map(|(index, _)| index).collect();
+    let depth = policy.queue_depth.get("allocate").copied();
+    let mut walk = TreeWalk::new(cluster, &policy.registry, Purpose::Place, total, ready, depth);
+    let mut listing = Listing::default();
+    while let Some(group) = walk.pop(cluster) {
+        let (name, of) = (cluster.group_key(group).name, &cluster.groups[group]);
+        let entry = (name, of.priority);
+        listing.queues.entry(cluster.text(of.queue_name).to_owned()).or_default().push(entry.clone());
+        listing.all.push(entry);
+    }
+    listing
+}

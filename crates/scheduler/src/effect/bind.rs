@@ -1,0 +1,224 @@
+//! The order to the binder that a binding becomes.
+
+use crate::options::Options;
+use crate::resources::{BIND_REQUEST, api_key};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceAllocationResult, DeviceRequest, DeviceRequestAllocationResult,
+    ExactDeviceRequest,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kai_api::bind_request::{
+    ContainerResourceMapping, ExtendedResourceClaimAllocation, NumaZoneAmount, ReceivedGpu,
+    ResourceClaimAllocation,
+};
+use kai_api::well_known::{label, resource};
+use kai_api::{BindRequest, BindRequestSpec};
+use kai_cache::object::Objects;
+use kai_cache::object::device::ResourceSlice;
+use kai_engine::input::{self, ClaimDevice, Received, WHOLE_GPU};
+use kai_engine::outcome::{Bind, ExtendedClaim};
+use kai_runtime::writer::{Done, Lane, Retry, Write};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The bind request of a decision.
+pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> BindRequest {
+    let settings = &options.settings;
+    let mut labels = BTreeMap::from([(label::SELECTED_NODE.to_owned(), bind.node.clone())]);
+    if !settings.node_pool_key.is_empty() && !settings.node_pool_value.is_empty() {
+        labels.insert(settings.node_pool_key.clone(), settings.node_pool_value.clone());
+    }
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: bind.pod.name.clone(),
+        uid: bind.uid.clone(),
+        ..OwnerReference::default()
+    };
+    let claims = bind.claims.iter().map(|(name, devices)| ResourceClaimAllocation {
+        name: name.clone(),
+        allocation: Some(allocation(devices, &bind.node, objects)),
+    });
+    BindRequest {
+        metadata: ObjectMeta {
+            name: Some(bind.pod.name.clone()),
+            namespace: Some(bind.pod.namespace.clone()),
+            labels: Some(labels),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: BindRequestSpec {
+            pod_name: bind.pod.name.clone(),
+            selected_node: bind.node.clone(),
+            received_resource_type: received(bind.received).to_owned(),
+            received_gpu: Some(ReceivedGpu {
+                count: Some(i64::from(bind.gpu_count)),
+                portion: format!("{}.{:02}", bind.gpu_hundredths / 100, bind.gpu_hundredths % 100),
+            }),
+            selected_gpu_groups: bind.gpu_groups.clone(),
+            resource_claim_allocations: claims.collect(),
+            extended_resource_claim_allocation: bind
+                .extended
+                .as_ref()
+                .map(|extended| extended_allocation(extended, &bind.node, objects)),
+            predicted_numa_zones: bind.numa.iter().map(numa_zone).collect(),
+            backoff_limit: None,
+        },
+        status: None,
+    }
+}
+
+/// The write that makes it.
+pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
+    let name = request.metadata.name.clone().unwrap_or_default();
+    let namespace = request.metadata.namespace.clone().unwrap_or_default();
+    let key = api_key(&input::Key::new(namespace.as_str(), name));
+    let mut body = json!(request);
+    body["apiVersion"] = BIND_REQUEST.api_version().into();
+    body["kind"] = BIND_REQUEST.kind.as_ref().into();
+    Write {
+        lane: Lane::Act,
+        object: (BIND_REQUEST, key),
+        slot: None,
+        method: "POST",
+        path: BIND_REQUEST.path(&namespace),
+        content_type: "application/json",
+        body,
+        retry: Retry::UntilAnswered,
+        done: Some(done),
+    }
+}
+
+fn received(kind: Option<Received>) -> &'static str {
+    match kind {
+        Some(Received::Regular) => BindRequestSpec::REGULAR,
+        Some(Received::Fraction) => BindRequestSpec::FRACTION,
+        Some(Received::Mig) => BindRequestSpec::MIG_INSTANCE,
+        None => "",
+    }
+}
+
+fn numa_zone(zone: &input::NumaAmount) -> NumaZoneAmount {
+    let amount = |(name, value): &(String, i64)| match name.as_str() {
+        input::CPU => (name.clone(), Quantity(format!("{value}m"))),
+        input::GPU => (resource::NVIDIA_GPU.to_owned(), Quantity((value / WHOLE_GPU).to_string())),
+        _ => (name.clone(), Quantity(value.to_string())),
+    };
+    NumaZoneAmount { zone: zone.zone.clone(), amount: zone.amounts.iter().map(amount).collect() }
+}
+
+/// What is written to a claim: its devices, and from where they can be used.
+fn allocation(devices: &[ClaimDevice], node: &str, objects: &Objects) -> AllocationResult {
+    let result = |device: &ClaimDevice| DeviceRequestAllocationResult {
+        request: device.request.clone(),
+        driver: device.device.driver.clone(),
+        pool: device.device.pool.clone(),
+        device: device.device.device.clone(),
+        admin_access: device.admin_access.then_some(true),
+        ..DeviceRequestAllocationResult::default()
+    };
+    let local = devices.iter().any(|device| !is_everywhere(device, objects));
+    AllocationResult {
+        devices: Some(DeviceAllocationResult {
+            results: Some(devices.iter().map(result).collect()),
+            ..DeviceAllocationResult::default()
+        }),
+        node_selector: local.then(|| only_on(node)),
+        ..AllocationResult::default()
+    }
+}
+
+/// Whether a device can be used from every node.
+fn is_everywhere(device: &ClaimDevice, objects: &Objects) -> bool {
+    let of = |slice: &&ResourceSlice| {
+        slice.spec.driver == device.device.driver.as_str()
+            && slice.spec.pool.name == device.device.pool.as_str()
+            && slice.spec.devices.iter().any(|known| known.name == device.device.device.as_str())
+    };
+    let slices = objects.resource_slices.values().map(|slice| &**slice);
+    slices.filter(of).any(|slice| slice.spec.all_nodes)
+}
+
+fn only_on(node: &str) -> NodeSelector {
+    let name = NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_fields: Some(vec![name]),
+            ..NodeSelectorTerm::default()
+        }],
+    }
+}
+
+fn extended_allocation(
+    extended: &ExtendedClaim,
+    node: &str,
+    objects: &Objects,
+) -> ExtendedResourceClaimAllocation {
+    let request = |(name, class, count): &(String, String, u32)| DeviceRequest {
+        name: name.clone(),
+        exactly: Some(ExactDeviceRequest {
+            device_class_name: class.clone(),
+            allocation_mode: Some("ExactCount".to_owned()),
+            count: Some(i64::from(*count)),
+            ..ExactDeviceRequest::default()
+        }),
+        ..DeviceRequest::default()
+    };
+    let mapping = |(container, resource, request): &(String, String, String)| ContainerResourceMapping {
+        container_name: container.clone(),
+        resource_name: resource.clone(),
+        request_name: request.clone(),
+    };
+    ExtendedResourceClaimAllocation {
+        allocation: Some(allocation(&extended.devices, node, objects)),
+        device_requests: extended.requests.iter().map(request).collect(),
+        container_mappings: extended.mappings.iter().map(mapping).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bind_request_has_the_form_that_other_binders_read() {
+        let bind = Bind {
+            pod: input::Key::new("team", "worker-0"),
+            uid: "u1".to_owned(),
+            node: "n1".to_owned(),
+            gpu_groups: vec!["g1".to_owned()],
+            received: Some(Received::Fraction),
+            gpu_count: 1,
+            gpu_hundredths: 50,
+            numa: vec![input::NumaAmount {
+                zone: "node-0".to_owned(),
+                amounts: vec![(input::CPU.to_owned(), 1_500), (input::GPU.to_owned(), WHOLE_GPU)],
+            }],
+            ..Bind::default()
+        };
+        let request = request(&bind, &Options::default(), &Objects::default());
+        let write = write(&request, Box::new(|_| ()));
+        assert_eq!(write.path, "/apis/scheduling.run.ai/v1alpha2/namespaces/team/bindrequests");
+        assert_eq!(
+            write.body,
+            json!({
+                "apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest",
+                "metadata": {
+                    "name": "worker-0", "namespace": "team", "labels": {"selected-node": "n1"},
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "worker-0", "uid": "u1"}],
+                },
+                "spec": {
+                    "podName": "worker-0", "selectedNode": "n1", "receivedResourceType": "Fraction",
+                    "receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["g1"],
+                    "predictedNUMAZones": [{"zone": "node-0", "amount": {"cpu": "1500m", "nvidia.com/gpu": "1"}}],
+                },
+            })
+        );
+    }
+}

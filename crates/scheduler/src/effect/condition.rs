@@ -1,0 +1,142 @@
+//! What groups and pods say about why they wait, in the form of their status.
+
+use crate::resources::POD_GROUP;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kai_api::pod_group::{QueueDetails, SchedulingCondition, UnschedulableDetails, UnschedulableExplanation};
+use kai_engine::explain::capacity::Quantities;
+use kai_engine::explain::{self, Explanation};
+use kai_engine::input::Key;
+use kai_engine::verdict::GroupVerdict;
+use kai_runtime::kind::POD;
+use kai_runtime::writer::{Lane, Retry, Write};
+use serde_json::{Value, json};
+
+/// The slot of a group's conditions.
+pub(crate) const GROUP_SLOT: &str = "conditions";
+/// The slot of a pod's conditions.
+pub(crate) const POD_SLOT: &str = "scheduled";
+
+/// The conditions of a group after one for this pool is put in; nothing when it says what is said already.
+///
+/// A pool has one condition, and the newest of all stands last. Each gets the next number.
+pub(crate) fn upsert(
+    known: &[SchedulingCondition],
+    mut new: SchedulingCondition,
+) -> Option<Vec<SchedulingCondition>> {
+    let said = |c: &SchedulingCondition| {
+        (c.type_.clone(), c.node_pool.clone(), c.reason.clone(), c.message.clone(), c.status.clone())
+    };
+    if known.last().is_some_and(|last| said(last) == said(&new)) {
+        return None;
+    }
+    let number = |c: &SchedulingCondition| c.transition_id.parse::<i64>().unwrap_or(0);
+    new.transition_id = (known.iter().map(number).max().unwrap_or(0) + 1).to_string();
+    let others = known.iter().filter(|c| c.node_pool != new.node_pool).cloned();
+    Some(others.chain([new.clone()]).collect())
+}
+
+/// A group's condition.
+pub(crate) fn of_group(
+    verdict: &GroupVerdict,
+    pool: &str,
+    message: String,
+    time: Option<Time>,
+) -> SchedulingCondition {
+    SchedulingCondition {
+        type_: SchedulingCondition::UNSCHEDULABLE_ON_NODE_POOL.to_owned(),
+        node_pool: pool.to_owned(),
+        reason: SchedulingCondition::UNSCHEDULABLE.to_owned(),
+        message,
+        reasons: explain::reasons(verdict).iter().map(explanation).collect(),
+        transition_id: String::new(),
+        last_transition_time: time,
+        status: "True".to_owned(),
+    }
+}
+
+fn explanation(explanation: &Explanation) -> UnschedulableExplanation {
+    let amounts = |list: &Quantities| {
+        list.iter().map(|(name, amount)| ((*name).to_owned(), Quantity(amount.to_string()))).collect()
+    };
+    let details = explanation.detail.as_ref().map(|queue| UnschedulableDetails {
+        queue_details: Some(QueueDetails {
+            name: queue.name.clone(),
+            queue_requested_resources: amounts(&queue.requested),
+            queue_deserved_resources: amounts(&queue.deserved),
+            queue_allocated_resources: amounts(&queue.allocated),
+            queue_allocated_non_preemptible_resources: amounts(&queue.allocated_non_preemptible),
+            queue_resource_limits: amounts(&queue.limits),
+            pod_group_requested_resources: amounts(&queue.group_requested),
+            pod_group_requested_non_preemptible_resources: amounts(&queue.group_requested_non_preemptible),
+        }),
+    });
+    UnschedulableExplanation {
+        reason: explanation.reason.text().to_owned(),
+        message: explanation.message.clone(),
+        details,
+    }
+}
+
+/// Writes the conditions of a group; none when the list is empty.
+pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Write {
+    let key = crate::resources::api_key(group);
+    let conditions = if conditions.is_empty() { Value::Null } else { json!(conditions) };
+    Write {
+        lane: Lane::Tell,
+        path: POD_GROUP.path_of(&key) + "/status",
+        object: (POD_GROUP, key),
+        slot: Some(GROUP_SLOT),
+        method: "PATCH",
+        content_type: "application/merge-patch+json",
+        body: json!({"status": {"schedulingConditions": conditions}}),
+        retry: Retry::UntilAnswered,
+        done: None,
+    }
+}
+
+/// Writes that a pod is not scheduled.
+pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time: &str) -> Write {
+    let key = crate::resources::api_key(pod);
+    let condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+        "lastProbeTime": null, "lastTransitionTime": time,
+    });
+    Write {
+        lane: Lane::Tell,
+        path: POD.path_of(&key) + "/status",
+        object: (POD, key),
+        slot: Some(POD_SLOT),
+        method: "PATCH",
+        content_type: "application/strategic-merge-patch+json",
+        // Another pod of the same name is none of our business.
+        body: json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}),
+        retry: Retry::UntilAnswered,
+        done: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(pool: &str, message: &str, id: &str) -> SchedulingCondition {
+        SchedulingCondition {
+            node_pool: pool.to_owned(),
+            message: message.to_owned(),
+            transition_id: id.to_owned(),
+            ..SchedulingCondition::default()
+        }
+    }
+
+    #[test]
+    fn the_same_is_not_written_twice_and_the_newest_stands_last() {
+        let first = upsert(&[], condition("a", "no room", "")).expect("something new");
+        assert_eq!(first, [condition("a", "no room", "1")]);
+        assert_eq!(upsert(&first, condition("a", "no room", "")), None);
+        let second = upsert(&first, condition("b", "no room", "")).expect("another pool");
+        assert_eq!(second, [condition("a", "no room", "1"), condition("b", "no room", "2")]);
+        let third = upsert(&second, condition("a", "no room", "")).expect("it did not stand last");
+        assert_eq!(third, [condition("b", "no room", "2"), condition("a", "no room", "3")]);
+    }
+}

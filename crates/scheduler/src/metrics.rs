@@ -1,0 +1,161 @@
+//! What is measured, under the names and labels that KAI uses.
+
+use kai_engine::outcome::{Outcome, QueueReport};
+use prometheus::{
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
+    exponential_buckets,
+};
+
+/// All metrics of a scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    pub(crate) cycle_ms: Gauge,
+    pub(crate) open_ms: Gauge,
+    pub(crate) close_ms: Gauge,
+    pub(crate) action_ms: GaugeVec,
+    /// From a pod's creation to the decision where it runs.
+    pub(crate) placing_ms: Histogram,
+    /// From the decision to the bind request.
+    pub(crate) bind_ms: Histogram,
+    pub(crate) groups_scheduled: CounterVec,
+    pub(crate) groups_acted_on: CounterVec,
+    pub(crate) evicted_pods: CounterVec,
+    pub(crate) preemption_attempts: IntCounter,
+    fair_share: [GaugeVec; 3],
+    usage: [GaugeVec; 3],
+    /// Differences that an audit found; KAI has no such metric.
+    pub(crate) audit_differences: IntCounter,
+    /// Objects that cannot be read.
+    pub(crate) unreadable: IntGauge,
+    /// Bindings that were decided and that the server has not shown yet.
+    pub(crate) flying: IntGauge,
+    /// Cycles so far.
+    pub(crate) cycles: CounterVec,
+}
+
+const QUEUE_LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
+
+/// Makes metrics of one namespace and registers them.
+struct Maker<'a> {
+    registry: &'a Registry,
+    namespace: &'a str,
+}
+
+impl Maker<'_> {
+    fn opts(&self, name: &str, help: &str) -> Opts {
+        Opts::new(name, help).namespace(self.namespace)
+    }
+
+    fn register<M: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<M>) -> M {
+        let metric = made.expect("names and labels are constants that are valid");
+        // A second scheduler in the same process, which only tests have, shares no registry.
+        self.registry.register(Box::new(metric.clone())).expect("each name is registered once");
+        metric
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.register(Gauge::with_opts(self.opts(name, help)))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.register(GaugeVec::new(self.opts(name, help), labels))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> CounterVec {
+        self.register(CounterVec::new(self.opts(name, help), labels))
+    }
+
+    fn milliseconds(&self, name: &str, help: &str) -> Histogram {
+        let buckets = exponential_buckets(5.0, 2.0, 10).expect("constants that are valid");
+        let opts = HistogramOpts { common_opts: self.opts(name, help), buckets };
+        self.register(Histogram::with_opts(opts))
+    }
+}
+
+impl Metrics {
+    /// Registers all metrics.
+    pub(crate) fn new(registry: &Registry, namespace: &str) -> Self {
+        let make = Maker { registry, namespace };
+        let share =
+            |name, what| make.gauges(name, &format!("Fair share of {what} of a queue"), &QUEUE_LABELS);
+        let usage = |name, what| make.gauges(name, &format!("Past use of {what} by a queue"), &QUEUE_LABELS);
+        Self {
+            cycle_ms: make.gauge("e2e_scheduling_latency_milliseconds", "Time of the last cycle"),
+            open_ms: make.gauge("open_session_latency_milliseconds", "Time to open the last cycle"),
+            close_ms: make.gauge("close_session_latency_milliseconds", "Time to hand on what was decided"),
+            action_ms: make.gauges(
+                "action_scheduling_latency_milliseconds",
+                "Time of each action of the last cycle",
+                &["action"],
+            ),
+            placing_ms: make.milliseconds(
+                "task_scheduling_latency_milliseconds",
+                "Time from the creation of a pod to the decision where it runs",
+            ),
+            bind_ms: make.milliseconds(
+                "task_bind_latency_milliseconds",
+                "Time from the decision where a pod runs to its bind request",
+            ),
+            groups_scheduled: make.counters(
+                "podgroups_scheduled_by_action",
+                "Pod groups that got places",
+                &["action"],
+            ),
+            groups_acted_on: make.counters(
+                "podgroups_acted_on_by_action",
+                "Pod groups for which an action evicted or moved others",
+                &["action"],
+            ),
+            evicted_pods: make.counters(
+                "pod_group_evicted_pods_total",
+                "Pods that were evicted",
+                &["podgroup", "namespace", "uid", "nodepool", "action"],
+            ),
+            preemption_attempts: make.register(IntCounter::with_opts(
+                make.opts("total_preemption_attempts", "Pod groups for which somebody was preempted"),
+            )),
+            fair_share: [
+                share("queue_fair_share_cpu_cores", "CPU"),
+                share("queue_fair_share_memory_gb", "memory"),
+                share("queue_fair_share_gpu", "GPUs"),
+            ],
+            usage: [
+                usage("queue_cpu_usage", "CPU"),
+                usage("queue_memory_usage", "memory"),
+                usage("queue_gpu_usage", "GPUs"),
+            ],
+            audit_differences: make.register(IntCounter::with_opts(make.opts(
+                "audit_differences_total",
+                "Audits that found the cluster different from its objects",
+            ))),
+            unreadable: make.register(IntGauge::with_opts(
+                make.opts("unreadable_objects", "Objects that cannot be read and are left out"),
+            )),
+            flying: make.register(IntGauge::with_opts(
+                make.opts("binds_in_flight", "Bindings that were decided and that the server has not shown yet"),
+            )),
+            cycles: make.counters("cycles_total", "Cycles by what they may do", &["scope"]),
+        }
+    }
+
+    /// Sets what queues are entitled to, and what they used. `display` names a queue for people.
+    pub(crate) fn queues<'a>(
+        &self,
+        outcome: &Outcome,
+        display: impl Fn(&str) -> &'a str,
+        used: impl Fn(&str) -> [f64; 3],
+    ) {
+        for gauges in self.fair_share.iter().chain(&self.usage) {
+            gauges.reset();
+        }
+        for QueueReport { name, fair_share, .. } in &outcome.queues {
+            let shown = display(name);
+            let labels = [if shown.is_empty() { name } else { shown }, name.as_str(), shown];
+            let units = [1e3, 1e9, 1e6];
+            for (at, unit) in units.iter().enumerate() {
+                self.fair_share[at].with_label_values(&labels).set(fair_share[at] as f64 / unit);
+                self.usage[at].with_label_values(&labels).set(used(name)[at]);
+            }
+        }
+    }
+}

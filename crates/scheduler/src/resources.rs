@@ -1,0 +1,149 @@
+//! Where the API keeps what the scheduler reads, and how it is followed.
+
+use crate::inbox::{Change, Inbox};
+use kai_cache::object::{
+    BindRequest, ConfigMap, CsiDriver, CsiNode, CsiStorageCapacity, DeviceClass, Namespace, Node,
+    NodeResourceTopology, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PodGroup,
+    PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageClass, Topology,
+};
+use kai_cache::{Kind, Object, Stored};
+use kai_engine::input;
+use kai_runtime::kind::{self, kind as resource};
+use kai_runtime::watch::{self, News, Source};
+use kai_runtime::{Key, Process, api};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// Pod groups.
+pub const POD_GROUP: kai_runtime::Kind =
+    resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
+/// Orders to the binder.
+pub const BIND_REQUEST: kai_runtime::Kind =
+    resource("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests", true);
+/// Queues.
+pub const QUEUE: kai_runtime::Kind = resource("scheduling.run.ai", "v2", "Queue", "queues", false);
+/// Topologies.
+pub const TOPOLOGY: kai_runtime::Kind =
+    resource("kai.scheduler", "v1alpha1", "Topology", "topologies", false);
+
+/// Failed pods count for nothing, and there may be many.
+const LIVING_PODS: &str = "fieldSelector=status.phase%21%3DFailed";
+
+/// Where the API keeps objects of a kind.
+pub fn of(kind: Kind) -> kai_runtime::Kind {
+    match kind {
+        Kind::Pod => kind::POD,
+        Kind::Node => kind::NODE,
+        Kind::Namespace => kind::NAMESPACE,
+        Kind::ConfigMap => kind::CONFIG_MAP,
+        Kind::PersistentVolume => kind::VOLUME,
+        Kind::PersistentVolumeClaim => kind::VOLUME_CLAIM,
+        Kind::StorageClass => kind::STORAGE_CLASS,
+        Kind::PriorityClass => kind::PRIORITY_CLASS,
+        Kind::PodDisruptionBudget => kind::POD_DISRUPTION_BUDGET,
+        Kind::ResourceClaim => kind::RESOURCE_CLAIM,
+        Kind::ResourceSlice => kind::RESOURCE_SLICE,
+        Kind::DeviceClass => kind::DEVICE_CLASS,
+        Kind::NodeResourceTopology => kind::NODE_RESOURCE_TOPOLOGY,
+        Kind::CsiDriver => resource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+        Kind::CsiNode => resource("storage.k8s.io", "v1", "CSINode", "csinodes", false),
+        Kind::CsiStorageCapacity => {
+            resource("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", true)
+        }
+        Kind::Topology => TOPOLOGY,
+        Kind::Queue => QUEUE,
+        Kind::PodGroup => POD_GROUP,
+        Kind::BindRequest => BIND_REQUEST,
+    }
+}
+
+/// A name as requests write it.
+pub(crate) fn api_key(key: &input::Key) -> Key {
+    Key::new(&key.namespace, &key.name)
+}
+
+/// What the server offers of the kinds that not every cluster has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offered {
+    /// Device claims.
+    pub(crate) device_claims: bool,
+    /// NUMA zones of nodes.
+    pub(crate) numa_zones: bool,
+}
+
+/// Asks what the server offers.
+pub(crate) async fn offered(api: &api::Api) -> api::Result<Offered> {
+    Ok(Offered {
+        device_claims: is_served(api, &kind::RESOURCE_CLAIM).await?,
+        numa_zones: is_served(api, &kind::NODE_RESOURCE_TOPOLOGY).await?,
+    })
+}
+
+async fn is_served(api: &api::Api, kind: &kai_runtime::Kind) -> api::Result<bool> {
+    match api.send("GET", &format!("/apis/{}/{}", kind.group, kind.version), None).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Follows everything that the scheduler reads; says which kinds that is.
+pub(crate) fn follow(process: &mut Process, inbox: &Arc<Inbox>, offered: Offered) -> Vec<Kind> {
+    let mut watches = Watches { process, inbox, kinds: Vec::new() };
+    watches.add::<Node>(None);
+    watches.add::<Queue>(None);
+    watches.add::<PodGroup>(None);
+    watches.add::<BindRequest>(None);
+    watches.add::<Topology>(None);
+    watches.add::<PriorityClass>(None);
+    watches.add::<Namespace>(None);
+    watches.add::<ConfigMap>(None);
+    watches.add::<PodDisruptionBudget>(None);
+    watches.add::<PersistentVolume>(None);
+    watches.add::<PersistentVolumeClaim>(None);
+    watches.add::<StorageClass>(None);
+    watches.add::<CsiDriver>(None);
+    watches.add::<CsiNode>(None);
+    watches.add::<CsiStorageCapacity>(None);
+    if offered.device_claims {
+        watches.add::<ResourceClaim>(None);
+        watches.add::<ResourceSlice>(None);
+        watches.add::<DeviceClass>(None);
+    }
+    if offered.numa_zones {
+        watches.add::<NodeResourceTopology>(None);
+    }
+    watches.add::<Pod>(Some(LIVING_PODS));
+    watches.kinds
+}
+
+struct Watches<'a> {
+    process: &'a mut Process,
+    inbox: &'a Arc<Inbox>,
+    kinds: Vec<Kind>,
+}
+
+impl Watches<'_> {
+    fn add<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(&mut self, query: Option<&str>) {
+        let resource = of(T::KIND);
+        let freshness = self.process.health.watch(&resource.plural);
+        let source = Source { query: query.map(str::to_owned), ..Source::all(resource) };
+        let (api, inbox) = (self.process.api.clone(), Arc::clone(self.inbox));
+        self.kinds.push(T::KIND);
+        self.process.tasks.spawn(async move {
+            watch::follow(&api, &source, &freshness, |news: News<T>| {
+                inbox.put(Change::News(T::KIND, of_any_kind(news)));
+            })
+            .await;
+        });
+    }
+}
+
+fn of_any_kind<T: Into<Object>>(news: News<T>) -> News<Object> {
+    match news {
+        News::All(objects, version) => News::All(objects.into_iter().map(Into::into).collect(), version),
+        News::Applied(object) => News::Applied(object.into()),
+        News::Gone(object) => News::Gone(object.into()),
+        News::Unreadable(key, why) => News::Unreadable(key, why),
+    }
+}
