@@ -11,6 +11,7 @@ mod figures;
 mod plan;
 mod render;
 mod simulate;
+pub mod stack;
 mod up;
 
 use anyhow::Result;

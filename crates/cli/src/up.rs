@@ -4,7 +4,7 @@
 //! reach it, shows what goes on, and at the end writes the state where that is wanted.
 //! Not here: scheduling. Pods stay pending until somebody binds them.
 
-mod defaults;
+pub(crate) mod defaults;
 mod kubeconfig;
 mod live;
 mod request;

@@ -61,6 +61,17 @@ impl Error {
         self.code() == 404
     }
 
+    /// The failure in words for people: what the server said, or why it could not be asked.
+    pub fn told(&self) -> String {
+        match self {
+            Self::Request { source, .. } => match &**source {
+                kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+                other => other.to_string(),
+            },
+            Self::NoAnswer { .. } | Self::NotLeader { .. } | Self::Malformed { .. } => self.to_string(),
+        }
+    }
+
     /// Whether the server names this among the causes of its refusal.
     pub fn has_cause(&self, reason: &str) -> bool {
         let Self::Request { source, .. } = self else { return false };

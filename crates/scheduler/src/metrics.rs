@@ -131,9 +131,10 @@ impl Metrics {
             unreadable: make.register(IntGauge::with_opts(
                 make.opts("unreadable_objects", "Objects that cannot be read and are left out"),
             )),
-            flying: make.register(IntGauge::with_opts(
-                make.opts("binds_in_flight", "Bindings that were decided and that the server has not shown yet"),
-            )),
+            flying: make.register(IntGauge::with_opts(make.opts(
+                "binds_in_flight",
+                "Bindings that were decided and that the server has not shown yet",
+            ))),
             cycles: make.counters("cycles_total", "Cycles by what they may do", &["scope"]),
         }
     }

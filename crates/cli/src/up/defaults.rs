@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kai_api::crds;
 use kai_api::well_known::name::DEFAULT_QUEUE;
-use kai_api::well_known::priority_class;
+use kai_api::well_known::{name, priority_class};
 use kai_runtime::api::Api;
 use kai_runtime::{Kind, kind};
 use serde_json::{Value, json};
@@ -22,30 +22,38 @@ const QUEUE: Kind = Kind {
 };
 
 /// Makes whatever is missing. Queues are made only where there is none: a loaded cluster has its own.
-pub(super) async fn install(api: &Api) -> Result<()> {
+pub(crate) async fn install(api: &Api) -> Result<()> {
     install_definitions(api).await?;
+    for name in [name::NAMESPACE, name::RESOURCE_RESERVATION, name::SCALE_ADJUST] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        ensure(api, &kind::NAMESPACE, "", &namespace).await?;
+    }
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name::RESOURCE_RESERVATION},
+    });
+    ensure(api, &kind::SERVICE_ACCOUNT, name::RESOURCE_RESERVATION, &account).await?;
     for class in priority_classes() {
-        ensure(api, &kind::PRIORITY_CLASS, &class).await?;
+        ensure(api, &kind::PRIORITY_CLASS, "", &class).await?;
     }
     let there = api.list(&QUEUE, "").await.context("cannot list the queues")?;
     if there.items.is_empty() {
-        ensure(api, &QUEUE, &queue(PARENT_QUEUE, None)).await?;
-        ensure(api, &QUEUE, &queue(DEFAULT_QUEUE, Some(PARENT_QUEUE))).await?;
+        ensure(api, &QUEUE, "", &queue(PARENT_QUEUE, None)).await?;
+        ensure(api, &QUEUE, "", &queue(DEFAULT_QUEUE, Some(PARENT_QUEUE))).await?;
     }
     Ok(())
 }
 
 /// Makes the custom resource definitions.
-pub(super) async fn install_definitions(api: &Api) -> Result<()> {
+pub(crate) async fn install_definitions(api: &Api) -> Result<()> {
     for definition in crds::crds() {
         let definition = serde_json::to_value(&definition).context("a definition has only text keys")?;
-        ensure(api, &kind::DEFINITION, &definition).await?;
+        ensure(api, &kind::DEFINITION, "", &definition).await?;
     }
     Ok(())
 }
 
-async fn ensure(api: &Api, kind: &Kind, object: &Value) -> Result<()> {
-    let made = api.ensure(kind, "", object).await;
+async fn ensure(api: &Api, kind: &Kind, namespace: &str, object: &Value) -> Result<()> {
+    let made = api.ensure(kind, namespace, object).await;
     made.with_context(|| format!("cannot make {} `{}`", kind.kind, kai_object::name(object)))
 }
 

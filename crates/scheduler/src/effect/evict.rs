@@ -119,6 +119,5 @@ async fn patiently(api: &Api, method: &str, path: &str, body: (&str, &Value)) ->
 }
 
 fn told(pod: &Key, error: &Error) -> String {
-    let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    format!("the server refused to evict pod {pod}: {why}")
+    format!("the server refused to evict pod {pod}: {}", error.told())
 }

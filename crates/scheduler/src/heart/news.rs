@@ -275,17 +275,11 @@ impl Heart {
                 tracing::warn!(pod = %key, error = &error as &dyn std::error::Error, "cannot make a bind request");
                 // One that is there already is either ours or somebody's who is about to be done with it.
                 if !error.is_conflict() {
-                    let why = std::error::Error::source(&error)
-                        .map_or_else(|| error.to_string(), ToString::to_string);
-                    self.bind_was_refused(key, &flying.request, &why);
+                    self.bind_was_refused(key, &flying.request, &error.told());
                 }
                 if let Some(group) = &flying.group {
-                    let now = self.now();
-                    self.aside.put(
-                        group,
-                        format!("the server refused the bind request of pod {key}: {error}"),
-                        now,
-                    );
+                    let why = format!("the server refused the bind request of pod {key}: {}", error.told());
+                    self.aside.put(group, why, self.now());
                 }
                 Weight::MakesRoom
             }

@@ -1,0 +1,37 @@
+//! Groups that run together or not at all.
+
+use crate::world::{Pod, World};
+use kai_scheduler::resources::POD_GROUP;
+use serde_json::json;
+use std::time::Duration;
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_gang_waits_until_all_of_it_fits() {
+    let world = World::new(2).await;
+    world.pod(Pod::new("first", "default-queue", 1).class("inference")).await;
+    world.runs("first", 1).await;
+    world.gang("gang", "default-queue", 2, 8, json!({})).await;
+    world.pass(Duration::from_secs(20)).await;
+    assert_eq!(world.placed("gang").await, [], "one node has only seven GPUs left");
+    let group = world.get(&POD_GROUP, "gang").await.unwrap();
+    let message =
+        group["status"]["schedulingConditions"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("gang scheduling"), "{group}");
+    world.delete_pod("first").await;
+    world.runs("gang", 2).await;
+    world.pass(Duration::from_secs(5)).await;
+    let group = world.get(&POD_GROUP, "gang").await.unwrap();
+    assert!(group["status"]["schedulingConditions"].is_null(), "what is over is cleared: {group}");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn an_elastic_group_grows_into_free_room_and_shrinks_for_others() {
+    let world = World::new(1).await;
+    world.queue("a", 4).await;
+    world.queue("b", 4).await;
+    world.gang("elastic", "a", 8, 1, json!({"minMember": 2, "priorityClassName": "train"})).await;
+    world.runs("elastic", 8).await;
+    world.gang("other", "b", 4, 1, json!({"priorityClassName": "train"})).await;
+    world.runs("other", 4).await;
+    assert_eq!(world.running("elastic").await, 4);
+}
