@@ -6,6 +6,7 @@ mod claims;
 mod crashes;
 mod fractions;
 mod plain;
+mod real;
 mod volumes;
 
 use kai_binder::{BIND_REQUEST, Options};
@@ -141,20 +142,7 @@ impl World {
 
     /// Asks the binder to put a pod on a node.
     async fn request(&self, pod: &Value, node: &str, more: &Value) -> Value {
-        let mut request = json!({
-            "metadata": {
-                "name": object::name(pod), "labels": {"selected-node": node},
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod)}],
-            },
-            "spec": {
-                "podName": object::name(pod), "selectedNode": node, "receivedResourceType": "Regular",
-                "receivedGPU": {"count": 0, "portion": "1.00"},
-            },
-        });
-        for (field, value) in more.as_object().unwrap() {
-            request["spec"][field] = value.clone();
-        }
-        self.create(&BIND_REQUEST, request).await
+        self.create(&BIND_REQUEST, bind_request(pod, node, more)).await
     }
 
     /// Waits until the object is as wanted, and returns it.
@@ -215,6 +203,24 @@ impl World {
     fn writes(&self) -> Vec<String> {
         ["POST", "PUT", "PATCH", "DELETE"].iter().flat_map(|method| self.asked(method)).collect()
     }
+}
+
+/// The request that a scheduler writes to have a pod put on a node.
+fn bind_request(pod: &Value, node: &str, more: &Value) -> Value {
+    let mut request = json!({
+        "metadata": {
+            "name": object::name(pod), "labels": {"selected-node": node},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod)}],
+        },
+        "spec": {
+            "podName": object::name(pod), "selectedNode": node, "receivedResourceType": "Regular",
+            "receivedGPU": {"count": 0, "portion": "1.00"},
+        },
+    });
+    for (field, value) in more.as_object().unwrap() {
+        request["spec"][field] = value.clone();
+    }
+    request
 }
 
 fn phase(object: &Value) -> &str {
