@@ -7,6 +7,7 @@ use crate::attempt::{self, Outcome};
 use crate::bind::{Attempt, Binder};
 use crate::error::{Doing, Error, Result};
 use crate::order::Order;
+use crate::plugin::Plugin;
 use crate::report;
 use crate::slot::Slot;
 use crate::watched::BIND_REQUEST;
@@ -28,6 +29,8 @@ use tokio::time::Instant;
 
 /// How often an attempt begins anew because the server did not answer or was busy, before that counts as a failure.
 const INTERRUPTIONS_MAX: u32 = 4;
+/// How long the server may take to answer all that is asked of it in an attempt, besides what is waited for.
+const ANSWERS_MAX: Duration = Duration::from_mins(2);
 /// How many requests may wait for something for each that may be worked on.
 const WAITING_EACH: usize = 32;
 
@@ -88,12 +91,22 @@ impl Controller for Requests {
         }
         let mut slot = Slot::take(&self.places).await;
         // Boxed: an attempt is large, and there may be many.
-        let tried = AssertUnwindSafe(Box::pin(self.try_once(&order, &mut slot))).catch_unwind().await;
-        let tried = tried.unwrap_or_else(|panic| Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)));
-        match tried {
-            Ok(ended) => self.conclude(&order, ended).await,
-            Err(error) => Ok(Next::After(self.interrupted(&order, &error))),
-        }
+        let attempt = AssertUnwindSafe(Box::pin(self.try_once(&order, &mut slot))).catch_unwind();
+        let limit = self.longest(&order);
+        let tried = match tokio::time::timeout(limit, attempt).await {
+            Ok(Ok(tried)) => tried,
+            Ok(Err(panic)) => Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)),
+            Err(_) => Err(Error::Timeout { step: "binding the pod", limit }),
+        };
+        let late = |_| Err(Error::Timeout { step: "writing down what became of it", limit: ANSWERS_MAX });
+        let concluded = match tried {
+            Ok(ended) => {
+                let concluded = tokio::time::timeout(ANSWERS_MAX, self.conclude(&order, ended)).await;
+                concluded.map_or_else(late, |concluded| concluded.doing(|| format!("conclude `{key}`")))
+            }
+            Err(error) => Err(error),
+        };
+        Ok(concluded.unwrap_or_else(|error| Next::After(self.interrupted(&order, &error))))
     }
 }
 
@@ -118,6 +131,19 @@ impl Requests {
     fn remember(&self, order: &Order, interruptions: u32, wait: Duration) {
         let pending = Pending { uid: order.uid.clone(), interruptions, due: Instant::now() + wait };
         self.pending().insert(order.key.clone(), pending);
+    }
+
+    /// How long an attempt may take, so that a server that never answers holds up nothing for ever.
+    fn longest(&self, order: &Order) -> Duration {
+        let options = &self.binder.options;
+        let groups = u32::try_from(order.groups.len()).unwrap_or(u32::MAX);
+        let plugins = options.plugins.iter().map(|plugin| match plugin {
+            Plugin::VolumeBinding { timeout } | Plugin::DynamicResources { timeout } => *timeout,
+            Plugin::GpuSharing { .. } | Plugin::HamiCore => Duration::ZERO,
+        });
+        // Others may have to be waited for that reserve the same GPUs.
+        let reserving = options.reservation_timeout.saturating_mul(groups.saturating_mul(8));
+        plugins.fold(ANSWERS_MAX.saturating_add(reserving), Duration::saturating_add)
     }
 
     /// Notes that an attempt did not come to an end, and says how long to wait before the next.

@@ -38,7 +38,8 @@ impl Controller for Groups {
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
-        match self.reservations.settle(&key.name, None).await {
+        let settled = tokio::time::timeout(self.resync, self.reservations.settle(&key.name, None)).await;
+        match settled.unwrap_or(Err(Error::Timeout { step: "settling the group", limit: self.resync })) {
             Ok(()) => {}
             Err(Error::Api { source, .. }) => return Err(source),
             Err(error) => {
