@@ -27,8 +27,9 @@ use locks::Locks;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::pin::pin;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Keeps shared GPUs reserved.
@@ -37,8 +38,8 @@ pub(crate) struct Reservations {
     context: Context,
     options: Arc<Options>,
     locks: Locks,
-    /// Changes whenever a reservation pod does.
-    news: watch::Sender<()>,
+    /// Wakes whoever waits for a reservation pod; in the order of waiting, so that the same events give the same work.
+    news: Notify,
 }
 
 /// How far a reservation pod is.
@@ -71,15 +72,14 @@ fn progress(pod: &Value) -> Progress {
 
 impl Reservations {
     pub(crate) fn new(context: Context, options: Arc<Options>) -> Arc<Self> {
-        let (news, _) = watch::channel(());
-        let own = Arc::new(Self { context, options, locks: Locks::default(), news });
+        let own = Arc::new(Self { context, options, locks: Locks::default(), news: Notify::new() });
         let listener = Arc::downgrade(&own);
         own.context.caches.listen(
             &kind::POD,
             Box::new(move |_, pod| {
                 let Some(own) = listener.upgrade() else { return };
                 if object::namespace(pod) == own.options.reservation_namespace {
-                    own.news.send_replace(());
+                    own.news.notify_waiters();
                 }
             }),
         );
@@ -179,9 +179,11 @@ impl Reservations {
         let key = Key::of(reservation);
         let limit = self.options.reservation_timeout;
         let deadline = Instant::now() + limit;
-        let mut news = self.news.subscribe();
         let failed = |reason: String| Error::ReservationFailed { pod: key.to_string(), reason };
         loop {
+            let mut news = pin!(self.news.notified());
+            // What happens from here on is not missed.
+            news.as_mut().enable();
             let known = self.context.caches.get(&kind::POD, &key);
             let Some(known) = known.filter(|pod| object::uid(pod) == object::uid(reservation)) else {
                 return Err(failed("it was deleted".to_owned()));
@@ -191,7 +193,7 @@ impl Reservations {
                 Progress::Over(reason) => return Err(failed(reason)),
                 Progress::Waiting => {}
             }
-            if tokio::time::timeout_at(deadline, news.changed()).await.is_err() {
+            if tokio::time::timeout_at(deadline, news).await.is_err() {
                 break;
             }
         }
