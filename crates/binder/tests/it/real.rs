@@ -33,7 +33,7 @@ impl Real {
     /// A control plane with one node of eight GPUs and a binder; nothing where there are no programs.
     async fn start() -> Option<Self> {
         let Ok(folder) = std::env::var(CACHE_VARIABLE) else {
-            println!("skipped: `{CACHE_VARIABLE}` names no folder with kube-apiserver and etcd");
+            eprintln!("skipped: `{CACHE_VARIABLE}` names no folder with kube-apiserver and etcd");
             return None;
         };
         let programs = Programs::in_folder(Path::new(&folder)).unwrap();
