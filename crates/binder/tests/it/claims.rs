@@ -69,6 +69,26 @@ async fn claims_of_a_pod_that_cannot_be_bound_are_given_back_wherever_the_binder
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn what_an_earlier_decision_chose_for_the_pod_alone_gives_way() {
+    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+    let made = world.create(&kind::POD, claiming("a")).await;
+    // A binder died after it had claimed the device, and the scheduler decided anew.
+    let status = json!({"status": {
+        "allocation": allocation("gpu-0"),
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": object::uid(&made)}],
+    }});
+    let key = kai_runtime::Key::new("default", "shared");
+    let claims = &kind::RESOURCE_CLAIM;
+    world.cluster.api().merge(claims, &key, kai_runtime::api::Part::Status, &status).await.unwrap();
+    let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-3")}]});
+    world.request(&made, "dra-1", &devices).await;
+    world.until_phase("a", "Succeeded").await;
+    let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+    assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-3");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_claim_that_is_not_there_fails_the_request() {
     let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
     let made = world.create(&kind::POD, claiming("a")).await;

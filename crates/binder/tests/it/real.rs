@@ -56,7 +56,8 @@ impl Real {
     async fn create(&self, kind: &Kind, mut object: Value) -> Value {
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
-        self.api.create(kind, "default", &object).await.unwrap()
+        let namespace = if kind.namespaced { "default" } else { "" };
+        self.api.create(kind, namespace, &object).await.unwrap()
     }
 
     async fn request(&self, pod: &Value, node: &str, more: &Value) {
@@ -66,11 +67,12 @@ impl Real {
     async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
-            let found = self.api.get(kind, &Key::new("default", name)).await.unwrap();
+            let namespace = if kind.namespaced { "default" } else { "" };
+            let found = self.api.get(kind, &Key::new(namespace, name)).await.unwrap();
             if wanted(&found) {
                 return found;
             }
-            assert!(begin.elapsed() < PATIENCE, "{} {name} stays {found:#}", kind.kind);
+            assert!(begin.elapsed() < PATIENCE, "{} {name} stays {:#}", kind.kind, found["status"]);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -119,6 +121,9 @@ async fn a_real_server_takes_what_the_binder_writes() {
     let told = real.until(&kind::POD, "lost", |pod| condition(pod, "PodBound").is_some()).await;
     assert_eq!(condition(&told, "PodBound").unwrap()["status"], "False");
 
+    devices_are_claimed(&real).await;
+    volumes_are_bound(&real).await;
+
     for index in 0..16 {
         let made = real.create(&kind::POD, shared_pod(&format!("half-{index}"))).await;
         real.request(&made, "node-1", &fraction(&[&format!("g-{}", index % 8)])).await;
@@ -146,4 +151,73 @@ async fn a_real_server_takes_what_the_binder_writes() {
         assert!(begin.elapsed() < PATIENCE, "reservations stay");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// A claim that an earlier decision gave another device, which a real server does not let anybody change in one step.
+async fn devices_are_claimed(real: &Real) {
+    let allocation = |device: &str| {
+        json!({"devices": {"results": [
+            {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-1", "device": device},
+        ]}})
+    };
+    let spec =
+        json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}});
+    real.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "claim"}, "spec": spec})).await;
+    let mut wanted = pod("claiming", &json!({}));
+    wanted["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
+    let made = real.create(&kind::POD, wanted).await;
+    let user = json!({"resource": "pods", "name": "claiming", "uid": object::uid(&made)});
+    let status = json!({"status": {"allocation": allocation("gpu-0"), "reservedFor": [user]}});
+    let key = Key::new("default", "claim");
+    real.api.merge(&kind::RESOURCE_CLAIM, &key, api::Part::Status, &status).await.unwrap();
+    let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-3")}]});
+    real.request(&made, "node-1", &devices).await;
+    real.until(&BIND_REQUEST, "claiming", |request| request["status"]["phase"] == "Succeeded").await;
+    let claim = real.api.get(&kind::RESOURCE_CLAIM, &key).await.unwrap();
+    assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-3");
+    assert_eq!(claim["status"]["reservedFor"], json!([user]));
+
+    let mut wanted = pod("extended", &json!({}));
+    wanted["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+    let made = real.create(&kind::POD, wanted).await;
+    let extended = json!({
+        "allocation": allocation("gpu-1"),
+        "deviceRequests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+        "containerMappings": [{"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "gpu"}],
+    });
+    real.request(&made, "node-1", &json!({"extendedResourceClaimAllocation": extended})).await;
+    real.until(&BIND_REQUEST, "extended", |request| request["status"]["phase"] == "Succeeded").await;
+    let told = real.api.get(&kind::POD, &Key::new("default", "extended")).await.unwrap();
+    let name = object::str_at(&told, "/status/extendedResourceClaimStatus/resourceClaimName");
+    assert!(name.starts_with("extended-extended-resources-"), "{told:#}");
+}
+
+/// A volume that people made on the node, for a claim that waits for its first user.
+async fn volumes_are_bound(real: &Real) {
+    let class = json!({
+        "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    real.create(&kind::STORAGE_CLASS, class).await;
+    let volume = json!({
+        "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local",
+        "persistentVolumeReclaimPolicy": "Retain", "local": {"path": "/data"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]},
+        ]}},
+    });
+    real.create(&kind::VOLUME, json!({"metadata": {"name": "disk"}, "spec": volume})).await;
+    real.until(&kind::VOLUME, "disk", |volume| volume["status"]["phase"] == "Available").await;
+    let claim = json!({
+        "storageClassName": "local", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}},
+    });
+    real.create(&kind::VOLUME_CLAIM, json!({"metadata": {"name": "data"}, "spec": claim})).await;
+    let mut wanted = pod("storing", &json!({}));
+    wanted["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let made = real.create(&kind::POD, wanted).await;
+    real.request(&made, "node-1", &json!({})).await;
+    real.until(&BIND_REQUEST, "storing", |request| request["status"]["phase"] == "Succeeded").await;
+    let bound = real.until(&kind::VOLUME_CLAIM, "data", |claim| claim["status"]["phase"] == "Bound").await;
+    assert_eq!(bound["spec"]["volumeName"], "disk");
+    real.until(&kind::POD, "storing", |pod| pod["status"]["phase"] == "Running").await;
 }
