@@ -190,6 +190,8 @@ async fn devices_are_claimed(real: &Real) {
     let told = real.api.get(&kind::POD, &Key::new("default", "extended")).await.unwrap();
     let name = object::str_at(&told, "/status/extendedResourceClaimStatus/resourceClaimName");
     assert!(name.starts_with("extended-extended-resources-"), "{told:#}");
+    // The GPU is wanted for what follows.
+    real.api.delete(&kind::POD, &Key::of(&told), &Deletion::default().now()).await.unwrap();
 }
 
 /// A volume that people made on the node, for a claim that waits for its first user.
