@@ -5,8 +5,10 @@
 
 mod args;
 mod batches;
+mod component;
 mod config;
 mod crds;
+mod ends;
 mod figures;
 mod plan;
 mod render;
@@ -49,7 +51,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
 
 fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
     match &args.command {
-        Command::Up(args) => up::run(args),
+        Command::Up(args) => up::run(args, plugins),
+        Command::Component(component) => component::run(component, plugins),
         Command::Plan(args) => plan::run(args, plugins),
         Command::Simulate(args) => simulate::run(args, plugins),
         Command::Crds(args) => {
