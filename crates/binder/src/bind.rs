@@ -126,7 +126,7 @@ impl<'a> Attempt<'a> {
         let Some(labels) = group_labels(known.as_deref().unwrap_or(&self.pod), &[]) else { return Ok(()) };
         match self.write_labels(labels).await {
             // The pod went, and its labels with it.
-            Err(Error::Api { source, .. }) if source.is_not_found() => Ok(()),
+            Err(Error::Api { refusal, .. }) if refusal.is_not_found() => Ok(()),
             written => written.map(|_| ()),
         }
     }

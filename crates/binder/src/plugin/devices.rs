@@ -291,7 +291,7 @@ async fn undo_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Re
         }
     }
     match tell_pod(api, order, pod, Value::Null).await {
-        Err(Error::Api { source, .. }) if source.is_not_found() => Ok(()),
+        Err(Error::Api { refusal, .. }) if refusal.is_not_found() => Ok(()),
         told => told,
     }
 }
