@@ -68,8 +68,7 @@ impl Controller for Simulated {
         }
         match device::only(&device::by_status(&pod)) {
             Ok(uuid) => match write(&context.api, &pod, &uuid).await {
-                // It is gone, or is another by now.
-                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) if error.is_not_found() => {}
                 written => written?,
             },
             Err(error) => {
