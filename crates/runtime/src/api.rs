@@ -73,10 +73,16 @@ impl Error {
     /// The failure in words for people: what the server said, or why it could not be asked.
     pub fn told(&self) -> String {
         match self {
-            Self::Request { source, .. } => match &**source {
-                kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-                other => other.to_string(),
-            },
+            Self::Request { source, .. } => {
+                // `kube::Error` is foreign and grows: everything but an answer speaks for itself.
+                if let kube::Error::Api(status) = &**source
+                    && !status.message.is_empty()
+                {
+                    status.message.clone()
+                } else {
+                    source.to_string()
+                }
+            }
             Self::NoAnswer { .. } | Self::NotLeader { .. } | Self::Malformed { .. } => self.to_string(),
         }
     }

@@ -324,7 +324,7 @@ impl Table {
             News::Gone(last) => self.deleted(&last.into_value()),
             // Any JSON can be read as a value.
             News::Unreadable(key, why) => {
-                tracing::warn!(kind = %self.source.kind.kind, %key, why, "unreadable")
+                tracing::warn!(kind = %self.source.kind.kind, %key, why, "unreadable");
             }
         }
     }

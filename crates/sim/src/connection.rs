@@ -14,21 +14,43 @@ const RESTART: Duration = Duration::from_secs(5);
 /// The way from one client to the server; clones are the same way.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    server: ApiServer,
-    faults: Faults,
+    to: To,
     name: String,
+}
+
+/// Where a connection leads.
+#[derive(Clone)]
+enum To {
+    /// To the server in this process, past whatever goes wrong on the way.
+    Embedded(ApiServer, Faults),
+    /// To another server, where nothing is made to go wrong.
+    Elsewhere(kube::Client),
+}
+
+impl std::fmt::Debug for To {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Embedded(..) => "Embedded",
+            Self::Elsewhere(_) => "Elsewhere",
+        })
+    }
 }
 
 impl Connection {
     /// The way of a client of this name.
     pub fn new(server: &ApiServer, faults: &Faults, name: &str) -> Self {
-        Self { server: server.clone(), faults: faults.clone(), name: name.to_owned() }
+        Self { to: To::Embedded(server.clone(), faults.clone()), name: name.to_owned() }
+    }
+
+    /// The way of a client of another server.
+    pub fn elsewhere(client: kube::Client, name: &str) -> Self {
+        Self { to: To::Elsewhere(client), name: name.to_owned() }
     }
 
     /// The way of a client that is a part of this one.
     #[must_use]
     pub fn below(&self, name: &str) -> Self {
-        Self::new(&self.server, &self.faults, &format!("{}/{name}", self.name))
+        Self { to: self.to.clone(), name: format!("{}/{name}", self.name) }
     }
 
     /// The client's name.
@@ -38,8 +60,14 @@ impl Connection {
 
     /// A client for one life: after a crash it never gets an answer again.
     pub fn client(&self) -> kube::Client {
-        let user = User::named(&format!("system:{}", self.name.replace('/', ":")), &["system:masters"]);
-        kube::Client::new(self.faults.wrap(&self.name, self.server.service_as(user)), "default")
+        match &self.to {
+            To::Embedded(server, faults) => {
+                let user =
+                    User::named(&format!("system:{}", self.name.replace('/', ":")), &["system:masters"]);
+                kube::Client::new(faults.wrap(&self.name, server.service_as(user)), "default")
+            }
+            To::Elsewhere(client) => client.clone(),
+        }
     }
 
     /// Runs what `start` makes. When the client crashes, everything it had in memory is gone, and it is started again
@@ -48,7 +76,10 @@ impl Connection {
     where
         F: Future<Output = ()> + Send,
     {
-        let mut life = self.faults.life(&self.name);
+        let mut life = match &self.to {
+            To::Embedded(_, faults) => faults.life(&self.name),
+            To::Elsewhere(_) => return start(&self).await,
+        };
         loop {
             life.mark_unchanged();
             let running = start(&self);

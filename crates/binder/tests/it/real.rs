@@ -45,7 +45,11 @@ impl Real {
         set_up(&api, clock).await;
         let mut tasks = JoinSet::new();
         let kubelets = kai_sim::kubelet::Options { start_delay: Duration::ZERO, ..Default::default() };
-        tasks.spawn(kai_sim::kubelet::run(client.clone(), clock, kubelets));
+        tasks.spawn(kai_sim::kubelet::run(
+            kai_sim::Connection::elsewhere(client.clone(), kai_sim::kubelet::CLIENT),
+            clock,
+            kubelets,
+        ));
         let process = |name| Process::start(Api::new(client.clone(), name), clock, name);
         let simulated = kai_reservation::simulated::Options::default();
         tasks.spawn(kai_reservation::simulated::run(process("reservations"), simulated));
