@@ -8,6 +8,7 @@ mod batches;
 mod config;
 mod crds;
 mod figures;
+mod look;
 mod plan;
 mod render;
 mod simulate;
@@ -50,6 +51,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
 fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
     match &args.command {
         Command::Up(args) => up::run(args),
+        Command::Queues(args) => look::run(&args.look, look::Subject::Queues, plugins),
+        Command::Jobs(args) => look::run(&args.look, look::Subject::Jobs(args), plugins),
+        Command::Nodes(args) => look::run(&args.look, look::Subject::Nodes, plugins),
+        Command::Why(args) => look::run(&args.look, look::Subject::Why(&args.name), plugins),
         Command::Plan(args) => plan::run(args, plugins),
         Command::Simulate(args) => simulate::run(args, plugins),
         Command::Crds(args) => {
