@@ -1,13 +1,15 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files.
+//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] times the rest.
 //!
 //! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from
 //! callgrind's instruction counts.
 
+mod apiserver;
 mod baseline;
 mod calibration;
 mod decisions;
 mod measure;
+mod page;
 mod report;
 
 use crate::repository::Repository;
@@ -15,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use baseline::Baseline;
 use kai_testkit::shapes::{self, Shape};
 use measure::{Kai, Measured};
+use page::Part;
 use report::{Growth, Row};
 use std::path::{Path, PathBuf};
 
@@ -30,7 +33,10 @@ const COUNTED_NODES: usize = 100;
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    subject: Option<Subject>,
     /// Cluster sizes.
     #[arg(long, value_delimiter = ',', default_value = "100,500,5000")]
     nodes: Vec<usize>,
@@ -48,6 +54,13 @@ pub(crate) struct Args {
     gate: bool,
 }
 
+/// What else than planning can be measured.
+#[derive(clap::Subcommand)]
+enum Subject {
+    /// Measure the embedded API server beside a real kube-apiserver, where Go is there to build one.
+    Apiserver(apiserver::Args),
+}
+
 /// One cluster to plan on.
 struct Case {
     shape: &'static Shape,
@@ -58,6 +71,13 @@ struct Case {
 
 /// Generates, measures, compares and prints.
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
+    match &args.subject {
+        Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
+        None => plan(repository, args),
+    }
+}
+
+fn plan(repository: &Repository, args: &Args) -> Result<()> {
     let target = repository.metadata()?.target_directory;
     let kai = Kai::build(repository, &target)?;
     let reference = repository.reference();
@@ -99,9 +119,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         println!("missed: {miss}");
     }
     if args.write {
-        let page = repository.root.join("docs/performance.md");
-        let text = report::page(&rows, &misses, args.rounds, calibration_ms);
-        std::fs::write(&page, text).with_context(|| format!("cannot write `{}`", page.display()))?;
+        page::write(repository, Part::Planning, &report::page(&rows, &misses, args.rounds, calibration_ms))?;
     }
     if args.gate && !misses.is_empty() {
         bail!("{} targets are missed", misses.len());

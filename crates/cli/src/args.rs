@@ -1,5 +1,6 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
+pub(crate) mod component;
 mod look;
 mod simulate;
 mod up;
@@ -37,6 +38,25 @@ pub(crate) enum Command {
     Simulate(Box<Simulate>),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
+    #[command(flatten)]
+    Component(Component),
+}
+
+/// The processes of an installation. Each takes the flags of KAI's program of the same purpose.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Component {
+    /// Run the scheduler of a cluster.
+    Scheduler(Box<component::Scheduler>),
+    /// Run the binder: it puts pods on the nodes that the scheduler chose.
+    Binder(Box<component::Binder>),
+    /// Run the pod grouper: it makes pod groups of workloads.
+    PodGrouper(Box<component::Grouper>),
+    /// Run the controller of pod groups' status.
+    PodgroupController(Box<component::PodGroupController>),
+    /// Run the controller of queues' status and metrics.
+    QueueController(Box<component::QueueController>),
+    /// Hold a GPU for sharing and tell which one it is; runs inside reservation pods.
+    Reservation(Box<component::Reservation>),
 }
 
 /// Options of `kai plan`.

@@ -5,8 +5,10 @@
 
 mod args;
 mod batches;
+mod component;
 mod config;
 mod crds;
+mod ends;
 mod figures;
 mod look;
 mod plan;
@@ -50,7 +52,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
 
 fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
     match &args.command {
-        Command::Up(args) => up::run(args),
+        Command::Up(args) => up::run(args, plugins),
+        Command::Component(component) => component::run(component, plugins),
         Command::Queues(args) => look::run(&args.look, look::Subject::Queues, plugins),
         Command::Jobs(args) => look::run(&args.look, look::Subject::Jobs(args), plugins),
         Command::Nodes(args) => look::run(&args.look, look::Subject::Nodes, plugins),

@@ -14,6 +14,7 @@ mod queues;
 mod screen;
 mod why;
 
+use crate::ends::Ends;
 use crate::{args, config};
 use anyhow::{Context, Result};
 use connection::Connection;
@@ -22,7 +23,6 @@ use kai_engine::plugin::PluginSet;
 use screen::Screen;
 use serde_json::{Value, json};
 use std::io::Write as _;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -110,13 +110,13 @@ async fn watch(
     let mut shown = first.json.clone();
     screen.show(&printed(look, &first, eyes.moment()))?;
     eyes.follow(connection);
-    let mut ended = pin!(tokio::signal::ctrl_c());
+    let mut ends = Ends::listen()?;
     let mut ticks = tokio::time::interval(PAUSE);
     let mut unplanned = 0;
     loop {
         tokio::select! {
             biased;
-            _ = &mut ended => return screen.end(),
+            () = ends.wait() => return screen.end(),
             _ = ticks.tick() => {}
         }
         let has_news = eyes.take_news();

@@ -1,9 +1,10 @@
 //! `kai up`: a whole cluster in this process, until somebody ends it.
 //!
-//! Starts the embedded API server with controllers and simulated nodes, installs what KAI's chart would, tells how to
-//! reach it, shows what goes on, and at the end writes the state where that is wanted.
-//! Not here: scheduling. Pods stay pending until somebody binds them.
+//! Starts the embedded API server with controllers and simulated nodes, installs what KAI's chart would, runs the
+//! scheduler and its companions, tells how to reach it all, shows what goes on, and at the end writes the state where
+//! that is wanted.
 
+mod admission;
 pub(crate) mod defaults;
 mod kubeconfig;
 mod live;
@@ -12,7 +13,10 @@ mod revive;
 mod state;
 
 use crate::args;
+use crate::ends::Ends;
+use crate::stack;
 use anyhow::{Context, Result, anyhow};
+use kai_engine::plugin::PluginSet;
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
 use kubeconfig::Kubeconfig;
@@ -23,10 +27,9 @@ use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Runs a cluster until Ctrl-C or SIGTERM.
-pub(crate) fn run(args: &args::Up) -> Result<ExitCode> {
+pub(crate) fn run(args: &args::Up, plugins: &PluginSet) -> Result<ExitCode> {
     let nodes = request::nodes(args)?;
     let kubeconfig =
         args.kubeconfig.clone().unwrap_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)));
@@ -36,25 +39,31 @@ pub(crate) fn run(args: &args::Up) -> Result<ExitCode> {
     let saving = args.save.as_deref().map(Saving::prepare).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start threads")?;
-    runtime.block_on(live(args, nodes, kubeconfig, saving))?;
+    runtime.block_on(live(args, plugins, nodes, kubeconfig, saving))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn live(args: &args::Up, nodes: Vec<NodeGroup>, path: PathBuf, saving: Option<Saving>) -> Result<()> {
+async fn live(
+    args: &args::Up,
+    plugins: &PluginSet,
+    nodes: Vec<NodeGroup>,
+    path: PathBuf,
+    saving: Option<Saving>,
+) -> Result<()> {
     let seed = random_seed()?;
     let (cluster, notes) = match &args.load {
         Some(file) => {
             let Loaded { state, notes } = state::load(file, seed).await?;
-            let cluster = start(args, nodes, seed, Some(state)).await;
+            let cluster = start(args, plugins, nodes, seed, Some(state)).await;
             (cluster.with_context(|| format!("cannot begin with `{}`", file.display()))?, notes)
         }
-        None => (start(args, nodes, seed, None).await?, String::new()),
+        None => (start(args, plugins, nodes, seed, None).await?, String::new()),
     };
     let mut ends = Ends::listen()?;
     let listening = cluster.listening().context("the cluster serves its API")?;
     let kubeconfig = Kubeconfig::write(path, listening)?;
     let mut live = Live::start(cluster.api()).await;
-    crate::print(&(notes + &welcome(&live.counts(), kubeconfig.path(), &listening.url())))?;
+    crate::print(&(notes + &welcome(&live.counts(), kubeconfig.path(), &listening.url(), args)))?;
     let mut ticks = tokio::time::interval(live::PAUSE);
     loop {
         tokio::select! {
@@ -75,14 +84,24 @@ async fn live(args: &args::Up, nodes: Vec<NodeGroup>, path: PathBuf, saving: Opt
 }
 
 /// Starts the cluster and installs what every cluster of ours has.
-async fn start(args: &args::Up, nodes: Vec<NodeGroup>, seed: u64, state: Option<Vec<u8>>) -> Result<Cluster> {
+async fn start(
+    args: &args::Up,
+    plugins: &PluginSet,
+    nodes: Vec<NodeGroup>,
+    seed: u64,
+    state: Option<Vec<u8>>,
+) -> Result<Cluster> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let mut builder = Cluster::builder().seed(seed).nodes(nodes).listen(address);
     if let Some(state) = state {
         builder = builder.load(state);
     }
-    let cluster = builder.start().await.map_err(explain)?;
+    let mut cluster = builder.start().await.map_err(explain)?;
     defaults::install(cluster.api()).await?;
+    if !args.no_scheduler {
+        admission::install(&cluster).await?;
+        stack::join(&mut cluster, &stack::Options::simulated(), plugins);
+    }
     Ok(cluster)
 }
 
@@ -98,10 +117,15 @@ fn explain(error: Error) -> anyhow::Error {
 }
 
 /// The first words: what there is, how to reach it, and what to try.
-fn welcome(counts: &Counts, kubeconfig: &Path, url: &str) -> String {
+fn welcome(counts: &Counts, kubeconfig: &Path, url: &str, args: &args::Up) -> String {
     let mut text = String::new();
     let Counts { nodes, gpus, .. } = counts;
     let path = kubeconfig.display();
+    let scheduling = if args.no_scheduler {
+        "No scheduler runs: pods stay Pending until somebody binds them (docs/trying.md shows how)."
+    } else {
+        "The scheduler and its companions run in this process. Pods that name no scheduler get it."
+    };
     writeln!(
         text,
         "a cluster of {nodes} simulated nodes with {gpus} GPUs runs in this process; it keeps everything in memory\n\
@@ -111,7 +135,7 @@ fn welcome(counts: &Counts, kubeconfig: &Path, url: &str) -> String {
            kubectl get nodes -L topology.kubernetes.io/rack,nvidia.com/gpu.count\n  \
            kubectl get queues,priorityclasses\n  \
            kubectl create job hello --image=busybox\n\n\
-         No scheduler runs yet: pods stay Pending until somebody binds them (docs/trying.md shows how).\n\
+         {scheduling}\n\
          Ctrl-C ends it.\n"
     )
     .expect("writing to a string");
@@ -125,32 +149,4 @@ fn random_seed() -> Result<u64> {
         std::fs::File::open("/dev/urandom").context("cannot open /dev/urandom for a secret token")?;
     source.read_exact(&mut bytes).context("cannot read /dev/urandom for a secret token")?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The ways in which people and machines end a process.
-struct Ends {
-    interrupt: Signal,
-    terminate: Signal,
-    /// Somebody closed the terminal.
-    hangup: Signal,
-}
-
-impl Ends {
-    fn listen() -> Result<Self> {
-        let on = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            terminate: on(SignalKind::terminate())?,
-            hangup: on(SignalKind::hangup())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            biased;
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
 }

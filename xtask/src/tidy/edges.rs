@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-engine", &["kai-units"]),
     ("kai-api", &["kai-units"]),
     ("kai-object", &[]),
+    ("kai-apibench", &["kai-apiserver", "kai-clock", "kai-kubetest"]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),
     ("kai-binder", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),

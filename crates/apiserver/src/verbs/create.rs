@@ -35,7 +35,8 @@ pub async fn create_object(
     strategy::default(core, resource, &mut object);
     let generated = metadata::needs_generated_name(&object);
     for attempt in 1.. {
-        let mut object = object.clone();
+        // Only a name that is drawn can be drawn again.
+        let mut object = if generated { object.clone() } else { std::mem::take(&mut object) };
         metadata::begin(core, &mut object)?;
         fields::track_create(core, call, &mut object, writer);
         let mut warnings = Vec::new();

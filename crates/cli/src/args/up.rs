@@ -10,8 +10,8 @@ What it starts:
   default-parent-queue and default-queue, and the priority classes train, build-preemptible, build and inference
   are installed. It needs nothing but this binary, and it is no production store: production is Kubernetes.
 
-  No scheduler runs yet: pods stay Pending until somebody binds them. A bound pod runs; what it does is up to its
-  annotations:
+  The scheduler, the binder, the pod grouper and the status controllers run in it too. A bound pod runs; what it
+  does is up to its annotations:
     sim.kai.scheduler/run-for: 5m            how long its containers run; for ever when absent
     sim.kai.scheduler/exit-code: \"1\"         with what code they exit
     sim.kai.scheduler/start-delay: 10s       from being bound to running
@@ -54,6 +54,9 @@ pub(crate) struct Up {
     /// `$XDG_STATE_HOME` or `~/.local/state`.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Leave the scheduler and its companions out, to run one's own against it.
+    #[arg(long)]
+    pub(crate) no_scheduler: bool,
     /// Write the whole state to this file at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,

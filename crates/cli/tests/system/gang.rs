@@ -8,9 +8,10 @@ use std::time::Duration;
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_gang_waits_until_all_of_it_fits() {
     let world = World::new(2).await;
-    world.pod(Pod::new("first", "default-queue", 1).class("inference")).await;
+    world.queue("a", 16).await;
+    world.pod(Pod::new("first", "a", 1).class("inference")).await;
     world.runs("first", 1).await;
-    world.gang("gang", "default-queue", 2, 8, json!({})).await;
+    world.gang("gang", "a", 2, 8, json!({})).await;
     world.pass(Duration::from_secs(20)).await;
     assert_eq!(world.placed("gang").await, [], "one node has only seven GPUs left");
     let group = world.get(&POD_GROUP, "gang").await.unwrap();

@@ -33,8 +33,9 @@ impl World {
         let builder: Builder = Cluster::builder().seed(seed).starting_at(epoch).nodes(nodes);
         let mut cluster = builder.start().await.unwrap();
         stack::install(cluster.api()).await.unwrap();
-        stack::join(&mut cluster, options, &PluginSet::default());
+        stack::join(&mut cluster, options, &PluginSet::builtin());
         let world = Self { cluster };
+        world.create(&kind::CONFIG_MAP, json!({"metadata": {"name": "kube-root-ca.crt"}})).await;
         world.queue_below(None, "teams", &json!({"quota": -1, "limit": -1, "overQuotaWeight": 1})).await;
         world
     }

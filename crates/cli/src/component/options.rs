@@ -1,0 +1,163 @@
+//! Flags to options: what is not well-formed is an error that names the flag.
+
+use crate::args::component as flags;
+use anyhow::{Context, Result, bail};
+use kai_cache::Settings;
+use kai_engine::Params;
+use kai_runtime::Key;
+use kai_scheduler::Eviction;
+use kai_units::{Span, duration};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The options of a scheduler.
+pub(super) fn scheduler(flags: &flags::Scheduler) -> Result<kai_scheduler::Options> {
+    let settings = Settings {
+        scheduler_name: flags.scheduler_name.clone(),
+        node_pool_key: flags.nodepool_label_key.clone(),
+        node_pool_value: flags.partition_label_value.clone(),
+        queue_label_key: flags.queue_label_key.clone(),
+        reservation_app: flags.resource_reservation_app_label.clone(),
+        cpu_worker_label: flags.cpu_worker_node_label_key.clone(),
+        gpu_worker_label: flags.gpu_worker_node_label_key.clone(),
+        mig_label: flags.mig_worker_node_label_key.clone(),
+        restrict_nodes: flags.restrict_node_scheduling,
+        full_hierarchy_fairness: flags.full_hierarchy_fairness,
+        ..Settings::default()
+    };
+    let pool = match flags.partition_label_value.as_str() {
+        "" => "default",
+        pool => pool,
+    };
+    let params = Params {
+        restrict_nodes: flags.restrict_node_scheduling,
+        max_consolidation_victims: u32::try_from(flags.max_consolidation_preemptees).ok(),
+        use_signatures: flags.use_scheduling_signatures,
+        allow_consolidating_reclaim: flags.allow_consolidating_reclaim,
+        staleness_grace: span("default-staleness-grace-period", &flags.default_staleness_grace_period)?,
+        stuck_threshold: span("stuck-in-releasing-threshold", &flags.stuck_in_releasing_threshold)?,
+        csi_storage: flags.schedule_csi_storage,
+        device_claims: true,
+        node_pool: pool.to_owned(),
+    };
+    let config = match &flags.scheduler_conf {
+        Some(path) => crate::config::read(path)?,
+        None => kai_cache::config_file::SchedulerConfig::default(),
+    };
+    let period = span("schedule-period", &flags.schedule_period)?;
+    Ok(kai_scheduler::Options {
+        settings,
+        config,
+        params,
+        period: Duration::from_micros(u64::try_from(period.0).context("`--schedule-period` is negative")?),
+        eviction: if flags.update_pod_eviction_condition { Eviction::Delete } else { Eviction::Api },
+        detailed_fit_errors: flags.detailed_fit_errors,
+        metrics_namespace: flags.metrics_namespace.clone(),
+        ..kai_scheduler::Options::default()
+    })
+}
+
+/// The options of a binder.
+pub(super) fn binder(flags: &flags::Binder) -> Result<kai_binder::Options> {
+    let changes: BTreeMap<String, kai_api::config::component::BinderPlugin> = match flags.plugins.as_str() {
+        "" => BTreeMap::new(),
+        text => serde_json::from_str(text).context("`--plugins` is not a JSON map of plugins")?,
+    };
+    let (retry, retry_max) = flags.process.accepted.retry_seconds();
+    let seconds = |given: Option<i64>, usual: u64| {
+        Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(usual))
+    };
+    Ok(kai_binder::Options {
+        reservation_namespace: flags.resource_reservation_namespace.clone(),
+        reservation_service_account: flags.resource_reservation_service_account.clone(),
+        reservation_app_label: flags.resource_reservation_app_label.clone(),
+        reservation_image: flags.resource_reservation_pod_image.clone(),
+        reservation_timeout: Duration::from_secs(flags.resource_reservation_allocation_timeout),
+        reservation_resources: json(
+            "resource-reservation-pod-resources",
+            &flags.resource_reservation_pod_resources,
+        )?,
+        reservation_pod_security_context: json(
+            "resource-reservation-pod-security-context",
+            &flags.resource_reservation_pod_security_context,
+        )?,
+        reservation_container_security_context: json(
+            "resource-reservation-container-security-context",
+            &flags.resource_reservation_container_security_context,
+        )?,
+        runtime_class_name: flags.runtime_class_name.clone(),
+        fake_gpu_nodes: flags.fake_gpu_nodes,
+        scale_adjust_namespace: flags.scale_adjust_namespace.clone(),
+        concurrent_max: flags.max_concurrent_reconciles.max(1),
+        retry_delay: seconds(retry, 1),
+        retry_delay_max: seconds(retry_max, 60),
+        plugins: kai_binder::plugin::resolve(&changes).context("`--plugins` cannot be used")?,
+        kai_events: flags.kai_events,
+        ..kai_binder::Options::default()
+    })
+}
+
+/// The options of a grouper.
+pub(super) fn grouper(flags: &flags::Grouper) -> kai_controllers::grouper::Options {
+    let (name, namespace) =
+        (&flags.default_priorities_configmap_name, &flags.default_priorities_configmap_namespace);
+    let both = !name.is_empty() && !namespace.is_empty();
+    kai_controllers::grouper::Options {
+        scheduler_name: flags.scheduler_name.clone(),
+        queue_label_key: flags.queue_label_key.clone(),
+        node_pool_label_key: flags.nodepool_label_key.clone(),
+        pod_label_selector: kai_controllers::grouper::parse_selector(&flags.pod_label_selector),
+        namespace_label_selector: kai_controllers::grouper::parse_selector(&flags.namespace_label_selector),
+        search_legacy_groups: flags.search_legacy_pg,
+        knative_gang_schedule: flags.knative_gang_schedule,
+        generic_karta_fallback: flags.generic_karta_fallback,
+        default_priorities: both.then(|| Key::new(namespace, name)),
+        max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
+    }
+}
+
+/// The options of the controller of pod groups.
+pub(super) fn pod_groups(flags: &flags::PodGroupController) -> kai_controllers::podgroup::Options {
+    kai_controllers::podgroup::Options {
+        scheduler_name: flags.scheduler_name.clone(),
+        enable_webhook: flags.enable_podgroup_webhook,
+        max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
+    }
+}
+
+/// The options of the controller of queues.
+pub(super) fn queues(flags: &flags::QueueController) -> Result<kai_controllers::queue::Options> {
+    Ok(kai_controllers::queue::Options {
+        enable_webhook: flags.enable_webhook,
+        enable_quota_validation: flags.enable_quota_validation,
+        metrics_namespace: flags.metrics_namespace.clone(),
+        metric_labels: pairs("queue-label-to-metric-label", &flags.queue_label_to_metric_label)?,
+        metric_label_defaults: pairs(
+            "queue-label-to-default-metric-value",
+            &flags.queue_label_to_default_metric_value,
+        )?,
+    })
+}
+
+fn span(flag: &str, text: &str) -> Result<Span> {
+    duration::parse_go(text).with_context(|| format!("`--{flag}` is no duration such as 90s or 5m: `{text}`"))
+}
+
+fn json(flag: &str, text: &str) -> Result<Option<Value>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(text).map(Some).with_context(|| format!("`--{flag}` is not JSON: `{text}`"))
+}
+
+fn pairs(flag: &str, text: &str) -> Result<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let Some((key, value)) = part.split_once('=') else {
+            bail!("`--{flag}` has `{part}`, which is no `key=value`");
+        };
+        pairs.push((key.trim().to_owned(), value.trim().to_owned()));
+    }
+    Ok(pairs)
+}

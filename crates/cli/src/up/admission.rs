@@ -1,0 +1,108 @@
+//! Webhooks of the embedded cluster, answered in this process: pods that name no scheduler get ours, and queues and pod
+//! groups are checked as they are in an installation.
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use kai_api::well_known::name;
+use kai_runtime::Kind;
+use kai_runtime::api::Api;
+use kai_runtime::kind::kind;
+use kai_sim::Cluster;
+use serde_json::{Value, json};
+
+/// The host under which this process answers.
+const HOST: &str = "kai-up.kai-scheduler.svc";
+const MUTATING: Kind = kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    false,
+);
+const VALIDATING: Kind = kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    false,
+);
+
+/// Registers the webhooks.
+pub(super) async fn install(cluster: &Cluster) -> Result<()> {
+    let router = Router::new()
+        .route("/default-scheduler", post(|body: Bytes| async move { respond(&body) }))
+        .merge(kai_controllers::podgroup::router())
+        .merge(kai_controllers::queue::router(
+            cluster.api().clone(),
+            &kai_controllers::queue::Options::default(),
+        ));
+    cluster.server().core().hooks.serve(HOST, router);
+    let api = cluster.api();
+    let pods = webhook("pods.kai-up.kai.scheduler", "/default-scheduler", "", "v1", "pods", &["CREATE"]);
+    register(api, &MUTATING, "kai-up-pods", vec![pods]).await?;
+    let queues = webhook(
+        "queues.kai-up.kai.scheduler",
+        "/validate-scheduling-run-ai-v2-queue",
+        "scheduling.run.ai",
+        "v2",
+        "queues",
+        &["CREATE", "UPDATE", "DELETE"],
+    );
+    let groups = webhook(
+        "podgroups.kai-up.kai.scheduler",
+        "/validate-scheduling-run-ai-v2alpha2-podgroup",
+        "scheduling.run.ai",
+        "v2alpha2",
+        "podgroups",
+        &["CREATE", "UPDATE"],
+    );
+    register(api, &VALIDATING, "kai-up-objects", vec![queues, groups]).await
+}
+
+fn webhook(name: &str, path: &str, group: &str, version: &str, resource: &str, operations: &[&str]) -> Value {
+    json!({
+        "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+        "clientConfig": {"url": format!("https://{HOST}{path}")},
+        "rules": [{
+            "apiGroups": [group], "apiVersions": [version], "resources": [resource], "operations": operations,
+        }],
+    })
+}
+
+async fn register(api: &Api, kind: &Kind, name: &str, webhooks: Vec<Value>) -> Result<()> {
+    let configuration = json!({
+        "apiVersion": kind.api_version(), "kind": &*kind.kind,
+        "metadata": {"name": name}, "webhooks": webhooks,
+    });
+    api.ensure(kind, "", &configuration).await.with_context(|| format!("cannot register webhooks `{name}`"))
+}
+
+fn respond(body: &[u8]) -> Response {
+    match serde_json::from_slice::<Value>(body) {
+        Ok(review) => {
+            ([(header::CONTENT_TYPE, "application/json")], answer(&review).to_string()).into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+}
+
+/// Gives a pod that names no scheduler ours: there is no other in this cluster.
+fn answer(review: &Value) -> Value {
+    let uid = &review["request"]["uid"];
+    let mut response = json!({"uid": uid, "allowed": true});
+    if review["request"]["object"]["spec"]["schedulerName"] == "default-scheduler" {
+        let patch = json!([{"op": "replace", "path": "/spec/schedulerName", "value": name::SCHEDULER}]);
+        response["patchType"] = Value::from("JSONPatch");
+        response["patch"] = Value::from(base64(&patch.to_string()));
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
