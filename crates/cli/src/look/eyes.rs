@@ -272,3 +272,52 @@ impl Reader for Watches<'_> {
 fn source<T: Stored>(query: Option<&'static str>) -> Source {
     Source { query: query.map(str::to_owned), ..Source::all(of(T::KIND)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn refusal(code: u16) -> api::Error {
+        let status = Status::failure("it is forbidden", "Forbidden").with_code(code);
+        api::Error::Request {
+            method: "GET".to_owned(),
+            path: "/x".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_listed_costs_a_warning_unless_nothing_can_be_said_without_it() {
+        let mut seen = Seen::default();
+        seen.miss(Kind::ConfigMap, &refusal(403), "u").expect("it goes on");
+        seen.miss(Kind::Topology, &refusal(404), "u").expect("it goes on");
+        assert_eq!(
+            seen.warnings,
+            [
+                "configmaps are left out (it is forbidden), so what depends on them may be told wrongly",
+                "topologies are left out (the cluster has none), so what depends on them may be told wrongly",
+            ]
+        );
+        assert_eq!(seen.unseen, BTreeSet::from([Kind::ConfigMap, Kind::Topology]));
+        for (kind, code) in [(Kind::Pod, 403), (Kind::Queue, 404), (Kind::ConfigMap, 500), (Kind::Node, 401)]
+        {
+            let error = seen.miss(kind, &refusal(code), "u").expect_err("nothing can be said").to_string();
+            assert!(error.contains("hint: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn objects_that_cannot_be_read_are_named_and_the_others_are_taken() {
+        let mut seen = Seen::default();
+        let broken = |name: &str| News::Unreadable(kai_runtime::Key::new("a", name), "odd".to_owned());
+        let mut news = vec![News::All(vec![Object::from(kai_cache::object::Queue::default())], 1)];
+        news.extend(["1", "2", "3", "4", "5", "6", "7"].map(broken));
+        seen.take(Kind::Queue, news);
+        assert_eq!(seen.objects.queues.len(), 1);
+        let [warning] = seen.warnings.as_slice() else {
+            panic!("one warning is enough: {:?}", seen.warnings)
+        };
+        assert!(warning.starts_with("Queue `a/1` (odd), ") && warning.contains(" and 2 more "), "{warning}");
+    }
+}

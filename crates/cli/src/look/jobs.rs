@@ -33,7 +33,7 @@ fn row(group: &Facts<'_>, moment: &Moment) -> [String; 8] {
     [
         group.key.to_string(),
         group.queue.to_owned(),
-        group.priority(),
+        if group.class.is_empty() { group.priority.to_string() } else { group.class.to_owned() },
         group.state.name().to_owned(),
         format!("{}/{}", group.counts.running, group.min),
         group.counts.pods.to_string(),

@@ -26,7 +26,12 @@ pub(super) fn view(moment: &Moment, rows: Rows) -> View {
     }
     let total = moment.outcome.total;
     let offer = |(resource, at): (QueueResource, usize)| {
-        format!("{} {}", amount::text(resource, total[at]), amount::name(resource))
+        let unit = match resource {
+            QueueResource::Gpu => " GPUs",
+            QueueResource::Cpu => " CPU cores",
+            QueueResource::Memory => " of memory",
+        };
+        amount::text(resource, total[at]) + unit
     };
     writeln!(text, "\n\nthe cluster has {}", RESOURCES.map(offer).join(", ")).expect("writing to a string");
     let json = json!({

@@ -134,15 +134,15 @@ fn headline(group: &Facts<'_>, moment: &Moment) -> String {
         }
     }
     format!(
-        "group `{}` in queue `{}`, priority {}, {kind}\n{} since {}; it needs {} of its {} pods: {}\n",
+        "group `{}` in queue `{}`, priority {}, {kind}\n{}; it needs {} of its {} pods: {}; created {} ago\n",
         group.key,
         group.queue,
         group.priority(),
         group.state.name(),
-        age::age(group.created, moment.now),
         group.min,
         counts.pods,
         parts.join(", "),
+        age::age(group.created, moment.now),
     )
 }
 

@@ -1,17 +1,17 @@
 //! `kai queues`, `kai jobs`, `kai nodes` and `kai why` against a cluster that is served over HTTPS, with all components.
 
+use crate::tour::is_shown;
 use crate::{scratch, stderr, stdout};
-use insta::assert_snapshot;
 use kai_cli::stack;
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
-use kai_runtime::kind::{JOB, Kind, POD};
+use kai_runtime::kind::{JOB, POD};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use kai_sim::{Cluster, NodeGroup};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -37,76 +37,68 @@ impl World {
         Self { cluster, kubeconfig: path.to_str().expect("the path is plain").to_owned() }
     }
 
-    /// With definitions, the queues `teams` / `a`, `b` of four GPUs each, and all components.
+    /// With definitions, default queues and all components.
     async fn whole(name: &str) -> Self {
         let mut world = Self::bare(name).await;
         stack::install(world.cluster.api()).await.expect("it is installed");
-        stack::join(&mut world.cluster, &stack::Options::simulated(), &PluginSet::default());
-        let queue = |parent: Option<&str>, name: &str, quota: i64| {
-            let free = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
-            let gpu = json!({"quota": quota, "limit": -1, "overQuotaWeight": 1});
-            let resources = json!({"gpu": gpu, "cpu": free, "memory": free});
-            json!({"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}})
-        };
-        world.create(&QUEUE, queue(None, "teams", 8)).await;
-        world.create(&QUEUE, queue(Some("teams"), "a", 4)).await;
-        world.create(&QUEUE, queue(Some("teams"), "b", 4)).await;
+        stack::join(&mut world.cluster, &stack::Options::simulated(), &PluginSet::builtin());
         world
-    }
-
-    /// A gang that runs on a whole node, two pods that share a GPU of the other, and what has no room.
-    async fn busy(name: &str) -> Self {
-        let world = Self::whole(name).await;
-        world.gang("train", "a", 1, 4).await;
-        world.runs("train", 1).await;
-        for pod in ["half-0", "half-1"] {
-            let mut half = pod_of(pod, "b", 0);
-            half["metadata"]["annotations"]["gpu-fraction"] = Value::from("0.25");
-            world.create(&POD, half).await;
-        }
-        world.runs("half", 2).await;
-        world.gang("big", "b", 2, 4).await;
-        world
-            .comes_true("the scheduler has said why", async || {
-                let group =
-                    world.cluster.api().get(&POD_GROUP, &kai_runtime::Key::new("default", "big")).await;
-                group.is_ok_and(|group| group["status"]["schedulingConditions"].is_array())
-            })
+            .create(
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}),
+            )
             .await;
         world
     }
 
-    async fn create(&self, kind: &Kind, mut object: Value) {
-        object["apiVersion"] = Value::from(kind.api_version());
-        object["kind"] = Value::from(&*kind.kind);
+    /// What `examples/looking.yaml` makes: a gang that runs on a whole node, two pods that share a GPU of the other, and
+    /// a gang that has no room.
+    async fn busy(name: &str) -> Self {
+        let world = Self::whole(name).await;
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/looking.yaml");
+        let text = std::fs::read_to_string(example).expect("the example is there");
+        let (first, last) = text.split_once("# A gang that has no room.").expect("the gang comes last");
+        world.apply(first).await;
+        world.runs("train", 1).await;
+        world.runs("notebook", 2).await;
+        world.apply(last).await;
+        let big = kai_runtime::Key::new("default", "big");
+        let is_told = is_so_soon(async || {
+            let group = world.cluster.api().get(&POD_GROUP, &big).await;
+            group.is_ok_and(|group| group["status"]["schedulingConditions"].is_array())
+        });
+        if !is_told.await {
+            panic!("the scheduler does not say why: {}", stdout(&world.kai(&["why", "default/big"]).await));
+        }
+        world
+    }
+
+    async fn apply(&self, text: &str) {
+        for object in text.split("\n---\n").filter(|text| !text.trim().is_empty()) {
+            self.create(serde_saphyr::from_str(object).expect("it is YAML")).await;
+        }
+    }
+
+    async fn create(&self, object: Value) {
+        let known = [POD, JOB, QUEUE, POD_GROUP];
+        let kind = known.iter().find(|kind| object["kind"] == *kind.kind).expect("the kind is known");
         let namespace = if kind.namespaced { "default" } else { "" };
         self.cluster.api().create(kind, namespace, &object).await.expect("the server takes it");
     }
 
-    async fn gang(&self, name: &str, queue: &str, pods: usize, gpus: u32) {
-        let spec = json!({"minMember": pods, "queue": queue, "priorityClassName": "train"});
-        let labels = json!({"kai.scheduler/queue": queue});
-        self.create(&POD_GROUP, json!({"metadata": {"name": name, "labels": labels}, "spec": spec})).await;
-        for number in 0..pods {
-            let mut pod = pod_of(&format!("{name}-{number}"), queue, gpus);
-            pod["metadata"]["annotations"]["pod-group-name"] = Value::from(name);
-            self.create(&POD, pod).await;
-        }
-    }
-
-    async fn comes_true(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        for _ in 0..PATIENCE_STEPS {
-            if holds().await {
-                return;
-            }
-            tokio::time::sleep(STEP).await;
-        }
-        panic!("it never came to be that {what}");
+    /// A group of one pod in the default queue.
+    async fn group(&self, name: &str) {
+        let spec = json!({"minMember": 1, "queue": "default-queue", "priorityClassName": "train"});
+        let api_version = POD_GROUP.api_version();
+        self.create(
+            json!({"apiVersion": api_version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}),
+        )
+        .await;
+        self.create(pod_of(&format!("{name}-0"), Some(name))).await;
     }
 
     /// Waits until so many pods whose names begin so run.
     async fn runs(&self, prefix: &str, count: usize) {
-        self.comes_true(&format!("{count} pods `{prefix}*` run"), async || {
+        comes_true(&format!("{count} pods `{prefix}*` run"), async || {
             let pods = self.cluster.api().list(&POD, "default").await.expect("pods can be listed").items;
             let ours = pods.iter().filter(|pod| object::name(pod).starts_with(prefix));
             ours.filter(|pod| object::str_at(pod, "/status/phase") == "Running").count() == count
@@ -142,15 +134,29 @@ impl World {
     }
 }
 
-fn pod_of(name: &str, queue: &str, gpus: u32) -> Value {
-    let mut resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
-    if gpus > 0 {
-        resources["limits"] = json!({"nvidia.com/gpu": gpus.to_string()});
+async fn comes_true(what: &str, holds: impl AsyncFnMut() -> bool) {
+    assert!(is_so_soon(holds).await, "it never came to be that {what}");
+}
+
+async fn is_so_soon(mut holds: impl AsyncFnMut() -> bool) -> bool {
+    for _ in 0..PATIENCE_STEPS {
+        if holds().await {
+            return true;
+        }
+        tokio::time::sleep(STEP).await;
     }
+    false
+}
+
+/// A pod of one GPU.
+fn pod_of(name: &str, group: Option<&str>) -> Value {
+    let annotations = group.map_or_else(|| json!({}), |group| json!({"pod-group-name": group}));
+    let resources = json!({"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}});
     json!({
-        "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue}, "annotations": {}},
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"kai.scheduler/queue": "default-queue"}, "annotations": annotations},
         "spec": {
-            "schedulerName": "kai-scheduler",
+            "schedulerName": "kai-scheduler", "restartPolicy": "Never",
             "containers": [{"name": "main", "image": "busybox", "resources": resources}],
         },
     })
@@ -177,30 +183,38 @@ fn without_ages(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queues_are_a_tree_with_quota_share_use_and_demand() {
-    let world = World::busy("queues").await;
-    assert_snapshot!(world.shown(&["queues"]).await, @"");
-    let json = world.json(&["queues", "--json"]).await;
-    let b = json["queues"].as_array().expect("a list").iter().find(|queue| queue["name"] == "b");
-    let b = b.expect("it is there");
-    assert_eq!(b["parent"], "teams");
-    assert_eq!(
-        b["resources"]["gpu"],
-        json!({"quota": 4, "limit": null, "fair_share": 4, "used": 0.5, "used_non_preemptible": 0, "pending": 8})
-    );
-    assert!(json["at"].is_string(), "{json}");
+async fn every_command_of_the_tour_of_looking_prints_what_it_shows() {
+    let world = World::busy("tour").await;
+    let tour = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/looking.md");
+    let tour = std::fs::read_to_string(tour).expect("the tour is there");
+    let blocks: Vec<&str> =
+        tour.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 5, "the tour has its examples");
+    for block in blocks {
+        let (command, shown) = block.split_once('\n').expect("a command and its output");
+        let args: Vec<&str> = command.strip_prefix("$ kai ").expect("a command line").split(' ').collect();
+        let output = world.kai(&args).await;
+        let printed = without_ages(&(stdout(&output) + &stderr(&output)));
+        let shown = without_ages(shown);
+        assert!(is_shown(&shown, &printed), "{command}\nthe tour shows:\n{shown}\nprinted is:\n{printed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_have_a_state_and_a_reason() {
-    let world = World::busy("jobs").await;
-    let groups = world.json(&["jobs", "--json"]).await;
-    let of = |name: &str| {
-        let all = groups["groups"].as_array().expect("a list");
-        let found = all.iter().find(|group| group["group"] == format!("default/{name}"));
-        found.unwrap_or_else(|| panic!("{name} is missing in {groups}")).clone()
-    };
-    let (train, big) = (of("train"), of("big"));
+async fn programs_get_the_same_as_people() {
+    let world = World::busy("json").await;
+    let json = world.json(&["queues", "--json"]).await;
+    assert!(json["at"].is_string(), "{json}");
+    let vision = named(&json["queues"], "name", "vision");
+    assert_eq!(vision["parent"], "teams");
+    assert_eq!(
+        vision["resources"]["gpu"],
+        json!({"quota": 4, "limit": null, "fair_share": 4, "used": 0.5, "used_non_preemptible": 0, "pending": 8})
+    );
+
+    let json = world.json(&["jobs", "--json"]).await;
+    let (train, big) =
+        (named(&json["groups"], "group", "default/train"), named(&json["groups"], "group", "default/big"));
     assert_eq!(
         (&train["state"], &train["running"], &train["min"]),
         (&json!("Running"), &json!(1), &json!(1))
@@ -209,76 +223,42 @@ async fn jobs_have_a_state_and_a_reason() {
     assert_eq!((&big["state"], &big["pending"], &big["min"]), (&json!("Pending"), &json!(2), &json!(2)));
     assert_eq!(big["verdict"]["verdict"], "gang_short");
     assert_eq!(big["reason"], big["verdict"]["why"]);
-    assert_snapshot!(world.shown(&["jobs", "--queue", "a"]).await, @"");
-    assert_snapshot!(world.shown(&["jobs", "-n", "elsewhere"]).await, @"there are no such pod groups");
-}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_show_their_gpus_as_cells() {
-    let world = World::busy("nodes").await;
-    assert_snapshot!(world.shown(&["nodes"]).await, @"");
     let json = world.json(&["nodes", "--json"]).await;
-    let shared = json["nodes"].as_array().expect("a list").iter().flat_map(|node| {
-        node["gpus"]["cells"].as_array().expect("a list").iter().filter(|cell| cell["state"] == "shared")
-    });
-    let shared: Vec<&Value> = shared.collect();
-    assert_eq!(shared.len(), 1, "{json}");
-    assert_eq!(
-        (&shared[0]["part"], &shared[0]["pods"]),
-        (&json!(0.5), &json!(["default/half-0", "default/half-1"]))
-    );
+    let cells = named(&json["nodes"], "name", "node-2")["gpus"]["cells"].clone();
+    assert_eq!((&cells[0]["state"], &cells[0]["part"]), (&json!("shared"), &json!(0.5)));
+    assert_eq!(cells[0]["pods"], json!(["default/notebook-0", "default/notebook-1"]));
+    assert_eq!(cells[1], json!({"state": "free"}));
+
+    let json = world.json(&["why", "default/big-1", "--json"]).await;
+    let group = &json["groups"][0];
+    assert_eq!((&group["group"], &group["verdict"]["pods"]), (&json!("default/big"), &json!(2)));
+    assert_eq!(group["record"]["conditions"][0]["node_pool"], "default");
+    let events = group["record"]["events"].as_array().expect("a list");
+    assert!(events.iter().any(|event| event["about"] == "PodGroup `big`"), "{group}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn why_tells_every_obstacle_and_what_the_scheduler_wrote() {
-    let world = World::busy("why").await;
-    let by_group = world.shown(&["why", "default/big"]).await;
-    for part in [
-        "group `default/big` in queue `b`, priority train (50), preemptible\n",
-        "Pending since 00s; it needs 2 of its 2 pods: 0 running, 2 waiting\n",
-        "\nWhy\n0 of 2 needed pods found a node; ",
-        "hint: ",
-        "big-0   Pending   –",
-        "What the scheduler wrote on the group\n",
-        "(node pool `default`)",
-        "PodSchedulingErrors: ",
-        "Events\n",
-    ] {
-        assert!(by_group.contains(part), "`{part}` is missing in:\n{by_group}");
-    }
-    let by_pod = world.shown(&["why", "default/big-1"]).await;
-    assert_eq!(by_pod.lines().next(), by_group.lines().next(), "a pod is explained by its group");
-    let running = world.shown(&["why", "train"]).await;
-    assert!(running.contains("Running since"), "the namespace is that of the context: {running}");
-    assert!(running.contains("\nWhy\nall its pods run\n"), "{running}");
-    let json = world.json(&["why", "default/big", "--json"]).await;
-    let group = &json["groups"][0];
-    assert_eq!(group["group"], "default/big");
-    assert_eq!(group["verdict"]["pods"], 2);
-    assert_eq!(group["record"]["conditions"][0]["node_pool"], "default");
-    assert!(group["record"]["events"].as_array().is_some_and(|events| !events.is_empty()), "{group}");
+/// The object of a list whose field has this value.
+fn named(list: &Value, field: &str, value: &str) -> Value {
+    let found = list.as_array().expect("a list").iter().find(|object| object[field] == value);
+    found.unwrap_or_else(|| panic!("{value} is missing in {list}")).clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workload_stands_for_the_group_of_its_pods() {
     let world = World::whole("workload").await;
-    let template = json!({
-        "metadata": {"labels": {"kai.scheduler/queue": "a"}},
-        "spec": {
-            "schedulerName": "kai-scheduler", "restartPolicy": "Never",
-            "containers": pod_of("x", "a", 5)["spec"]["containers"],
-        },
-    });
+    let mut template = pod_of("x", None);
+    template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 5}});
+    let template = json!({"spec": template["spec"]});
     let spec = json!({"parallelism": 2, "completions": 2, "template": template});
-    let labels = json!({"kai.scheduler/queue": "a"});
-    world.create(&JOB, json!({"metadata": {"name": "batch", "labels": labels}, "spec": spec})).await;
-    world
-        .comes_true("the job has a group", async || {
-            let groups =
-                world.cluster.api().list(&POD_GROUP, "default").await.expect("they can be listed").items;
-            !groups.is_empty()
-        })
-        .await;
+    let metadata = json!({"name": "batch", "labels": {"kai.scheduler/queue": "default-queue"}});
+    world.create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})).await;
+    comes_true("the job has a group of two pods", async || {
+        let pods = world.cluster.api().list(&POD, "default").await.expect("they can be listed").items;
+        let is_in = |pod: &Value| !object::str_at(pod, "/metadata/annotations/pod-group-name").is_empty();
+        pods.iter().filter(|pod| is_in(pod)).count() == 2
+    })
+    .await;
     let text = world.shown(&["why", "default/batch"]).await;
     assert!(text.starts_with("group `default/pg-batch-"), "{text}");
     assert!(text.contains("hint: "), "{text}");
@@ -288,28 +268,27 @@ async fn a_workload_stands_for_the_group_of_its_pods() {
 async fn pods_that_are_in_no_group_are_explained_too() {
     let world = World::bare("lone").await;
     stack::install(world.cluster.api()).await.expect("it is installed");
-    let mut foreign = pod_of("foreign", "a", 0);
+    let mut foreign = pod_of("foreign", None);
     foreign["spec"]["schedulerName"] = Value::from("other");
-    world.create(&POD, foreign).await;
-    world.create(&POD, pod_of("ours", "a", 0)).await;
-    let mut astray = pod_of("astray", "a", 0);
-    astray["metadata"]["annotations"]["pod-group-name"] = Value::from("nobody");
-    world.create(&POD, astray).await;
+    world.create(foreign).await;
+    world.create(pod_of("ours", None)).await;
+    world.create(pod_of("astray", Some("nobody"))).await;
     let foreign = world.shown(&["why", "foreign"]).await;
     assert!(foreign.contains("placed by the scheduler `other`, not by `kai-scheduler`\nhint: "), "{foreign}");
     let ours = world.shown(&["why", "ours"]).await;
     assert!(ours.contains("is in no group") && ours.contains("hint: the pod grouper"), "{ours}");
     let astray = world.shown(&["why", "astray"]).await;
     assert!(astray.contains("in the group `default/nobody`, which does not exist"), "{astray}");
-    assert_snapshot!(world.shown(&["jobs"]).await, @"there are no pod groups");
+    assert_eq!(world.shown(&["jobs"]).await, "there are no pod groups\n");
+    assert_eq!(world.shown(&["jobs", "-n", "elsewhere"]).await, "there are no such pod groups\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_there_is_named_with_what_may_have_been_meant() {
     let world = World::whole("near").await;
-    world.gang("training", "a", 1, 1).await;
+    world.group("training").await;
     for (wanted, words) in [
-        ("default/trianing", &["`default/trianing`", "hint: did you mean `default/training`"][..]),
+        ("default/trianing", &["`default/trianing`", "hint: did you mean", "`default/training`"][..]),
         ("team/training", &["`team/training`", "`default/training`"]),
         ("default/nothing-like-it", &["hint: `kai jobs` lists all groups"]),
         ("a/b/c", &["`a/b/c` names nothing; hint: it is NAMESPACE/NAME"]),
@@ -355,13 +334,14 @@ async fn a_watch_prints_what_changes_until_it_is_interrupted() {
         world.command(&["jobs", "--watch", "--json"]).stdout(Stdio::piped()).spawn().expect("it runs");
     let mut watching = Watching { child };
     let mut lines = BufReader::new(watching.child.stdout.take().expect("it is piped")).lines();
-    let mut next = move || {
-        let line = lines.next().expect("it goes on").expect("the pipe is there");
-        (serde_json::from_str::<Value>(&line).expect("a line is a view"), lines)
+    let (first, mut lines) =
+        tokio::task::spawn_blocking(move || (lines.next(), lines)).await.expect("no panic");
+    let view = |line: std::io::Result<String>| -> Value {
+        serde_json::from_str(&line.expect("the pipe is there")).expect("a line is a view")
     };
-    let (first, mut lines) = tokio::task::spawn_blocking(move || next()).await.expect("it does not panic");
+    let first = view(first.expect("it prints at once"));
     assert_eq!(first["groups"], json!([]));
-    world.gang("late", "a", 1, 1).await;
+    world.group("late").await;
     let seen = tokio::task::spawn_blocking(move || {
         lines.any(|line| {
             let view: Value =
@@ -406,6 +386,6 @@ fn no_cluster_is_an_error_with_a_hint() {
         &["nodes", "--kubeconfig", &file],
         &["http://127.0.0.1:1 cannot be read", "efused", "hint: check that"],
     );
-    refused(&["nodes", "--kubeconfig", &file, "--context", "y"], &["`y`", "hint: "]);
+    refused(&["nodes", "--kubeconfig", &file, "--context", "y"], &["context: y; hint: "]);
     refused(&["queues", "--config", "/nowhere/config"], &["`/nowhere/config`"]);
 }

@@ -25,14 +25,14 @@ pub(super) struct Record {
 
 struct Condition {
     pool: String,
-    at: String,
+    at: Timestamp,
     message: String,
     /// Code and message of each obstacle.
     reasons: Vec<(String, String)>,
 }
 
 struct Event {
-    /// Since when, and when last.
+    /// When it was last seen.
     at: Timestamp,
     about: String,
     reason: String,
@@ -73,7 +73,7 @@ impl Record {
     /// Adds it to a text, where there is any.
     pub(super) fn append(&self, text: &mut String, now: Timestamp) {
         if !self.conditions.is_empty() {
-            let lines: Vec<String> = self.conditions.iter().map(Condition::text).collect();
+            let lines: Vec<String> = self.conditions.iter().map(|condition| condition.text(now)).collect();
             section(text, "What the scheduler wrote on the group", &lines.join("\n"));
         }
         if !self.events.is_empty() {
@@ -90,7 +90,7 @@ impl Record {
         let condition = |condition: &Condition| {
             let reason = |(code, message): &(String, String)| json!({ "reason": code, "message": message });
             json!({
-                "node_pool": condition.pool, "at": condition.at, "message": condition.message,
+                "node_pool": condition.pool, "at": condition.at.to_string(), "message": condition.message,
                 "reasons": condition.reasons.iter().map(reason).collect::<Vec<_>>(),
             })
         };
@@ -108,8 +108,8 @@ impl Record {
 }
 
 impl Condition {
-    fn text(&self) -> String {
-        let mut lines = vec![format!("{} (node pool `{}`)", self.at, self.pool)];
+    fn text(&self, now: Timestamp) -> String {
+        let mut lines = vec![format!("{} ago, for the node pool `{}`:", age(self.at, now), self.pool)];
         if self.reasons.is_empty() {
             lines.push(format!("  {}", self.message));
         }
@@ -132,9 +132,9 @@ fn conditions(moment: &Moment, group: &Key) -> Vec<Condition> {
     let all = group.and_then(|group| group.status.as_ref()).map(|status| &status.scheduling_conditions);
     let condition = |of: &kai_api::pod_group::SchedulingCondition| Condition {
         pool: of.node_pool.clone(),
-        at: of.last_transition_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
-        message: of.message.trim().to_owned(),
-        reasons: of.reasons.iter().map(|one| (one.reason.clone(), one.message.clone())).collect(),
+        at: Timestamp(of.last_transition_time.as_ref().map_or(0, |time| time.0.as_microsecond())),
+        message: one_line(&of.message),
+        reasons: of.reasons.iter().map(|one| (one.reason.clone(), one_line(&one.message))).collect(),
     };
     all.into_iter().flatten().map(condition).collect()
 }
@@ -160,8 +160,13 @@ fn event(event: &Value) -> Event {
         at: at.unwrap_or(Timestamp(0)),
         about: format!("{} `{}`", text("/involvedObject/kind"), text("/involvedObject/name")),
         reason: text("/reason"),
-        message: text("/message"),
+        message: one_line(object::str_at(event, "/message")),
         by: by.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
         count: count.unwrap_or(1),
     }
+}
+
+/// Some messages are written over several lines.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
