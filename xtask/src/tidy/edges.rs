@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-apiserver", &["kai-clock", "kai-object"]),
     ("kai-binder", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
-    ("kai-controllers", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
+    ("kai-controllers", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-kubetest", &[]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-reservation", &["kai-api", "kai-object", "kai-runtime"]),
