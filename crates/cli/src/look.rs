@@ -104,7 +104,7 @@ async fn watch(
     connection: &Connection,
     eyes: &mut Eyes,
 ) -> Result<()> {
-    let mut screen = Screen::new();
+    let mut screen = if look.json { Screen::for_programs() } else { Screen::for_people() };
     // What is not there at the beginning is a slip of the hand; what goes later is told.
     let first = view(subject, connection, eyes.moment(), Rows::Some).await?;
     let mut shown = first.json.clone();

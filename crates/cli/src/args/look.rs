@@ -80,7 +80,7 @@ pub(crate) struct Nodes {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{WHY_HELP}\n{HELP}"))]
 pub(crate) struct Why {
-    /// A PodGroup, a pod, or a workload that owns pods.
+    /// A pod group, a pod, or a workload that owns pods.
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pub(crate) name: String,
     #[command(flatten)]

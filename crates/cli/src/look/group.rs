@@ -140,10 +140,10 @@ impl Facts<'_> {
     /// The first thing to know, in a sentence; nothing where all is well.
     pub(super) fn reason(&self) -> Option<String> {
         if let Some(verdict) = self.verdict {
-            return match verdict.leading {
-                Verdict::Placed => Some("a cycle would place it now".to_owned()),
-                _ => obstacles(verdict).into_iter().next().map(|obstacle| obstacle.sentence.text),
-            };
+            if verdict.leading == Verdict::Placed {
+                return Some("a cycle would place it now".to_owned());
+            }
+            return obstacles(verdict).into_iter().next().map(|obstacle| obstacle.sentence.text);
         }
         if let Some(loss) = self.loses.first() {
             return Some(loss.clone());

@@ -10,9 +10,14 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Standard output.
-    pub(super) fn new() -> Self {
+    /// Standard output, for people to look at.
+    pub(super) fn for_people() -> Self {
         Self { is_terminal: std::io::stdout().is_terminal() }
+    }
+
+    /// Standard output, for programs to read line by line.
+    pub(super) fn for_programs() -> Self {
+        Self { is_terminal: false }
     }
 
     /// Whether views are written over.

@@ -66,7 +66,7 @@ fn lone(pod: &Key, why: &Lone, moment: &Moment) -> View {
     let sentence = why.sentence(&moment.store.settings().scheduler_name);
     let mut text = format!("pod `{pod}` {}\n", sentence.text);
     if let Some(hint) = &sentence.hint {
-        text += &format!("hint: {hint}\n");
+        writeln!(text, "hint: {hint}").expect("writing to a string");
     }
     View {
         text,

@@ -43,11 +43,6 @@ impl World {
         stack::install(world.cluster.api()).await.expect("it is installed");
         stack::join(&mut world.cluster, &stack::Options::simulated(), &PluginSet::builtin());
         world
-            .create(
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}),
-            )
-            .await;
-        world
     }
 
     /// What `examples/looking.yaml` makes: a gang that runs on a whole node, two pods that share a GPU of the other, and

@@ -132,7 +132,7 @@ fn shared(cluster: &Cluster, node: &Node) -> Vec<Cell> {
     let in_use = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 || gpu.allocated > 0);
     let mut all: Vec<(i64, String, bool, Vec<String>)> = in_use
         .map(|gpu| {
-            let part = gpu.allocated.max(gpu.used) as i128 * i128::from(WHOLE_GPU) / i128::from(memory);
+            let part = i128::from(gpu.allocated.max(gpu.used)) * i128::from(WHOLE_GPU) / i128::from(memory);
             let on_it = node.pods.iter().filter(|pod| {
                 let place = cluster.pods[**pod].state.place.as_ref();
                 place.is_some_and(|place| place.gpu_groups.contains(&gpu.group))
