@@ -134,8 +134,10 @@ fn shared(cluster: &Cluster, node: &Node) -> Vec<Cell> {
         .map(|gpu| {
             let part = i128::from(gpu.allocated.max(gpu.used)) * i128::from(WHOLE_GPU) / i128::from(memory);
             let on_it = node.pods.iter().filter(|pod| {
-                let place = cluster.pods[**pod].state.place.as_ref();
-                place.is_some_and(|place| place.gpu_groups.contains(&gpu.group))
+                let pod = &cluster.pods[**pod];
+                let place = pod.state.place.as_ref();
+                // A pod that only holds the GPU for others uses nothing of it.
+                pod.utility.is_none() && place.is_some_and(|place| place.gpu_groups.contains(&gpu.group))
             });
             let mut pods: Vec<String> = on_it.map(|pod| cluster.pod_key(*pod).to_string()).collect();
             pods.sort_unstable();
