@@ -51,7 +51,8 @@ impl World {
         let world = Self::whole(name).await;
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/looking.yaml");
         let text = std::fs::read_to_string(example).expect("the example is there");
-        let (first, last) = text.split_once("# A gang that has no room.").expect("the gang comes last");
+        let (first, last) =
+            text.split_at(text.find("# A gang that has no room").expect("the gang comes last"));
         world.apply(first).await;
         world.runs("train", 1).await;
         world.runs("notebook", 2).await;
@@ -61,9 +62,9 @@ impl World {
             let group = world.cluster.api().get(&POD_GROUP, &big).await;
             group.is_ok_and(|group| group["status"]["schedulingConditions"].is_array())
         });
-        if !is_told.await {
-            panic!("the scheduler does not say why: {}", stdout(&world.kai(&["why", "default/big"]).await));
-        }
+        let is_told = is_told.await;
+        let why = stdout(&world.kai(&["why", "default/big"]).await);
+        assert!(is_told, "the scheduler does not say why: {why}");
         world
     }
 
@@ -168,7 +169,7 @@ fn without_ages(text: &str) -> String {
                 if words[at].len() == 2 && words.get(at + 1).is_some_and(String::is_empty) {
                     words.remove(at + 1);
                 }
-                words[at] = "00s".to_owned();
+                "00s".clone_into(&mut words[at]);
                 break;
             }
         }
