@@ -5,7 +5,7 @@ use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion};
 use kai_runtime::kind::{self, Key, Kind, POD};
-use kai_scheduler::resources::{POD_GROUP, QUEUE};
+use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE};
 use kai_sim::{Builder, Cluster, NodeGroup};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -119,9 +119,9 @@ impl World {
             if running == count {
                 return;
             }
-            if tokio::time::Instant::now() > deadline {
-                panic!("{running} of {count} pods `{prefix}*` run\n{}", self.story().await);
-            }
+            let late = tokio::time::Instant::now() > deadline;
+            let story = if late { self.story().await } else { String::new() };
+            assert!(!late, "{running} of {count} pods `{prefix}*` run\n{story}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -141,31 +141,31 @@ impl World {
 
     /// What there is, for a test that failed.
     pub(crate) async fn story(&self) -> String {
-        let mut story = String::new();
+        let mut story = Vec::new();
         for pod in self.list(&POD).await {
-            story += &format!(
-                "pod {} phase={} node={} group={}\n",
+            story.push(format!(
+                "pod {} phase={} node={} group={}",
                 object::name(&pod),
                 object::str_at(&pod, "/status/phase"),
                 object::str_at(&pod, "/spec/nodeName"),
                 object::str_at(&pod, "/metadata/annotations/pod-group-name"),
-            );
+            ));
         }
-        for request in self.list(&kai_scheduler::resources::BIND_REQUEST).await {
-            story += &format!("bind {} {} {}\n", object::name(&request), request["spec"], request["status"]);
+        for request in self.list(&BIND_REQUEST).await {
+            story.push(format!("bind {} {} {}", object::name(&request), request["spec"], request["status"]));
         }
         for group in self.list(&POD_GROUP).await {
-            story += &format!("group {} {} {}\n", object::name(&group), group["spec"], group["status"]);
+            story.push(format!("group {} {} {}", object::name(&group), group["spec"], group["status"]));
         }
         for event in self.list(&kind::EVENT).await {
-            story += &format!(
-                "event {} {}: {}\n",
+            story.push(format!(
+                "event {} {}: {}",
                 object::str_at(&event, "/involvedObject/name"),
                 object::str_at(&event, "/reason"),
                 object::str_at(&event, "/message")
-            );
+            ));
         }
-        story
+        story.join("\n")
     }
 }
 
