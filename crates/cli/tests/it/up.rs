@@ -166,7 +166,9 @@ fn a_cluster_is_there_with_nodes_queues_and_classes() {
 fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
     let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("up-state.kai");
     let state = state.to_str().expect("the path is plain");
-    let Some(mut up) = Up::start("up-pods", &["--no-scheduler", "--nodes", "2x8", "--save", state]) else { return };
+    let Some(mut up) = Up::start("up-pods", &["--no-scheduler", "--nodes", "2x8", "--save", state]) else {
+        return;
+    };
     up.create_pod("waits");
     up.create_pod("runs");
     up.bind("runs", "node-2");
@@ -182,7 +184,8 @@ fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
     let mode = std::fs::metadata(state).expect("it was written").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a state has secrets in it");
 
-    let up = Up::start("up-pods-again", &["--no-scheduler", "--load", state]).expect("kubectl was there before");
+    let up =
+        Up::start("up-pods-again", &["--no-scheduler", "--load", state]).expect("kubectl was there before");
     assert_eq!(up.json("get nodes")["items"].as_array().map(Vec::len), Some(2));
     assert_eq!(up.kubectl("get pod waits -o jsonpath={.metadata.uid}"), uid);
     assert_eq!((up.phase("waits").as_str(), up.phase("runs").as_str()), ("Pending", "Succeeded"));

@@ -160,7 +160,7 @@ async fn converge(world: &World, seed: u64, submitted: usize) {
         let orphans = orphans(&pods);
         let requests = world.list(&BIND_REQUEST).await;
         let open = requests.iter().filter(|request| request["status"]["phase"] != "Succeeded");
-        let open: Vec<&str> = open.map(|request| object::name(request)).collect();
+        let open: Vec<&str> = open.map(object::name).collect();
         if running == submitted && orphans.is_empty() && open.is_empty() {
             return;
         }
