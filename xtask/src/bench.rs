@@ -1,4 +1,4 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files.
+//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`e2e`] fills a whole cluster.
 //!
 //! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from
@@ -7,6 +7,7 @@
 mod baseline;
 mod calibration;
 mod decisions;
+mod e2e;
 mod measure;
 mod report;
 
@@ -30,7 +31,10 @@ const COUNTED_NODES: usize = 100;
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Cluster sizes.
     #[arg(long, value_delimiter = ',', default_value = "100,500,5000")]
     nodes: Vec<usize>,
@@ -48,6 +52,13 @@ pub(crate) struct Args {
     gate: bool,
 }
 
+/// What else can be measured.
+#[derive(clap::Subcommand)]
+enum What {
+    /// Fill a whole cluster, all components running.
+    E2e(e2e::Args),
+}
+
 /// One cluster to plan on.
 struct Case {
     shape: &'static Shape,
@@ -58,6 +69,9 @@ struct Case {
 
 /// Generates, measures, compares and prints.
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
+    if let Some(What::E2e(args)) = &args.what {
+        return e2e::run(repository, args);
+    }
     let target = repository.metadata()?.target_directory;
     let kai = Kai::build(repository, &target)?;
     let reference = repository.reference();
@@ -100,7 +114,8 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     }
     if args.write {
         let page = repository.root.join("docs/performance.md");
-        let text = report::page(&rows, &misses, args.rounds, calibration_ms);
+        let old = std::fs::read_to_string(&page).unwrap_or_default();
+        let text = e2e::keep(&old, &report::page(&rows, &misses, args.rounds, calibration_ms));
         std::fs::write(&page, text).with_context(|| format!("cannot write `{}`", page.display()))?;
     }
     if args.gate && !misses.is_empty() {

@@ -6,12 +6,9 @@
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
-use kai_kubetest::real::{ControlPlane, Controllers, Programs};
+use kai_kubetest::real::{CACHE_VARIABLE, ControlPlane, Controllers, Programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Names a folder that outlives `target`.
-const CACHE_VARIABLE: &str = "KAI_KUBERNETES_CACHE";
 
 /// What the programs say that they are; without it they call themselves version 0.
 const VERSION: &str = "v1.36.3";
