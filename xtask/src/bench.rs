@@ -1,4 +1,5 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] times the rest.
+//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] and [`e2e`] time
+//! the rest.
 //!
 //! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from
@@ -8,6 +9,7 @@ mod apiserver;
 mod baseline;
 mod calibration;
 mod decisions;
+mod e2e;
 mod measure;
 mod page;
 mod report;
@@ -59,6 +61,8 @@ pub(crate) struct Args {
 enum Subject {
     /// Measure the embedded API server beside a real kube-apiserver, where Go is there to build one.
     Apiserver(apiserver::Args),
+    /// Fill a whole cluster, all components running.
+    E2e(e2e::Args),
 }
 
 /// One cluster to plan on.
@@ -73,6 +77,7 @@ struct Case {
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match &args.subject {
         Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
+        Some(Subject::E2e(args)) => e2e::run(repository, args),
         None => plan(repository, args),
     }
 }

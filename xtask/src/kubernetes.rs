@@ -6,12 +6,9 @@
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
-use kai_kubetest::real::{ControlPlane, Controllers, Programs};
+use kai_kubetest::real::{CACHE_VARIABLE, ControlPlane, Controllers, Programs};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// Names a folder that outlives `target`.
-const CACHE_VARIABLE: &str = "KAI_KUBERNETES_CACHE";
 
 /// Where Go's own installer puts it, which need not be on the search path.
 const GO_INSTALLED: &str = "/usr/local/go/bin/go";

@@ -30,7 +30,8 @@ enum Task {
     Tidy,
     /// Replay KAI's recorded sessions, clusters and calls, and compare.
     Conformance(conformance::Args),
-    /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there.
+    /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there;
+    /// `bench e2e` fills a whole cluster.
     Bench(bench::Args),
     /// Fuzz everything that reads foreign input, for a short while.
     Fuzz(fuzz::Args),

@@ -125,6 +125,13 @@ impl Server {
     }
 }
 
+/// The text behind base64, as kubeconfigs keep certificates; nothing where it is none.
+pub fn decode(text: &str) -> Option<String> {
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
 impl Client {
     /// A client without a connection yet.
     pub fn new(server: Server) -> Self {

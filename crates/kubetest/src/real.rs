@@ -18,6 +18,9 @@ use std::time::Duration;
 /// The programs that [`Programs::in_folder`] looks for.
 pub const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
+/// Names a folder of programs that outlives `target`.
+pub const CACHE_VARIABLE: &str = "KAI_KUBERNETES_CACHE";
+
 /// The token of a member of `system:masters`.
 pub const ADMIN_TOKEN: &str = "admin-token";
 
@@ -26,6 +29,10 @@ pub const ALICE_TOKEN: &str = "alice-token";
 
 /// Users of the server: token, name, id, groups.
 const TOKENS: &str = "admin-token,kubernetes-admin,,\"system:masters\"\nalice-token,alice,,\"developers\"\n";
+
+/// Who asked for what, once for each request.
+const AUDIT_POLICY: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
 /// The server refuses to advertise a loopback address; this one is reserved for documentation.
 const ADVERTISED: &str = "192.0.2.1";
@@ -80,6 +87,15 @@ pub enum Controllers {
     None,
 }
 
+/// Whether the API server keeps a log of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audit {
+    /// Who asked for what goes to [`ControlPlane::audit_file`], a JSON object a line.
+    Requests,
+    /// It does not.
+    None,
+}
+
 /// A running control plane.
 pub struct ControlPlane {
     // Dropped from the top: clients of the store end before it.
@@ -102,6 +118,12 @@ impl Drop for Folder {
 }
 
 impl Programs {
+    /// The programs where [`CACHE_VARIABLE`] says, or else in the folder that `cargo xtask kubernetes` builds them in.
+    pub fn find(target: &Path) -> Result<Self, Error> {
+        let named = std::env::var_os(CACHE_VARIABLE).map(PathBuf::from);
+        Self::in_folder(&named.unwrap_or_else(|| target.join("kubernetes")))
+    }
+
     /// The programs of a folder; an error names the first that is missing.
     pub fn in_folder(folder: &Path) -> Result<Self, Error> {
         match PROGRAMS.iter().map(|name| folder.join(name)).find(|path| !path.is_file()) {
@@ -119,13 +141,26 @@ impl Programs {
 impl ControlPlane {
     /// Starts everything and waits until the API server says that it is ready.
     pub async fn start(programs: &Programs, controllers: Controllers) -> Result<Self, Error> {
+        Self::start_with(programs, controllers, Audit::None).await
+    }
+
+    /// The same, with a log of requests where that is wanted.
+    pub async fn start_with(
+        programs: &Programs,
+        controllers: Controllers,
+        audit: Audit,
+    ) -> Result<Self, Error> {
         let folder = temporary_folder()?;
         let certificates = Certificates::for_loopback()?;
         write_files(&folder.0, &certificates)?;
         let [client, peer, secure] = [free_port()?, free_port()?, free_port()?];
 
         let store = start(programs, "etcd", &etcd_arguments(&folder.0, client, peer), &folder.0)?;
-        let api = start(programs, "kube-apiserver", &api_arguments(&folder.0, client, secure), &folder.0)?;
+        let mut arguments = api_arguments(&folder.0, client, secure);
+        if audit == Audit::Requests {
+            arguments.extend(audit_arguments(&folder.0));
+        }
+        let api = start(programs, "kube-apiserver", &arguments, &folder.0)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
         let server = Server::new(address, &certificates.authority)?;
         let mut plane = Self { controllers: None, api, store, server, certificates, folder };
@@ -165,6 +200,16 @@ impl ControlPlane {
     /// A file with [`kubeconfig`](Self::kubeconfig), for programs.
     pub fn kubeconfig_file(&self) -> PathBuf {
         self.folder.0.join("kubeconfig")
+    }
+
+    /// A kubeconfig of whoever has this token.
+    pub fn kubeconfig_of(&self, token: &str) -> String {
+        self.kubeconfig().replace(ADMIN_TOKEN, token)
+    }
+
+    /// Where the requests are logged, with [`Audit::Requests`].
+    pub fn audit_file(&self) -> PathBuf {
+        self.folder.0.join("audit.log")
     }
 
     /// Process ids of the API server and its store, whose memory a bench may want to know.
@@ -234,6 +279,15 @@ fn api_arguments(folder: &Path, store: u16, secure: u16) -> Vec<String> {
     ]
 }
 
+fn audit_arguments(folder: &Path) -> [String; 3] {
+    let file = |name: &str| folder.join(name).display().to_string();
+    [
+        format!("--audit-policy-file={}", file("audit.yaml")),
+        format!("--audit-log-path={}", file("audit.log")),
+        "--audit-log-mode=blocking".to_owned(),
+    ]
+}
+
 fn controller_arguments(folder: &Path, secure: u16) -> Vec<String> {
     let file = |name: &str| folder.join(name).display().to_string();
     vec![
@@ -255,6 +309,7 @@ fn write_files(folder: &Path, certificates: &Certificates) -> Result<(), Error> 
     write(folder, "server.key", &certificates.key)?;
     write(folder, "accounts.key", &signing.private)?;
     write(folder, "accounts.pub", &signing.public)?;
+    write(folder, "audit.yaml", AUDIT_POLICY)?;
     write(folder, "tokens.csv", TOKENS)
 }
 

@@ -71,6 +71,11 @@ impl Kai {
         Ok(Self { binary: target.join("release/kai"), scratch: target.join("bench") })
     }
 
+    /// Where it is.
+    pub(super) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Plans one cycle; the decisions go to a file.
     pub(super) fn plan(&self, snapshot: &Path, decisions: &Path) -> Result<Measured> {
         let output = Command::new(&self.binary)

@@ -1,5 +1,6 @@
 //! The page `docs/performance.md`, whose parts are written by different benches.
 
+use super::e2e;
 use crate::repository::Repository;
 use anyhow::{Context, Result};
 
@@ -19,8 +20,9 @@ pub(super) enum Part {
 pub(super) fn write(repository: &Repository, part: Part, text: &str) -> Result<()> {
     let path = repository.root.join("docs/performance.md");
     let page = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-    std::fs::write(&path, replaced(&page, part, text))
-        .with_context(|| format!("cannot write `{}`", path.display()))
+    // What is said about a filled cluster stands between marks of its own.
+    let text = e2e::keep(&page, &replaced(&e2e::without_sections(&page), part, text));
+    std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 fn replaced(page: &str, part: Part, text: &str) -> String {

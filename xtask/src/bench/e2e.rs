@@ -1,0 +1,156 @@
+//! Fills a cluster from end to end: 500 nodes of eight GPUs, one single-GPU pod for each GPU, until all are bound.
+//!
+//! The server is a real kube-apiserver, alone with its store, and every component is a process of its own; or, with
+//! `--embedded`, all of it is one `kai up`. Whatever is written meanwhile and not by the load is by our components.
+
+mod load;
+mod processes;
+mod report;
+mod usage;
+mod writes;
+
+use crate::kubernetes;
+use crate::repository::Repository;
+use anyhow::{Context, Result, bail};
+use kai_clock::Stopwatch;
+use kai_kubetest::real::{ADMIN_TOKEN, ControlPlane, Controllers};
+use load::Load;
+use processes::Processes;
+use report::{Embedded, Real};
+pub(super) use report::{keep, without_sections};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use usage::Usage;
+use writes::Writes;
+
+/// How long everything may take.
+const PATIENCE: Duration = Duration::from_mins(15);
+/// How often the server is asked whether there are still writes; its answer is large.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// Options of `cargo xtask bench e2e`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Nodes of eight GPUs; there is a pod for every GPU.
+    #[arg(long, default_value_t = 500)]
+    nodes: usize,
+    /// On the embedded server: everything in one process.
+    #[arg(long)]
+    embedded: bool,
+    /// Take this binary, and build none.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Keep what the components log in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    logs: Option<PathBuf>,
+    /// Put the figures into `docs/performance.md`.
+    #[arg(long)]
+    write: bool,
+    /// Fail when a target is missed.
+    #[arg(long)]
+    gate: bool,
+}
+
+/// Measures, prints, and writes where that is wanted.
+pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
+    let target = repository.metadata()?.target_directory;
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => super::measure::Kai::build(repository, &target)?.binary().to_owned(),
+    };
+    let scratch = args.logs.clone().unwrap_or_else(|| target.join("bench/e2e"));
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make `{}`", scratch.display()))?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+    let (section, text, misses) = runtime.block_on(async {
+        if args.embedded {
+            let measured = embedded(&binary, &scratch, args.nodes).await?;
+            Ok::<_, anyhow::Error>((report::EMBEDDED, measured.text(), measured.misses()))
+        } else {
+            let measured = real(repository, &binary, &scratch, args.nodes).await?;
+            Ok((report::REAL, measured.text(), measured.misses()))
+        }
+    })?;
+    println!("{text}");
+    for miss in &misses {
+        println!("missed: {miss}");
+    }
+    if args.write {
+        let page = repository.root.join("docs/performance.md");
+        let old = std::fs::read_to_string(&page).unwrap_or_default();
+        let new = report::put(&old, section, &report::with_misses(&text, &misses));
+        std::fs::write(&page, new).with_context(|| format!("cannot write `{}`", page.display()))?;
+    }
+    if args.gate && !misses.is_empty() {
+        bail!("{} targets are missed", misses.len());
+    }
+    Ok(())
+}
+
+async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usize) -> Result<Real> {
+    let programs = kubernetes::programs(repository)?;
+    let plane = ControlPlane::start(&programs, Controllers::None).await?;
+    let [server, _] = plane.processes();
+    let load = Load::new(plane.server().clone(), ADMIN_TOKEN);
+    load.install().await?;
+    load.make_nodes(nodes).await?;
+    load.make_queues(nodes).await?;
+    let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch)?;
+    processes.ready().await?;
+
+    let writes_before = Writes::read(&load).await?;
+    let server_before = Usage::of(server)?;
+    let filled = load.fill(8 * nodes, PATIENCE).await?;
+    eprintln!("all are bound after {:.1} s", filled.seconds);
+    let watch = Stopwatch::start();
+    let mut writes = Writes::read(&load).await?;
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        let now = Writes::read(&load).await?;
+        if now == writes {
+            break;
+        }
+        if watch.elapsed() > PATIENCE {
+            bail!(
+                "there are still writes {:.0} s after the last pod was bound",
+                watch.elapsed().as_secs_f64()
+            );
+        }
+        writes = now;
+    }
+    let server = Usage::of(server)?.since(&server_before);
+    let ours = processes.usage()?;
+    Ok(Real { nodes, filled, writes: writes.since(&writes_before, 8 * nodes), ours, server })
+}
+
+async fn embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<Embedded> {
+    let kubeconfig = scratch.join("kubeconfig");
+    // One of an earlier run leads nowhere.
+    let _ = std::fs::remove_file(&kubeconfig);
+    let child = Command::new(binary)
+        .args(["up", "--port", "0", "--nodes", &format!("{nodes}x8"), "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot run `{}`", binary.display()))?;
+    let up = processes::Child::of("up", child);
+    let watch = Stopwatch::start();
+    let load = loop {
+        if let Some(load) = Load::from_kubeconfig(&kubeconfig)? {
+            break load;
+        }
+        if watch.elapsed() > PATIENCE {
+            bail!("`kai up` wrote no kubeconfig");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    load.make_queues(nodes).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let idle = load.one_by_one(100).await?;
+    let before = Usage::of(up.id())?;
+    let filled = load.fill(8 * nodes, PATIENCE).await?;
+    let usage = Usage::of(up.id())?.since(&before);
+    Ok(Embedded { nodes, filled, idle, usage })
+}

@@ -1,0 +1,117 @@
+//! The components as processes of the release binary, and how ready they are.
+
+use super::usage::Usage;
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Components and the flags that switch off what needs certificates.
+const COMPONENTS: [(&str, &[&str]); 5] = [
+    ("scheduler", &["--plugin-server-port=0"]),
+    ("binder", &[]),
+    ("pod-grouper", &[]),
+    ("podgroup-controller", &["--enable-podgroup-webhook=false"]),
+    ("queue-controller", &["--enable-webhook=false"]),
+];
+/// Attempts to find a component ready, one every tenth of a second.
+const ATTEMPTS: usize = 600;
+
+/// A process that ends with its owner.
+pub(super) struct Child {
+    name: &'static str,
+    child: std::process::Child,
+}
+
+/// All components.
+pub(super) struct Processes {
+    children: Vec<(Child, u16)>,
+}
+
+impl Child {
+    pub(super) fn of(name: &'static str, child: std::process::Child) -> Self {
+        Self { name, child }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may have ended already, which is what both calls want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Processes {
+    /// Starts all of them; what they log goes to a file each.
+    pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path) -> Result<Self> {
+        let mut children = Vec::new();
+        for (name, flags) in COMPONENTS {
+            let port = free_port()?;
+            let log = File::create(logs.join(format!("{name}.log"))).context("cannot write a log")?;
+            let child = Command::new(binary)
+                .arg(name)
+                .arg("--kubeconfig")
+                .arg(kubeconfig)
+                .arg(format!("--metrics-bind-address=127.0.0.1:{port}"))
+                .args(flags)
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().context("cannot write a log")?)
+                .stderr(log)
+                .spawn()
+                .with_context(|| format!("cannot run `{} {name}`", binary.display()))?;
+            children.push((Child::of(name, child), port));
+        }
+        Ok(Self { children })
+    }
+
+    /// Waits until all of them say that they are ready.
+    pub(super) async fn ready(&self) -> Result<()> {
+        for (child, port) in &self.children {
+            let mut attempts = 0;
+            while !is_ready(*port) {
+                attempts += 1;
+                if attempts > ATTEMPTS {
+                    bail!("`kai {}` does not become ready; hint: --logs keeps what it says", child.name);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// What each has used so far.
+    pub(super) fn usage(&self) -> Result<Vec<(&'static str, Usage)>> {
+        self.children
+            .iter()
+            .map(|(child, _)| {
+                let usage = Usage::of(child.id());
+                Ok((child.name, usage.with_context(|| format!("`kai {}` has ended", child.name))?))
+            })
+            .collect()
+    }
+}
+
+fn is_ready(port: u16) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free")?;
+    Ok(listener.local_addr().context("a listener has an address")?.port())
+}

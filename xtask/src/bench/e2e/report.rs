@@ -1,0 +1,277 @@
+//! The figures of a filled cluster, the targets that they are held to, and their sections of `docs/performance.md`.
+
+use super::load::Filled;
+use super::usage::Usage;
+use super::writes::Writes;
+use std::fmt::Write;
+
+/// A section of the page, between two marks.
+#[derive(Clone, Copy)]
+pub(in crate::bench) struct Section(&'static str);
+
+/// The section of the real control plane.
+pub(super) const REAL: Section = Section("e2e-real");
+/// The section of the embedded server.
+pub(super) const EMBEDDED: Section = Section("e2e-embedded");
+/// The sections in the order of the page.
+const SECTIONS: [Section; 2] = [REAL, EMBEDDED];
+
+/// The size at which targets hold.
+const TARGET_NODES: usize = 500;
+/// KAI v0.17 on the same machine with its default limits.
+const KAI_SECONDS: f64 = 160.0;
+const KAI_WRITES: f64 = 14.0;
+const KAI_MB: f64 = 1050.0;
+const KAI_CPU_SECONDS: f64 = 142.0;
+const KAI_SERVER_CPU_SECONDS: f64 = 160.0;
+/// Our shares of those.
+const SECONDS_MAX: f64 = 80.0;
+const SERVER_CPU_SECONDS_MAX: f64 = 96.0;
+const CPU_SECONDS_MAX: f64 = 30.0;
+const MB_MAX: f64 = 300.0;
+const WRITES_MAX: f64 = 9.0;
+/// Where pods are bound soon, the status of their group is written once.
+const SOON_MS: f64 = 2000.0;
+const WRITES_SOON_MAX: f64 = 8.0;
+/// Targets of the embedded server.
+const PODS_PER_SECOND_MIN: f64 = 500.0;
+const IDLE_MS_MAX: f64 = 100.0;
+
+/// What was measured on a real control plane.
+pub(super) struct Real {
+    pub(super) nodes: usize,
+    pub(super) filled: Filled,
+    pub(super) writes: Writes,
+    pub(super) ours: Vec<(&'static str, Usage)>,
+    pub(super) server: Usage,
+}
+
+/// What was measured on the embedded server.
+pub(super) struct Embedded {
+    pub(super) nodes: usize,
+    pub(super) filled: Filled,
+    /// From creation to binding of single pods on the idle cluster, in milliseconds, ascending.
+    pub(super) idle: Vec<f64>,
+    pub(super) usage: Usage,
+}
+
+impl Real {
+    fn writes_per_pod(&self) -> f64 {
+        self.writes.total() as f64 / self.filled.pods as f64
+    }
+
+    fn together(&self) -> Usage {
+        let mut sum = Usage::default();
+        for (_, usage) in &self.ours {
+            sum.cpu_seconds += usage.cpu_seconds;
+            sum.peak_mb += usage.peak_mb;
+        }
+        sum
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Filled { pods, seconds, .. } = self.filled;
+        let together = self.together();
+        let mut text = format!(
+            "## A whole cluster is filled\n\n\
+             {} nodes of eight GPUs and {pods} single-GPU pods on a real kube-apiserver, every component a process of \
+             its own. Written by `cargo xtask bench e2e --write`. KAI's figures are of v0.17 on the same kind of \
+             machine, with its default client limits.\n\n\
+             | | ours | KAI |\n|---|---|---|\n",
+            self.nodes
+        );
+        let mut row = |what: &str, ours: String, theirs: f64| {
+            writeln!(text, "| {what} | {ours} | {theirs} |").expect("writing to a string");
+        };
+        row("seconds until all are bound", format!("{seconds:.1}"), KAI_SECONDS);
+        row("writes per pod", format!("{:.2}", self.writes_per_pod()), KAI_WRITES);
+        row("CPU seconds of the components", format!("{:.1}", together.cpu_seconds), KAI_CPU_SECONDS);
+        row("peak memory of the components, MB", format!("{:.0}", together.peak_mb), KAI_MB);
+        row(
+            "CPU seconds of kube-apiserver",
+            format!("{:.1}", self.server.cpu_seconds),
+            KAI_SERVER_CPU_SECONDS,
+        );
+        writeln!(
+            text,
+            "\nThe pods were made within {:.1} s. {}",
+            self.filled.creating_seconds,
+            waits(&self.filled.waits_ms)
+        )
+        .expect("writing to a string");
+        text.push_str("\n| process | CPU s | peak MB |\n|---|---|---|\n");
+        let server = [("kube-apiserver", self.server)];
+        for (name, usage) in self.ours.iter().chain(&server) {
+            writeln!(text, "| {name} | {:.1} | {:.0} |", usage.cpu_seconds, usage.peak_mb)
+                .expect("writing to a string");
+        }
+        text.push_str("\n| resource | verb | answer | writes | per pod |\n|---|---|---|---|---|\n");
+        for (resource, verb, code, count) in self.writes.rows() {
+            let share = count as f64 / pods as f64;
+            writeln!(text, "| {resource} | {verb} | {code} | {count} | {share:.2} |")
+                .expect("writing to a string");
+        }
+        text
+    }
+
+    pub(super) fn misses(&self) -> Vec<String> {
+        if self.nodes != TARGET_NODES {
+            return Vec::new();
+        }
+        let soon = percentile(&self.filled.waits_ms, 99) <= SOON_MS;
+        let writes_max = if soon { WRITES_SOON_MAX } else { WRITES_MAX };
+        let together = self.together();
+        let limits = [
+            ("seconds until all are bound", self.filled.seconds, SECONDS_MAX),
+            // A few conflicts and the queues' status are not counted by the pod.
+            ("writes per pod", self.writes_per_pod(), writes_max * 1.01),
+            ("CPU seconds of kube-apiserver", self.server.cpu_seconds, SERVER_CPU_SECONDS_MAX),
+            ("CPU seconds of our processes", together.cpu_seconds, CPU_SECONDS_MAX),
+            ("MB of memory of our processes", together.peak_mb, MB_MAX),
+        ];
+        over(&limits)
+    }
+}
+
+impl Embedded {
+    fn pods_per_second(&self) -> f64 {
+        self.filled.pods as f64 / self.filled.seconds.max(0.001)
+    }
+
+    pub(super) fn text(&self) -> String {
+        format!(
+            "## The embedded cluster is filled\n\n\
+             The same in one process, with simulated nodes that start the pods: `kai up --nodes {}x8`, the load from \
+             outside. Written by `cargo xtask bench e2e --embedded --write`.\n\n\
+             | | |\n|---|---|\n\
+             | pods | {} |\n| seconds until all are bound | {:.1} |\n| pods a second | {:.0} |\n\
+             | CPU seconds | {:.1} |\n| peak memory, MB | {:.0} |\n\
+             | single pod on the idle cluster, creation to binding, median ms | {:.0} |\n\
+             | the same, 99th percentile | {:.0} |\n",
+            self.nodes,
+            self.filled.pods,
+            self.filled.seconds,
+            self.pods_per_second(),
+            self.usage.cpu_seconds,
+            self.usage.peak_mb,
+            percentile(&self.idle, 50),
+            percentile(&self.idle, 99),
+        )
+    }
+
+    pub(super) fn misses(&self) -> Vec<String> {
+        if self.nodes != TARGET_NODES {
+            return Vec::new();
+        }
+        let mut misses =
+            over(&[("ms for a single pod at the median", percentile(&self.idle, 50), IDLE_MS_MAX)]);
+        if self.pods_per_second() < PODS_PER_SECOND_MIN {
+            misses.push(format!(
+                "{:.0} pods a second, {PODS_PER_SECOND_MIN} are wanted",
+                self.pods_per_second()
+            ));
+        }
+        misses
+    }
+}
+
+fn over(limits: &[(&str, f64, f64)]) -> Vec<String> {
+    let over = limits.iter().filter(|(_, value, most)| value > most);
+    over.map(|(what, value, most)| format!("{value:.1} {what}, at most {most:.1} are wanted")).collect()
+}
+
+fn waits(sorted: &[f64]) -> String {
+    let at = |percent| percentile(sorted, percent) / 1000.0;
+    format!("From a pod's creation to its binding: median {:.2} s, 99th percentile {:.2} s.", at(50), at(99))
+}
+
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied().unwrap_or(0.0)
+}
+
+/// A text with the targets that were missed below it.
+pub(super) fn with_misses(text: &str, misses: &[String]) -> String {
+    let lines: Vec<String> = misses.iter().map(|miss| format!("- Missed: {miss}.\n")).collect();
+    if lines.is_empty() {
+        format!("{text}\nAll targets are met.\n")
+    } else {
+        format!("{text}\n{}", lines.concat())
+    }
+}
+
+/// The page with a section put in, in the place of the one that is there.
+pub(super) fn put(page: &str, section: Section, text: &str) -> String {
+    let texts = SECTIONS.map(|known| {
+        let text = if known.0 == section.0 { Some(text.to_owned()) } else { section_of(page, known) };
+        (known, text)
+    });
+    let mut new = without_sections(page);
+    for (known, text) in texts {
+        if let Some(text) = text {
+            write!(new, "\n{}\n{}\n{}\n", begin(known), text.trim_end(), end(known))
+                .expect("writing to a string");
+        }
+    }
+    new
+}
+
+/// A page that was written anew, with the sections of the old one.
+pub(in crate::bench) fn keep(old: &str, new: &str) -> String {
+    SECTIONS.into_iter().fold(new.to_owned(), |page, known| match section_of(old, known) {
+        Some(text) => put(&page, known, &text),
+        None => page,
+    })
+}
+
+fn section_of(page: &str, section: Section) -> Option<String> {
+    let (_, rest) = page.split_once(&begin(section))?;
+    let (text, _) = rest.split_once(&end(section))?;
+    Some(text.trim().to_owned())
+}
+
+/// A page without them.
+pub(in crate::bench) fn without_sections(page: &str) -> String {
+    let mut page = page.to_owned();
+    for section in SECTIONS {
+        if let Some((before, rest)) = page.split_once(&begin(section))
+            && let Some((_, after)) = rest.split_once(&end(section))
+        {
+            page = format!("{}\n{}", before.trim_end(), after.trim_start());
+        }
+    }
+    format!("{}\n", page.trim_end())
+}
+
+fn begin(section: Section) -> String {
+    format!("<!-- {} -->", section.0)
+}
+
+fn end(section: Section) -> String {
+    format!("<!-- end of {} -->", section.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_replaced_and_the_rest_stays() {
+        let page = put(&put("# Page\n\ntext\n", EMBEDDED, "old"), REAL, "real");
+        let page = put(&page, EMBEDDED, "new");
+        assert_eq!(
+            page,
+            "# Page\n\ntext\n\n<!-- e2e-real -->\nreal\n<!-- end of e2e-real -->\n\n\
+             <!-- e2e-embedded -->\nnew\n<!-- end of e2e-embedded -->\n"
+        );
+        assert_eq!(keep(&page, "# Page\n\ntext\n"), page);
+    }
+
+    #[test]
+    fn percentiles_are_taken_from_sorted_values() {
+        assert_eq!(
+            (percentile(&[], 50), percentile(&[1.0, 2.0, 3.0], 50), percentile(&[1.0, 2.0], 99)),
+            (0.0, 2.0, 2.0)
+        );
+    }
+}
