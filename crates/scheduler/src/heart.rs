@@ -125,11 +125,14 @@ impl Heart {
         if !self.is_informed() {
             return;
         }
-        match self.rhythm.next() {
-            Some((at, scope)) if at <= now => self.cycle(scope),
-            Some(_) | None => {}
+        let due = self.rhythm.next().filter(|(at, _)| *at <= now);
+        if let Some((_, scope)) = due {
+            self.cycle(scope);
         }
-        self.tell(now);
+        // What groups wait for changes only by cycles, and who has waited long enough only by time.
+        if due.is_some() || self.next_telling().is_some_and(|at| at <= now) {
+            self.tell(now);
+        }
         let idle = self.rhythm.next().is_none_or(|(at, _)| at > now + self.options.period);
         if idle && now.duration_since(self.audited) >= self.options.audit_every {
             self.audit();

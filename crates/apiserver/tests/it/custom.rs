@@ -198,7 +198,7 @@ async fn a_bad_definition_is_refused_with_its_faults() {
         .iter()
         .map(|cause| cause["field"].as_str().unwrap())
         .collect();
-    assert_eq!(fields, ["metadata.name", "spec.versions"]);
+    assert_eq!(fields, ["metadata.name", "spec.versions", "status.storedVersions"]);
 }
 
 #[tokio::test]
