@@ -1,9 +1,11 @@
-//! The whole system on the embedded cluster, in virtual time: workloads in, pods that run, wait or leave out.
+//! The whole system on the embedded cluster, in virtual time: workloads in, pods that run, wait or leave out. The same
+//! on a real control plane is in `real`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod eviction;
 mod gang;
 mod quick_start;
+mod real;
 mod sharing;
 mod world;
