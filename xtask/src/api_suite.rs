@@ -71,6 +71,11 @@ impl Args {
             most: 12,
         }
     }
+
+    /// The embedded server against a real one, every feature.
+    pub(crate) fn live() -> Self {
+        Self { live: true, ..Self::recorded() }
+    }
 }
 
 /// Transcripts by feature.

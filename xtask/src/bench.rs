@@ -1,14 +1,17 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`e2e`] fills a whole cluster.
+//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] and
+//! [`e2e`] time the rest.
 //!
 //! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from
 //! callgrind's instruction counts.
 
+mod apiserver;
 mod baseline;
 mod calibration;
 mod decisions;
 mod e2e;
 mod measure;
+mod page;
 mod report;
 
 use crate::repository::Repository;
@@ -16,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use baseline::Baseline;
 use kai_testkit::shapes::{self, Shape};
 use measure::{Kai, Measured};
+use page::Part;
 use report::{Growth, Row};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +38,7 @@ const COUNTED_NODES: usize = 100;
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    subject: Option<Subject>,
     /// Cluster sizes.
     #[arg(long, value_delimiter = ',', default_value = "100,500,5000")]
     nodes: Vec<usize>,
@@ -52,9 +56,11 @@ pub(crate) struct Args {
     gate: bool,
 }
 
-/// What else can be measured.
+/// What else than planning can be measured.
 #[derive(clap::Subcommand)]
-enum What {
+enum Subject {
+    /// Measure the embedded API server beside a real kube-apiserver, where Go is there to build one.
+    Apiserver(apiserver::Args),
     /// Fill a whole cluster, all components running.
     E2e(e2e::Args),
 }
@@ -69,9 +75,14 @@ struct Case {
 
 /// Generates, measures, compares and prints.
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
-    if let Some(What::E2e(args)) = &args.what {
-        return e2e::run(repository, args);
+    match &args.subject {
+        Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
+        Some(Subject::E2e(args)) => e2e::run(repository, args),
+        None => plan(repository, args),
     }
+}
+
+fn plan(repository: &Repository, args: &Args) -> Result<()> {
     let target = repository.metadata()?.target_directory;
     let kai = Kai::build(repository, &target)?;
     let reference = repository.reference();
@@ -113,10 +124,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         println!("missed: {miss}");
     }
     if args.write {
-        let page = repository.root.join("docs/performance.md");
-        let old = std::fs::read_to_string(&page).unwrap_or_default();
-        let text = e2e::keep(&old, &report::page(&rows, &misses, args.rounds, calibration_ms));
-        std::fs::write(&page, text).with_context(|| format!("cannot write `{}`", page.display()))?;
+        page::write(repository, Part::Planning, &report::page(&rows, &misses, args.rounds, calibration_ms))?;
     }
     if args.gate && !misses.is_empty() {
         bail!("{} targets are missed", misses.len());

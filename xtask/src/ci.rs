@@ -1,7 +1,7 @@
 //! Every check in one order, stopping at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{api_suite, conformance, fuzz, tidy};
+use crate::{api_suite, conformance, fuzz, kubernetes, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -52,6 +52,10 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Err(why) => println!("\n== conformance: skipped, because {why}"),
     }
     step("API suite", || api_suite::run(repository, &api_suite::Args::recorded()))?;
+    match kubernetes::missing() {
+        None => step("API suite, live", || api_suite::run(repository, &api_suite::Args::live()))?,
+        Some(why) => println!("\n== API suite, live: skipped, because there is no real server: {why}"),
+    }
     step("example plugin", || done(repository.cargo().args(EXAMPLE)))?;
     step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;
     println!("\nall checks passed in {:.0} s", whole.elapsed().as_secs_f64());

@@ -8,7 +8,10 @@ use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use kai_kubetest::real::{CACHE_VARIABLE, ControlPlane, Controllers, Programs};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+/// Where Go's own installer puts it, which need not be on the search path.
+const GO_INSTALLED: &str = "/usr/local/go/bin/go";
 
 /// What the programs say that they are; without it they call themselves version 0.
 const VERSION: &str = "v1.36.3";
@@ -52,9 +55,33 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
 
 /// The built programs, building what is missing.
 pub(crate) fn programs(repository: &Repository) -> Result<Programs> {
+    Ok(Programs::in_folder(&built(repository)?)?)
+}
+
+/// The folder of the built programs, building what is missing.
+pub(crate) fn built(repository: &Repository) -> Result<PathBuf> {
     let folder = folder(repository)?;
     build(repository, &folder)?;
-    Ok(Programs::in_folder(&folder)?)
+    Ok(folder)
+}
+
+/// Why there can be no real control plane on this machine, if so.
+pub(crate) fn missing() -> Option<String> {
+    let mut version = go();
+    version.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
+    match version.status() {
+        Ok(status) if status.success() => None,
+        Ok(status) => Some(format!("`go version` ended with {status}")),
+        Err(error) => Some(format!("Go, which builds it, cannot be run: {error}")),
+    }
+}
+
+/// The Go command: from the search path, or from where its installer puts it.
+fn go() -> Command {
+    let installed = Path::new(GO_INSTALLED);
+    let on_path = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("go").is_file()));
+    if on_path || !installed.is_file() { Command::new("go") } else { Command::new(installed) }
 }
 
 fn folder(repository: &Repository) -> Result<PathBuf> {
@@ -96,7 +123,7 @@ fn build_one(module: &Path, package: &str, built: &Path) -> Result<()> {
             flags.push(format!("-X {package}.{name}={value}"));
         }
     }
-    let status = Command::new("go")
+    let status = go()
         .current_dir(module)
         .env("CGO_ENABLED", "0")
         .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags.join(" "), "-o"])

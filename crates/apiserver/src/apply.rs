@@ -21,6 +21,7 @@ use items::Emptied;
 use managers::{Id, Managers, Operation};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// The manager of what was there before anybody applied an object.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -134,25 +135,38 @@ pub fn update(live: &Value, object: &mut Value, write: &Write<'_>) {
 
 /// Takes back a change that consists of new times in the managed fields and nothing else.
 pub fn forget_new_times(live: &Value, object: &mut Value) {
-    let without_times = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-            for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten()
-            {
-                if let Some(entry) = entry.as_object_mut() {
-                    entry.remove("time");
-                }
-            }
-        }
-        object
-    };
-    if without_times(live) == without_times(object)
+    if differ_by_times_alone(live, object)
         && let Some(fields) = live.pointer("/metadata/managedFields")
         && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
     {
         metadata.insert("managedFields".to_owned(), fields.clone());
     }
+}
+
+fn differ_by_times_alone(one: &Value, other: &Value) -> bool {
+    let managers = |metadata: Option<&Value>, other: Option<&Value>| {
+        let of =
+            |metadata: Option<&Value>| metadata.and_then(|metadata| metadata.get("managedFields")).cloned();
+        let without_times = |managers: Option<Value>| {
+            let mut managers = managers.unwrap_or_default();
+            for entry in managers.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+            managers
+        };
+        without_times(of(metadata)) == without_times(of(other))
+    };
+    let metadata = (one.get("metadata"), other.get("metadata"));
+    same_but(Some(one), Some(other), &["metadata"])
+        && same_but(metadata.0, metadata.1, &["resourceVersion", "managedFields"])
+        && managers(metadata.0, metadata.1)
+}
+
+/// Whether two objects have the same fields, but for some.
+fn same_but(one: Option<&Value>, other: Option<&Value>, but: &[&str]) -> bool {
+    let counted = |(name, _): &(&String, &Value)| !but.contains(&name.as_str());
+    let one = one.and_then(Value::as_object).into_iter().flatten().filter(counted);
+    one.eq(other.and_then(Value::as_object).into_iter().flatten().filter(counted))
 }
 
 /// Whether an apply may take fields from their owners.
@@ -258,9 +272,10 @@ fn take_over(
     write: &Write<'_>,
 ) -> Managers {
     let changes = compare::compare(write.schema, live, object).within(write.scope);
-    let touched = changes.modified.union(&changes.added);
+    let mut touched = changes.modified;
+    touched.absorb(changes.added);
     managers.release(None, &touched, &changes.removed);
-    let set = strip(&touched);
+    let set = strip(touched);
     if !set.is_empty() {
         managers.extend(Id::new(manager, Operation::Update, write), set, write.api_version, write.now);
     }
@@ -285,7 +300,8 @@ fn merge_into(
     let emptied = items::remove(write.schema, &merged, &gone, Emptied::Null);
     let object = items::remove(write.schema, &merged, &gone, Emptied::Gone);
     let changes = compare::compare(write.schema, live, &emptied).within(write.scope);
-    let touched = changes.modified.union(&changes.added);
+    let mut touched = changes.modified;
+    touched.absorb(changes.added);
     let conflicts = managers.conflicts(&id, &touched);
     if force == Force::No && !conflicts.is_empty() {
         return Err(Error::Conflicts(conflicts));
@@ -310,8 +326,8 @@ fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers
     everything.difference(&set_of(&pruned)).intersection(&before)
 }
 
-/// Takes out of a set what the server owns itself.
-fn strip(set: &FieldSet) -> FieldSet {
+/// What the server owns itself.
+static OF_THE_SERVER: LazyLock<FieldSet> = LazyLock::new(|| {
     let field = |name: &str| PathElement::Field(name.to_owned());
     let mut server = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
@@ -330,7 +346,13 @@ fn strip(set: &FieldSet) -> FieldSet {
     ] {
         server.insert(&[field("metadata"), field(name)]);
     }
-    set.difference(&server)
+    server
+});
+
+/// Takes out of a set what the server owns itself.
+fn strip(mut set: FieldSet) -> FieldSet {
+    set.remove(&OF_THE_SERVER);
+    set
 }
 
 /// The conflicts that are not with the client's own earlier applies, which it kept in an annotation.

@@ -6,7 +6,7 @@ use crate::field::{self, quote};
 use crate::incoming::{self, Encoding, Format, Incoming};
 use crate::kinds::{Origin, Subresource};
 use crate::object;
-use crate::schema::{self, strict};
+use crate::schema::{self, Reader, strict};
 use crate::server::Core;
 use crate::verbs::Call;
 use serde_json::Value;
@@ -35,28 +35,31 @@ pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<St
             incoming::yaml_duplicate(&body.bytes).into_iter().collect()
         }
     };
-    check(call, strictness, duplicates, object).map_err(|fault| {
+    check(call, strictness, duplicates, object, Reader::Text).map_err(|fault| {
         let (kind, version) = (&call.resource.kind, quote(&call.resource.version));
         let message = fault.message();
         Failure::bad_request(format!("{kind} in version {version} cannot be handled as a {kind}: {message}"))
     })
 }
 
-/// As [`decode`], for objects that were made by a patch.
+/// As [`decode`], for objects that were made by a patch; `shown` is what a refusal quotes of an object that stays as it is.
 pub fn decode_patched(
     call: &Call,
     findings: Vec<String>,
-    shown: &str,
+    reader: Reader,
+    shown: impl FnOnce(&Value) -> String,
     object: &mut Value,
 ) -> Result<Vec<String>, Failure> {
     let strictness = Strictness::of(call)?;
     let findings = if strictness == Strictness::Ignore { Vec::new() } else { findings };
-    let whole = object.to_string();
-    check(call, strictness, findings, object).map_err(|fault| {
-        let value = if shown.is_empty() { whole } else { shown.to_owned() };
-        let error = field::Error::invalid(&field::Path::of("patch"), value, fault.message());
-        Failure::invalid(About { group: "", what: "" }, "", &[error])
-    })
+    check(call, strictness, findings, object, reader)
+        .map_err(|fault| unreadable_patch(shown(object), &fault.message()))
+}
+
+/// Why what a patch made of an object cannot be read.
+pub fn unreadable_patch(shown: String, why: &str) -> Failure {
+    let error = field::Error::invalid(&field::Path::of("patch"), shown, why);
+    Failure::invalid(About { group: "", what: "" }, "", &[error])
 }
 
 /// Why an object cannot be taken.
@@ -86,14 +89,15 @@ fn check(
     strictness: Strictness,
     mut findings: Vec<String>,
     object: &mut Value,
+    reader: Reader,
 ) -> Result<Vec<String>, Fault> {
     let resource = &*call.resource;
     let schema = resource.schema();
     let builtin = matches!(resource.origin, Origin::Builtin(_));
     if builtin {
-        schema::decode(schema, object).map_err(Fault::Mistyped)?;
+        schema::decode_by(reader, schema, object).map_err(Fault::Mistyped)?;
     } else if let Some(metadata) = object.get("metadata") {
-        schema::decode(schema::builtin::object_meta(), metadata).map_err(Fault::Mistyped)?;
+        schema::decode_by(reader, schema::builtin::object_meta(), metadata).map_err(Fault::Mistyped)?;
     }
     if strictness != Strictness::Ignore {
         findings.extend(strict::unknown_fields(schema, object));

@@ -7,6 +7,7 @@ pub use go_json::syntax_error;
 use crate::failure::{About, Failure};
 use crate::field::{self, Path, quote};
 use crate::kinds::{Origin, Resource};
+use crate::schema;
 use crate::server::Core;
 use crate::verbs::Call;
 use crate::{fields, object, protobuf};
@@ -243,6 +244,33 @@ pub fn admit_kind(core: &Core, resource: &Resource, body: &Incoming) -> Result<V
     Ok(object)
 }
 
+/// Why an object that a patch made is none of the resource, if it says that it is something else.
+pub fn why_another(core: &Core, resource: &Resource, object: &Value) -> Option<String> {
+    let (kind, version) = (object::kind(object), object::api_version(object));
+    if kind == &*resource.kind && version == &*resource.api_version {
+        return None;
+    }
+    let (group, number) = version.rsplit_once('/').unwrap_or(("", version));
+    let catalog = core.catalog();
+    let Some(other) = catalog.find_kind(group, number, kind).filter(|known| known.custom().is_none()) else {
+        return Some(unregistered(kind, version));
+    };
+    let mistyped = schema::decode(other.schema(), object).err();
+    Some(mistyped.unwrap_or_else(|| unconverted(resource, number, kind)))
+}
+
+fn unregistered(kind: &str, version: &str) -> String {
+    format!("no kind {} is registered for version {} in scheme \"{SCHEME}\"", quote(kind), quote(version))
+}
+
+fn unconverted(resource: &Resource, number: &str, kind: &str) -> String {
+    let package = match resource.group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    };
+    format!("converting ({number}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
+}
+
 fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
     let kind =
         Some(object::kind(object)).filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind).to_owned();
@@ -257,22 +285,10 @@ fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result
     };
     let known = core.catalog().find_kind(group, number, &kind).is_some_and(|known| known.custom().is_none());
     if !known {
-        let shown = quote(&version);
-        return unfit(&format!(
-            "no kind {} is registered for version {shown} in scheme \"{SCHEME}\"",
-            quote(&kind)
-        ));
+        return unfit(&unregistered(&kind, &version));
     }
     if kind != *resource.kind {
-        let package = if resource.group.is_empty() {
-            "core"
-        } else {
-            resource.group.split('.').next().unwrap_or_default()
-        };
-        return unfit(&format!(
-            "converting ({number}.{kind}) to ({package}.{}): unknown conversion",
-            resource.kind
-        ));
+        return unfit(&unconverted(resource, number, &kind));
     }
     if version != own {
         return Err(Failure::bad_request(format!(
@@ -328,10 +344,5 @@ pub fn admit_delete_options(body: &Incoming) -> Result<Value, Failure> {
     if kind.is_empty() || kind == "DeleteOptions" {
         return Ok(options);
     }
-    let message = format!(
-        "no kind {} is registered for version {} in scheme \"{SCHEME}\"",
-        quote(kind),
-        quote(version)
-    );
-    Err(Failure::bad_request(message))
+    Err(Failure::bad_request(unregistered(kind, version)))
 }

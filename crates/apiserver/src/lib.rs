@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod apply;
 pub mod crd;
+pub mod expiry;
 pub mod failure;
 pub mod field;
 pub mod fields;

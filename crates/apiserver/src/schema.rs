@@ -20,7 +20,7 @@ mod structural;
 mod validate;
 mod zeros;
 
-pub use decode::decode;
+pub use decode::{Reader, decode, decode_by};
 pub use default::default;
 pub use prune::{normalize, prune};
 pub use validate::{Old, validate};
@@ -32,7 +32,7 @@ use rules::Rule;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use zeros::Zeros;
 
 /// The type of a value.
@@ -141,6 +141,8 @@ pub struct Schema {
     checks: Option<Box<Checks>>,
     rules: Vec<Rule>,
     zeros: Zeros,
+    /// Fields that objects of built-in kinds are never without, found when they are first needed.
+    written: OnceLock<Vec<(String, Value)>>,
 }
 
 /// A schema, or the name of a definition that is parsed when it is first used.

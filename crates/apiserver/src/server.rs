@@ -2,6 +2,7 @@
 
 use crate::admission::Hooks;
 use crate::clock::Clock;
+use crate::expiry::Expiry;
 use crate::identity::Identities;
 use crate::kinds::{Catalog, Registry, Resource};
 use crate::store::Store;
@@ -47,6 +48,8 @@ pub struct Core {
     pub admin_token: String,
     /// Admission webhooks.
     pub hooks: Hooks,
+    /// When events go.
+    pub expiry: Expiry,
     /// How many more requests may be worked on.
     pub in_flight: Arc<tokio::sync::Semaphore>,
 }
@@ -66,6 +69,7 @@ impl Core {
             admin_token,
             identities,
             hooks: Hooks::default(),
+            expiry: Expiry::default(),
             in_flight: Arc::new(tokio::sync::Semaphore::new(options.requests_in_flight_max)),
         }
     }

@@ -6,6 +6,7 @@ mod autoscaling;
 mod checks;
 mod config;
 mod cron;
+mod custom;
 mod defaults;
 mod device;
 mod event;
@@ -19,12 +20,14 @@ mod storage;
 mod webhook;
 mod workload;
 
+pub(crate) use workload::TEMPLATE_GENERATION;
+
 use crate::crd;
 use crate::field::{self, Path};
 use crate::kinds::{Origin, Resource, Subresource};
 use crate::names;
 use crate::object;
-use crate::schema::{self, Old};
+use crate::schema;
 use crate::server::Core;
 use checks::{Errors, part};
 use rights::Reach;
@@ -252,7 +255,7 @@ fn wants_other<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool 
 /// What is wrong with an object that is to come into being, beside its metadata.
 pub fn validate_create(_core: &Core, resource: &Resource, object: &Value) -> Vec<field::Error> {
     match &resource.origin {
-        Origin::Custom(custom) => schema::validate(&custom.schema, object, Old::None),
+        Origin::Custom(custom) => custom::validate(custom, object),
         Origin::Builtin(_) => validate(resource, object),
     }
 }
@@ -316,8 +319,7 @@ pub fn validate_update(
     new: &Value,
 ) -> Vec<field::Error> {
     if let Some(custom) = resource.custom() {
-        let errors = schema::validate(&custom.schema, new, Old::Value(old));
-        return if subresource == Some(Subresource::Status) { of_status(errors) } else { errors };
+        return custom::validate_update(custom, subresource, old, new);
     }
     if subresource == Some(Subresource::Status) {
         return validate_status(resource, old, new);
@@ -349,16 +351,6 @@ pub fn validate_update(
     };
     let mut errors = validate(resource, new);
     errors.extend(change);
-    errors
-}
-
-/// The status of a custom resource is looked at apart, and so are the places in messages.
-fn of_status(mut errors: Errors) -> Errors {
-    for error in &mut errors {
-        if error.field.starts_with("status.") && error.detail.starts_with("status.") {
-            error.detail.drain(.."status.".len());
-        }
-    }
     errors
 }
 

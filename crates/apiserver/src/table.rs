@@ -13,6 +13,7 @@ mod pod;
 mod storage;
 mod workload;
 
+use crate::strategy::TEMPLATE_GENERATION;
 use cells::Cells;
 use columns::Column;
 use jiff::Timestamp;
@@ -139,7 +140,7 @@ impl Printer {
         };
         let included = match include {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => partial(object),
+            IncludeObject::Metadata => without_template_count(partial(object)),
             IncludeObject::Object => object.clone(),
         };
         let mut row = json!({"cells": cells, "object": included});
@@ -151,6 +152,16 @@ impl Printer {
         }
         row
     }
+}
+
+/// Inside the real server the templates of a daemon set are counted elsewhere, which is where tables are made.
+fn without_template_count(mut partial: Value) -> Value {
+    let Some(metadata) = partial.get_mut("metadata").and_then(Value::as_object_mut) else { return partial };
+    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+    if annotations.is_some_and(|all| all.remove(TEMPLATE_GENERATION).is_some() && all.is_empty()) {
+        metadata.remove("annotations");
+    }
+    partial
 }
 
 /// The metadata of an object as an object of its own.

@@ -78,7 +78,7 @@ fn failures(status: &BindRequestStatus) -> i32 {
 mod tests {
     use super::*;
 
-    const LONGEST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_mins(1);
 
     fn status(phase: &str, failed: Option<i32>) -> BindRequestStatus {
         BindRequestStatus { phase: phase.to_owned(), reason: String::new(), failed_attempts: failed }

@@ -89,7 +89,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Undoes what this attempt, or one before it, may have done: the last step first. Says what went wrong first.
-    pub(crate) async fn undo(&self) -> Result<()> {
+    pub(crate) async fn undo(&self, slot: &mut Slot) -> Result<()> {
         let (binder, order) = (self.binder, self.order);
         let api = &binder.context.api;
         let mut outcome = Ok(());
@@ -105,7 +105,8 @@ impl<'a> Attempt<'a> {
         if order.is_fraction() {
             outcome = outcome.and(self.unlabel().await);
             for group in &order.groups {
-                outcome = outcome.and(binder.reservations.settle(group, Some(&order.key)).await);
+                let settled = slot.idle(binder.reservations.settle(group, Some(&order.key))).await;
+                outcome = outcome.and(settled);
             }
         }
         outcome
@@ -125,7 +126,7 @@ impl<'a> Attempt<'a> {
         let Some(labels) = group_labels(known.as_deref().unwrap_or(&self.pod), &[]) else { return Ok(()) };
         match self.write_labels(labels).await {
             // The pod went, and its labels with it.
-            Err(Error::Api { source, .. }) if source.is_not_found() => Ok(()),
+            Err(Error::Api { refusal, .. }) if refusal.is_not_found() => Ok(()),
             written => written.map(|_| ()),
         }
     }

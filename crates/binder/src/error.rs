@@ -7,12 +7,12 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The server refused a request, or could not be reached.
-    #[error("cannot {doing}: {}", chain(source))]
+    #[error("cannot {doing}: {}", refusal.told())]
     Api {
         /// What was being done.
         doing: String,
-        /// Why it failed; it is part of the text, since users see nothing else.
-        source: api::Error,
+        /// Why it failed. It is part of the text, since users see nothing else.
+        refusal: api::Error,
     },
     /// Something that is needed is not there.
     #[error("{kind} `{name}` not found")]
@@ -108,10 +108,10 @@ impl Error {
     /// Whether the same attempt may go well a little later though nothing changes: the server was busy or away.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Api { source, .. } => {
-                source.is_transient()
-                    || source.is_conflict()
-                    || matches!(source, api::Error::NotLeader { .. })
+            Self::Api { refusal, .. } => {
+                refusal.is_transient()
+                    || refusal.is_conflict()
+                    || matches!(refusal, api::Error::NotLeader { .. })
             }
             Self::Contended { .. } => true,
             Self::Missing { .. }
@@ -139,23 +139,6 @@ pub(crate) trait Doing<T> {
 
 impl<T> Doing<T> for api::Result<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|source| Error::Api { doing: what(), source })
+        self.map_err(|refusal| Error::Api { doing: what(), refusal })
     }
-}
-
-/// The text of an error and of all that caused it. A refusal of the server speaks for itself.
-fn chain(error: &api::Error) -> String {
-    let mut text = String::new();
-    let mut next: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = next {
-        let own = error.to_string();
-        if !text.ends_with(&own) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&own);
-        }
-        next = error.source();
-    }
-    text
 }

@@ -36,7 +36,7 @@ use tokio::sync::Semaphore;
 pub async fn run(mut process: Process, options: Options) {
     let options = Arc::new(options);
     let caches = Arc::new(Caches::new(watched::watched()));
-    let context = Context { api: process.api.clone(), caches: Arc::clone(&caches), clock: process.clock };
+    let context = Context::new(process.api.clone(), Arc::clone(&caches), process.clock);
     let reservations = Reservations::new(context.clone(), Arc::clone(&options));
     let groups = Groups {
         reservations: Arc::clone(&reservations),

@@ -63,8 +63,8 @@ impl Default for Options {
             scale_adjust_namespace: name::SCALE_ADJUST.to_owned(),
             concurrent_max: 10,
             retry_delay: Duration::from_secs(1),
-            retry_delay_max: Duration::from_secs(60),
-            resync: Duration::from_secs(60),
+            retry_delay_max: Duration::from_mins(1),
+            resync: Duration::from_mins(1),
             plugins: plugin::resolve(&std::collections::BTreeMap::new())
                 .expect("the defaults name plugins that exist"),
             kai_events: false,

@@ -45,6 +45,11 @@ pub enum DeviceNames {
 /// Why the steps cannot be taken as configured.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// The setting cannot be read.
+    #[error(
+        "cannot read the binder plugins: {0}\nhint: give JSON such as `{{\"hamicore\": {{\"enabled\": true}}}}`"
+    )]
+    Malformed(String),
     /// There is no such step.
     #[error(
         "there is no binder plugin `{name}`\nhint: known are volumebinding, dynamicresources, gpusharing and hamicore"
@@ -104,6 +109,15 @@ fn defaults() -> BTreeMap<String, Setting> {
         (HAMI_CORE, Setting::new(false, 50, &[])),
     ];
     settings.into_iter().map(|(name, setting)| (name.to_owned(), setting)).collect()
+}
+
+/// The steps to take, in order, when the defaults are changed by what this JSON says; an empty text says nothing.
+pub fn parse(text: &str) -> Result<Vec<Plugin>, Error> {
+    if text.is_empty() {
+        return resolve(&BTreeMap::new());
+    }
+    let overrides = serde_json::from_str(text).map_err(|error| Error::Malformed(error.to_string()))?;
+    resolve(&overrides)
 }
 
 /// The steps to take, in order, when the defaults are changed by these.
@@ -221,6 +235,8 @@ mod tests {
             assert!(error.contains("hint:"), "{error}");
         }
         assert_eq!(steps(table[0]), Err(Error::HamiCoreAlone));
+        assert!(parse("{").unwrap_err().to_string().contains("hint:"));
+        assert_eq!(parse(""), resolve(&BTreeMap::new()));
         assert!(steps(r#"{"mine": {"enabled": false}}"#).is_ok(), "what is off need not be known");
     }
 }

@@ -7,6 +7,7 @@ use crate::attempt::{self, Outcome};
 use crate::bind::{Attempt, Binder};
 use crate::error::{Doing, Error, Result};
 use crate::order::Order;
+use crate::plugin::Plugin;
 use crate::report;
 use crate::slot::Slot;
 use crate::watched::BIND_REQUEST;
@@ -28,6 +29,8 @@ use tokio::time::Instant;
 
 /// How often an attempt begins anew because the server did not answer or was busy, before that counts as a failure.
 const INTERRUPTIONS_MAX: u32 = 4;
+/// How long the server may take to answer all that is asked of it in an attempt, besides what is waited for.
+const ANSWERS_MAX: Duration = Duration::from_mins(2);
 /// How many requests may wait for something for each that may be worked on.
 const WAITING_EACH: usize = 32;
 
@@ -88,12 +91,22 @@ impl Controller for Requests {
         }
         let mut slot = Slot::take(&self.places).await;
         // Boxed: an attempt is large, and there may be many.
-        let tried = AssertUnwindSafe(Box::pin(self.try_once(&order, &mut slot))).catch_unwind().await;
-        let tried = tried.unwrap_or_else(|panic| Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)));
-        match tried {
-            Ok(ended) => self.conclude(&order, ended).await,
-            Err(error) => Ok(Next::After(self.interrupted(&order, &error))),
-        }
+        let attempt = AssertUnwindSafe(Box::pin(self.try_once(&order, &mut slot))).catch_unwind();
+        let limit = self.longest(&order);
+        let tried = match tokio::time::timeout(limit, attempt).await {
+            Ok(Ok(tried)) => tried,
+            Ok(Err(panic)) => Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)),
+            Err(_) => Err(Error::Timeout { step: "binding the pod", limit }),
+        };
+        let late = |_| Err(Error::Timeout { step: "writing down what became of it", limit: ANSWERS_MAX });
+        let concluded = match tried {
+            Ok(ended) => {
+                let concluded = tokio::time::timeout(ANSWERS_MAX, self.conclude(&order, ended)).await;
+                concluded.map_or_else(late, |concluded| concluded.doing(|| format!("conclude `{key}`")))
+            }
+            Err(error) => Err(error),
+        };
+        Ok(concluded.unwrap_or_else(|error| Next::After(self.interrupted(&order, &error))))
     }
 }
 
@@ -118,6 +131,19 @@ impl Requests {
     fn remember(&self, order: &Order, interruptions: u32, wait: Duration) {
         let pending = Pending { uid: order.uid.clone(), interruptions, due: Instant::now() + wait };
         self.pending().insert(order.key.clone(), pending);
+    }
+
+    /// How long an attempt may take, so that a server that never answers holds up nothing for ever.
+    fn longest(&self, order: &Order) -> Duration {
+        let options = &self.binder.options;
+        let groups = u32::try_from(order.groups.len()).unwrap_or(u32::MAX);
+        let plugins = options.plugins.iter().map(|plugin| match plugin {
+            Plugin::VolumeBinding { timeout } | Plugin::DynamicResources { timeout } => *timeout,
+            Plugin::GpuSharing { .. } | Plugin::HamiCore => Duration::ZERO,
+        });
+        // Others may have to be waited for that reserve the same GPUs.
+        let reserving = options.reservation_timeout.saturating_mul(groups.saturating_mul(8));
+        plugins.fold(ANSWERS_MAX.saturating_add(reserving), Duration::saturating_add)
     }
 
     /// Notes that an attempt did not come to an end, and says how long to wait before the next.
@@ -148,16 +174,16 @@ impl Requests {
         };
         let mut attempt = Attempt::new(&self.binder, order, pod.clone(), &node);
         let Err(error) = attempt.run(slot).await else { return Ok(Ended::Bound(pod)) };
-        if error.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX {
-            return Err(error);
-        }
         // The answer to the binding may be what got lost, or somebody else bound the pod.
         match self.live_pod(order).await {
             Ok(live) if is_bound(&live) => return Ok(Ended::Bound(pod)),
             Err(failed) if failed.is_transient() => return Err(failed),
             Ok(_) | Err(_) => {}
         }
-        match attempt.undo().await {
+        if error.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX {
+            return Err(error);
+        }
+        match attempt.undo(slot).await {
             Err(failed) if failed.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX => {
                 return Err(failed);
             }
@@ -246,8 +272,8 @@ impl Requests {
     async fn withdraw(&self, order: &Order) -> api::Result<Next> {
         let how = Deletion { uid: Some(order.uid.clone()), ..Deletion::default() };
         match self.binder.context.api.delete(&BIND_REQUEST, &order.key, &how).await {
-            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
-            Ok(_) | Err(_) => Ok(Next::Wait),
+            Err(error) if error.is_not_found() => Ok(Next::Wait),
+            deleted => deleted.map(|_| Next::Wait),
         }
     }
 
@@ -267,8 +293,9 @@ impl Requests {
                 context.caches.note(&BIND_REQUEST, &written);
                 Ok(())
             }
-            // It was withdrawn, or replaced by another of its name.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            // It was withdrawn. One that was replaced by another of its name is a conflict, which ends when the watch
+            // has told so.
+            Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }

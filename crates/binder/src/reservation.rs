@@ -20,14 +20,17 @@ use decision::{Decision, decide, is_over};
 use kai_api::well_known::{annotation, label};
 use kai_object as object;
 use kai_runtime::api::Deletion;
+use kai_runtime::cache::Interest;
 use kai_runtime::controller::Context;
 use kai_runtime::kind::{self, Kind};
 use kai_runtime::{Key, api};
 use locks::Locks;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::pin::pin;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Keeps shared GPUs reserved.
@@ -36,8 +39,8 @@ pub(crate) struct Reservations {
     context: Context,
     options: Arc<Options>,
     locks: Locks,
-    /// Changes whenever a reservation pod does.
-    news: watch::Sender<()>,
+    /// Wakes whoever waits for a reservation pod; in the order of waiting, so that the same events give the same work.
+    news: Notify,
 }
 
 /// How far a reservation pod is.
@@ -70,16 +73,16 @@ fn progress(pod: &Value) -> Progress {
 
 impl Reservations {
     pub(crate) fn new(context: Context, options: Arc<Options>) -> Arc<Self> {
-        let (news, _) = watch::channel(());
-        let own = Arc::new(Self { context, options, locks: Locks::default(), news });
+        let own = Arc::new(Self { context, options, locks: Locks::default(), news: Notify::new() });
         let listener = Arc::downgrade(&own);
         own.context.caches.listen(
             &kind::POD,
             Box::new(move |_, pod| {
-                let Some(own) = listener.upgrade() else { return };
+                let Some(own) = listener.upgrade() else { return Interest::Ended };
                 if object::namespace(pod) == own.options.reservation_namespace {
-                    own.news.send_replace(());
+                    own.news.notify_waiters();
                 }
+                Interest::Stays
             }),
         );
         own
@@ -137,8 +140,12 @@ impl Reservations {
             // Somebody made it since, or an earlier request did and its answer was lost.
             Err(error) if error.is_conflict() => {
                 let key = Key::new(namespace, &name);
-                let found = context.api.get(&kind::POD, &key).await;
-                let found = found.doing(|| format!("read reservation pod `{key}`"))?;
+                let found = match context.api.get(&kind::POD, &key).await {
+                    Err(error) if error.is_not_found() => {
+                        return Err(Error::Contended { kind: "reservation pod", name: key.to_string() });
+                    }
+                    found => found.doing(|| format!("read reservation pod `{key}`"))?,
+                };
                 context.caches.note(&kind::POD, &found);
                 Ok(found)
             }
@@ -174,9 +181,11 @@ impl Reservations {
         let key = Key::of(reservation);
         let limit = self.options.reservation_timeout;
         let deadline = Instant::now() + limit;
-        let mut news = self.news.subscribe();
         let failed = |reason: String| Error::ReservationFailed { pod: key.to_string(), reason };
         loop {
+            let mut news = pin!(self.news.notified());
+            // What happens from here on is not missed.
+            news.as_mut().enable();
             let known = self.context.caches.get(&kind::POD, &key);
             let Some(known) = known.filter(|pod| object::uid(pod) == object::uid(reservation)) else {
                 return Err(failed("it was deleted".to_owned()));
@@ -186,7 +195,7 @@ impl Reservations {
                 Progress::Over(reason) => return Err(failed(reason)),
                 Progress::Waiting => {}
             }
-            if tokio::time::timeout_at(deadline, news.changed()).await.is_err() {
+            if tokio::time::timeout_at(deadline, news).await.is_err() {
                 break;
             }
         }
@@ -362,8 +371,7 @@ fn encoded(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            encoded.push('%');
-            encoded.push_str(&format!("{byte:02X}"));
+            write!(encoded, "%{byte:02X}").expect("text can be written to");
         }
     }
     encoded

@@ -1,9 +1,11 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
 pub(crate) mod component;
+mod look;
 mod simulate;
 mod up;
 
+pub(crate) use look::{Jobs, Look, Nodes, Queues, Why};
 pub(crate) use simulate::Simulate;
 pub(crate) use up::Up;
 
@@ -22,6 +24,14 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Start a whole cluster with simulated nodes in this process, and try it with kubectl.
     Up(Up),
+    /// Show the queues of a live cluster: quota, fair share, what is in use and what is waited for.
+    Queues(Queues),
+    /// Show the pod groups of a live cluster: state, pods, age, and why they wait.
+    Jobs(Jobs),
+    /// Show the nodes of a live cluster with their GPUs, drawn one by one.
+    Nodes(Nodes),
+    /// Say why something in a live cluster does not run: every obstacle with its numbers, and what would help.
+    Why(Why),
     /// Plan one cycle on a cluster from files, and show placements, queue shares and reasons.
     Plan(Plan),
     /// Run cycles over virtual time, and show utilisation, waiting times, evictions and shares over time.

@@ -10,6 +10,7 @@ mod config;
 mod crds;
 mod ends;
 mod figures;
+mod look;
 mod plan;
 mod render;
 mod simulate;
@@ -53,6 +54,10 @@ fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
     match &args.command {
         Command::Up(args) => up::run(args, plugins),
         Command::Component(component) => component::run(component, plugins),
+        Command::Queues(args) => look::run(&args.look, look::Subject::Queues, plugins),
+        Command::Jobs(args) => look::run(&args.look, look::Subject::Jobs(args), plugins),
+        Command::Nodes(args) => look::run(&args.look, look::Subject::Nodes, plugins),
+        Command::Why(args) => look::run(&args.look, look::Subject::Why(&args.name), plugins),
         Command::Plan(args) => plan::run(args, plugins),
         Command::Simulate(args) => simulate::run(args, plugins),
         Command::Crds(args) => {

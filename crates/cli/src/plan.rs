@@ -4,7 +4,7 @@
 //! `--decisions` names.
 
 mod decisions;
-mod reasons;
+pub(crate) mod reasons;
 mod request;
 mod summary;
 mod timing;

@@ -6,7 +6,7 @@ pub(crate) mod amount;
 mod evictions;
 pub(crate) mod pending;
 mod placements;
-mod queues;
+pub(crate) mod queues;
 
 use clap::builder::styling::Style;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
@@ -15,7 +15,7 @@ use kai_engine::Outcome;
 use std::fmt::Write;
 
 /// Most rows of a table; the rest is counted.
-const ROWS_MAX: usize = 40;
+pub(crate) const ROWS_MAX: usize = 40;
 /// Width that tables fit into.
 const WIDTH: u16 = 100;
 /// A line under the headings and nothing else.
@@ -57,14 +57,23 @@ pub(crate) fn section(text: &mut String, heading: &str, body: &str) {
 
 /// A table with headings.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> Option<String> {
+    table_of(headings, rows, ROWS_MAX)
+}
+
+/// A table of at most so many rows; the rest is counted.
+pub(crate) fn table_of<const N: usize>(
+    headings: [&str; N],
+    rows: Vec<[String; N]>,
+    rows_max: usize,
+) -> Option<String> {
     if rows.is_empty() {
         return None;
     }
     let mut table = Table::new();
     table.load_style(STYLE);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH).set_header(headings);
-    let hidden = rows.len().saturating_sub(ROWS_MAX);
-    for row in rows.into_iter().take(ROWS_MAX) {
+    let hidden = rows.len().saturating_sub(rows_max);
+    for row in rows.into_iter().take(rows_max) {
         table.add_row(row);
     }
     let mut text = table.trim_fmt();

@@ -2,28 +2,28 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use kai_api::ResourceAmounts;
+use kai_api::pod_group::PodGroupResources;
 use kai_units::Quantity;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
 /// Amounts by resource, equal when they are the same amounts however they are written.
+///
+/// Sorted by name; a list, since there are many sums and each has few resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum(BTreeMap<String, Quantity>);
+pub(crate) struct Sum(Vec<(Box<str>, Quantity)>);
 
 impl Sum {
     /// Reads amounts; text that is no quantity counts as nothing.
     pub(crate) fn read(amounts: &ResourceAmounts) -> Self {
-        let read = |(name, amount): (&String, &Written)| Some((name.clone(), amount.0.parse().ok()?));
+        let read = |(name, amount): (&String, &Written)| Some((name.as_str().into(), amount.0.parse().ok()?));
         Self(amounts.iter().filter_map(read).collect())
     }
 
     /// Adds to a resource.
     pub(crate) fn add(&mut self, name: &str, amount: Quantity) {
-        match self.0.get_mut(name) {
-            Some(known) => *known = known.plus(amount),
-            None => {
-                self.0.insert(name.to_owned(), amount);
-            }
+        match self.position(name) {
+            Ok(at) => self.0[at].1 = self.0[at].1.plus(amount),
+            Err(at) => self.0.insert(at, (name.into(), amount)),
         }
     }
 
@@ -36,12 +36,12 @@ impl Sum {
 
     /// The amount of a resource, where it is mentioned.
     pub(crate) fn get(&self, name: &str) -> Option<Quantity> {
-        self.0.get(name).copied()
+        self.position(name).ok().map(|at| self.0[at].1)
     }
 
     /// Names and amounts, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
-        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+        self.0.iter().map(|(name, amount)| (&**name, *amount))
     }
 
     /// Whether nothing is mentioned.
@@ -58,15 +58,17 @@ impl Sum {
             return Some(Value::Null);
         }
         let mut patch = Map::new();
-        for name in stored.0.keys().filter(|name| !self.0.contains_key(*name)) {
-            patch.insert(name.clone(), Value::Null);
+        for (name, _) in stored.iter().filter(|(name, _)| self.get(name).is_none()) {
+            patch.insert(name.to_owned(), Value::Null);
         }
-        for (name, amount) in &self.0 {
-            if stored.0.get(name) != Some(amount) {
-                patch.insert(name.clone(), Value::from(amount.to_string()));
-            }
+        for (name, amount) in self.iter().filter(|(name, amount)| stored.get(name) != Some(*amount)) {
+            patch.insert(name.to_owned(), Value::from(amount.to_string()));
         }
         Some(Value::Object(patch))
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 }
 
@@ -82,6 +84,15 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
+    /// What the status of a pod group says.
+    pub(crate) fn read(status: &PodGroupResources) -> Self {
+        Self {
+            requested: Sum::read(&status.requested),
+            allocated: Sum::read(&status.allocated),
+            allocated_non_preemptible: Sum::read(&status.allocated_non_preemptible),
+        }
+    }
+
     /// Adds other totals.
     pub(crate) fn add_all(&mut self, other: &Self) {
         self.requested.add_all(&other.requested);

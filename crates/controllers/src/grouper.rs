@@ -14,6 +14,7 @@ pub mod pod;
 
 mod defaults;
 
+use crate::keep;
 use crate::kind::POD_GROUP;
 use apply::Change;
 use defaults::Defaults;
@@ -138,7 +139,7 @@ pub async fn run(mut process: Process, options: Options) {
     }
     let caches = Arc::new(Caches::new(watched));
     caches.follow(&process.api, &process.health, &mut process.tasks);
-    let context = Context { api: process.api.clone(), caches, clock: process.clock };
+    let context = Context::new(process.api.clone(), caches, process.clock);
     let grouper = Grouper {
         options,
         recorder: process.recorder.clone(),
@@ -196,16 +197,31 @@ impl Controller for Grouper {
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
-        let Some(pod) = context.caches.get(&POD, key).filter(|pod| self.is_ours(&context.caches, pod)) else {
+        let Some(mut pod) =
+            context.caches.get(&POD, key).filter(|pod| !is_settled_alone(&context.caches, pod))
+        else {
             self.settled().remove(key);
             return Ok(Next::Wait);
         };
+        if is_alone_in_group(&pod) {
+            // Its group went, and little is kept of such pods.
+            match context.api.get(&POD, key).await {
+                Ok(whole) => pod = Arc::new(whole),
+                Err(error) if error.is_not_found() => return Ok(Next::Wait),
+                Err(error) => return Err(error),
+            }
+        }
+        if !self.is_ours(&context.caches, &pod) {
+            self.settled().remove(key);
+            return Ok(Next::Wait);
+        }
         if self.settled().get(key) == Some(&fingerprint(&context.caches, &pod)) {
             return Ok(Next::Wait);
         }
         match self.group(context, &pod).await {
             Ok(()) => {
-                if let Some(pod) = context.caches.get(&POD, key) {
+                let pod = context.caches.get(&POD, key).filter(|pod| !is_alone_in_group(pod));
+                if let Some(pod) = pod {
                     self.settled().insert(key.clone(), fingerprint(&context.caches, &pod));
                 }
                 Ok(Next::Wait)
@@ -227,7 +243,7 @@ impl Grouper {
     fn is_ours(&self, caches: &Caches, pod: &Value) -> bool {
         let is_over = matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
         let is_other = object::str_at(pod, "/spec/schedulerName") != self.options.scheduler_name;
-        if is_over || is_other || object::is_deleting(pod) || skips(pod) || is_settled_alone(caches, pod) {
+        if is_over || is_other || object::is_deleting(pod) || skips(pod) {
             return false;
         }
         let selector = &self.options.namespace_label_selector;
@@ -279,25 +295,27 @@ impl Grouper {
 
     async fn apply(&self, context: &Context, desired: &Desired) -> Result<(), Error> {
         let key = Key::new(&desired.namespace, &desired.name);
-        let mut stored = context.caches.get(&POD_GROUP, &key);
-        if stored.is_none() {
+        let mut stored = context.caches.get(&POD_GROUP, &key).filter(|group| group.get("spec").is_some());
+        if context.caches.get(&POD_GROUP, &key).is_none() {
             match context.create(&POD_GROUP, &key.namespace, &apply::new_group(desired)).await {
                 Ok(_) => return Ok(()),
                 // Somebody else made it, and the news are still on their way.
                 Err(error) if error.is_conflict() => match context.api.get(&POD_GROUP, &key).await {
-                    Ok(found) => {
-                        context.caches.note(&POD_GROUP, &found);
-                        stored = Some(Arc::new(found));
-                    }
+                    Ok(found) => stored = Some(Arc::new(found)),
                     Err(gone) if gone.is_not_found() => return Err(error.into()),
                     Err(error) => return Err(error.into()),
                 },
                 Err(error) => return Err(error.into()),
             }
         }
-        let Some(stored) = stored else { return Ok(()) };
+        let stored = match stored {
+            Some(stored) => stored,
+            None => Arc::new(context.api.get(&POD_GROUP, &key).await?),
+        };
         if let Change::To(new) = apply::change(&stored, desired, &self.options) {
             context.update(&POD_GROUP, Part::Main, &stored, &new).await?;
+        } else {
+            context.caches.note(&POD_GROUP, &stored);
         }
         Ok(())
     }
@@ -393,35 +411,44 @@ fn group_of_pod(pod: &Value) -> Vec<String> {
     name.map(|name| Key::new(object::namespace(pod), name).to_string()).into_iter().collect()
 }
 
+/// Whether a pod without owners is in a group: then there is nothing left to do, unless that group goes.
+fn is_alone_in_group(pod: &Value) -> bool {
+    owner_chain::owners(pod).is_empty() && text(pod, "annotations", annotation::POD_GROUP).is_some()
+}
+
 fn keep_pod(pod: &mut Value) {
-    object::set_meta(pod, "managedFields", None);
-    for (part, fields) in
-        [("spec", ["schedulerName", "priorityClassName"].as_slice()), ("status", &["phase"])]
-    {
-        if let Some(part) = pod.get_mut(part).and_then(Value::as_object_mut) {
-            part.retain(|field, _| fields.contains(&&**field));
+    keep::metadata(pod, &["labels", "annotations", "ownerReferences"]);
+    keep::only_of(pod, "spec", &["schedulerName", "priorityClassName"]);
+    keep::only_of(pod, "status", &["phase"]);
+    if is_alone_in_group(pod) {
+        keep::metadata(pod, &["annotations"]);
+        keep::only(pod, &["metadata"]);
+        if let Some(metadata) = pod.get_mut("metadata") {
+            keep::only_of(metadata, "annotations", &[annotation::POD_GROUP]);
         }
     }
 }
 
+/// Of a group that a pod without owners made, little is kept: it is not compared again once the pod is in it.
 fn keep_group(group: &mut Value) {
-    object::set_meta(group, "managedFields", None);
-    if let Some(fields) = group.as_object_mut() {
-        fields.remove("status");
+    keep::metadata(group, &["labels", "annotations", "ownerReferences"]);
+    keep::only(group, &["metadata", "spec"]);
+    if let [owner] = owner_chain::owners(group)
+        && owner["kind"] == *POD.kind
+    {
+        keep::metadata(group, &[]);
+        keep::only(group, &["metadata"]);
     }
 }
 
 fn keep_labels(object: &mut Value) {
-    object::meta_mut(object)
-        .retain(|field, _| ["name", "namespace", "uid", "resourceVersion", "labels"].contains(&&**field));
-    if let Some(fields) = object.as_object_mut() {
-        fields.retain(|field, _| field == "metadata");
-    }
+    keep::metadata(object, &["labels"]);
+    keep::only(object, &["metadata"]);
 }
 
 fn keep_name(object: &mut Value) {
-    keep_labels(object);
-    object::set_meta(object, "labels", None);
+    keep::metadata(object, &[]);
+    keep::only(object, &["metadata"]);
 }
 
 #[cfg(test)]

@@ -14,3 +14,4 @@ pub mod podgroup;
 pub mod queue;
 
 mod amounts;
+mod keep;

@@ -180,12 +180,12 @@ impl Keeper {
             }
             News::Applied(object) => {
                 let (name, queue) = Queue::read(object);
-                ledger.set_queue(name, Some(queue))
+                ledger.set_queue(&name, Some(queue))
             }
-            News::Gone(object) => ledger.set_queue(Queue::read(object).0, None),
+            News::Gone(object) => ledger.set_queue(&Queue::read(object).0, None),
             News::Unreadable(key, reason) => {
                 tracing::warn!(queue = %key, reason, "a queue cannot be read and counts as missing");
-                ledger.set_queue(key.name, None)
+                ledger.set_queue(&key.name, None)
             }
         };
         self.look_at(stale);
@@ -228,7 +228,7 @@ impl Keeper {
             Ok(written) => {
                 if let Ok(written) = kai_api::Queue::deserialize(&written) {
                     let (name, queue) = Queue::read(written);
-                    let stale = self.ledger().set_queue(name, Some(queue));
+                    let stale = self.ledger().set_queue(&name, Some(queue));
                     self.look_at(stale);
                 }
                 Ok(())

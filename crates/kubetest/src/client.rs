@@ -109,7 +109,8 @@ impl Server {
         Ok(Lines { status: head.status, headers: head.headers, body, pending, _connection: connection })
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Error> {
+    /// A connection of one's own, for whoever wants to handle bodies as they come.
+    pub async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Error> {
         let failed = |source| Error::Connect { address: self.address, source };
         let stream = TcpStream::connect(self.address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;

@@ -37,7 +37,7 @@ pub async fn run(mut process: Process, options: Options) {
     let query = format!("labelSelector={}%3D{}", label::APP, options.app_label);
     let watched = Watched::all(kind::POD).query(query).keeping(keep);
     let caches = Arc::new(Caches::new([watched]));
-    let context = Context { api: process.api.clone(), caches: Arc::clone(&caches), clock: process.clock };
+    let context = Context::new(process.api.clone(), Arc::clone(&caches), process.clock);
     caches.follow(&process.api, &process.health, &mut process.tasks);
     process.tasks.spawn(controller::run(Simulated { namespace: options.namespace }, context));
     process.failed().await;
@@ -68,8 +68,7 @@ impl Controller for Simulated {
         }
         match device::only(&device::by_status(&pod)) {
             Ok(uuid) => match write(&context.api, &pod, &uuid).await {
-                // It is gone, or is another by now.
-                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) if error.is_not_found() => {}
                 written => written?,
             },
             Err(error) => {

@@ -1,4 +1,6 @@
-//! Reads and writes objects as JSON through a `kube` client.
+//! Reads and writes objects as JSON through a `kube` client; who manages which field is left out of what is read.
+
+pub(crate) mod lean;
 
 use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
@@ -8,6 +10,7 @@ use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
 use kai_object as object;
 use kube::core::WatchEvent;
+use lean::Lean;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -56,6 +59,12 @@ impl Error {
         if let kube::Error::Api(status) = &**source { status.code } else { 0 }
     }
 
+    /// What the server said, or that it said nothing.
+    pub fn reason(&self) -> String {
+        let Self::Request { source, .. } = self else { return self.to_string() };
+        if let kube::Error::Api(status) = &**source { status.message.clone() } else { source.to_string() }
+    }
+
     /// Whether the object is not there.
     pub fn is_not_found(&self) -> bool {
         self.code() == 404
@@ -64,10 +73,16 @@ impl Error {
     /// The failure in words for people: what the server said, or why it could not be asked.
     pub fn told(&self) -> String {
         match self {
-            Self::Request { source, .. } => match &**source {
-                kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-                other => other.to_string(),
-            },
+            Self::Request { source, .. } => {
+                // `kube::Error` is foreign and grows: everything but an answer speaks for itself.
+                if let kube::Error::Api(status) = &**source
+                    && !status.message.is_empty()
+                {
+                    status.message.clone()
+                } else {
+                    source.to_string()
+                }
+            }
             Self::NoAnswer { .. } | Self::NotLeader { .. } | Self::Malformed { .. } => self.to_string(),
         }
     }
@@ -244,10 +259,11 @@ impl Api {
         let path = kind.path("");
         let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
         let request = self.request("GET", &query, "application/json", Vec::new());
-        let events = self.client.request_events(request).await;
+        let events = self.client.request_events::<Lean>(request).await;
         let events = events.map_err(|source| self.failed("WATCH", &path, source))?;
         let api = self.clone();
-        Ok(events.map(move |event| event.map_err(|source| api.failed("WATCH", &path, source))))
+        let failed = move |source| api.failed("WATCH", &path, source);
+        Ok(events.map(move |event| event.map(Lean::of_event).map_err(&failed)))
     }
 
     /// The text of an answer.
@@ -308,7 +324,8 @@ impl Api {
             (content_type, body.to_string().into_bytes())
         });
         let request = self.request(method, path, content_type, body);
-        self.client.request(request).await.map_err(|source| self.failed(method, path, source))
+        let answer = self.client.request::<Lean>(request).await;
+        answer.map(Lean::into_value).map_err(|source| self.failed(method, path, source))
     }
 
     /// Waits for a turn, and refuses writes that are no longer ours to make.

@@ -4,6 +4,7 @@
 //! controller never acts on a state older than its own last write. Older news that arrive later are ignored.
 
 use crate::api::Api;
+use crate::api::lean::Lean;
 use crate::health::Health;
 use crate::kind::{Key, Kind};
 use crate::watch::{News, Source};
@@ -15,8 +16,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What is told whenever an object changes; it is called with the state before and with the state after.
-pub type Listener = Box<dyn Fn(&Kind, &Value) + Send + Sync>;
+/// What is told whenever an object changes; it is called with the state before and with the state after, until it
+/// says that it wants no more.
+pub type Listener = Box<dyn Fn(&Kind, &Value) -> Interest + Send + Sync>;
+
+/// Whether a listener is to be told again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// It is.
+    Stays,
+    /// Nobody is there any more who would do something.
+    Ended,
+}
 
 /// The values under which an index keeps an object.
 pub type IndexFn = fn(&Value) -> Vec<String>;
@@ -133,6 +144,11 @@ impl Caches {
                 crate::watch::follow(&api, &source, &freshness, |news| table.take(news)).await;
             });
         }
+    }
+
+    /// Whether the resource is watched.
+    pub fn has(&self, kind: &Kind) -> bool {
+        self.tables.contains_key(kind)
     }
 
     /// Calls `listener` whenever an object of the resource changes.
@@ -299,14 +315,16 @@ impl Table {
         }
     }
 
-    fn take(&self, news: News<Value>) {
+    fn take(&self, news: News<Lean>) {
         match news {
-            News::All(items, version) => self.replace(items, version),
-            News::Applied(object) => self.put(object),
-            News::Gone(last) => self.deleted(&last),
+            News::All(items, version) => {
+                self.replace(items.into_iter().map(Lean::into_value).collect(), version);
+            }
+            News::Applied(object) => self.put(object.into_value()),
+            News::Gone(last) => self.deleted(&last.into_value()),
             // Any JSON can be read as a value.
             News::Unreadable(key, why) => {
-                tracing::warn!(kind = %self.source.kind.kind, %key, why, "unreadable")
+                tracing::warn!(kind = %self.source.kind.kind, %key, why, "unreadable");
             }
         }
     }
@@ -374,9 +392,8 @@ impl Table {
 
     fn tell(&self, object: Option<&Value>) {
         let Some(object) = object else { return };
-        for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            listener(&self.source.kind, object);
-        }
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener(&self.source.kind, object) == Interest::Stays);
     }
 }
 

@@ -4,7 +4,8 @@
 //! stopped between any two requests and begins again from the state of the server.
 
 use crate::api::{self, Api, Deletion, Part};
-use crate::cache::Caches;
+use crate::cache::{Caches, Interest};
+use crate::event::EventType;
 use crate::kind::{Key, Kind};
 use crate::queue::Queue;
 use futures::StreamExt as _;
@@ -65,9 +66,36 @@ pub struct Context {
     pub caches: Arc<Caches>,
     /// The time.
     pub clock: Clock,
+    /// Who tells users what happens, if anybody does.
+    pub events: Option<Arc<dyn Tell>>,
+}
+
+/// Tells users what happens to objects.
+pub trait Tell: std::fmt::Debug + Send + Sync {
+    /// Tells something about an object.
+    fn tell(&self, object: &Value, type_: EventType, reason: &str, message: String);
 }
 
 impl Context {
+    /// What a controller works with that tells users nothing.
+    pub fn new(api: Api, caches: Arc<Caches>, clock: Clock) -> Self {
+        Self { api, caches, clock, events: None }
+    }
+
+    /// Tells users of an object that something is as it should be.
+    pub fn tell(&self, object: &Value, reason: &str, message: impl Into<String>) {
+        if let Some(events) = &self.events {
+            events.tell(object, EventType::Normal, reason, message.into());
+        }
+    }
+
+    /// Tells users of an object that something is not.
+    pub fn warn(&self, object: &Value, reason: &str, message: impl Into<String>) {
+        if let Some(events) = &self.events {
+            events.tell(object, EventType::Warning, reason, message.into());
+        }
+    }
+
     /// Makes an object and knows it from then on.
     pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> api::Result<Value> {
         let made = self.api.create(kind, namespace, object).await?;
@@ -123,12 +151,15 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     let kinds = controller.kinds();
     for kind in &kinds {
         let (controller, queue, caches) =
-            (Arc::clone(&controller), Arc::clone(&queue), Arc::downgrade(&context.caches));
+            (Arc::clone(&controller), Arc::downgrade(&queue), Arc::downgrade(&context.caches));
         let listener = move |kind: &Kind, object: &Value| {
-            let Some(caches) = caches.upgrade() else { return };
+            let (Some(queue), Some(caches)) = (queue.upgrade(), caches.upgrade()) else {
+                return Interest::Ended;
+            };
             for key in controller.wakes(&caches, kind, object) {
                 queue.add(key);
             }
+            Interest::Stays
         };
         context.caches.listen(kind, Box::new(listener));
     }
@@ -141,24 +172,31 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             }
         }
     }
+    let (controller, context) = (&*controller, &context);
+    let reconcile = |key| async move { controller.reconcile(context, &key).await };
+    work(C::NAME, &queue, controller.workers(), reconcile).await;
+}
+
+/// Takes keys from the queue, so many at once, and puts back those that are to be looked at again. Never returns.
+pub async fn work<F>(name: &str, queue: &Queue, workers: usize, reconcile: impl Fn(Key) -> F)
+where
+    F: Future<Output = api::Result<Next>>,
+{
     let mut running = FuturesUnordered::new();
     loop {
-        let room = running.len() < controller.workers();
+        let room = running.len() < workers;
         tokio::select! {
             biased;
-            Some((key, outcome)) = running.next() => conclude::<C>(&queue, key, outcome),
+            Some((key, outcome)) = running.next() => conclude(name, queue, key, outcome),
             key = queue.next(), if room => {
-                let (controller, context) = (&controller, &context);
-                running.push(async move {
-                    let outcome = controller.reconcile(context, &key).await;
-                    (key, outcome)
-                });
+                let outcome = reconcile(key.clone());
+                running.push(async move { (key, outcome.await) });
             }
         }
     }
 }
 
-fn conclude<C: Controller>(queue: &Queue, key: Key, outcome: api::Result<Next>) {
+fn conclude(name: &str, queue: &Queue, key: Key, outcome: api::Result<Next>) {
     match outcome {
         Ok(next) => {
             queue.done(&key);
@@ -168,7 +206,7 @@ fn conclude<C: Controller>(queue: &Queue, key: Key, outcome: api::Result<Next>) 
             }
         }
         Err(error) => {
-            tracing::debug!(controller = C::NAME, %key, error = &error as &dyn std::error::Error, "will try again");
+            tracing::debug!(controller = name, %key, error = &error as &dyn std::error::Error, "will try again");
             queue.done(&key);
             queue.add_failed(key);
         }

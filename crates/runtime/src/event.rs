@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The most different things that are remembered as said.
 const REMEMBERED: usize = 4_096;
 /// How long the same is not said again.
-const QUIET: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_mins(1);
 
 /// Whether something is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +100,7 @@ impl Recorder {
                 path: EVENT.path(namespace),
                 content_type: "application/json",
                 body: self.new_event(event, &key, &time),
-                ..self.write(&key)
+                ..Self::write(&key)
             }
         } else {
             Write {
@@ -108,13 +108,13 @@ impl Recorder {
                 path: EVENT.path_of(&key),
                 content_type: "application/merge-patch+json",
                 body: json!({"count": said.count, "lastTimestamp": time}),
-                ..self.write(&key)
+                ..Self::write(&key)
             }
         };
         self.writer.submit(write);
     }
 
-    fn write(&self, key: &Key) -> Write {
+    fn write(key: &Key) -> Write {
         Write {
             lane: Lane::Remark,
             object: (EVENT, key.clone()),

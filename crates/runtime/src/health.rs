@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a watch may be broken before the process is no longer ready.
-const STALE_MAX: Duration = Duration::from_secs(60);
+const STALE_MAX: Duration = Duration::from_mins(1);
 
 /// The health of a process; clones are the same.
 #[derive(Clone, Debug, Default)]

@@ -113,8 +113,8 @@ struct ListMeta {
     next: String,
 }
 
-/// Reads the whole list, page by page, and says its version.
-async fn all<T: DeserializeOwned>(
+/// Reads the whole list, page by page, hands it on, and says its version.
+pub async fn all<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
     tell: &mut impl FnMut(News<T>),

@@ -221,12 +221,11 @@ impl State {
         let lane = write.lane;
         let writes = self.objects.entry(id.clone()).or_default();
         let waiting = write.slot.and_then(|slot| writes.iter_mut().find(|known| known.slot == Some(slot)));
-        match waiting {
-            Some(waiting) => *waiting = write,
-            None => {
-                writes.push_back(write);
-                self.counts.waiting += 1;
-            }
+        if let Some(waiting) = waiting {
+            *waiting = write;
+        } else {
+            writes.push_back(write);
+            self.counts.waiting += 1;
         }
         if !self.running.contains(&id) {
             self.ready[lane as usize].push_back(id);

@@ -108,12 +108,14 @@ impl Flight {
     /// The watch shows all requests there were at a version: puts those under way back that it could not show.
     pub(crate) fn listed(&mut self, listed: &mut Vec<Object>, list_version: u64) {
         let mut shown: BTreeMap<Key, BindRequest> = BTreeMap::new();
-        listed.retain(|object| match object {
-            Object::BindRequest(request) if self.flying.contains_key(&object.key()) => {
+        listed.retain(|object| {
+            if let Object::BindRequest(request) = object
+                && self.flying.contains_key(&object.key())
+            {
                 shown.insert(object.key(), (**request).clone());
-                false
+                return false;
             }
-            _ => true,
+            true
         });
         self.flying.retain(|key, flying| {
             let seen = shown.remove(key);

@@ -64,15 +64,15 @@ pub(crate) fn api_key(key: &input::Key) -> Key {
 
 /// What the server offers of the kinds that not every cluster has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offered {
+pub struct Offered {
     /// Device claims.
-    pub(crate) device_claims: bool,
+    pub device_claims: bool,
     /// NUMA zones of nodes.
-    pub(crate) numa_zones: bool,
+    pub numa_zones: bool,
 }
 
 /// Asks what the server offers.
-pub(crate) async fn offered(api: &api::Api) -> api::Result<Offered> {
+pub async fn offered(api: &api::Api) -> api::Result<Offered> {
     Ok(Offered {
         device_claims: is_served(api, &kind::RESOURCE_CLAIM).await?,
         numa_zones: is_served(api, &kind::NODE_RESOURCE_TOPOLOGY).await?,
@@ -87,33 +87,47 @@ async fn is_served(api: &api::Api, kind: &kai_runtime::Kind) -> api::Result<bool
     }
 }
 
+/// Whatever does something with each kind that the scheduler reads.
+pub trait Reader {
+    /// Does it; the query leaves out what counts for nothing.
+    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+        &mut self,
+        query: Option<&'static str>,
+    );
+}
+
+/// Shows a reader each kind that the scheduler reads; pods come last, since they refer to the others.
+pub fn each(offered: Offered, reader: &mut impl Reader) {
+    reader.read::<Node>(None);
+    reader.read::<Queue>(None);
+    reader.read::<PodGroup>(None);
+    reader.read::<BindRequest>(None);
+    reader.read::<Topology>(None);
+    reader.read::<PriorityClass>(None);
+    reader.read::<Namespace>(None);
+    reader.read::<ConfigMap>(None);
+    reader.read::<PodDisruptionBudget>(None);
+    reader.read::<PersistentVolume>(None);
+    reader.read::<PersistentVolumeClaim>(None);
+    reader.read::<StorageClass>(None);
+    reader.read::<CsiDriver>(None);
+    reader.read::<CsiNode>(None);
+    reader.read::<CsiStorageCapacity>(None);
+    if offered.device_claims {
+        reader.read::<ResourceClaim>(None);
+        reader.read::<ResourceSlice>(None);
+        reader.read::<DeviceClass>(None);
+    }
+    if offered.numa_zones {
+        reader.read::<NodeResourceTopology>(None);
+    }
+    reader.read::<Pod>(Some(LIVING_PODS));
+}
+
 /// Follows everything that the scheduler reads; says which kinds that is.
 pub(crate) fn follow(process: &mut Process, inbox: &Arc<Inbox>, offered: Offered) -> Vec<Kind> {
     let mut watches = Watches { process, inbox, kinds: Vec::new() };
-    watches.add::<Node>(None);
-    watches.add::<Queue>(None);
-    watches.add::<PodGroup>(None);
-    watches.add::<BindRequest>(None);
-    watches.add::<Topology>(None);
-    watches.add::<PriorityClass>(None);
-    watches.add::<Namespace>(None);
-    watches.add::<ConfigMap>(None);
-    watches.add::<PodDisruptionBudget>(None);
-    watches.add::<PersistentVolume>(None);
-    watches.add::<PersistentVolumeClaim>(None);
-    watches.add::<StorageClass>(None);
-    watches.add::<CsiDriver>(None);
-    watches.add::<CsiNode>(None);
-    watches.add::<CsiStorageCapacity>(None);
-    if offered.device_claims {
-        watches.add::<ResourceClaim>(None);
-        watches.add::<ResourceSlice>(None);
-        watches.add::<DeviceClass>(None);
-    }
-    if offered.numa_zones {
-        watches.add::<NodeResourceTopology>(None);
-    }
-    watches.add::<Pod>(Some(LIVING_PODS));
+    each(offered, &mut watches);
     watches.kinds
 }
 
@@ -123,8 +137,11 @@ struct Watches<'a> {
     kinds: Vec<Kind>,
 }
 
-impl Watches<'_> {
-    fn add<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(&mut self, query: Option<&str>) {
+impl Reader for Watches<'_> {
+    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+        &mut self,
+        query: Option<&'static str>,
+    ) {
         let resource = of(T::KIND);
         let freshness = self.process.health.watch(&resource.plural);
         let source = Source { query: query.map(str::to_owned), ..Source::all(resource) };
@@ -139,7 +156,8 @@ impl Watches<'_> {
     }
 }
 
-fn of_any_kind<T: Into<Object>>(news: News<T>) -> News<Object> {
+/// The same news about an object of any kind.
+pub fn of_any_kind<T: Into<Object>>(news: News<T>) -> News<Object> {
     match news {
         News::All(objects, version) => News::All(objects.into_iter().map(Into::into).collect(), version),
         News::Applied(object) => News::Applied(object.into()),

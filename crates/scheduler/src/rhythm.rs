@@ -83,7 +83,7 @@ impl Rhythm {
     /// When the next cycle begins, if nothing else happens, and what it may do.
     pub(crate) fn next(&self) -> Option<(Instant, Scope)> {
         let placing = self.burst.map(|(first, last)| (last + PAUSE).min(first + BURST_MAX));
-        let evicting = (self.unsettled && self.wanting).then(|| self.evicting_at(placing)).flatten();
+        let evicting = (self.unsettled && self.wanting).then(|| self.evicting_at(placing));
         let evicting = [evicting, self.timer.map(|at| at.max(self.earliest()))].into_iter().flatten().min();
         match (placing, evicting) {
             (Some(placing), Some(evicting)) if placing < evicting => Some((placing, Scope::Placing)),
@@ -111,13 +111,13 @@ impl Rhythm {
         self.evicted.map_or_else(Instant::now, |evicted| evicted + self.period)
     }
 
-    fn evicting_at(&self, placing: Option<Instant>) -> Option<Instant> {
+    fn evicting_at(&self, placing: Option<Instant>) -> Instant {
         // Whatever has just come is placed first.
         let after_placing = placing.map(|at| at + QUIET);
         let after_quiet = self.room_made.map(|at| at + QUIET);
         let after_period = self.evicted.map(|at| at + self.period);
         let at = [after_placing, after_quiet, after_period].into_iter().flatten().max();
-        Some(at.unwrap_or_else(Instant::now))
+        at.unwrap_or_else(Instant::now)
     }
 }
 

@@ -1,12 +1,12 @@
 //! A whole cluster: server, controllers and nodes, started together and stopped together.
 
+use crate::connection::Connection;
 use crate::controllers::volume;
 use crate::faults::Faults;
 use crate::journal::{Journal, Lines};
 use crate::kubelet;
 use crate::node::heartbeat::Failure;
 use crate::node::{self, NodeGroup};
-use crate::supervise::{connect, supervise};
 use crate::{controllers, well_known};
 use jiff::Timestamp;
 use kai_apiserver::{ApiServer, Listening};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use std::hash::Hasher;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -128,15 +129,18 @@ impl Builder {
         let faults = Faults::new(self.seed, journal);
         let listening =
             self.listen.map(|address| server.listen(address)).transpose().map_err(Error::Listen)?;
-        let api = Api::new(connect(&server, &faults, CLIENT), CLIENT);
+        let api = Api::new(Connection::new(&server, &faults, CLIENT).client(), CLIENT);
+        server.core().hooks.go_by(Arc::new(faults.clone()));
         let mut cluster = Cluster { server, faults, clock, listening, api, tasks: JoinSet::new() };
         cluster.install().await?;
         cluster.add_nodes(&self.nodes).await?;
         if self.with_controllers {
-            cluster.run(controllers::CLIENT, move |client| controllers::run(client, clock));
+            let authority = cluster.listening.as_ref().map(|listening| Arc::from(listening.ca_pem()));
+            let start = move |way: &Connection| controllers::run(way.clone(), clock, authority.clone());
+            cluster.spawn(controllers::CLIENT, start);
         }
         let options = self.kubelet;
-        cluster.run(kubelet::CLIENT, move |client| kubelet::run(client, clock, options));
+        cluster.spawn(kubelet::CLIENT, move |way| kubelet::run(way.clone(), clock, options));
         Ok(cluster)
     }
 
@@ -192,7 +196,8 @@ impl Cluster {
         self.listening.as_ref()
     }
 
-    /// What goes wrong for whom. The cluster's own clients are [`controllers::CLIENT`] and [`kubelet::CLIENT`].
+    /// What goes wrong for whom. The cluster's own clients are [`controllers::CLIENT`] and below it one for each
+    /// controller, and [`kubelet::CLIENT`] and below it one for each node.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -204,7 +209,7 @@ impl Cluster {
 
     /// A connection for a client of this name, which can be given faults.
     pub fn client(&self, name: &str) -> kube::Client {
-        connect(&self.server, &self.faults, name)
+        Connection::new(&self.server, &self.faults, name).client()
     }
 
     /// A connection for objects as JSON.
@@ -217,8 +222,14 @@ impl Cluster {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (server, faults) = (self.server.clone(), self.faults.clone());
-        self.tasks.spawn(supervise(server, faults, name, start));
+        self.spawn(name, move |way| start(way.client()));
+    }
+
+    fn spawn<F>(&mut self, name: &str, start: impl Fn(&Connection) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(Connection::new(&self.server, &self.faults, name).supervise(start));
     }
 
     /// Adds nodes; those that are there already stay as they are.

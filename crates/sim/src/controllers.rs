@@ -18,11 +18,13 @@ pub mod stateful_set;
 pub mod time;
 pub mod volume;
 
+use crate::connection::Connection;
+use crate::event::{self, Source};
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::Api;
 use kai_runtime::cache::{Caches, Watched};
-use kai_runtime::controller::{self, Context};
+use kai_runtime::controller::{self, Context, Controller};
 use kai_runtime::health::Health;
 use kai_runtime::kind;
 use serde_json::{Value, json};
@@ -33,13 +35,18 @@ use tokio::task::JoinSet;
 pub const CLIENT: &str = "kube-controller-manager";
 
 /// Runs all controllers. Never returns; when it is dropped they stop.
-pub async fn run(client: kube::Client, clock: Clock) {
-    let api = Api::new(client, CLIENT);
+///
+/// They read through one client, and each writes through its own below it.
+///
+/// `authority` is the certificate that pods are to trust the server by.
+pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
+    let api = Api::new(way.client(), CLIENT);
     let kinds = [
         kind::POD,
         kind::NODE,
         kind::NAMESPACE,
         kind::SERVICE_ACCOUNT,
+        kind::CONFIG_MAP,
         kind::VOLUME_CLAIM,
         kind::VOLUME,
         kind::STORAGE_CLASS,
@@ -56,23 +63,27 @@ pub async fn run(client: kube::Client, clock: Clock) {
         kind::RESOURCE_CLAIM_TEMPLATE,
     ];
     let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
-    let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
-    let mut tasks = JoinSet::new();
-    tasks.spawn(controller::run(job::Jobs, context.clone()));
-    tasks.spawn(controller::run(cron_job::CronJobs, context.clone()));
-    tasks.spawn(controller::run(replica_set::ReplicaSets, context.clone()));
-    tasks.spawn(controller::run(deployment::Deployments, context.clone()));
-    tasks.spawn(controller::run(stateful_set::StatefulSets, context.clone()));
-    tasks.spawn(controller::run(daemon_set::DaemonSets, context.clone()));
-    tasks.spawn(controller::run(namespace::Namespaces, context.clone()));
-    tasks.spawn(controller::run(service_account::ServiceAccounts, context.clone()));
-    tasks.spawn(controller::run(node_lifecycle::NodeLifecycle, context.clone()));
-    tasks.spawn(controller::run(node_lifecycle::TaintEviction, context.clone()));
-    tasks.spawn(controller::run(pod_garbage::PodGarbage::default(), context.clone()));
-    tasks.spawn(controller::run(volume::Volumes, context.clone()));
-    tasks.spawn(controller::run(claim::Claims, context.clone()));
-    tasks.spawn(controller::run(disruption::Budgets, context));
-    tasks.spawn(garbage::run(api.clone()));
+    let mut started = Started { way, caches: Arc::clone(&caches), clock, tasks: JoinSet::new() };
+    started.add(|| job::Jobs);
+    started.add(|| cron_job::CronJobs);
+    started.add(|| replica_set::ReplicaSets);
+    started.add(|| deployment::Deployments);
+    started.add(|| stateful_set::StatefulSets);
+    started.add(|| daemon_set::DaemonSets);
+    started.add(|| namespace::Namespaces);
+    started.add(move || service_account::ServiceAccounts::new(authority.clone()));
+    started.add(|| node_lifecycle::NodeLifecycle);
+    started.add(|| node_lifecycle::TaintEviction);
+    started.add(pod_garbage::PodGarbage::default);
+    started.add(|| volume::Volumes);
+    started.add(|| claim::Claims);
+    started.add(|| disruption::Budgets);
+    let mut tasks = started.tasks;
+    let garbage = started.way.below("garbagecollector");
+    let shared = Arc::clone(&caches);
+    tasks.spawn(
+        garbage.supervise(move |way| garbage::run(Api::new(way.client(), CLIENT), Arc::clone(&shared))),
+    );
     caches.follow(&api, &Health::default(), &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
@@ -80,6 +91,32 @@ pub async fn run(client: kube::Client, clock: Clock) {
         {
             std::panic::resume_unwind(error.into_panic());
         }
+    }
+}
+
+/// Controllers that run, each until it crashes and is started again.
+struct Started {
+    way: Connection,
+    caches: Arc<Caches>,
+    clock: Clock,
+    tasks: JoinSet<()>,
+}
+
+impl Started {
+    fn add<C: Controller>(&mut self, make: impl Fn() -> C + Send + Sync + 'static) {
+        let (caches, clock) = (Arc::clone(&self.caches), self.clock);
+        self.tasks.spawn(self.way.below(C::NAME).supervise(move |way| {
+            let api = Api::new(way.client(), CLIENT);
+            let source = Source { component: format!("{}-controller", C::NAME), host: None };
+            let (events, recording) = event::recorder(api.clone(), clock, source);
+            let running = controller::run(
+                make(),
+                Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) },
+            );
+            async move {
+                tokio::join!(running, recording.run());
+            }
+        }));
     }
 }
 

@@ -1,15 +1,19 @@
 //! Makes the way between a client and the server bad, by seed: every client has a stream of misfortune of its own.
 //!
 //! [`Faults::wrap`] puts a layer around the in-process service for one named client. What can happen is in [`Rates`];
-//! partitions and crashes can be ordered as well. Kubernetes promises that a watch that stays open misses nothing, so
+//! partitions and crashes can be ordered as well. A client named below another, as `kubelet/node-1` is below
+//! `kubelet`, meets what that one meets, and after it what it meets alone. Calls of webhooks go through the same layer:
+//! see [`webhook`]. Kubernetes promises that a watch that stays open misses nothing, so
 //! a dropped event ends its stream here; only [`Rates::event_lost`] breaks that promise, for whoever wants to know.
 
+mod hook;
 mod service;
 mod stream;
 
 #[cfg(test)]
 mod tests;
 
+pub use hook::webhook;
 pub use service::FaultyService;
 
 use crate::journal::Journal;
@@ -47,6 +51,8 @@ pub struct Rates {
     pub event_lost: u32,
     /// The client crashes instead of sending a request.
     pub crash: u32,
+    /// A webhook answers that it is broken.
+    pub broken: u32,
     /// The longest delay.
     pub delay_max: Duration,
     /// How long a client waits for an answer that does not come.
@@ -68,6 +74,7 @@ impl Rates {
             event_repeated: 20_000,
             event_lost: 0,
             crash: 500,
+            broken: 20_000,
             delay_max: Duration::from_secs(3),
             timeout: Duration::from_secs(10),
         }
@@ -120,16 +127,16 @@ impl Faults {
         Self { state: Arc::new(Mutex::new(state)), journal }
     }
 
-    /// Sets how often faults happen to every client.
+    /// Sets how often faults happen to every client; those below another meet the faults of that one.
     pub fn set_rates(&self, rates: Rates) {
         let mut state = self.lock();
         state.rates = rates;
-        for client in state.clients.values_mut() {
-            client.rates = rates;
+        for (name, client) in &mut state.clients {
+            client.rates = own_rates(name, rates);
         }
     }
 
-    /// Sets how often faults happen to one client.
+    /// Sets how often faults happen to one client, and to those below it.
     pub fn set_rates_of(&self, client: &str, rates: Rates) {
         self.with(client, |client| client.rates = rates);
     }
@@ -185,7 +192,7 @@ impl Faults {
 
     fn with<T>(&self, client: &str, act: impl FnOnce(&mut Client) -> T) -> T {
         let mut state = self.lock();
-        let (seed, rates) = (state.seed, state.rates);
+        let (seed, rates) = (state.seed, own_rates(client, state.rates));
         let known =
             state.clients.entry(client.to_owned()).or_insert_with(|| Client::new(seed, client, rates));
         act(known)
@@ -194,6 +201,17 @@ impl Faults {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A client's name, after those of the clients that it is below.
+fn lineage(client: &str) -> impl Iterator<Item = &str> {
+    let ends = client.match_indices('/').map(|(at, _)| at).chain([client.len()]);
+    ends.map(|end| &client[..end])
+}
+
+/// What a client meets alone when every client is to meet these.
+fn own_rates(client: &str, rates: Rates) -> Rates {
+    if client.contains('/') { Rates::default() } else { rates }
 }
 
 impl Client {

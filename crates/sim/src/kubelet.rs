@@ -4,25 +4,29 @@
 //! What a pod does is up to its annotations ([`well_known`]).
 
 mod admission;
+mod lanes;
 mod life;
 mod status;
 
+use crate::connection::Connection;
 use crate::controllers::{annotation, pod, set_entry, time};
+use crate::event::{self, Source};
 use crate::node::heartbeat::{self, Failure, is_simulated};
 use crate::well_known;
 use jiff::Timestamp;
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part, Result};
-use kai_runtime::cache::{Caches, Watched};
-use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::cache::{Caches, Interest, Watched};
+use kai_runtime::controller::{self, Context, Next};
 use kai_runtime::health::Health;
 use kai_runtime::kind::{self, Key, Kind};
+use lanes::{Lane, Lanes};
 use life::{Ending, Stage};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// What kubelets call themselves to the server.
@@ -53,56 +57,74 @@ impl Default for Options {
 }
 
 /// Runs the kubelets of all simulated nodes. Never returns; when it is dropped they stop.
-pub async fn run(client: kube::Client, clock: Clock, options: Options) {
-    let api = Api::new(client, CLIENT);
-    let kinds = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
-    let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
-    let context = Context { api: api.clone(), caches: Arc::clone(&caches), clock };
+///
+/// They read through one client, and each writes through its own below it, named like its node.
+pub async fn run(way: Connection, clock: Clock, options: Options) {
+    let api = Api::new(way.client(), CLIENT);
+    let caches = Arc::new(Caches::new(KINDS.map(|kind| Watched::all(kind).without_bookmarks())));
+    let (send, mut arrivals) = mpsc::unbounded_channel();
+    let lanes = Arc::new(Lanes::new(send));
+    for kind in &KINDS {
+        let (lanes, caches_of) = (Arc::clone(&lanes), Arc::downgrade(&caches));
+        let listener = move |kind: &Kind, changed: &Value| {
+            let Some(caches) = caches_of.upgrade() else { return Interest::Ended };
+            lanes.route(&caches, kind, changed);
+            Interest::Stays
+        };
+        caches.listen(kind, Box::new(listener));
+    }
     let mut tasks = JoinSet::new();
-    tasks.spawn(heartbeat::run(context.clone(), options.heartbeat));
-    tasks.spawn(controller::run(Kubelet { options, boots: Mutex::default() }, context));
     caches.follow(&api, &Health::default(), &mut tasks);
-    while let Some(ended) = tasks.join_next().await {
-        if let Err(error) = ended
-            && error.is_panic()
-        {
-            std::panic::resume_unwind(error.into_panic());
+    loop {
+        tokio::select! {
+            biased;
+            arrived = arrivals.recv() => {
+                let Some((node, lane)) = arrived else { return };
+                let (caches, below) = (Arc::clone(&caches), way.below(&node));
+                tasks.spawn(below.supervise(move |way| {
+                    let api = Api::new(way.client(), CLIENT);
+                    let source = Source { component: CLIENT.to_owned(), host: Some(node.clone()) };
+                    let (events, recording) = event::recorder(api.clone(), clock, source);
+                    let context =
+                        Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) };
+                    let kubelet = Kubelet { options, lane: Arc::clone(&lane) };
+                    let running = kubelet.run(context, node.clone());
+                    async move {
+                        tokio::join!(running, recording.run());
+                    }
+                }));
+            }
+            ended = tasks.join_next() => {
+                if let Some(Err(error)) = ended
+                    && error.is_panic()
+                {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+            }
         }
     }
 }
+
+/// What kubelets look at.
+const KINDS: [Kind; 5] = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
 
 #[derive(Debug)]
 struct Kubelet {
     options: Options,
-    /// When a node that was down came back; nothing while it is down.
-    boots: Mutex<BTreeMap<String, Option<Timestamp>>>,
+    lane: Arc<Lane>,
 }
 
-impl Controller for Kubelet {
-    const NAME: &'static str = "kubelet";
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![kind::POD, kind::NODE, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM]
-    }
-
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        if *kind == kind::POD {
-            let bound = !object::str_at(changed, "/spec/nodeName").is_empty();
-            return if bound { vec![Key::of(changed)] } else { Vec::new() };
+impl Kubelet {
+    async fn run(self, context: Context, node: String) {
+        context.caches.synced(&KINDS).await;
+        for pod in context.caches.on_node(&kind::POD, &node) {
+            self.lane.queue.add(Key::of(&pod));
         }
-        if *kind == kind::NODE {
-            self.note_boot(changed, None);
-            return caches
-                .on_node(&kind::POD, object::name(changed))
-                .iter()
-                .map(|pod| Key::of(pod))
-                .collect();
-        }
-        let pods = caches.in_namespace(&kind::POD, object::namespace(changed));
-        let waiting = pods.iter().filter(|pod| {
-            object::str_at(pod, "/status/phase") == "Pending" && admission::names(pod, kind, changed)
+        let (kubelet, context) = (&self, &context);
+        let work = controller::work(CLIENT, &self.lane.queue, 1, |key| async move {
+            kubelet.reconcile(context, &key).await
         });
-        waiting.map(|pod| Key::of(pod)).collect()
+        tokio::join!(heartbeat::run(context, &node, self.options.heartbeat), work);
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
@@ -113,7 +135,7 @@ impl Controller for Kubelet {
         if !is_simulated(&node) || silent {
             return Ok(Next::Wait);
         }
-        let boot = self.note_boot(&node, Some(context.clock.now()));
+        let boot = self.lane.note(&node, Some(context.clock.now()));
         if object::is_deleting(&found) {
             return self.stop(context, &found).await;
         }
@@ -125,25 +147,6 @@ impl Controller for Kubelet {
             Stage::Starting { since } => self.start(context, &found, &node, since).await,
             Stage::Running { since } => self.watch_over(context, &found, since, boot).await,
             Stage::Resting { since, restarts } => self.restart(context, &found, since, restarts).await,
-        }
-    }
-}
-
-impl Kubelet {
-    /// Notes that a node is down, or at `now` that it is back; says when it came back last.
-    fn note_boot(&self, node: &Value, now: Option<Timestamp>) -> Option<Timestamp> {
-        let mut boots = self.boots.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = object::name(node);
-        match Failure::of(node) {
-            Some(Failure::Down) => {
-                boots.insert(name.to_owned(), None);
-                None
-            }
-            Some(Failure::Unreachable | Failure::NotReady) | None => {
-                let boot = boots.get_mut(name)?;
-                *boot = boot.or(now);
-                *boot
-            }
         }
     }
 
@@ -161,6 +164,7 @@ impl Kubelet {
                 let mut new = pod.clone();
                 status::refuse(&mut new, refusal.reason(), &refusal.to_string(), &context.clock.time());
                 context.update(&kind::POD, Part::Status, pod, &new).await?;
+                context.warn(pod, refusal.reason(), refusal.to_string());
                 return Ok(Next::Wait);
             }
         };
@@ -189,6 +193,7 @@ impl Kubelet {
         let mut new = pod.clone();
         status::running(&mut new, node, &context.clock.time(), 0);
         context.update(&kind::POD, Part::Status, pod, &new).await?;
+        tell_started(context, pod);
         Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
     }
 
@@ -211,6 +216,8 @@ impl Kubelet {
             let mut new = pod.clone();
             status::over_deadline(&mut new, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
+            let message = "Pod was active on the node longer than the specified deadline";
+            context.tell(pod, "DeadlineExceeded", message);
             return Ok(Next::Wait);
         }
         let mut next = deadline.map_or(Next::Wait, |deadline| Next::After(time::until(now, deadline)));
@@ -233,12 +240,20 @@ impl Kubelet {
     async fn end(&self, context: &Context, pod: &Value, ending: Ending) -> Result<Next> {
         let mut new = pod.clone();
         let time = context.clock.time();
-        if life::restarts_after(pod, ending) {
+        let restarts = life::restarts_after(pod, ending);
+        if restarts {
             status::resting(&mut new, ending, &time);
         } else {
             status::finished(&mut new, ending, &time);
         }
         context.update(&kind::POD, Part::Status, pod, &new).await?;
+        if restarts {
+            let pod_name = format!("{}_{}({})", object::name(pod), object::namespace(pod), object::uid(pod));
+            for name in containers(pod).map(|container| object::str_at(container, "/name")) {
+                let message = format!("Back-off restarting failed container {name} in pod {pod_name}");
+                context.warn(pod, "BackOff", message);
+            }
+        }
         Ok(Next::After(Duration::ZERO))
     }
 
@@ -251,6 +266,7 @@ impl Kubelet {
         let mut new = pod.clone();
         status::restarted(&mut new, &context.clock.time(), restarts + 1);
         context.update(&kind::POD, Part::Status, pod, &new).await?;
+        tell_started(context, pod);
         Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
     }
 
@@ -270,6 +286,9 @@ impl Kubelet {
             let mut new = pod.clone();
             status::finished(&mut new, Ending { code: 143, reason: "Error" }, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
+            for name in containers(pod).map(|container| object::str_at(container, "/name")) {
+                context.tell(pod, "Killing", format!("Stopping container {name}"));
+            }
         }
         if object::grace_period(pod) != Some(0) {
             context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
@@ -283,5 +302,20 @@ impl Kubelet {
 
     fn run_for(&self, pod: &Value) -> Option<Duration> {
         time::duration(annotation(pod, well_known::RUN_FOR)).or(self.options.run_for)
+    }
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Tells how the containers of a pod came to run.
+fn tell_started(context: &Context, pod: &Value) {
+    for container in containers(pod) {
+        let (name, image) = (object::str_at(container, "/name"), object::str_at(container, "/image"));
+        let pulled = format!("Container image \"{image}\" already present on machine");
+        context.tell(pod, "Pulled", pulled);
+        context.tell(pod, "Created", format!("Created container: {name}"));
+        context.tell(pod, "Started", format!("Started container {name}"));
     }
 }

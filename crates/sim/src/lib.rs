@@ -6,15 +6,17 @@
 //! Not here: scheduling. A pod stays pending until somebody binds it.
 
 pub mod cluster;
+pub mod connection;
 pub mod controllers;
+pub mod event;
 pub mod faults;
 pub mod journal;
 pub mod kubelet;
 pub mod node;
-pub mod supervise;
 pub mod well_known;
 
 pub use cluster::{Builder, Cluster};
+pub use connection::Connection;
 pub use faults::{Faults, Rates};
 pub use journal::Journal;
 pub use node::NodeGroup;

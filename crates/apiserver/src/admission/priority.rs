@@ -4,10 +4,12 @@ use super::{Operation, Review, forbidden};
 use crate::failure::Failure;
 use crate::object;
 use crate::server::Core;
-use crate::store::Wanted;
+use crate::store::{Record, Wanted};
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
+/// How a default class is kept.
+const DEFAULT_MARK: &[u8] = br#""globalDefault":true"#;
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
 
 /// Gives a pod the priority and the preemption policy of its class, and refuses others.
@@ -67,7 +69,10 @@ fn check_own(call: &Call, pod: &Value, priority: i64, policy: &str) -> Result<()
 /// The class of pods that name none: of several, the one with the lowest value.
 fn default_class(core: &Core) -> Option<Value> {
     let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
-    let page = core.store.list(classes.table, &Wanted::default(), |_| true).ok()?;
+    // Every pod that is created asks this: classes that cannot be it are not read.
+    let mentions =
+        |record: &Record| record.json().windows(DEFAULT_MARK.len()).any(|part| part == DEFAULT_MARK);
+    let page = core.store.list(classes.table, &Wanted::default(), mentions).ok()?;
     let all = page.records.into_iter().map(|record| record.value());
     all.filter(is_default).min_by_key(|class| class.get("value").and_then(Value::as_i64))
 }

@@ -1,11 +1,13 @@
 //! Admission webhooks: who is asked about a write, and what becomes of the answers.
 //!
 //! Webhooks are asked by HTTPS, or in this process where a service was registered for their host ([`Hooks::serve`]).
+//! Either way a call goes by whatever [`Way`] there is.
 
 mod answer;
 mod client;
 mod condition;
 mod hook;
+mod pool;
 mod review;
 
 use super::{Operation, Review};
@@ -14,12 +16,13 @@ use crate::server::Core;
 use crate::store::Wanted;
 use crate::{object, schema, strategy};
 use axum::Router;
-use futures::future::join_all;
+use bytes::Bytes;
+use futures::future::{BoxFuture, join_all};
 use hook::{Hook, Policy, Subject};
 use review::Asked;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// The API group of configurations.
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -42,9 +45,24 @@ impl Phase {
     }
 }
 
+/// What came of a call: a status and a body, or why there is none.
+pub type Answered = Result<(u16, Bytes), String>;
+
+/// What lies between the server and webhooks: for tests that make it bad.
+pub trait Way: std::fmt::Debug + Send + Sync {
+    /// Makes a call to a host, or does something worse. The server waits no longer than the webhook may take.
+    fn pass<'a>(
+        &'a self,
+        host: &'a str,
+        asked: &'a Bytes,
+        call: BoxFuture<'a, Answered>,
+    ) -> BoxFuture<'a, Answered>;
+}
+
 /// Configurations as they were read last, and services in this process.
 #[derive(Debug, Default)]
 pub struct Hooks {
+    way: OnceLock<Arc<dyn Way>>,
     mutating: RwLock<Known>,
     validating: RwLock<Known>,
     services: RwLock<FxHashMap<String, Router>>,
@@ -66,6 +84,12 @@ impl Hooks {
     /// Answers calls to `https://host/…` in this process. A service reference has the host `name.namespace.svc`.
     pub fn serve(&self, host: &str, service: Router) {
         self.services.write().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned(), service);
+    }
+
+    /// Sends all calls by this way. The first one that is set stays.
+    pub fn go_by(&self, way: Arc<dyn Way>) {
+        // A second way has nothing to do.
+        let _ = self.way.set(way);
     }
 
     fn service(&self, host: &str) -> Option<Router> {

@@ -26,77 +26,74 @@ impl Changes {
     }
 }
 
-pub(super) fn compare(schema: &Schema, old: &Value, new: &Value) -> Changes {
-    let mut changes = Changes::default();
-    walk(schema, Some(old), Some(new), &mut Vec::new(), &mut changes);
-    changes
+/// What differs at one place: the place itself, and what is below it.
+#[derive(Debug, Default)]
+struct Difference {
+    added: bool,
+    modified: bool,
+    removed: bool,
+    below: Changes,
 }
 
-fn walk(
-    schema: &Schema,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    path: &mut Vec<PathElement>,
-    changes: &mut Changes,
-) {
+impl Difference {
+    fn modified_unless_null(below: Changes, new: Option<&Value>) -> Self {
+        Self { modified: !new.is_some_and(Value::is_null), below, ..Self::default() }
+    }
+
+    fn modified(below: Changes) -> Self {
+        Self { modified: true, below, ..Self::default() }
+    }
+}
+
+impl Changes {
+    fn take(&mut self, element: impl Fn() -> PathElement, found: Difference) {
+        let sets = [
+            (&mut self.added, found.added, found.below.added),
+            (&mut self.modified, found.modified, found.below.modified),
+            (&mut self.removed, found.removed, found.below.removed),
+        ];
+        for (set, member, below) in sets {
+            if member || !below.is_empty() {
+                set.graft(element(), member, below);
+            }
+        }
+    }
+}
+
+pub(super) fn compare(schema: &Schema, old: &Value, new: &Value) -> Changes {
+    walk(schema, Some(old), Some(new)).below
+}
+
+fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Difference {
     if old == new {
-        return;
+        return Difference::default();
     }
     let shapes = (old.map(|old| typed::shape(schema, old)), new.map(|new| typed::shape(schema, new)));
-    match shapes {
+    let below = match shapes {
         // Null is an empty map or list that is there.
         (Some(Shape::Leaf), Some(Shape::Map)) if old.is_some_and(Value::is_null) => {
-            return maps(schema, None, new, path, changes);
+            return Difference { below: maps(schema, None, new), ..Difference::default() };
         }
         (Some(Shape::Leaf), Some(Shape::List)) if old.is_some_and(Value::is_null) => {
-            return lists(schema, None, new, path, changes);
+            return Difference { below: lists(schema, None, new), ..Difference::default() };
         }
-        (Some(Shape::Map) | None, Some(Shape::Map) | None) => maps(schema, old, new, path, changes),
-        (Some(Shape::List) | None, Some(Shape::List) | None) => lists(schema, old, new, path, changes),
+        (Some(Shape::Map) | None, Some(Shape::Map) | None) => maps(schema, old, new),
+        (Some(Shape::List) | None, Some(Shape::List) | None) => lists(schema, old, new),
         (Some(Shape::Map), Some(Shape::List | Shape::Leaf)) => {
-            maps(schema, old, None, path, changes);
-            if !new.is_some_and(Value::is_null) {
-                changes.modified.insert(path);
-            }
-            return;
+            return Difference::modified_unless_null(maps(schema, old, None), new);
         }
         (Some(Shape::List), Some(Shape::Map | Shape::Leaf)) => {
-            lists(schema, old, None, path, changes);
-            if !new.is_some_and(Value::is_null) {
-                changes.modified.insert(path);
-            }
-            return;
+            return Difference::modified_unless_null(lists(schema, old, None), new);
         }
-        (Some(Shape::Leaf), Some(Shape::Map)) => {
-            maps(schema, None, new, path, changes);
-            changes.modified.insert(path);
-            return;
-        }
-        (Some(Shape::Leaf), Some(Shape::List)) => {
-            lists(schema, None, new, path, changes);
-            changes.modified.insert(path);
-            return;
-        }
-        (Some(Shape::Leaf), Some(Shape::Leaf)) => {
-            changes.modified.insert(path);
-            return;
-        }
-        (Some(Shape::Leaf), None) | (None, Some(Shape::Leaf)) => {}
-    }
-    match (old, new) {
-        (None, _) => changes.added.insert(path),
-        (_, None) => changes.removed.insert(path),
-        (Some(_), Some(_)) => {}
-    }
+        (Some(Shape::Leaf), Some(Shape::Map)) => return Difference::modified(maps(schema, None, new)),
+        (Some(Shape::Leaf), Some(Shape::List)) => return Difference::modified(lists(schema, None, new)),
+        (Some(Shape::Leaf), Some(Shape::Leaf)) => return Difference::modified(Changes::default()),
+        (Some(Shape::Leaf), None) | (None, Some(Shape::Leaf)) => Changes::default(),
+    };
+    Difference { added: old.is_none(), removed: old.is_some() && new.is_none(), modified: false, below }
 }
 
-fn maps(
-    schema: &Schema,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    path: &mut Vec<PathElement>,
-    changes: &mut Changes,
-) {
+fn maps(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let old = old.and_then(Value::as_object);
     let new = new.and_then(Value::as_object);
     let own = old.into_iter().flatten().map(|(name, _)| name);
@@ -105,22 +102,16 @@ fn maps(
         .flatten()
         .map(|(name, _)| name)
         .filter(|name| !old.is_some_and(|old| old.contains_key(*name)));
+    let mut changes = Changes::default();
     for name in own.chain(added) {
         let (field, _) = typed::field(schema, name);
-        path.push(PathElement::Field(name.clone()));
         let (before, after) = (old.and_then(|old| old.get(name)), new.and_then(|new| new.get(name)));
-        walk(field, before, after, path, changes);
-        path.pop();
+        changes.take(|| PathElement::Field(name.clone()), walk(field, before, after));
     }
+    changes
 }
 
-fn lists(
-    schema: &Schema,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    path: &mut Vec<PathElement>,
-    changes: &mut Changes,
-) {
+fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let mut elements: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for value in old.and_then(Value::as_array).into_iter().flatten() {
         if let Ok(element) = typed::element(schema, value) {
@@ -132,28 +123,20 @@ fn lists(
             elements.entry(element).or_default().1.push(value);
         }
     }
+    let mut changes = Changes::default();
     for (element, (old, new)) in elements {
-        path.push(element);
-        match (&old[..], &new[..]) {
-            ([] | [_], [] | [_]) => {
-                let (old, new) = (old.first().copied(), new.first().copied());
-                walk(schema.element(), old, new, path, changes);
-            }
+        let found = match (&old[..], &new[..]) {
+            ([] | [_], [] | [_]) => walk(schema.element(), old.first().copied(), new.first().copied()),
             // Elements that occur twice are owned together.
-            ([_, _, ..], [_, _, ..]) => {
-                if old != new {
-                    changes.modified.insert(path);
-                }
-            }
+            ([_, _, ..], [_, _, ..]) => Difference { modified: old != new, ..Difference::default() },
             ([_, _, ..], _) => {
-                walk(schema.element(), None, new.first().copied(), path, changes);
-                changes.removed.insert(path);
+                Difference { removed: true, ..walk(schema.element(), None, new.first().copied()) }
             }
             (_, [_, _, ..]) => {
-                walk(schema.element(), old.first().copied(), None, path, changes);
-                changes.added.insert(path);
+                Difference { added: true, ..walk(schema.element(), old.first().copied(), None) }
             }
-        }
-        path.pop();
+        };
+        changes.take(|| element.clone(), found);
     }
+    changes
 }

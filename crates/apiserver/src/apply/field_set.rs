@@ -109,8 +109,12 @@ impl FieldSet {
 
     /// Adds a path; the empty path is nobody's.
     pub fn insert(&mut self, path: &[PathElement]) {
-        if let [first, rest @ ..] = path {
-            let node = self.children.entry(first.clone()).or_default();
+        let [first, rest @ ..] = path else { return };
+        // Most paths begin as one that is there already; only new elements are copied.
+        if !self.children.contains_key(first) {
+            self.children.insert(first.clone(), Node::default());
+        }
+        if let Some(node) = self.children.get_mut(first) {
             if rest.is_empty() {
                 node.member = true;
             } else {
@@ -120,11 +124,11 @@ impl FieldSet {
     }
 
     /// Adds everything that `below` says about one element.
-    pub(super) fn graft(&mut self, element: PathElement, member: bool, below: &FieldSet) {
+    pub(super) fn graft(&mut self, element: PathElement, member: bool, below: FieldSet) {
         if member || !below.is_empty() {
             let node = self.children.entry(element).or_default();
             node.member |= member;
-            node.below = node.below.union(below);
+            node.below.absorb(below);
         }
     }
 
@@ -147,12 +151,21 @@ impl FieldSet {
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = self.clone();
-        for (element, node) in &other.children {
-            let own = union.children.entry(element.clone()).or_default();
-            own.member |= node.member;
-            own.below = own.below.union(&node.below);
-        }
+        union.absorb(other.clone());
         union
+    }
+
+    /// Adds the paths of another set.
+    pub(super) fn absorb(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for (element, node) in other.children {
+            let own = self.children.entry(element).or_default();
+            own.member |= node.member;
+            own.below.absorb(node.below);
+        }
     }
 
     /// Paths in both sets.
@@ -167,25 +180,35 @@ impl FieldSet {
     /// Paths of this set that are not in the other one.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.keep(|element, node| match other.children.get(element) {
-            None => Some(node.clone()),
-            Some(other) => Some(Node {
-                member: node.member && !other.member,
-                below: node.below.difference(&other.below),
-            }),
-        })
+        let mut difference = self.clone();
+        difference.remove(other);
+        difference
     }
 
-    /// Paths of this set that neither are in the other one nor begin with a path in it.
-    #[must_use]
-    pub fn difference_below(&self, other: &Self) -> Self {
-        self.keep(|element, node| match other.children.get(element) {
-            None => Some(node.clone()),
-            Some(other) if other.member => None,
-            Some(other) => {
-                Some(Node { member: node.member, below: node.below.difference_below(&other.below) })
+    /// Takes out the paths of another set.
+    pub(super) fn remove(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        self.children.retain(|element, node| {
+            if let Some(other) = other.children.get(element) {
+                node.member &= !other.member;
+                node.below.remove(&other.below);
             }
-        })
+            !node.is_empty()
+        });
+    }
+
+    /// Takes out the paths that are in the other set or begin with a path in it.
+    pub fn remove_below(&mut self, other: &Self) {
+        self.children.retain(|element, node| match other.children.get(element) {
+            None => true,
+            Some(other) if other.member => false,
+            Some(other) => {
+                node.below.remove_below(&other.below);
+                !node.is_empty()
+            }
+        });
     }
 
     fn keep(&self, change: impl Fn(&PathElement, &Node) -> Option<Node>) -> Self {
@@ -240,7 +263,7 @@ impl FieldSet {
 }
 
 /// The part of a set that is in the scope of a write.
-pub(super) fn within(set: FieldSet, scope: Scope<'_>) -> FieldSet {
+pub(super) fn within(mut set: FieldSet, scope: Scope<'_>) -> FieldSet {
     let path =
         |dotted: &str| dotted.split('.').map(|name| PathElement::Field(name.to_owned())).collect::<Vec<_>>();
     match scope {
@@ -250,11 +273,13 @@ pub(super) fn within(set: FieldSet, scope: Scope<'_>) -> FieldSet {
             for field in fields {
                 outside.insert(&path(field));
             }
-            set.difference_below(&outside)
+            set.remove_below(&outside);
+            set
         }
         Scope::Only(field) => {
             let element = PathElement::Field(field.to_owned());
-            set.keep(|name, node| (*name == element).then(|| node.clone()))
+            set.children.retain(|name, _| *name == element);
+            set
         }
     }
 }
@@ -324,7 +349,9 @@ mod tests {
         assert_eq!(paths(&a.union(&b)), [".a", ".a.b", ".c", ".d"]);
         assert_eq!(paths(&a.intersection(&b)), [".a.b"]);
         assert_eq!(paths(&a.difference(&b)), [".a", ".c"]);
-        assert_eq!(paths(&b.difference_below(&set(&json!({"f:a": {}})))), [".d"]);
+        let mut rest = b.clone();
+        rest.remove_below(&set(&json!({"f:a": {}})));
+        assert_eq!(paths(&rest), [".d"]);
         assert!(a.difference(&a).is_empty());
     }
 

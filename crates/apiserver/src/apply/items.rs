@@ -80,7 +80,7 @@ pub(super) fn with_named_fields(schema: &Schema, set: &FieldSet) -> FieldSet {
             PathElement::Key(_) | PathElement::Value(_) | PathElement::Index(_) => (schema.element(), false),
         };
         let member = member || (is_named && !below.is_empty());
-        named.graft(element.clone(), member, &with_named_fields(schema, below));
+        named.graft(element.clone(), member, with_named_fields(schema, below));
     }
     named
 }

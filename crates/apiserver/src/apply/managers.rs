@@ -146,14 +146,19 @@ impl Managers {
 
     /// The fields that anybody owns.
     pub(super) fn all_fields(&self) -> FieldSet {
-        self.entries.values().fold(FieldSet::default(), |all, entry| all.union(&entry.fields))
+        let mut all = FieldSet::default();
+        for entry in self.entries.values() {
+            all.absorb(entry.fields.clone());
+        }
+        all
     }
 
     /// Takes fields from everybody but one; who owns nothing any more is forgotten.
     pub(super) fn release(&mut self, but: Option<&Id>, touched: &FieldSet, removed: &FieldSet) {
         for (id, entry) in &mut self.entries {
             if Some(id) != but {
-                entry.fields = entry.fields.difference(touched).difference(removed);
+                entry.fields.remove(touched);
+                entry.fields.remove(removed);
             }
         }
         self.entries.retain(|_, entry| !entry.fields.is_empty());
@@ -165,8 +170,10 @@ impl Managers {
         let time = (id.subresource != Subresource::Scale.name()).then(|| now.to_owned());
         match self.entries.entry(id) {
             Slot::Occupied(mut slot) => {
-                let fields = slot.get().fields.union(&fields);
-                slot.insert(Entry { fields, api_version: api_version.to_owned(), time });
+                let entry = slot.get_mut();
+                entry.fields.absorb(fields);
+                api_version.clone_into(&mut entry.api_version);
+                entry.time = time;
             }
             Slot::Vacant(slot) => {
                 slot.insert(Entry { fields, api_version: api_version.to_owned(), time });
@@ -189,9 +196,9 @@ impl Managers {
     }
 
     /// Changes the fields of one manager; who owns nothing any more is forgotten.
-    pub(super) fn strip(&mut self, id: &Id, change: impl Fn(&FieldSet) -> FieldSet) {
+    pub(super) fn strip(&mut self, id: &Id, change: impl Fn(FieldSet) -> FieldSet) {
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.fields = change(&entry.fields);
+            entry.fields = change(std::mem::take(&mut entry.fields));
         }
         self.entries.retain(|_, entry| !entry.fields.is_empty());
     }

@@ -97,18 +97,14 @@ pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
                 let (field, named) = field(schema, name);
                 let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
                 let leaf = shape(field, value) == Shape::Leaf;
-                set.graft(
-                    PathElement::Field(name.clone()),
-                    leaf || empty || !named,
-                    &field_set(field, value),
-                );
+                set.graft(PathElement::Field(name.clone()), leaf || empty || !named, field_set(field, value));
             }
         }
         Value::Array(elements) if shape(schema, value) == Shape::List => {
             for value in elements {
                 // An element that occurs twice is owned as a whole.
                 if let Ok(element) = element(schema, value) {
-                    set.graft(element, true, &field_set(schema.element(), value));
+                    set.graft(element, true, field_set(schema.element(), value));
                 }
             }
         }

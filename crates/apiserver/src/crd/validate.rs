@@ -45,6 +45,7 @@ pub fn validate(definition: &Value) -> Vec<Error> {
         let detail = "must have at least one stored version";
         errors.push(Error::invalid(&status.field("storedVersions"), Value::Null, detail));
     }
+    errors.extend(validate_stored(definition));
     let group = object::str_at(definition, "/spec/group");
     let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
         group == *domain || group.strip_suffix(domain).is_some_and(|prefix| prefix.ends_with('.'))
@@ -59,6 +60,22 @@ pub fn validate(definition: &Value) -> Vec<Error> {
         errors.push(Error::required(&annotations.key(APPROVED), detail));
     }
     errors
+}
+
+/// Of several storage versions the first is noted as stored, and the last is looked for.
+fn validate_stored(definition: &Value) -> Option<Error> {
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
+    let storage: Vec<&Value> = versions
+        .iter()
+        .filter(|version| version["storage"] == true)
+        .map(|version| &version["name"])
+        .collect();
+    let [_, .., last] = storage.as_slice() else { return None };
+    let stored = definition.pointer("/status/storedVersions").filter(|stored| stored.is_array())?;
+    let missing = !stored.as_array().is_some_and(|stored| stored.contains(last));
+    let status = Path::of("status");
+    let detail = format!("must have the storage version {}", last.as_str().unwrap_or_default());
+    missing.then(|| Error::invalid(&status.field("storedVersions"), stored.clone(), detail))
 }
 
 fn validate_names(definition: &Value) -> Vec<Error> {
@@ -117,7 +134,32 @@ fn validate_names(definition: &Value) -> Vec<Error> {
 
 /// Whether all versions have the same schema.
 fn shared_schema(versions: &[Value]) -> bool {
-    versions.windows(2).all(|pair| pair[0]["schema"] == pair[1]["schema"])
+    shared(versions, "schema")
+}
+
+fn shared(versions: &[Value], field: &str) -> bool {
+    versions.windows(2).all(|pair| pair[0][field] == pair[1][field])
+}
+
+/// Versions as the real server shows them: by the names of its own fields. What all of them share it keeps elsewhere.
+fn shown_versions(versions: &[Value]) -> String {
+    let shown = versions.iter().map(|version| {
+        let flag = |field: &str| version[field].as_bool().unwrap_or_default();
+        let own = |field: &str| if shared(versions, field) { &Value::Null } else { &version[field] };
+        format!(
+            r#"{{"Name":{},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":{},"Schema":{},"Subresources":{},"AdditionalPrinterColumns":{},"SelectableFields":{}}}"#,
+            version["name"],
+            flag("served"),
+            flag("storage"),
+            flag("deprecated"),
+            version["deprecationWarning"],
+            own("schema"),
+            own("subresources"),
+            own("additionalPrinterColumns"),
+            version["selectableFields"],
+        )
+    });
+    format!("[{}]", shown.collect::<Vec<_>>().join(","))
 }
 
 /// What a change of a definition may not change.
@@ -141,7 +183,7 @@ fn validate_versions(definition: &Value) -> Vec<Error> {
     let storage = versions.iter().filter(|version| version["storage"] == true).count();
     if storage != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(Error::invalid(&path, Value::Array(versions.to_vec()), detail));
+        errors.push(Error::invalid_unshown(&path, format!("{}: {detail}", shown_versions(versions))));
     }
     let mut seen: Vec<&str> = Vec::new();
     for (index, version) in versions.iter().enumerate() {
@@ -152,11 +194,8 @@ fn validate_versions(definition: &Value) -> Vec<Error> {
         if seen.contains(&name) {
             let spec = Path::of("spec");
             let list = spec.field("versions");
-            errors.push(Error::invalid(
-                &list,
-                Value::Array(versions.to_vec()),
-                "must contain unique version names",
-            ));
+            let detail = format!("{}: must contain unique version names", shown_versions(versions));
+            errors.push(Error::invalid_unshown(&list, detail));
         }
         seen.push(name);
         let schema = path.field("schema");

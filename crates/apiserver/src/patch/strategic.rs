@@ -4,7 +4,7 @@
 //! of a map, `$deleteFromPrimitiveList/x` takes scalars out of list `x`, and `$setElementOrder/x` orders it.
 
 use super::Error;
-use crate::field::{go_type, shown};
+use crate::field::{go_text, go_type, shown};
 use crate::schema::{Schema, Strategy};
 use serde_json::{Map, Value};
 
@@ -27,22 +27,7 @@ fn bad_order() -> Error {
 }
 
 fn no_merge_key(element: &Value, key: &str) -> Error {
-    Error::Failed(format!("map: {} does not contain declared merge key: {key}", go_map(element)))
-}
-
-/// A map as the real server prints it in these errors.
-fn go_map(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let fields: Vec<_> =
-                fields.iter().map(|(name, value)| format!("{name}:{}", go_map(value))).collect();
-            format!("map[{}]", fields.join(" "))
-        }
-        Value::Array(elements) => format!("[{}]", elements.iter().map(go_map).collect::<Vec<_>>().join(" ")),
-        Value::String(text) => text.clone(),
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-    }
+    Error::Failed(format!("map: {} does not contain declared merge key: {key}", go_text(element)))
 }
 
 fn merge_maps(mut object: Fields, mut patch: Fields, schema: &Schema) -> Result<Fields, Error> {
@@ -61,7 +46,7 @@ fn merge_maps(mut object: Fields, mut patch: Fields, schema: &Schema) -> Result<
                 };
                 Err(Error::Failed(format!(
                     "unknown patch type: {directive} in map: {}",
-                    go_map(&Value::Object(patch))
+                    go_text(&Value::Object(patch))
                 )))
             }
         };
@@ -217,8 +202,8 @@ fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(
         let wanted = identity(element, key)?;
         loop {
             let Some(next) = rest.next() else {
-                let change = go_map(&Value::Array(change.to_vec()));
-                let order = go_map(&Value::Array(order.to_vec()));
+                let change = go_text(&Value::Array(change.to_vec()));
+                let order = go_text(&Value::Array(order.to_vec()));
                 return Err(Error::Failed(format!(
                     "The order in patch list:\n{change}\n doesn't match {ORDER} list:\n{order}\n"
                 )));
@@ -250,7 +235,7 @@ fn merge_lists(old: Vec<Value>, change: Vec<Value>, schema: &Schema) -> Result<V
     }
     if objects < old.len() + change.len() {
         let lists = Value::Array(vec![Value::Array(old), Value::Array(change)]);
-        return Err(Error::Failed(format!("list element types are not identical: {}", go_map(&lists))));
+        return Err(Error::Failed(format!("list element types are not identical: {}", go_text(&lists))));
     }
     let Some(key) = schema.merge.patch_key.as_deref() else {
         return Err(Error::Failed("cannot merge lists without merge key".to_owned()));
@@ -293,7 +278,7 @@ fn special_elements(
             Some(other) => {
                 return Err(Error::Failed(format!(
                     "unknown patch type: {other} in map: {}",
-                    go_map(&element)
+                    go_text(&element)
                 )));
             }
         }

@@ -7,15 +7,30 @@ use super::{Schema, Type};
 use crate::field::quote;
 use serde_json::Value;
 
-/// The first value that does not fit, as the message of a failed read.
+/// How the real server makes a struct of an object, which is how it says what does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// From JSON text.
+    Text,
+    /// From maps and lists: what a strategic merge patch leaves.
+    Maps,
+}
+
+/// The first value that does not fit, as the message of a failed read of JSON.
 pub fn decode(schema: &Schema, object: &Value) -> Result<(), String> {
-    walk(schema, object, &mut Place { owner: "", path: Vec::new() })
+    decode_by(Reader::Text, schema, object)
+}
+
+/// The first value that does not fit, as the message of a failed read.
+pub fn decode_by(reader: Reader, schema: &Schema, object: &Value) -> Result<(), String> {
+    walk(schema, object, &mut Place { owner: "", path: Vec::new(), reader })
 }
 
 /// Where the walk is: the struct it is in and the names of fields on the way, without list indices.
 struct Place<'a> {
     owner: &'a str,
     path: Vec<&'a str>,
+    reader: Reader,
 }
 
 fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
@@ -62,7 +77,10 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
             | Type::IntOrString,
             _,
         ) => {
-            return Err(mismatch(schema, value, place));
+            return Err(match place.reader {
+                Reader::Text => mismatch(schema, value, place),
+                Reader::Maps => not_restored(schema, value),
+            });
         }
     }
     check_bytes(schema, value)?;
@@ -126,6 +144,31 @@ fn mismatch(schema: &Schema, value: &Value, place: &Place<'_>) -> String {
     }
     let field = place.path.join(".");
     format!("json: cannot unmarshal {given} into Go struct field {}.{field} of type {wanted}", place.owner)
+}
+
+/// What reading a struct from maps says of a value; it does not say where the value is.
+fn not_restored(schema: &Schema, value: &Value) -> String {
+    let given = match value {
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => crate::field::go_type(value),
+    };
+    let wanted = match schema.kind {
+        Type::Object if schema.is_map() => return format!("cannot restore map from {given}"),
+        Type::Object => return format!("cannot restore struct from: {given}"),
+        Type::Array => return format!("cannot restore slice from {given}"),
+        Type::Any | Type::String | Type::Integer | Type::Number | Type::Boolean | Type::IntOrString => {
+            go_type(schema)
+        }
+    };
+    // Go would make a letter of a number, and a whole number of a fraction: the server does not.
+    match (value, schema.kind) {
+        (Value::Number(number), Type::String) if !number.is_f64() => {
+            format!("cannot convert {given} to {wanted}")
+        }
+        (Value::Number(_), Type::Integer) => format!("cannot convert {given} to {wanted}"),
+        _ => format!("unrecognized type: {wanted}"),
+    }
 }
 
 /// The name of the Go type of a schema.

@@ -9,6 +9,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 /// Built-in types that hold any JSON although their schema says `object`.
 const ANYTHING: [&str; 3] = [
@@ -87,6 +88,7 @@ fn any(raw: &Value) -> Schema {
         checks: Checks::of(raw),
         rules: Rule::all_of(raw),
         zeros: Zeros::default(),
+        written: OnceLock::new(),
     };
     if schema.embedded {
         describe_object(&mut schema, raw);
@@ -96,7 +98,7 @@ fn any(raw: &Value) -> Schema {
 
 /// Adds what every object has. A schema may restrict the name in `metadata`, and nothing else of it.
 fn describe_object(schema: &mut Schema, raw: &Value) {
-    let mut metadata = builtin::object_meta().clone();
+    let mut metadata = Schema { written: OnceLock::new(), ..builtin::object_meta().clone() };
     metadata.rules = schema.properties.get("metadata").map(|own| own.rules.clone()).unwrap_or_default();
     for name in ["name", "generateName"] {
         if let Some(own) = raw.pointer(&format!("/properties/metadata/properties/{name}")) {

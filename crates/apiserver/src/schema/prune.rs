@@ -61,14 +61,22 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| {
         let Some(field) = schema.field(name) else { return false };
         normalize(field, value);
-        let required = schema.required.contains(name) && !zeros.omit(name);
-        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || required)
+        let required = || schema.required.contains(name) && !zeros.omit(name);
+        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || required())
     });
+    for (name, zero) in schema.written.get_or_init(|| always_written(schema)) {
+        if !fields.contains_key(name) {
+            fields.insert(name.clone(), zero.clone());
+        }
+    }
+}
+
+/// The fields of a struct that are written even when nobody set them, and as what.
+fn always_written(schema: &Schema) -> Vec<(String, Value)> {
+    let zeros = schema.zeros;
+    let mut written = Vec::new();
     let is_kind = schema.properties.contains_key("apiVersion") && schema.properties.contains_key("kind");
     for (name, field) in &schema.properties {
-        if fields.contains_key(name) {
-            continue;
-        }
         let embedded = match name.as_str() {
             "metadata" => field.definition == Some(OBJECT_META),
             "spec" | "status" if is_kind => true,
@@ -95,8 +103,9 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
             | Type::Integer
             | Type::Boolean => continue,
         };
-        fields.insert(name.clone(), zero);
+        written.push((name.clone(), zero));
     }
+    written
 }
 
 /// Whether the value is what a struct's field holds before anybody sets it.

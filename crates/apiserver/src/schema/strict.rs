@@ -3,6 +3,7 @@
 use super::Schema;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -74,6 +75,33 @@ struct Scan {
     found: Vec<String>,
 }
 
+/// Reads the name of a field, which is copied only where JSON escapes some of it.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(name))
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(name.to_owned()))
+    }
+}
+
 struct Walk<'a>(&'a mut Scan);
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -95,7 +123,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut seen = BTreeSet::new();
         let mut twice = BTreeSet::new();
         let length = self.0.path.len();
-        while let Some(name) = map.next_key::<String>()? {
+        while let Some(name) = map.next_key_seed(Name)? {
             push_field(&mut self.0.path, &name);
             if seen.contains(&name) {
                 if twice.insert(name) && self.0.found.len() < FINDINGS_MAX {

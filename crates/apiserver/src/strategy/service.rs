@@ -4,8 +4,9 @@ use super::checks::{Errors, invalid_all, list, number, one_of, part, port, text}
 use super::pod::port_name_faults;
 use crate::field::{Error, Path};
 use crate::object;
+use crate::selector::Field;
 use crate::server::Core;
-use crate::store::Wanted;
+use crate::store::{Record, Wanted};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -19,12 +20,11 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
     if kind == "ExternalName" {
         return;
     }
-    let used = Used::of(core);
     let selects =
         part(part(service, "spec"), "selector").as_object().is_some_and(|labels| !labels.is_empty());
     let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let address = text(&json!(&*spec), "clusterIP").to_owned();
-    let address = if address.is_empty() { used.free_address(core) } else { address };
+    let address = if address.is_empty() { free_address(core) } else { address };
     let (families, policy) = if address == "None" && !selects {
         (json!(["IPv4", "IPv6"]), "RequireDualStack")
     } else {
@@ -34,13 +34,31 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
     spec.entry("clusterIPs").or_insert_with(|| json!([address]));
     spec.entry("ipFamilies").or_insert(families);
     spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
-    hand_out_ports(core, &kind, spec, used);
+    hand_out_ports(core, &kind, spec);
 }
 
-fn hand_out_ports(core: &Core, kind: &str, spec: &mut Map<String, Value>, mut used: Used) {
+/// An address of 10.96.0.0/12 that nobody has.
+fn free_address(core: &Core) -> String {
+    let services = core.builtin("", "services");
+    let field = Field::Plain("spec.clusterIP".to_owned());
+    loop {
+        let [a, b, c] = core.identities.draw();
+        let address = format!("10.{}.{b}.{c}", 96 + a % 16);
+        // Records remember what they were asked for, so that a service is read once and not for every other one.
+        let taken = |record: &Record| record.has_field(&field, &address, || record.value());
+        let wanted = Wanted { limit: Some(1), ..Wanted::default() };
+        let page = core.store.list(services.table, &wanted, taken);
+        if c != 0 && c != 255 && page.is_ok_and(|page| page.records.is_empty()) {
+            return address;
+        }
+    }
+}
+
+fn hand_out_ports(core: &Core, kind: &str, spec: &mut Map<String, Value>) {
     if !matches!(kind, "NodePort" | "LoadBalancer") {
         return;
     }
+    let mut used = UsedPorts::of(core);
     let wanted = kind == "NodePort" || spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut).filter(|_| wanted) {
@@ -52,36 +70,21 @@ fn hand_out_ports(core: &Core, kind: &str, spec: &mut Map<String, Value>, mut us
     }
 }
 
-/// Addresses and ports that are taken.
-struct Used {
-    addresses: BTreeSet<String>,
-    ports: BTreeSet<i64>,
-}
+/// Ports of nodes that are taken.
+struct UsedPorts(BTreeSet<i64>);
 
-impl Used {
+impl UsedPorts {
     fn of(core: &Core) -> Self {
-        let mut used = Self { addresses: BTreeSet::new(), ports: BTreeSet::new() };
+        let mut used = BTreeSet::new();
         let services = core.builtin("", "services");
         let page = core.store.list(services.table, &Wanted::default(), |_| true);
         for record in page.map(|page| page.records).unwrap_or_default() {
             let service = record.value();
             let spec = part(&service, "spec");
-            used.addresses.insert(text(spec, "clusterIP").to_owned());
-            used.ports.extend(number(spec, "healthCheckNodePort"));
-            used.ports.extend(list(spec, "ports").iter().filter_map(|port| number(port, "nodePort")));
+            used.extend(number(spec, "healthCheckNodePort"));
+            used.extend(list(spec, "ports").iter().filter_map(|port| number(port, "nodePort")));
         }
-        used
-    }
-
-    /// An address of 10.96.0.0/12 that nobody has.
-    fn free_address(&self, core: &Core) -> String {
-        loop {
-            let [a, b, c] = core.identities.draw();
-            let address = format!("10.{}.{b}.{c}", 96 + a % 16);
-            if c != 0 && c != 255 && !self.addresses.contains(&address) {
-                return address;
-            }
-        }
+        Self(used)
     }
 
     fn free_port(&mut self, core: &Core) -> i64 {
@@ -89,8 +92,8 @@ impl Used {
         let span = last - first + 1;
         let start = u16::from_be_bytes(core.identities.draw()) % span;
         let free = (0..span).map(|step| i64::from(first + (start + step) % span));
-        let port = free.into_iter().find(|port| !self.ports.contains(port)).unwrap_or(i64::from(first));
-        self.ports.insert(port);
+        let port = free.into_iter().find(|port| !self.0.contains(port)).unwrap_or(i64::from(first));
+        self.0.insert(port);
         port
     }
 }
@@ -130,7 +133,7 @@ pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
             port.entry("nodePort").or_insert(known);
         }
     }
-    hand_out_ports(core, &kind, spec, Used::of(core));
+    hand_out_ports(core, &kind, spec);
 }
 
 /// A service that changes its type loses what only the former type had, unless the client sets it anew.

@@ -19,7 +19,7 @@ const STATEFUL_SET_MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 /// Counts the templates of a daemon set.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The claims of a stateful set say what they are.
 pub(super) fn default_stateful_set(object: &mut Value) {

@@ -9,7 +9,7 @@ use crate::kinds::{Resource, convert};
 use crate::object;
 use crate::server::Core;
 use crate::store::{Raced, Record};
-use crate::{crd, strategy};
+use crate::{crd, expiry, strategy};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ pub async fn create_object(
     strategy::default(core, resource, &mut object);
     let generated = metadata::needs_generated_name(&object);
     for attempt in 1.. {
-        let mut object = object.clone();
+        // Only a name that is drawn can be drawn again.
+        let mut object = if generated { object.clone() } else { std::mem::take(&mut object) };
         metadata::begin(core, &mut object)?;
         fields::track_create(core, call, &mut object, writer);
         let mut warnings = Vec::new();
@@ -79,8 +80,10 @@ fn insert(core: &Core, resource: &Resource, object: Value, dry_run: bool) -> Res
     Ok(Reply::Record(record))
 }
 
-/// What follows from an object that is now stored: definitions take effect before the client is answered.
+/// What follows from an object that is now stored: definitions take effect before the client is answered, and events
+/// make place for themselves.
 pub(super) fn after(core: &Core, resource: &Resource, record: &Arc<Record>) {
+    expiry::note(core, resource, record);
     if crd::is_definition(resource) {
         crd::stored(core, record);
     }

@@ -3,10 +3,10 @@
 use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
 use super::{Call, Done, create, find, metadata, served};
 use crate::failure::{About, Failure};
-use crate::field::{Error, Path};
+use crate::field::{Error, Path, go_text};
 use crate::fields::{self, Writer};
 use crate::kinds::{Origin, Resource};
-use crate::schema::{Schema, strict};
+use crate::schema::{Reader, Schema, strict};
 use crate::server::Core;
 use crate::{incoming, object, patch};
 use bytes::Bytes;
@@ -55,8 +55,11 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
         let live = find(core, call)?;
         let old = served(resource, &live);
         let mut new = patched(resource.schema(), way, &body, &old)?;
-        check_identity(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, findings(way, &body), &shown(way, &body), &mut new)?;
+        keep_kind(core, resource, way, &old, &mut new)?;
+        check_place(resource, &old, &new)?;
+        let reader = if way == Way::Strategic { Reader::Maps } else { Reader::Text };
+        let shown = |new: &Value| shown(way, &body, new);
+        let warnings = fields::decode_patched(call, findings(way, &body), reader, shown, &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, "")?;
         match replace(core, call, &live, &old, new, Writer::Patch).await {
@@ -80,7 +83,8 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
                 check_named(call, wanted)?;
                 metadata::place(call, &mut object)?;
                 check_absent(resource, wanted)?;
-                let warnings = fields::decode_patched(call, Vec::new(), "", &mut object)?;
+                let warnings =
+                    fields::decode_patched(call, Vec::new(), Reader::Text, Value::to_string, &mut object)?;
                 return Done::warned(
                     create::create_object(core, call, object, Writer::Apply).await,
                     warnings,
@@ -96,8 +100,8 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
         )?;
         let mut new = fields::applied(core, call, Some(&old), wanted)?;
         check_named(call, wanted)?;
-        check_identity(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, Vec::new(), "", &mut new)?;
+        check_place(resource, &old, &new)?;
+        let warnings = fields::decode_patched(call, Vec::new(), Reader::Text, Value::to_string, &mut new)?;
         match replace(core, call, &live, &old, new, Writer::Apply).await {
             Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
             Ok(Replaced::Raced) => {}
@@ -159,14 +163,49 @@ fn check_options(call: &Call, way: Way) -> Result<(), Failure> {
     Err(Failure::invalid(about, "", &[error]))
 }
 
-fn check_identity(resource: &Resource, old: &Value, new: &Value) -> Result<(), Failure> {
-    let same = object::kind(new) == &*resource.kind && object::api_version(new) == &*resource.api_version;
-    if !same {
-        let shown = format!("{}, Kind={}", object::api_version(new), object::kind(new));
-        return Err(Failure::bad_request(format!(
-            "the patch changes what the object is: it would become {shown}"
-        )));
+/// Refuses a patch that makes an object of another kind; a strategic one cannot, whatever it says.
+fn keep_kind(
+    core: &Core,
+    resource: &Resource,
+    way: Way,
+    old: &Value,
+    new: &mut Value,
+) -> Result<(), Failure> {
+    let Origin::Builtin(_) = resource.origin else { return check_custom_kind(resource, new) };
+    let Some(fields) = new.as_object_mut() else { return Ok(()) };
+    for field in ["kind", "apiVersion"] {
+        let missing = fields.get(field).and_then(Value::as_str).is_none_or(str::is_empty);
+        if way == Way::Strategic || missing {
+            fields.insert(field.to_owned(), old[field].clone());
+        }
     }
+    match incoming::why_another(core, resource, new) {
+        None => Ok(()),
+        Some(why) => Err(fields::unreadable_patch(new.to_string(), &why)),
+    }
+}
+
+fn check_custom_kind(resource: &Resource, new: &Value) -> Result<(), Failure> {
+    let kind = object::kind(new);
+    if kind.is_empty() {
+        let why = format!("Object 'Kind' is missing in '{new}'");
+        return Err(fields::unreadable_patch(new.to_string(), &why));
+    }
+    let fixed =
+        [("kind", kind, &*resource.kind), ("apiVersion", object::api_version(new), &*resource.api_version)];
+    let errors: Vec<Error> = fixed
+        .into_iter()
+        .filter(|(_, own, wanted)| own != wanted)
+        .map(|(field, own, wanted)| Error::invalid(&Path::of(field), own, format!("must be {wanted}")))
+        .collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::invalid(About { group: &resource.group, what: kind }, object::name(new), &errors))
+}
+
+/// Refuses a patch that names another object.
+fn check_place(resource: &Resource, old: &Value, new: &Value) -> Result<(), Failure> {
     if resource.namespaced && object::namespace(new) != object::namespace(old) {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Failure::bad_request(message));
@@ -236,29 +275,13 @@ fn findings(way: Way, body: &[u8]) -> Vec<String> {
     }
 }
 
-/// The value that a refusal shows: of strategic patches the patch, of others, where this is empty, the object.
-fn shown(way: Way, body: &[u8]) -> String {
-    match way {
-        Way::Strategic => {
-            serde_json::from_slice::<Value>(body).map(|patch| go_text(&patch)).unwrap_or_default()
-        }
-        Way::Json | Way::Merge | Way::Apply => String::new(),
-    }
-}
-
-/// A value as Go prints it.
-fn go_text(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::Array(elements) => format!("[{}]", elements.iter().map(go_text).collect::<Vec<_>>().join(" ")),
-        Value::Object(fields) => {
-            let fields: Vec<_> =
-                fields.iter().map(|(name, value)| format!("{name}:{}", go_text(value))).collect();
-            format!("map[{}]", fields.join(" "))
-        }
-    }
+/// The value that a refusal shows: of strategic patches the patch, of others the object.
+fn shown(way: Way, body: &[u8], object: &Value) -> String {
+    let patch = match way {
+        Way::Strategic => serde_json::from_slice::<Value>(body).ok(),
+        Way::Json | Way::Merge | Way::Apply => None,
+    };
+    patch.map_or_else(|| object.to_string(), |patch| go_text(&patch))
 }
 
 /// A scale with a patch applied.

@@ -9,6 +9,8 @@ use axum::routing::post as on_post;
 use base64::Engine as _;
 use kai_apiserver::ApiServer;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -169,6 +171,45 @@ async fn a_webhook_that_hangs_fails_the_write_or_is_ignored() {
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}});
     let (status, body) = post(&server, "/api/v1/namespaces/default/secrets", &secret).await;
     assert_eq!((status.as_u16(), &body["data"]["a"]), (201, &json!("Yg==")));
+}
+
+/// Passes connections on to a server, and counts them.
+async fn counting(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+                // Either side may end it.
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    (address, count)
+}
+
+#[tokio::test]
+async fn a_webhook_is_asked_by_the_same_connection_again_and_again() {
+    let webhook = kai_kubetest::webhook::Webhook::start().await.unwrap();
+    let to = webhook.url().strip_prefix("https://").unwrap().parse().unwrap();
+    let (address, connections) = counting(to).await;
+    let server = server();
+    let mut allow = hook("allow", "/allow", &["configmaps"]);
+    allow["clientConfig"] = json!({"url": format!("https://{address}/allow"), "caBundle": webhook.bundle()});
+    install(&server, "validating", json!([allow])).await;
+    for number in 0..20 {
+        let (status, body) = post(&server, MAPS, &config_map(&format!("m{number}"))).await;
+        assert_eq!(status, 201, "{body}");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+    let both: Vec<Value> = (0..8).map(|number| config_map(&format!("n{number}"))).collect();
+    let both = both.iter().map(|map| post(&server, MAPS, map));
+    let answers = futures::future::join_all(both).await;
+    assert!(answers.iter().all(|(status, _)| *status == 201), "{answers:?}");
+    assert!(connections.load(Ordering::SeqCst) <= 8, "as many as there are calls at once");
 }
 
 #[tokio::test]

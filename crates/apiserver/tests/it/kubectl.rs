@@ -1,4 +1,4 @@
-//! `kubectl` against the server, as people use it.
+//! `kubectl` against the server, as people use it: the installed one, and the one of the real server's version.
 
 use crate::server;
 use kai_apiserver::Listening;
@@ -11,16 +11,19 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// A server and the way to reach it; nothing where `kubectl` is not installed.
-    fn start(name: &str) -> Option<Self> {
-        if !Program::is_installed() {
-            return None;
-        }
-        let home = std::env::temp_dir().join(format!("kai-kubectl-{}-{name}", std::process::id()));
-        let program = Program::new(&home, &home.join("kubeconfig"));
-        let listening = server().listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        listening.write_kubeconfig(&home.join("kubeconfig")).unwrap();
-        Some(Self { _listening: listening, program })
+    /// A server for each `kubectl`, and the way to reach it; none where `kubectl` is not installed.
+    fn each(name: &str) -> Vec<Self> {
+        let programs = Program::programs().into_iter().enumerate();
+        programs
+            .map(|(number, path)| {
+                let home = format!("kai-kubectl-{}-{name}-{number}", std::process::id());
+                let home = std::env::temp_dir().join(home);
+                let program = Program::new(&home, &home.join("kubeconfig")).of(&path);
+                let listening = server().listen("127.0.0.1:0".parse().unwrap()).unwrap();
+                listening.write_kubeconfig(&home.join("kubeconfig")).unwrap();
+                Self { _listening: listening, program }
+            })
+            .collect()
     }
 
     async fn run(&self, arguments: &str, input: &str) -> String {
@@ -29,6 +32,20 @@ impl Kubectl {
 
     async fn try_run(&self, arguments: &str, input: &str) -> Output {
         self.program.output_beside(arguments, input).await
+    }
+
+    /// What it says when it fails.
+    async fn refused(&self, arguments: &str, input: &str) -> String {
+        let output = self.try_run(arguments, input).await;
+        assert!(!output.status.success(), "kubectl {arguments} succeeds");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in:\n{text}");
     }
 }
 
@@ -41,56 +58,87 @@ spec: {containers: [{name: main, image: busybox}]}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_made_read_changed_and_deleted() {
-    let Some(kubectl) = Kubectl::start("crud") else { return };
-    assert_eq!(kubectl.run("create -f -", POD).await, "pod/web created\n");
-    assert_eq!(kubectl.run("get pod web -o jsonpath={.status.phase}", "").await, "Pending");
-    assert_eq!(kubectl.run("label pod web tier=front", "").await, "pod/web labeled\n");
-    assert_eq!(kubectl.run("get pods -l tier=front -o name", "").await, "pod/web\n");
-    assert!(kubectl.run("get po web -o yaml", "").await.contains("tier: front"));
-    assert!(kubectl.run("delete pod web --wait", "").await.starts_with("pod \"web\" deleted"));
-    let missing = kubectl.try_run("get pod web", "").await;
-    assert_eq!(
-        String::from_utf8_lossy(&missing.stderr),
-        "Error from server (NotFound): pods \"web\" not found\n"
-    );
+    for kubectl in Kubectl::each("crud") {
+        assert_eq!(kubectl.run("create -f -", POD).await, "pod/web created\n");
+        assert_eq!(kubectl.run("get pod web -o jsonpath={.status.phase}", "").await, "Pending");
+        assert_eq!(kubectl.run("label pod web tier=front", "").await, "pod/web labeled\n");
+        assert_eq!(kubectl.run("annotate pod web note=a", "").await, "pod/web annotated\n");
+        assert_eq!(kubectl.run("get pods -l tier=front -o name", "").await, "pod/web\n");
+        assert_eq!(kubectl.run("get pods --field-selector status.phase=Running -o name", "").await, "");
+        has(&kubectl.run("get po web -o yaml", "").await, &["tier: front", "kind: Pod", "phase: Pending"]);
+        kubectl.run("create configmap m --from-literal=a=b", "").await;
+        let other =
+            r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "c"}}"#;
+        assert_eq!(kubectl.run("replace -f -", other).await, "configmap/m replaced\n");
+        assert!(kubectl.run("delete pod web --wait", "").await.starts_with("pod \"web\" deleted"));
+        assert_eq!(
+            kubectl.refused("get pod web", "").await,
+            "Error from server (NotFound): pods \"web\" not found\n"
+        );
+        assert_eq!(
+            kubectl.refused("get nonsense", "").await,
+            "error: the server doesn't have a resource type \"nonsense\"\n"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kinds_are_listed_and_explained() {
-    let Some(kubectl) = Kubectl::start("explain") else { return };
-    let resources = kubectl.run("api-resources -o wide", "").await;
-    for word in ["poddisruptionbudgets", "pdb", "resourceclaims", "customresourcedefinitions", "crd,crds"] {
-        assert!(resources.contains(word), "{word} in {resources}");
+    for kubectl in Kubectl::each("explain") {
+        let resources = kubectl.run("api-resources -o wide", "").await;
+        has(&resources, &["poddisruptionbudgets", "pdb", "resourceclaims", "customresourcedefinitions"]);
+        has(&resources, &["crd,crds", "NAMESPACED", "VERBS"]);
+        let namespaced = kubectl.run("api-resources --namespaced=false -o name", "").await;
+        assert!(namespaced.contains("nodes\n") && !namespaced.contains("pods\n"), "{namespaced}");
+        has(&kubectl.run("api-versions", "").await, &["apps/v1\n", "batch/v1\n", "v1\n"]);
+        let explained = kubectl.run("explain pod.spec.containers.image", "").await;
+        has(&explained, &["KIND:       Pod", "VERSION:    v1", "FIELD: image <string>"]);
+        let tree = kubectl.run("explain deployment.spec.strategy --recursive", "").await;
+        has(&tree, &["GROUP:      apps", "rollingUpdate", "maxSurge", "<IntOrString>"]);
+        has(&kubectl.refused("explain pod.spec.nothing", "").await, &["does not exist"]);
+        assert!(kubectl.run("get --raw /readyz", "").await.starts_with("ok"));
+        has(&kubectl.run("version", "").await, &["Server Version: v1.36"]);
     }
-    let explained = kubectl.run("explain pod.spec.containers.image", "").await;
-    assert!(explained.contains("FIELD: image <string>"), "{explained}");
-    assert!(kubectl.run("get --raw /readyz", "").await.starts_with("ok"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_with_typed_clients_work() {
-    let Some(kubectl) = Kubectl::start("typed") else { return };
-    assert_eq!(kubectl.run("create namespace team", "").await, "namespace/team created\n");
-    assert_eq!(
-        kubectl.run("create configmap m --from-literal=a=b -n team", "").await,
-        "configmap/m created\n"
-    );
-    assert_eq!(kubectl.run("get cm m -n team -o jsonpath={.data.a}", "").await, "b");
-    assert_eq!(
-        kubectl.run("create deployment web --image=busybox --replicas=3", "").await,
-        "deployment.apps/web created\n"
-    );
-    assert_eq!(
-        kubectl.run("get deploy web -o jsonpath={.spec.template.spec.containers[0].image}", "").await,
-        "busybox"
-    );
-    assert_eq!(kubectl.run("scale deployment web --replicas=2", "").await, "deployment.apps/web scaled\n");
-    let answer = kubectl.try_run("auth can-i create pods", "").await;
-    assert!(answer.status.success());
-    assert!(String::from_utf8_lossy(&answer.stdout).starts_with("yes"));
-    assert!(String::from_utf8_lossy(&answer.stderr).contains("not enforced"));
-    assert!(kubectl.run("auth whoami", "").await.contains("kubernetes-admin"));
-    assert_eq!(kubectl.run("create token default", "").await.split('.').count(), 3);
+    for kubectl in Kubectl::each("typed") {
+        assert_eq!(kubectl.run("create namespace team", "").await, "namespace/team created\n");
+        assert_eq!(
+            kubectl.run("create configmap m --from-literal=a=b -n team", "").await,
+            "configmap/m created\n"
+        );
+        assert_eq!(kubectl.run("get cm m -n team -o jsonpath={.data.a}", "").await, "b");
+        assert_eq!(
+            kubectl.run("create deployment web --image=busybox --replicas=3", "").await,
+            "deployment.apps/web created\n"
+        );
+        let image = "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}";
+        assert_eq!(kubectl.run(image, "").await, "busybox");
+        assert_eq!(
+            kubectl.run("scale deployment web --replicas=2", "").await,
+            "deployment.apps/web scaled\n"
+        );
+        assert!(kubectl.run("auth whoami", "").await.contains("kubernetes-admin"));
+        assert_eq!(kubectl.run("create token default", "").await.split('.').count(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_about_rights_are_answered_with_a_warning() {
+    for kubectl in Kubectl::each("rights") {
+        for question in ["create pods", "delete nodes --as=nobody", "get /healthz", "patch deployments/scale"]
+        {
+            let answer = kubectl.try_run(&format!("auth can-i {question}"), "").await;
+            let (said, warned) =
+                (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
+            assert!(answer.status.success(), "{question}: {warned}");
+            assert!(said.starts_with("yes"), "{question}: {said}");
+            assert!(warned.contains("not enforced"), "{question}: {warned}");
+        }
+        has(&kubectl.run("auth can-i --list", "").await, &["Resources", "*.*", "[*]"]);
+    }
 }
 
 const DEPLOYMENT: &str = "
@@ -107,41 +155,197 @@ spec:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifests_are_applied_by_client_and_by_server() {
-    let Some(kubectl) = Kubectl::start("apply") else { return };
-    assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web created\n");
-    assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web unchanged\n");
-    let three = DEPLOYMENT.replace("replicas: 2", "replicas: 3");
-    assert_eq!(kubectl.run("apply -f -", &three).await, "deployment.apps/web configured\n");
-    assert_eq!(kubectl.run("get deploy web -o jsonpath={.spec.replicas}", "").await, "3");
-    let applied = kubectl.run("apply --server-side -f -", &three).await;
-    assert_eq!(applied, "deployment.apps/web serverside-applied\n");
-    assert!(kubectl.run("diff -f -", &three).await.is_empty());
-    kubectl.run("set image deployment/web main=other", "").await;
-    let image = "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}";
-    assert_eq!(kubectl.run(image, "").await, "other");
+    for kubectl in Kubectl::each("apply") {
+        assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web created\n");
+        assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web unchanged\n");
+        let three = DEPLOYMENT.replace("replicas: 2", "replicas: 3");
+        assert_eq!(kubectl.run("apply -f -", &three).await, "deployment.apps/web configured\n");
+        assert_eq!(kubectl.run("get deploy web -o jsonpath={.spec.replicas}", "").await, "3");
+        let applied = kubectl.run("apply --server-side -f -", &three).await;
+        assert_eq!(applied, "deployment.apps/web serverside-applied\n");
+        assert!(kubectl.run("diff -f -", &three).await.is_empty());
+        kubectl.run("set image deployment/web main=other", "").await;
+        let image = "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}";
+        assert_eq!(kubectl.run(image, "").await, "other");
+        let typo = DEPLOYMENT.replace("replicas: 2", "replica: 2");
+        has(&kubectl.refused("apply -f -", &typo).await, &["unknown field \"spec.replica\""]);
+        assert_eq!(
+            kubectl.run("apply --dry-run=server -f -", DEPLOYMENT).await,
+            "deployment.apps/web configured (server dry run)\n"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_side_apply_names_who_owns_a_field() {
+    for kubectl in Kubectl::each("owners") {
+        kubectl.run("apply --server-side --field-manager=one -f -", DEPLOYMENT).await;
+        let four = DEPLOYMENT.replace("replicas: 2", "replicas: 4");
+        let conflict = kubectl.refused("apply --server-side --field-manager=two -f -", &four).await;
+        has(&conflict, &["Apply failed with 1 conflict: conflict with \"one\"", ".spec.replicas"]);
+        kubectl.run("apply --server-side --field-manager=two --force-conflicts -f -", &four).await;
+        assert_eq!(kubectl.run("get deploy web -o jsonpath={.spec.replicas}", "").await, "4");
+        let fields = kubectl.run("get deploy web -o yaml --show-managed-fields", "").await;
+        has(&fields, &["manager: one", "manager: two", "f:replicas: {}", "operation: Apply"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_editor_and_patches_change_objects() {
+    for kubectl in Kubectl::each("edit") {
+        kubectl.run("create -f -", DEPLOYMENT).await;
+        let editor = kubectl.program.clone().editing("sed -i 's/replicas: 2/replicas: 5/' \"$1\"");
+        let edited = editor.run_beside("edit deployment web", "").await;
+        assert_eq!(edited, "deployment.apps/web edited\n");
+        let size = "get deploy web -o jsonpath={.spec.replicas}";
+        assert_eq!(kubectl.run(size, "").await, "5");
+        let idle = kubectl.program.clone().editing("true");
+        let output = idle.output_beside("edit deployment web", "").await;
+        has(&String::from_utf8_lossy(&output.stderr), &["Edit cancelled, no changes made."]);
+        for (how, patch, wanted) in [
+            ("strategic", r#"{"spec":{"replicas":6}}"#, "6"),
+            ("merge", r#"{"spec":{"replicas":7}}"#, "7"),
+            ("json", r#"[{"op":"replace","path":"/spec/replicas","value":8}]"#, "8"),
+        ] {
+            let done = kubectl.run(&format!("patch deployment web --type={how} -p {patch}"), "").await;
+            assert_eq!(done, "deployment.apps/web patched\n");
+            assert_eq!(kubectl.run(size, "").await, wanted, "{how}");
+        }
+        let container = r#"{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"b"}]}}}}"#;
+        kubectl.run(&format!("patch deployment web -p {container}"), "").await;
+        let names = "get deploy web -o jsonpath={.spec.template.spec.containers[*].name}";
+        assert_eq!(kubectl.run(names, "").await, "side main", "lists are merged by name");
+        let scale = r#"patch deployment web --subresource=scale --type=merge -p {"spec":{"replicas":1}}"#;
+        kubectl.run(scale, "").await;
+        assert_eq!(kubectl.run(size, "").await, "1");
+        let wrong = r#"patch deployment web -p {"spec":{"replicas":-1}}"#;
+        has(&kubectl.refused(wrong, "").await, &["spec.replicas: Invalid value: -1"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_look_as_people_expect() {
-    let Some(kubectl) = Kubectl::start("tables") else { return };
-    kubectl.run("create -f -", POD).await;
-    let pods = kubectl.run("get pods", "").await;
-    assert!(
-        pods.starts_with("NAME   READY   STATUS    RESTARTS   AGE\nweb    0/1     Pending   0          "),
-        "{pods}"
-    );
-    let wide = kubectl.run("get pods -A -o wide", "").await;
-    assert!(wide.contains("NOMINATED NODE   READINESS GATES"), "{wide}");
-    let namespaces = kubectl.run("get ns default", "").await;
-    assert!(namespaces.starts_with("NAME      STATUS   AGE\ndefault   Active   "), "{namespaces}");
-    let watched = kubectl.run("get pods -w --request-timeout=1s", "").await;
-    assert!(watched.contains("web    0/1     Pending"), "{watched}");
-    let described = kubectl.run("describe pod web", "").await;
-    assert!(described.starts_with("Name:") && described.contains("busybox"), "{described}");
-    assert!(
-        kubectl
-            .run("wait --for=jsonpath={.status.phase}=Pending pod/web", "")
-            .await
-            .contains("condition met")
-    );
+    for kubectl in Kubectl::each("tables") {
+        kubectl.run("create -f -", POD).await;
+        let pods = kubectl.run("get pods", "").await;
+        assert!(
+            pods.starts_with("NAME   READY   STATUS    RESTARTS   AGE\nweb    0/1     Pending   0          "),
+            "{pods}"
+        );
+        let wide = kubectl.run("get pods -A -o wide", "").await;
+        assert!(wide.contains("NOMINATED NODE   READINESS GATES"), "{wide}");
+        let namespaces = kubectl.run("get ns default", "").await;
+        assert!(namespaces.starts_with("NAME      STATUS   AGE\ndefault   Active   "), "{namespaces}");
+        let watched = kubectl.run("get pods -w --request-timeout=1s", "").await;
+        assert!(watched.contains("web    0/1     Pending"), "{watched}");
+        let described = kubectl.run("describe pod web", "").await;
+        assert!(described.starts_with("Name:") && described.contains("busybox"), "{described}");
+        let columns = "get pods -o custom-columns=N:.metadata.name,I:.spec.containers[0].image --no-headers";
+        assert_eq!(kubectl.run(columns, "").await.split_whitespace().collect::<Vec<_>>(), ["web", "busybox"]);
+        let labels = kubectl.run("get pods --show-labels -L app --sort-by=.metadata.name", "").await;
+        has(&labels, &["LABELS", "APP", "app=web"]);
+        let waited = kubectl.run("wait --for=jsonpath={.status.phase}=Pending pod/web", "").await;
+        assert_eq!(waited, "pod/web condition met\n");
+        let late = kubectl.refused("wait --for=condition=Ready pod/web --timeout=1s", "").await;
+        has(&late, &["timed out waiting for the condition on pods/web"]);
+    }
+}
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, shortNames: [wd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    additionalPrinterColumns:
+    - {name: Size, type: integer, jsonPath: .spec.size}
+    - {name: Colour, type: string, jsonPath: .spec.colour, priority: 1}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            description: What a widget is to be.
+            required: [size]
+            properties:
+              size: {type: integer, minimum: 1, description: How large it is.}
+              colour: {type: string, default: red}
+          status:
+            type: object
+            properties:
+              phase: {type: string}
+";
+
+const WIDGET: &str = "
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: a}
+spec: {size: 3}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn custom_resources_are_like_any_other() {
+    for kubectl in Kubectl::each("custom") {
+        kubectl.run("apply -f -", DEFINITION).await;
+        let established = "wait --for=condition=Established crd/widgets.example.com --timeout=10s";
+        has(&kubectl.run(established, "").await, &["condition met"]);
+        has(&kubectl.run("api-resources --api-group=example.com", "").await, &["widgets", "wd", "Widget"]);
+        assert_eq!(kubectl.run("apply -f -", WIDGET).await, "widget.example.com/a created\n");
+        assert_eq!(kubectl.run("apply -f -", WIDGET).await, "widget.example.com/a unchanged\n");
+        let table = kubectl.run("get widgets", "").await;
+        assert!(table.starts_with("NAME   SIZE\na      3\n"), "{table}");
+        has(&kubectl.run("get wd a -o wide", "").await, &["COLOUR", "red"]);
+        has(&kubectl.run("get all", "").await, &["widget.example.com/a"]);
+        let described = kubectl.run("describe widget a", "").await;
+        has(
+            &described,
+            &["Name:         a", "Kind:         Widget", "Colour:  red", "Size:    3", "Events:"],
+        );
+        let explained = kubectl.run("explain widget.spec", "").await;
+        has(
+            &explained,
+            &["GROUP:      example.com", "What a widget is to be.", "size\t<integer> -required-"],
+        );
+        let editor = kubectl.program.clone().editing("sed -i 's/size: 3/size: 4/' \"$1\"");
+        assert_eq!(editor.run_beside("edit widget a", "").await, "widget.example.com/a edited\n");
+        assert_eq!(kubectl.run("get widget a -o jsonpath={.spec.size}", "").await, "4");
+        let phase = r#"patch widget a --subresource=status --type=merge -p {"status":{"phase":"Done"}}"#;
+        kubectl.run(phase, "").await;
+        let waited = kubectl.run("wait --for=jsonpath={.status.phase}=Done widget/a --timeout=10s", "").await;
+        assert_eq!(waited, "widget.example.com/a condition met\n");
+        let five = WIDGET.replace('3', "5");
+        assert_eq!(kubectl.run("apply -f -", &five).await, "widget.example.com/a configured\n");
+        has(&kubectl.refused("apply -f -", &WIDGET.replace('3', "0")).await, &["should be greater than"]);
+        has(&kubectl.run("delete widget a --wait", "").await, &["widget.example.com \"a\" deleted"]);
+        assert_eq!(kubectl.run("get widgets -o name", "").await, "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_waits_for_finalizers() {
+    for kubectl in Kubectl::each("finalizers") {
+        let held = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: held, finalizers: [example.com/hold]}
+";
+        kubectl.run("create -f -", held).await;
+        let late = kubectl.refused("delete cm held --wait --timeout=1s", "").await;
+        has(&late, &["timed out waiting for the condition"]);
+        let gone = kubectl.program.clone();
+        let waiting =
+            tokio::spawn(async move { gone.run_beside("wait --for=delete cm/held --timeout=30s", "").await });
+        let release = r#"{"metadata":{"finalizers":null}}"#;
+        kubectl.run(&format!("patch cm held --type=merge -p {release}"), "").await;
+        waiting.await.unwrap();
+        assert_eq!(kubectl.run("get cm held --ignore-not-found -o name", "").await, "");
+    }
 }

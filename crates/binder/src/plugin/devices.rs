@@ -10,7 +10,7 @@ use kai_api::well_known::{annotation, label_value};
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part};
 use kai_runtime::kind::{self, Key, Kind};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use tokio::sync::OnceCell;
 
@@ -64,18 +64,31 @@ fn devices(allocation: &Value) -> Vec<[&str; 4]> {
     results.into_iter().flatten().map(of).collect()
 }
 
-/// The claim with these devices and reserved for the pod; refused while others use it with other devices.
-fn allocated(claim: &Value, pod: &Value, allocation: &Value) -> Result<Value, String> {
+/// What is to be written to a claim next.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// The claim with the devices, reserved for the pod: then it is done.
+    Take(Value),
+    /// The claim without what an earlier attempt chose for this pod alone. Devices can be given and taken, not changed.
+    Free(Value),
+}
+
+/// What is to be written to give the pod these devices; refused while others use the claim with other devices.
+fn allocated(claim: &Value, pod: &Value, allocation: &Value) -> Result<Step, String> {
     let mut users = users(claim);
-    let others = users.iter().any(|user| !is_user(user, pod));
-    let known = claim.pointer("/status/allocation").filter(|known| !known.is_null());
     let mut new = claim.clone();
     let status = object::map_mut(&mut new, "status");
+    let known = claim.pointer("/status/allocation").filter(|known| !known.is_null());
     match known {
         Some(known) if devices(known) == devices(allocation) => {}
-        Some(_) if others => return Err("other pods use it with other devices".to_owned()),
-        // What an earlier attempt chose for this pod alone gives way.
-        Some(_) | None => {
+        Some(_) if users.iter().any(|user| !is_user(user, pod)) => {
+            return Err("other pods use it with other devices".to_owned());
+        }
+        Some(_) => {
+            free(status);
+            return Ok(Step::Free(new));
+        }
+        None => {
             status.insert("allocation".to_owned(), allocation.clone());
         }
     }
@@ -83,7 +96,13 @@ fn allocated(claim: &Value, pod: &Value, allocation: &Value) -> Result<Value, St
         users.push(json!({"resource": "pods", "name": object::name(pod), "uid": object::uid(pod)}));
         status.insert("reservedFor".to_owned(), Value::Array(users));
     }
-    Ok(new)
+    Ok(Step::Take(new))
+}
+
+fn free(status: &mut Map<String, Value>) {
+    for field in ["reservedFor", "allocation", "devices"] {
+        status.remove(field);
+    }
 }
 
 /// The claim without the pod; without users it has no devices either.
@@ -95,9 +114,7 @@ fn released(claim: &Value, pod: &Value) -> Value {
     }
     let status = object::map_mut(&mut new, "status");
     if left.is_empty() {
-        for field in ["reservedFor", "allocation", "devices"] {
-            status.remove(field);
-        }
+        free(status);
     } else {
         status.insert("reservedFor".to_owned(), Value::Array(left));
     }
@@ -134,7 +151,7 @@ impl Claims {
         for (name, _) in order.claims() {
             let Some(object) = claim_name(pod, name) else { continue };
             let key = Key::new(&order.pod.namespace, object);
-            match change(api, kind, &key, |claim| Ok(released(claim, pod))).await {
+            match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
                 Err(Error::Missing { .. }) => {}
                 changed => changed?,
             }
@@ -169,7 +186,7 @@ impl Claims {
 }
 
 /// Reads a claim and writes its status anew, as often as others write it in between.
-async fn change(api: &Api, kind: &Kind, key: &Key, new: impl Fn(&Value) -> Result<Value>) -> Result<()> {
+async fn change(api: &Api, kind: &Kind, key: &Key, step: impl Fn(&Value) -> Result<Step>) -> Result<()> {
     for _ in 0..TRIES {
         let claim = match api.get(kind, key).await {
             Err(error) if error.is_not_found() => {
@@ -177,8 +194,13 @@ async fn change(api: &Api, kind: &Kind, key: &Key, new: impl Fn(&Value) -> Resul
             }
             claim => claim.doing(|| format!("read resource claim `{key}`"))?,
         };
-        match api.update(kind, Part::Status, &claim, &new(&claim)?).await {
+        let (new, last) = match step(&claim)? {
+            Step::Take(new) => (new, true),
+            Step::Free(new) => (new, false),
+        };
+        match api.update(kind, Part::Status, &claim, &new).await {
             Err(error) if error.is_conflict() => {}
+            Ok(_) if !last => {}
             written => return written.map(|_| ()).doing(|| format!("write resource claim `{key}`")),
         }
     }
@@ -208,13 +230,12 @@ async fn prepare_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value, wa
         .ok_or_else(|| refused("the bind request names no devices for them"))?;
     let found =
         extended_of(api, kind, order, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
-    let claim = match found {
-        Some(claim) => claim,
-        None => {
-            let claim = extended_claim(kind, pod, wanted);
-            let made = api.create(kind, &order.pod.namespace, &claim).await;
-            made.doing(|| "create the resource claim of extended resources".to_owned())?
-        }
+    let claim = if let Some(claim) = found {
+        claim
+    } else {
+        let claim = extended_claim(kind, pod, wanted);
+        let made = api.create(kind, &order.pod.namespace, &claim).await;
+        made.doing(|| "create the resource claim of extended resources".to_owned())?
     };
     let key = Key::new(&order.pod.namespace, object::name(&claim));
     change(api, kind, &key, |claim| allocated(claim, pod, allocation).map_err(|why| refused(&why))).await?;
@@ -251,7 +272,7 @@ async fn tell_pod(api: &Api, order: &Order, pod: &Value, status: Value) -> Resul
 async fn undo_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Result<()> {
     for claim in extended_of(api, kind, order, pod).await? {
         let key = Key::new(&order.pod.namespace, object::name(&claim));
-        match change(api, kind, &key, |claim| Ok(released(claim, pod))).await {
+        match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
             Err(Error::Missing { .. }) => continue,
             changed => changed?,
         }
@@ -270,7 +291,7 @@ async fn undo_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Re
         }
     }
     match tell_pod(api, order, pod, Value::Null).await {
-        Err(Error::Api { source, .. }) if source.is_not_found() => Ok(()),
+        Err(Error::Api { refusal, .. }) if refusal.is_not_found() => Ok(()),
         told => told,
     }
 }
@@ -309,16 +330,19 @@ mod tests {
 
     #[test]
     fn a_claim_is_allocated_once_and_reserved_for_each_pod() {
-        let empty = json!({"metadata": {"name": "s"}});
-        let first = allocated(&empty, &pod(), &on("gpu-0")).unwrap();
+        let take = |claim: &Value, device: &str| match allocated(claim, &pod(), &on(device)) {
+            Ok(Step::Take(new)) => new,
+            other => panic!("{other:?}"),
+        };
+        let first = take(&json!({"metadata": {"name": "s"}}), "gpu-0");
         assert_eq!(first["status"], json!({"allocation": on("gpu-0"), "reservedFor": [user("a", "u")]}));
-        assert_eq!(allocated(&first, &pod(), &on("gpu-0")).unwrap(), first, "a second time changes nothing");
+        assert_eq!(take(&first, "gpu-0"), first, "a second time changes nothing");
         let shared = json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("b", "v")]}});
-        let both = allocated(&shared, &pod(), &on("gpu-0")).unwrap();
+        let both = take(&shared, "gpu-0");
         assert_eq!(both["status"]["reservedFor"], json!([user("b", "v"), user("a", "u")]));
         assert!(allocated(&shared, &pod(), &on("gpu-1")).is_err(), "others use other devices");
-        let moved = allocated(&first, &pod(), &on("gpu-1")).unwrap();
-        assert_eq!(moved["status"]["allocation"], on("gpu-1"), "what an earlier attempt chose gives way");
+        let freed = allocated(&first, &pod(), &on("gpu-1")).unwrap();
+        assert_eq!(freed, Step::Free(json!({"metadata": {"name": "s"}, "status": {}})), "first it gives way");
     }
 
     #[test]

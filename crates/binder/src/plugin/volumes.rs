@@ -141,7 +141,7 @@ pub(crate) async fn undo(api: &Api, pod: &Value, node: &str) -> Result<()> {
         }
         let patch = json!({"metadata": {"uid": object::uid(&claim), "annotations": {SELECTED_NODE: null}}});
         match api.merge(&kind::VOLUME_CLAIM, &key, Part::Main, &patch).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) if error.is_not_found() => {}
             written => {
                 written.doing(|| format!("write volume claim `{key}`"))?;
             }

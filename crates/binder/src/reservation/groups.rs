@@ -38,9 +38,10 @@ impl Controller for Groups {
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
-        match self.reservations.settle(&key.name, None).await {
+        let settled = tokio::time::timeout(self.resync, self.reservations.settle(&key.name, None)).await;
+        match settled.unwrap_or(Err(Error::Timeout { step: "settling the group", limit: self.resync })) {
             Ok(()) => {}
-            Err(Error::Api { source, .. }) => return Err(source),
+            Err(Error::Api { refusal, .. }) => return Err(refusal),
             Err(error) => {
                 tracing::warn!(group = %key.name, error = &error as &dyn std::error::Error, "a GPU group is not settled");
             }

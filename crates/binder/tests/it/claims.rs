@@ -1,6 +1,6 @@
 //! Claims on devices: allocated and reserved with the pod, and given back when it cannot be bound.
 
-use crate::{BINDER, Reporter, World, builder, condition, fraction, phase, pod};
+use crate::{Reporter, World, builder, condition, crash_everywhere, fraction, phase, pod};
 use kai_binder::Options;
 use kai_object as object;
 use kai_runtime::kind;
@@ -49,27 +49,43 @@ async fn a_claim_is_allocated_to_the_first_pod_and_reserved_for_all() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn claims_of_a_pod_that_cannot_be_bound_are_given_back_wherever_the_binder_crashes() {
-    for requests in 0.. {
-        let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
-        world
-            .create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()}))
-            .await;
-        let made = world.create(&kind::POD, claiming("a")).await;
-        world.cluster.faults().crash_after(BINDER, requests);
+    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+    crash_everywhere(&world, 8, async |requests| {
+        let name = format!("a-{requests}");
+        let made = world.create(&kind::POD, claiming(&name)).await;
         // No webhook has seen the pod: the step after the claims fails.
-        let mut wanted = fraction(&["g-1"]);
+        let mut wanted = fraction(&[&format!("g-{requests}")]);
         wanted["resourceClaimAllocations"] = json!([{"name": "gpu", "allocation": allocation("gpu-2")}]);
         world.request(&made, "node-1", &wanted).await;
-        world.until_phase("a", "Failed").await;
+        world.until_phase(&name, "Failed").await;
         let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
         let status = claim.get("status").cloned().unwrap_or_else(|| json!({}));
         assert_eq!(status, json!({}), "after {requests} requests");
         world.until_reservations(0).await;
-        if world.cluster.faults().counts(BINDER).crashes == 0 {
-            assert!(requests > 8, "that takes more than {requests} requests");
-            return;
-        }
-    }
+        world.delete(&kind::POD, &name).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn what_an_earlier_decision_chose_for_the_pod_alone_gives_way() {
+    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+    let made = world.create(&kind::POD, claiming("a")).await;
+    // A binder died after it had claimed the device, and the scheduler decided anew.
+    let status = json!({"status": {
+        "allocation": allocation("gpu-0"),
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": object::uid(&made)}],
+    }});
+    let key = kai_runtime::Key::new("default", "shared");
+    let claims = &kind::RESOURCE_CLAIM;
+    world.cluster.api().merge(claims, &key, kai_runtime::api::Part::Status, &status).await.unwrap();
+    let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-3")}]});
+    world.request(&made, "dra-1", &devices).await;
+    world.until_phase("a", "Succeeded").await;
+    let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+    assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-3");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

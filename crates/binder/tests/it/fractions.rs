@@ -130,8 +130,7 @@ async fn sixteen_half_gpus_are_two_on_each_of_eight() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn sixteen_half_gpus_end_well_on_bad_days() {
     for seed in 0..8 {
-        let options = Options { resync: Duration::from_secs(60), ..Options::default() };
-        let world = World::with(one_node().seed(seed), options, Reporter::Runs).await;
+        let world = World::with(one_node().seed(seed), Options::default(), Reporter::Runs).await;
         let crashes = Rates { crash: 5_000, ..Rates::bad_day() };
         world.cluster.faults().set_rates_of(crate::BINDER, crashes);
         submit_halves(&world).await;
@@ -159,6 +158,19 @@ async fn sixteen_half_gpus_end_well_on_bad_days() {
         }
         world.until_reservations(0).await;
     }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn the_same_seed_gives_the_same_history() {
+    let mut digests = Vec::new();
+    for _ in 0..2 {
+        let world = World::with(one_node().seed(5), Options::default(), Reporter::Runs).await;
+        world.cluster.faults().set_rates(Rates::bad_day());
+        submit_halves(&world).await;
+        world.sleep(120).await;
+        digests.push(world.cluster.journal().digest());
+    }
+    assert_eq!(digests[0], digests[1]);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -222,6 +234,53 @@ async fn a_request_that_is_withdrawn_binds_nothing_and_frees_its_gpu() {
     world.until_reservations(0).await;
     world.sleep(60).await;
     assert!(world.get(&kind::POD, "a").await["spec"].get("nodeName").is_none());
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_pod_that_goes_while_its_gpu_is_reserved_leaves_nothing() {
+    let world = World::with(one_node(), Options::default(), Reporter::Silent).await;
+    let made = world.create(&kind::POD, shared_pod("a")).await;
+    let mut request = crate::bind_request(&made, "node-1", &fraction(&["g-1"]));
+    // Nobody collects it with the pod: it is the label that fails.
+    request["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    world.create(&BIND_REQUEST, request).await;
+    let reservation = world.until_reservations(1).await.remove(0);
+    world.delete(&kind::POD, "a").await;
+    world.gone(&kind::POD, "a").await;
+    let device = json!({"metadata": {"annotations": {DEVICE: "GPU-x"}}});
+    let key = kai_runtime::Key::of(&reservation);
+    world.cluster.api().merge(&kind::POD, &key, Part::Main, &device).await.unwrap();
+    let request = world.until_phase("a", "Failed").await;
+    assert!(object::str_at(&request, "/status/reason").contains("not found"), "{request:#}");
+    world.until_reservations(0).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_reservation_that_an_earlier_binder_made_is_waited_for() {
+    let mut world = World::without_binder(one_node(), Reporter::Silent).await;
+    let mut known = pod("gpu-reservation-6a5c0e0c3f1b2d4e", &json!({}));
+    known["metadata"]["labels"] = json!({"app": RESERVED, "runai-gpu-group": "g-1"});
+    known["spec"]["nodeName"] = json!("node-1");
+    let device = json!({"metadata": {"annotations": {DEVICE: "GPU-x"}}});
+    // Made under another name by an older binder, and one that has its GPU.
+    known["metadata"]["annotations"] = device["metadata"]["annotations"].clone();
+    world.create_in(&kind::POD, RESERVED, known).await;
+    for name in ["a", "b"] {
+        let made = world.create(&kind::POD, shared_pod(name)).await;
+        world.request(&made, "node-1", &fraction(&[if name == "a" { "g-1" } else { "g-2" }])).await;
+    }
+    world.start_binder(Options::default());
+    world.until_phase("a", "Succeeded").await;
+    assert_eq!(devices_told(&world, "a").await, "GPU-x");
+    let made = world.until_reservations(2).await;
+    let own =
+        made.iter().find(|pod| object::str_at(pod, "/metadata/labels/runai-gpu-group") == "g-2").unwrap();
+    world.cluster.faults().crash(crate::BINDER);
+    world.sleep(20).await;
+    world.cluster.api().merge(&kind::POD, &kai_runtime::Key::of(own), Part::Main, &device).await.unwrap();
+    world.until_phase("b", "Succeeded").await;
+    let kept = world.until_reservations(2).await;
+    assert!(kept.iter().any(|pod| object::uid(pod) == object::uid(own)), "it is the same reservation");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -6,11 +6,12 @@ mod claims;
 mod crashes;
 mod fractions;
 mod plain;
+mod real;
 mod volumes;
 
 use kai_binder::{BIND_REQUEST, Options};
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion, Part};
+use kai_runtime::api::{Api, Deletion};
 use kai_runtime::kind::{self, Key, Kind};
 use kai_runtime::process::Process;
 use kai_sim::cluster::Builder;
@@ -44,6 +45,22 @@ enum Reporter {
     Silent,
 }
 
+/// Runs `scene` again and again, each time with a binder that crashes one request later, until it no longer does. The
+/// scene is told how many requests the binder has; it must leave nothing behind. `least` requests are taken at least.
+async fn crash_everywhere(world: &World, least: u64, scene: impl AsyncFn(u64)) {
+    for requests in 0.. {
+        let before = world.cluster.faults().counts(BINDER).crashes;
+        world.cluster.faults().crash_after(BINDER, requests);
+        scene(requests).await;
+        // Whoever has not crashed by then never will: the order is forgotten with the next.
+        world.sleep(10).await;
+        if world.cluster.faults().counts(BINDER).crashes == before {
+            assert!(requests > least, "{requests} requests are too few");
+            return;
+        }
+    }
+}
+
 /// A cluster with a binder.
 struct World {
     cluster: Cluster,
@@ -68,10 +85,9 @@ impl World {
 
     async fn without_binder(builder: Builder, reporter: Reporter) -> Self {
         let mut cluster = builder.start().await.unwrap();
-        for definition in kai_api::crds() {
-            let definition = serde_json::to_value(&definition).unwrap();
-            cluster.api().create(&kind::DEFINITION, "", &definition).await.unwrap();
-        }
+        let requests = kai_api::crds().into_iter().find(|crd| crd.spec.names.kind == "BindRequest").unwrap();
+        let requests = serde_json::to_value(&requests).unwrap();
+        cluster.api().create(&kind::DEFINITION, "", &requests).await.unwrap();
         for name in [RESERVED, "kai-scale-adjust"] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             cluster.api().create(&kind::NAMESPACE, "", &namespace).await.unwrap();
@@ -120,31 +136,13 @@ impl World {
         self.cluster.api().delete(kind, &key, &Deletion::default().now()).await.unwrap();
     }
 
-    async fn patch(&self, kind: &Kind, name: &str, part: Part, patch: &Value) {
-        let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().merge(kind, &Key::new(namespace, name), part, patch).await.unwrap();
-    }
-
     async fn reservations(&self) -> Vec<Value> {
         self.cluster.api().list(&kind::POD, RESERVED).await.unwrap().items
     }
 
     /// Asks the binder to put a pod on a node.
     async fn request(&self, pod: &Value, node: &str, more: &Value) -> Value {
-        let mut request = json!({
-            "metadata": {
-                "name": object::name(pod), "labels": {"selected-node": node},
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod)}],
-            },
-            "spec": {
-                "podName": object::name(pod), "selectedNode": node, "receivedResourceType": "Regular",
-                "receivedGPU": {"count": 0, "portion": "1.00"},
-            },
-        });
-        for (field, value) in more.as_object().unwrap() {
-            request["spec"][field] = value.clone();
-        }
-        self.create(&BIND_REQUEST, request).await
+        self.create(&BIND_REQUEST, bind_request(pod, node, more)).await
     }
 
     /// Waits until the object is as wanted, and returns it.
@@ -205,6 +203,24 @@ impl World {
     fn writes(&self) -> Vec<String> {
         ["POST", "PUT", "PATCH", "DELETE"].iter().flat_map(|method| self.asked(method)).collect()
     }
+}
+
+/// The request that a scheduler writes to have a pod put on a node.
+fn bind_request(pod: &Value, node: &str, more: &Value) -> Value {
+    let mut request = json!({
+        "metadata": {
+            "name": object::name(pod), "labels": {"selected-node": node},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod)}],
+        },
+        "spec": {
+            "podName": object::name(pod), "selectedNode": node, "receivedResourceType": "Regular",
+            "receivedGPU": {"count": 0, "portion": "1.00"},
+        },
+    });
+    for (field, value) in more.as_object().unwrap() {
+        request["spec"][field] = value.clone();
+    }
+    request
 }
 
 fn phase(object: &Value) -> &str {

@@ -89,6 +89,7 @@ impl Accepted {
 
 /// Options of `kai scheduler`.
 #[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "a field is called as its flag is")]
 pub(crate) struct Scheduler {
     #[command(flatten)]
     pub(crate) process: Process,
@@ -286,9 +287,9 @@ pub(crate) struct PodGroupController {
     /// Serve the webhook that checks pod groups.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub(crate) enable_podgroup_webhook: bool,
-    /// How many groups are looked at side by side.
-    #[arg(long, default_value_t = 10, value_name = "COUNT")]
-    pub(crate) max_concurrent_reconciles: usize,
+    /// Accepted for KAI's sake: writes adapt to the server.
+    #[arg(long, hide = true)]
+    pub(crate) max_concurrent_reconciles: Option<usize>,
 }
 
 /// Options of `kai queue-controller`.

@@ -122,13 +122,12 @@ pub(super) fn pod_groups(flags: &flags::PodGroupController) -> kai_controllers::
     kai_controllers::podgroup::Options {
         scheduler_name: flags.scheduler_name.clone(),
         enable_webhook: flags.enable_podgroup_webhook,
-        max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
     }
 }
 
 /// The options of the controller of queues.
 pub(super) fn queues(flags: &flags::QueueController) -> Result<kai_controllers::queue::Options> {
-    Ok(kai_controllers::queue::Options {
+    let options = kai_controllers::queue::Options {
         enable_webhook: flags.enable_webhook,
         enable_quota_validation: flags.enable_quota_validation,
         metrics_namespace: flags.metrics_namespace.clone(),
@@ -137,7 +136,9 @@ pub(super) fn queues(flags: &flags::QueueController) -> Result<kai_controllers::
             "queue-label-to-default-metric-value",
             &flags.queue_label_to_default_metric_value,
         )?,
-    })
+    };
+    kai_controllers::queue::check(&options)?;
+    Ok(options)
 }
 
 fn span(flag: &str, text: &str) -> Result<Span> {

@@ -64,7 +64,8 @@ pub(super) fn pending(outcome: &Outcome) -> Vec<Value> {
     outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(group).collect()
 }
 
-fn group(verdict: &GroupVerdict) -> Value {
+/// Why a group is pending.
+pub(crate) fn group(verdict: &GroupVerdict) -> Value {
     let reason = |of: &Verdict| {
         let sentence = plain(of, &verdict.queue);
         object(json!({ "verdict": name(of), "why": sentence.text, "hint": sentence.hint }))

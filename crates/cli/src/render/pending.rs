@@ -22,23 +22,43 @@ pub(crate) fn of(verdicts: &[GroupVerdict]) -> Option<String> {
     super::table(["GROUP", "QUEUE", "PODS", "WHY"], rows)
 }
 
-/// The leading reason, what else was found, and why nobody was evicted for the group; nothing twice.
+/// Everything that stands in the way of a group, in one column.
 ///
 /// One hint is enough: that of the first reason that has one. The JSON output has them all.
 fn why(verdict: &GroupVerdict) -> String {
+    let mut lines = Vec::new();
+    let mut has_hint = false;
+    for Obstacle { is_further, sentence } in obstacles(verdict) {
+        lines.push(if is_further { format!("also: {}", sentence.text) } else { sentence.text });
+        if let Some(hint) = sentence.hint.filter(|_| !has_hint && !is_further) {
+            lines.push(format!("hint: {hint}"));
+            has_hint = true;
+        }
+    }
+    lines.join("\n")
+}
+
+/// Something that stands in the way of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    /// It is not the one that leads, and was found besides.
+    pub(crate) is_further: bool,
+    /// What it is, and what would help.
+    pub(crate) sentence: Sentence,
+}
+
+/// The leading reason, what else was found, and why nobody was evicted for the group; nothing twice.
+pub(crate) fn obstacles(verdict: &GroupVerdict) -> Vec<Obstacle> {
     let is_refusal = |of: &Verdict| matches!(of, Verdict::NoVictims(_));
-    let mut lines = Lines::default();
-    if !is_refusal(&verdict.leading) {
-        lines.add("", plain(&verdict.leading, &verdict.queue));
-    }
-    for further in verdict.further.iter().filter(|further| !is_refusal(further)) {
-        let text = plain(further, &verdict.queue).text;
-        lines.add("also: ", Sentence { text, hint: None });
-    }
-    for refusal in refusals(verdict).into_iter().filter(|refusal| !is_told(verdict, refusal.reason)) {
-        lines.add("", refusal.sentence);
-    }
-    lines.all.join("\n")
+    let in_words = |of: &Verdict| plain(of, &verdict.queue);
+    let leading = Some(&verdict.leading).filter(|leading| !is_refusal(leading)).map(in_words);
+    let further = verdict.further.iter().filter(|further| !is_refusal(further)).map(in_words);
+    let refused = refusals(verdict).into_iter().filter(|refusal| !is_told(verdict, refusal.reason));
+    let all = leading.into_iter().map(|sentence| Obstacle { is_further: false, sentence });
+    let all = all.chain(further.map(|sentence| Obstacle { is_further: true, sentence }));
+    let all = all.chain(refused.map(|refusal| Obstacle { is_further: false, sentence: refusal.sentence }));
+    let mut told = BTreeSet::new();
+    all.filter(|obstacle| told.insert(obstacle.sentence.text.clone())).collect()
 }
 
 /// Whether what keeps a pod from every node is what keeps actions from evicting somebody for it.
@@ -46,24 +66,4 @@ fn is_told(verdict: &GroupVerdict, reason: &EvictionReason) -> bool {
     let EvictionReason::Impossible(miss) = reason else { return false };
     let same = |of: &Verdict| matches!(of, Verdict::PodImpossible { reason, .. } if reason == miss);
     same(&verdict.leading) || verdict.further.iter().any(same)
-}
-
-#[derive(Default)]
-struct Lines {
-    told: BTreeSet<String>,
-    has_hint: bool,
-    all: Vec<String>,
-}
-
-impl Lines {
-    fn add(&mut self, prefix: &str, sentence: Sentence) {
-        if !self.told.insert(sentence.text.clone()) {
-            return;
-        }
-        self.all.push(format!("{prefix}{}", sentence.text));
-        if let Some(hint) = sentence.hint.filter(|_| !self.has_hint) {
-            self.all.push(format!("hint: {hint}"));
-            self.has_hint = true;
-        }
-    }
 }

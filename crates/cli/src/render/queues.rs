@@ -6,7 +6,7 @@ use kai_engine::verdict::QueueResource;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Resources in the order of people's interest, with their place in a report.
-pub(super) const RESOURCES: [(QueueResource, usize); 3] =
+pub(crate) const RESOURCES: [(QueueResource, usize); 3] =
     [(QueueResource::Gpu, 2), (QueueResource::Cpu, 0), (QueueResource::Memory, 1)];
 
 /// One row a queue and resource, children under their parents; `None` when there are no queues.
@@ -14,6 +14,15 @@ pub(super) const RESOURCES: [(QueueResource, usize); 3] =
 /// CPU and memory are left out where a queue neither bounds nor uses them.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
     let mut rows = Vec::new();
+    for (queue, depth) in tree(outcome) {
+        append(&mut rows, queue, depth);
+    }
+    super::table(["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "REQUESTED", "BEFORE", "AFTER"], rows)
+}
+
+/// Queues with their depth, children after their parents.
+pub(crate) fn tree(outcome: &Outcome) -> Vec<(&QueueReport, usize)> {
+    let mut all = Vec::new();
     let children = children(outcome);
     let below = |parent: Option<&str>, depth: usize| {
         let queues = children.get(&parent).into_iter().flatten().rev();
@@ -25,10 +34,10 @@ pub(super) fn table(outcome: &Outcome) -> Option<String> {
         if depth > outcome.queues.len() {
             break;
         }
-        append(&mut rows, queue, depth);
+        all.push((queue, depth));
         waiting.append(&mut below(Some(&queue.name), depth + 1));
     }
-    super::table(["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "REQUESTED", "BEFORE", "AFTER"], rows)
+    all
 }
 
 /// Queues by parent; a parent that is not reported counts as none.

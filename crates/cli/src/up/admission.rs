@@ -90,11 +90,13 @@ fn respond(body: &[u8]) -> Response {
     }
 }
 
-/// Gives a pod that names no scheduler ours: there is no other in this cluster.
+/// Gives a pod that names no scheduler ours: there is no other in this cluster. A pod that comes with a node, such as one
+/// that holds a GPU for sharing, needs none.
 fn answer(review: &Value) -> Value {
     let uid = &review["request"]["uid"];
     let mut response = json!({"uid": uid, "allowed": true});
-    if review["request"]["object"]["spec"]["schedulerName"] == "default-scheduler" {
+    let spec = &review["request"]["object"]["spec"];
+    if spec["schedulerName"] == "default-scheduler" && spec["nodeName"].is_null() {
         let patch = json!([{"op": "replace", "path": "/spec/schedulerName", "value": name::SCHEDULER}]);
         response["patchType"] = Value::from("JSONPatch");
         response["patch"] = Value::from(base64(&patch.to_string()));

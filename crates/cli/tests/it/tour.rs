@@ -37,7 +37,7 @@ fn prints_what_it_shows(tour: &str, examples: usize) {
 }
 
 /// Whether the parts between gaps appear in the order of the text, the first at its start and the last at its end.
-fn is_shown(shown: &str, printed: &str) -> bool {
+pub(crate) fn is_shown(shown: &str, printed: &str) -> bool {
     let shown: Vec<&str> = shown.lines().collect();
     let mut rest: Vec<&str> = printed.lines().collect();
     for (index, part) in shown.split(|line| *line == GAP).enumerate() {

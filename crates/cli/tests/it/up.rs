@@ -155,7 +155,7 @@ fn a_cluster_is_there_with_nodes_queues_and_classes() {
         up.kubectl(command);
     }
     assert_eq!(up.printed.matches("\n  kubectl ").count(), 3, "{}", up.printed);
-    assert!(up.printed.contains("No scheduler runs yet"), "{}", up.printed);
+    assert!(up.printed.contains("The scheduler and its companions run"), "{}", up.printed);
     let (status, printed) = up.end("INT");
     assert_eq!(status.code(), Some(0), "{printed}");
     assert!(printed.ends_with("the cluster has ended\n"), "{printed}");
@@ -166,7 +166,9 @@ fn a_cluster_is_there_with_nodes_queues_and_classes() {
 fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
     let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("up-state.kai");
     let state = state.to_str().expect("the path is plain");
-    let Some(mut up) = Up::start("up-pods", &["--nodes", "2x8", "--save", state]) else { return };
+    let Some(mut up) = Up::start("up-pods", &["--no-scheduler", "--nodes", "2x8", "--save", state]) else {
+        return;
+    };
     up.create_pod("waits");
     up.create_pod("runs");
     up.bind("runs", "node-2");
@@ -182,7 +184,8 @@ fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
     let mode = std::fs::metadata(state).expect("it was written").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a state has secrets in it");
 
-    let up = Up::start("up-pods-again", &["--load", state]).expect("kubectl was there before");
+    let up =
+        Up::start("up-pods-again", &["--no-scheduler", "--load", state]).expect("kubectl was there before");
     assert_eq!(up.json("get nodes")["items"].as_array().map(Vec::len), Some(2));
     assert_eq!(up.kubectl("get pod waits -o jsonpath={.metadata.uid}"), uid);
     assert_eq!((up.phase("waits").as_str(), up.phase("runs").as_str()), ("Pending", "Succeeded"));
@@ -193,10 +196,18 @@ fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
 }
 
 #[test]
+fn a_pod_is_scheduled_and_runs_to_its_end() {
+    let Some(up) = Up::start("up-scheduled", &["--nodes", "2x8"]) else { return };
+    up.create_pod("hello");
+    eventually("the pod has run", || up.phase("hello") == "Succeeded");
+    assert_eq!(up.end("TERM").0.code(), Some(0));
+}
+
+#[test]
 fn a_snapshot_comes_to_life() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/evictions.yaml");
     let file = example.to_str().expect("the path is plain");
-    let Some(up) = Up::start("up-snapshot", &["--load", file]) else { return };
+    let Some(up) = Up::start("up-snapshot", &["--no-scheduler", "--load", file]) else { return };
     assert!(up.printed.starts_with("brought to life from "), "{}", up.printed);
     assert!(!up.printed.contains("refused"), "{}", up.printed);
     let queues = up.kubectl("get queues");

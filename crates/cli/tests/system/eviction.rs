@@ -50,6 +50,6 @@ async fn a_gang_below_its_minimum_leaves_after_its_grace() {
     world.delete_pod("gang-0").await;
     world.pass(Duration::from_secs(50)).await;
     assert_eq!(world.running("gang").await, 3, "it has a minute");
-    world.pass(Duration::from_secs(60)).await;
+    world.pass(Duration::from_mins(1)).await;
     assert_eq!(world.running("gang").await, 0, "{}", world.story().await);
 }

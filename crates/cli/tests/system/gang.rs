@@ -1,6 +1,7 @@
 //! Groups that run together or not at all.
 
 use crate::world::{Pod, World};
+use kai_object as object;
 use kai_scheduler::resources::POD_GROUP;
 use serde_json::json;
 use std::time::Duration;
@@ -43,4 +44,18 @@ pub(crate) async fn elastic<B>(world: &World<B>) {
     world.gang("other", "b", 4, 1, json!({"priorityClassName": "train"})).await;
     world.runs("other", 4).await;
     assert_eq!(world.running("elastic").await, 4);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_gang_whose_last_pod_comes_late_is_told_why_it_waits() {
+    let world = World::new(1).await;
+    let spec = json!({"minMember": 2, "queue": "default-queue"});
+    world.create(&POD_GROUP, json!({"metadata": {"name": "late"}, "spec": spec})).await;
+    world.pod(Pod::new("late-0", "default-queue", 8).in_group("late")).await;
+    world.pass(Duration::from_secs(5)).await;
+    world.pod(Pod::new("late-1", "default-queue", 8).in_group("late")).await;
+    world.pass(Duration::from_secs(20)).await;
+    let group = world.get(&POD_GROUP, "late").await.unwrap();
+    let message = object::str_at(&group, "/status/schedulingConditions/0/message");
+    assert!(message.contains("gang scheduling"), "{group}");
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod eviction;
+mod faults;
 mod gang;
 mod quick_start;
 mod real;

@@ -1,4 +1,4 @@
-//! Parts of GPUs.
+//! Parts of GPUs: pods that share one, and whose GPUs they are.
 
 use crate::world::{Pod, World};
 use kai_object as object;

@@ -6,7 +6,7 @@ use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion};
 use kai_runtime::kind::{self, Key, Kind, POD};
-use kai_scheduler::resources::{POD_GROUP, QUEUE};
+use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE};
 use kai_sim::{Builder, Cluster, NodeGroup};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -101,8 +101,9 @@ impl<B> World<B> {
         }
     }
 
+    /// All objects of a kind, wherever they are.
     pub(crate) async fn list(&self, kind: &Kind) -> Vec<Value> {
-        self.api().list(kind, self.place(kind)).await.unwrap().items
+        self.api().list(kind, "").await.unwrap().items
     }
 
     pub(crate) async fn get(&self, kind: &Kind, name: &str) -> Option<Value> {
@@ -113,11 +114,11 @@ impl<B> World<B> {
         self.api().delete(&POD, &Key::new(&self.namespace, name), &Deletion::default()).await.unwrap();
     }
 
-    /// The node of each pod whose name begins so, by name.
+    /// The node of each pod of our namespace whose name begins so, by name.
     pub(crate) async fn placed(&self, prefix: &str) -> Vec<(String, String)> {
         let pods = self.list(&POD).await;
-        let ours =
-            pods.iter().filter(|pod| object::name(pod).starts_with(prefix) && !object::is_deleting(pod));
+        let ours = pods.iter().filter(|pod| object::namespace(pod) == self.namespace);
+        let ours = ours.filter(|pod| object::name(pod).starts_with(prefix) && !object::is_deleting(pod));
         ours.map(|pod| (object::name(pod).to_owned(), object::str_at(pod, "/spec/nodeName").to_owned()))
             .filter(|(_, node)| !node.is_empty())
             .collect()
@@ -138,9 +139,9 @@ impl<B> World<B> {
             if running == count {
                 return;
             }
-            if tokio::time::Instant::now() > deadline {
-                panic!("{running} of {count} pods `{prefix}*` run\n{}", self.story().await);
-            }
+            let late = tokio::time::Instant::now() > deadline;
+            let story = if late { self.story().await } else { String::new() };
+            assert!(!late, "{running} of {count} pods `{prefix}*` run\n{story}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -160,31 +161,31 @@ impl<B> World<B> {
 
     /// What there is, for a test that failed.
     pub(crate) async fn story(&self) -> String {
-        let mut story = String::new();
+        let mut story = Vec::new();
         for pod in self.list(&POD).await {
-            story += &format!(
-                "pod {} phase={} node={} group={}\n",
+            story.push(format!(
+                "pod {} phase={} node={} group={}",
                 object::name(&pod),
                 object::str_at(&pod, "/status/phase"),
                 object::str_at(&pod, "/spec/nodeName"),
                 object::str_at(&pod, "/metadata/annotations/pod-group-name"),
-            );
+            ));
         }
-        for request in self.list(&kai_scheduler::resources::BIND_REQUEST).await {
-            story += &format!("bind {} {} {}\n", object::name(&request), request["spec"], request["status"]);
+        for request in self.list(&BIND_REQUEST).await {
+            story.push(format!("bind {} {} {}", object::name(&request), request["spec"], request["status"]));
         }
         for group in self.list(&POD_GROUP).await {
-            story += &format!("group {} {} {}\n", object::name(&group), group["spec"], group["status"]);
+            story.push(format!("group {} {} {}", object::name(&group), group["spec"], group["status"]));
         }
         for event in self.list(&kind::EVENT).await {
-            story += &format!(
-                "event {} {}: {}\n",
+            story.push(format!(
+                "event {} {}: {}",
                 object::str_at(&event, "/involvedObject/name"),
                 object::str_at(&event, "/reason"),
                 object::str_at(&event, "/message")
-            );
+            ));
         }
-        story
+        story.join("\n")
     }
 }
 

@@ -187,13 +187,16 @@ impl<'a> Workload<'a> {
     }
 
     fn preemptibility(&self, owners: &[&Value]) -> Option<Preemptibility> {
-        let labels = owners.iter().copied().chain([self.pod]);
-        let named = labels.filter_map(|of| preemptibility(text(of, "labels", label::PREEMPTIBILITY)?)).next();
-        if let Some(named) = named {
-            return named;
+        let mut labels = owners.iter().copied().chain([self.pod]);
+        let named = labels.find_map(|of| Said::read(text(of, "labels", label::PREEMPTIBILITY)?));
+        let by_kind = || {
+            let word = self.defaults.of(self.top_kind())?.preemptibility.as_deref()?;
+            Said::read(&word.to_lowercase())
+        };
+        match named.or_else(by_kind)? {
+            Said::This(preemptibility) => Some(preemptibility),
+            Said::Nothing => None,
         }
-        let by_kind = self.defaults.of(self.top_kind()).and_then(|of| of.preemptibility.as_deref());
-        by_kind.and_then(|word| preemptibility(&word.to_lowercase())).flatten()
     }
 
     fn duration(&self, owners: &[&Value], name: &str, accepts: impl Fn(Span) -> bool) -> Option<String> {
@@ -203,14 +206,22 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// What a word says of being evicted; nothing where it says nothing that can be understood. An empty word leaves it to
-/// the priority.
-fn preemptibility(word: &str) -> Option<Option<Preemptibility>> {
-    match word {
-        "preemptible" => Some(Some(Preemptibility::Preemptible)),
-        "non-preemptible" => Some(Some(Preemptibility::NonPreemptible)),
-        "" => Some(None),
-        _ => None,
+/// What a word says of being evicted.
+enum Said {
+    This(Preemptibility),
+    /// That the priority decides.
+    Nothing,
+}
+
+impl Said {
+    /// Nothing at all where the word cannot be understood.
+    fn read(word: &str) -> Option<Self> {
+        match word {
+            "preemptible" => Some(Self::This(Preemptibility::Preemptible)),
+            "non-preemptible" => Some(Self::This(Preemptibility::NonPreemptible)),
+            "" => Some(Self::Nothing),
+            _ => None,
+        }
     }
 }
 
@@ -256,5 +267,7 @@ fn as_yaml(owner: &Owner) -> String {
                 .contains(&&*value.to_lowercase());
         if is_plain { value.to_owned() } else { Value::from(value).to_string() }
     };
-    fields.iter().map(|(key, value)| format!("{key}: {}\n", quoted(value))).collect()
+    let lines: Vec<String> =
+        fields.iter().map(|(key, value)| format!("{key}: {}\n", quoted(value))).collect();
+    lines.concat()
 }

@@ -44,14 +44,19 @@ impl Case {
 }
 
 fn pod(labels: Value, annotations: Value) -> Value {
-    json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u1", "labels": labels, "annotations": annotations}, "spec": {}})
+    let mut pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": {}});
+    pod["metadata"]["labels"] = labels;
+    pod["metadata"]["annotations"] = annotations;
+    pod
 }
 
 fn job(labels: Value, annotations: Value) -> Value {
-    json!({
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": "j", "namespace": "ns", "uid": "u2", "labels": labels, "annotations": annotations},
-    })
+    let mut job = pod(labels, annotations);
+    job["apiVersion"] = json!("batch/v1");
+    job["kind"] = json!("Job");
+    job["metadata"]["name"] = json!("j");
+    job["metadata"]["uid"] = json!("u2");
+    job
 }
 
 #[test]

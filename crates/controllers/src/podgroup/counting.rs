@@ -4,44 +4,91 @@
 //! pending or running; it holds what it requests from the moment it has a node. Whole resources follow
 //! [`kai_api::request`]; parts of GPUs and devices of claims are added under their own names.
 
+use super::claim;
 use crate::amounts::{Sum, Totals};
-use kai_api::BindRequestSpec;
-use kai_api::Pod;
-use kai_api::pod_group::{PodGroupSpec, Preemptibility};
+use kai_api::pod_group::Preemptibility;
 use kai_api::share::{Portion, Share, share};
 use kai_api::well_known::{annotation, priority_class, resource};
+use kai_api::{BindRequestSpec, Pod};
 use kai_units::Quantity;
 
-/// A pod of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How a pod counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It waits for a node.
+    Waits,
+    /// It holds what it requests.
+    Holds,
+    /// Not at all, or no longer.
+    Over,
+}
+
+impl State {
+    fn of(pod: &Pod) -> Self {
+        match &*pod.status.phase {
+            "Pending" | "" if pod.spec.node_name.is_empty() => Self::Waits,
+            "Running" | "Pending" | "" => Self::Holds,
+            _ => Self::Over,
+        }
+    }
+}
+
+/// A pod of a group, as far as it counts.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// The pod.
-    pub pod: Pod,
-    /// Devices of its claims, by device class.
-    pub devices: Vec<(String, i64)>,
-    /// Memory of a GPU on its node, in MiB, where that is known and needed.
-    pub gpu_memory: Option<i64>,
+    /// Whether and how it counts.
+    pub state: State,
+    /// The node it is on.
+    pub node: Box<str>,
+    /// The claims on devices that it uses.
+    pub claims: Box<[Box<str>]>,
+    request: Sum,
+    share: Option<Share>,
+    is_shared: bool,
 }
 
 impl Member {
-    /// Whether it counts at all.
-    pub fn counts(&self) -> bool {
-        self.pod.status.phase.is_empty() || self.pod.status.phase == "Pending" || self.runs()
+    /// A pod as it counts.
+    pub fn read(pod: &Pod) -> Self {
+        let mut request = Sum::default();
+        let state = State::of(pod);
+        if state == State::Over {
+            return Self {
+                state,
+                request,
+                node: "".into(),
+                claims: Box::default(),
+                share: None,
+                is_shared: false,
+            };
+        }
+        for (name, amount) in kai_api::request(pod).total.iter() {
+            request.add(name, amount);
+        }
+        let received = pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE);
+        Self {
+            state,
+            node: (*pod.spec.node_name).into(),
+            claims: claim::names(pod).map(Into::into).collect(),
+            request,
+            share: share(pod, |_| {}),
+            is_shared: received == Some(BindRequestSpec::FRACTION),
+        }
     }
 
-    /// Whether it counts and has no node.
-    pub fn waits(&self) -> bool {
-        self.counts() && !self.holds()
+    /// Whether the memory of its node's GPUs says what it holds.
+    pub fn needs_memory(&self) -> bool {
+        !self.node.is_empty() && matches!(self.share, Some(Share { portion: Portion::Memory(_), .. }))
     }
+}
 
-    /// Whether it holds what it requests.
-    fn holds(&self) -> bool {
-        self.counts() && (self.runs() || !self.pod.spec.node_name.is_empty())
-    }
-
-    fn runs(&self) -> bool {
-        self.pod.status.phase == "Running"
-    }
+/// What other objects say about a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Around<'a> {
+    /// Devices of its claims, by device class.
+    pub devices: Vec<(&'a str, i64)>,
+    /// Memory of a GPU on its node, in MiB, where that is known.
+    pub gpu_memory: Option<i64>,
 }
 
 /// Whether a group may be evicted for others.
@@ -54,33 +101,26 @@ pub enum Preemption {
 }
 
 /// Whether a group may be evicted, by what it says or by the value of its priority class.
-pub fn preemption(spec: &PodGroupSpec, class_value: Option<i32>) -> Preemption {
-    match spec.preemptibility {
-        Some(Preemptibility::Preemptible) => Preemption::Allowed,
-        Some(Preemptibility::NonPreemptible) => Preemption::Excluded,
-        None if class_value.unwrap_or(priority_class::FALLBACK_VALUE)
-            < priority_class::NON_PREEMPTIBLE_FROM =>
-        {
-            Preemption::Allowed
-        }
-        None => Preemption::Excluded,
-    }
+pub fn preemption(said: Option<Preemptibility>, class_value: Option<i32>) -> Preemption {
+    let is_low = class_value.unwrap_or(priority_class::FALLBACK_VALUE) < priority_class::NON_PREEMPTIBLE_FROM;
+    let is_allowed = said.map_or(is_low, |said| said == Preemptibility::Preemptible);
+    if is_allowed { Preemption::Allowed } else { Preemption::Excluded }
 }
 
 /// What a group requests and holds.
-pub(crate) fn totals(members: &[Member], preemption: Preemption) -> Totals {
+pub(crate) fn totals<'a>(
+    members: impl Iterator<Item = (&'a Member, Around<'a>)>,
+    preemption: Preemption,
+) -> Totals {
     let mut totals = Totals::default();
-    for member in members.iter().filter(|member| member.counts()) {
-        add_whole(&mut totals.requested, member);
-        let share = share(&member.pod, |_| {});
-        if let Some(share) = share {
+    for (member, around) in members.filter(|(member, _)| member.state != State::Over) {
+        add_whole(&mut totals.requested, member, &around);
+        if let Some(share) = member.share {
             add_wanted_share(&mut totals.requested, share);
         }
-        if member.holds() {
-            add_whole(&mut totals.allocated, member);
-            if let Some(share) = share {
-                add_held_share(&mut totals.allocated, share, member);
-            }
+        if member.state == State::Holds {
+            add_whole(&mut totals.allocated, member, &around);
+            add_held_share(&mut totals.allocated, member, &around);
         }
     }
     if preemption == Preemption::Excluded {
@@ -89,11 +129,9 @@ pub(crate) fn totals(members: &[Member], preemption: Preemption) -> Totals {
     totals
 }
 
-fn add_whole(sum: &mut Sum, member: &Member) {
-    for (name, amount) in kai_api::request(&member.pod).total.iter() {
-        sum.add(name, amount);
-    }
-    for (class, count) in &member.devices {
+fn add_whole(sum: &mut Sum, member: &Member, around: &Around<'_>) {
+    sum.add_all(&member.request);
+    for (class, count) in &around.devices {
         sum.add(class, Quantity::from_units(*count));
     }
 }
@@ -109,12 +147,9 @@ fn add_wanted_share(sum: &mut Sum, share: Share) {
 }
 
 /// A part of a GPU is held once the binder has said that it was given as one.
-fn add_held_share(sum: &mut Sum, share: Share, member: &Member) {
-    let received = member.pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE);
-    if received != Some(BindRequestSpec::FRACTION) {
-        return;
-    }
-    let part = match (share.portion, member.gpu_memory) {
+fn add_held_share(sum: &mut Sum, member: &Member, around: &Around<'_>) {
+    let Some(share) = member.share.filter(|_| member.is_shared) else { return };
+    let part = match (share.portion, around.gpu_memory) {
         (Portion::Fraction(part), _) => part,
         (Portion::Memory(mib), Some(all)) if all > 0 => mib as f64 / all as f64,
         (Portion::Memory(_), _) => return,

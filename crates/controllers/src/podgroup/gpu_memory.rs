@@ -2,7 +2,6 @@
 
 use kai_api::well_known::label;
 use kai_units::Quantity;
-use serde_json::Value;
 
 /// Why the memory of a node's GPUs is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,17 +22,16 @@ pub enum Error {
     },
 }
 
-/// Whether a label tells something here.
-pub fn is_read(name: &str) -> bool {
-    name == label::GPU_MEMORY || name.starts_with(label::AMD_GPU_MEMORY_PREFIX)
-}
-
-/// Memory of each GPU of a node: in MiB for NVIDIA, in millions of bytes for AMD, as the labels have it.
-pub fn of_node(node: &Value) -> Result<i64, Error> {
-    let labels = node.pointer("/metadata/labels").and_then(Value::as_object);
-    let nvidia = labels.and_then(|labels| labels.get(label::GPU_MEMORY)).and_then(Value::as_str);
-    let mut names = labels.into_iter().flat_map(serde_json::Map::keys);
-    let amd = names.find(|name| name.starts_with(label::AMD_GPU_MEMORY_PREFIX));
+/// Memory of each GPU of a node with these labels: in MiB for NVIDIA, in millions of bytes for AMD, as labels have it.
+pub fn read<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Result<i64, Error> {
+    let (mut nvidia, mut amd) = (None, None);
+    for (name, value) in labels {
+        if name == label::GPU_MEMORY {
+            nvidia = Some(value);
+        } else if name.starts_with(label::AMD_GPU_MEMORY_PREFIX) {
+            amd = Some(name);
+        }
+    }
     let malformed = |label: &str| Error::Malformed { label: label.to_owned() };
     match (nvidia, amd) {
         (Some(mib), None) => mib.parse().map_err(|_| malformed(label::GPU_MEMORY)),
@@ -51,23 +49,19 @@ pub fn of_node(node: &Value) -> Result<i64, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn one_vendor_tells_it() {
-        let amd = "beta.amd.com/gpu.vram.64G";
+        let (nvidia, amd) = ("nvidia.com/gpu.memory", "beta.amd.com/gpu.vram.64G");
         let cases = [
-            (json!({"nvidia.com/gpu.memory": "4000"}), Ok(4000)),
-            (json!({amd: "1"}), Ok(64_000)),
-            (json!({"nvidia.com/gpu.memory": "4000", amd: "1"}), Err(Error::Ambiguous)),
-            (json!({"other": "x"}), Err(Error::Missing)),
-            (
-                json!({"nvidia.com/gpu.memory": "much"}),
-                Err(Error::Malformed { label: "nvidia.com/gpu.memory".to_owned() }),
-            ),
+            (vec![(nvidia, "4000")], Ok(4000)),
+            (vec![(amd, "1")], Ok(64_000)),
+            (vec![(nvidia, "4000"), (amd, "1")], Err(Error::Ambiguous)),
+            (vec![("other", "x")], Err(Error::Missing)),
+            (vec![(nvidia, "much")], Err(Error::Malformed { label: nvidia.to_owned() })),
         ];
         for (labels, expected) in cases {
-            assert_eq!(of_node(&json!({"metadata": {"labels": labels}})), expected);
+            assert_eq!(read(labels.iter().copied()), expected, "{labels:?}");
         }
     }
 }

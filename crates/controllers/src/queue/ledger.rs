@@ -22,12 +22,7 @@ pub struct Group {
 impl Group {
     /// A group of a queue, with what its status says.
     pub fn new(queue: String, resources: &PodGroupResources) -> Self {
-        let totals = Totals {
-            requested: Sum::read(&resources.requested),
-            allocated: Sum::read(&resources.allocated),
-            allocated_non_preemptible: Sum::read(&resources.allocated_non_preemptible),
-        };
-        Self { queue, totals }
+        Self { queue, totals: Totals::read(resources) }
     }
 }
 
@@ -160,30 +155,30 @@ impl Ledger {
     }
 
     /// Notes a queue, or that it is gone, and says which queues that may concern. Older news than known are ignored.
-    pub fn set_queue(&mut self, name: String, queue: Option<Queue>) -> Vec<String> {
-        let known = self.queues.get(&name);
+    pub fn set_queue(&mut self, name: &str, queue: Option<Queue>) -> Vec<String> {
+        let known = self.queues.get(name);
         if let (Some(known), Some(queue)) = (known, &queue)
             && known.uid == queue.uid
             && known.version >= queue.version
         {
             return Vec::new();
         }
-        let mut concerned: BTreeSet<String> = self.line(&name).into_iter().collect();
-        concerned.insert(name.clone());
-        if let Some(known) = self.queues.remove(&name)
+        let mut concerned: BTreeSet<String> = self.line(name).into_iter().collect();
+        concerned.insert(name.to_owned());
+        if let Some(known) = self.queues.remove(name)
             && let Some(siblings) = self.children.get_mut(&known.parent)
         {
-            siblings.remove(&name);
+            siblings.remove(name);
             if siblings.is_empty() {
                 self.children.remove(&known.parent);
             }
         }
         if let Some(queue) = queue {
             if !queue.parent.is_empty() {
-                self.children.entry(queue.parent.clone()).or_default().insert(name.clone());
+                self.children.entry(queue.parent.clone()).or_default().insert(name.to_owned());
             }
-            self.queues.insert(name.clone(), queue);
-            concerned.extend(self.line(&name));
+            self.queues.insert(name.to_owned(), queue);
+            concerned.extend(self.line(name));
         }
         concerned.into_iter().collect()
     }
@@ -195,10 +190,10 @@ impl Ledger {
             self.queues.keys().filter(|name| !queues.contains_key(*name)).cloned().collect();
         let mut concerned = BTreeSet::new();
         for name in gone {
-            concerned.extend(self.set_queue(name, None));
+            concerned.extend(self.set_queue(&name, None));
         }
         for (name, queue) in queues {
-            concerned.extend(self.set_queue(name, Some(queue)));
+            concerned.extend(self.set_queue(&name, Some(queue)));
         }
         concerned.into_iter().collect()
     }

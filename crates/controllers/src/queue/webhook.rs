@@ -89,8 +89,9 @@ pub fn check(queue: &Queue, operation: Operation, quotas: Quotas, all: &[Queue])
     }
 }
 
-const RESOURCES: [(&str, fn(&QueueResources) -> Option<QueueResource>); 3] =
-    [("cpu", |of| of.cpu), ("gpu", |of| of.gpu), ("memory", |of| of.memory)];
+type Pick = fn(&QueueResources) -> Option<QueueResource>;
+
+const RESOURCES: [(&str, Pick); 3] = [("cpu", |of| of.cpu), ("gpu", |of| of.gpu), ("memory", |of| of.memory)];
 
 fn compare(queue: &Queue, own: QueueResources, children: &[&Queue], all: &[Queue]) -> Verdict {
     let name = name_of(queue);
@@ -139,7 +140,7 @@ fn compare(queue: &Queue, own: QueueResources, children: &[&Queue], all: &[Queue
     verdict
 }
 
-fn quota_of(queue: &Queue, pick: fn(&QueueResources) -> Option<QueueResource>) -> f64 {
+fn quota_of(queue: &Queue, pick: Pick) -> f64 {
     quota(queue.spec.resources.as_ref().and_then(pick))
 }
 

@@ -73,6 +73,11 @@ async fn whoever_asks_is_left_alone() {
     world.create(&k::POD, pod("skips", &json!({}), &skip)).await;
     world.create(&k::POD, pod("by-hand", &json!({}), &json!({"pod-group-name": "mine"}))).await;
     world.create(&k::JOB, job("skips", 1, &json!({}), &skip)).await;
+    world.cluster.faults().partition(Component::Grouper.client());
+    world.create(&k::POD, pod("over", &json!({}), &json!({"sim.kai.scheduler/run-for": "1s"}))).await;
+    world.bind("over", "node-1").await;
+    world.until(&k::POD, "over", |pod| object::str_at(pod, "/status/phase") == "Succeeded").await;
+    world.cluster.faults().heal(Component::Grouper.client());
     let mut foreign = pod("foreign", &json!({}), &json!({}));
     foreign["spec"]["schedulerName"] = json!("default-scheduler");
     world.create(&k::POD, foreign).await;

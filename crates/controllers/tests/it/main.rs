@@ -6,8 +6,12 @@ mod faulty;
 mod grouper;
 mod podgroup;
 mod queue;
+mod real;
 
+use kai_controllers::grouper::Options as GroupOptions;
 use kai_controllers::kind::{POD_GROUP, QUEUE};
+use kai_controllers::podgroup::Options as StatusOptions;
+use kai_controllers::queue::Options as QueueOptions;
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part};
 use kai_runtime::health::Health;
@@ -36,6 +40,14 @@ enum Component {
 }
 
 impl Component {
+    async fn run(self, process: Process) {
+        match self {
+            Self::Grouper => kai_controllers::grouper::run(process, GroupOptions::default()).await,
+            Self::PodGroup => kai_controllers::podgroup::run(process, StatusOptions::default()).await,
+            Self::Queue => kai_controllers::queue::run(process, QueueOptions::default()).await,
+        }
+    }
+
     const ALL: [Self; 3] = [Self::Grouper, Self::PodGroup, Self::Queue];
 
     fn client(self) -> &'static str {
@@ -84,11 +96,7 @@ impl World {
             let metrics = metrics.clone();
             async move {
                 let process = Process::with(api, clock, component.client(), metrics, Health::default());
-                match component {
-                    Component::Grouper => kai_controllers::grouper::run(process, Default::default()).await,
-                    Component::PodGroup => kai_controllers::podgroup::run(process, Default::default()).await,
-                    Component::Queue => kai_controllers::queue::run(process, Default::default()).await,
-                }
+                component.run(process).await;
             }
         });
     }

@@ -277,6 +277,12 @@ fn parsed(body: &[u8]) -> Value {
     }
 }
 
+/// Whether an event is a bookmark that a server sends when it likes; the one that ends initial events has its place.
+fn is_now_and_then(event: &Value) -> bool {
+    let mark = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
+    event["type"] == "BOOKMARK" && mark.is_null()
+}
+
 /// Collects the events of a watch until there are enough, the server ends it, or nothing more comes.
 async fn listen(step: &Step, mut lines: Lines) -> Entry {
     let mut entry = Entry {
@@ -293,7 +299,12 @@ async fn listen(step: &Step, mut lines: Lines) -> Entry {
         let enough = step.events > 0 && entry.events.len() >= step.events;
         let patience = if enough { QUIET } else { EVENT_WITHIN };
         match tokio::time::timeout(patience, lines.next()).await {
-            Ok(Ok(Some(line))) => entry.events.push(parsed(&line)),
+            Ok(Ok(Some(line))) => {
+                let event = parsed(&line);
+                if !is_now_and_then(&event) {
+                    entry.events.push(event);
+                }
+            }
             Ok(Ok(None)) => break "the server ended it",
             Ok(Err(_)) => break "the connection broke",
             Err(_) if enough => break "enough",

@@ -265,13 +265,17 @@ impl Heart {
         Batch { preemptor: preemptor.clone(), pods: Vec::new(), message, time: self.clock.time() }
     }
 
-    /// Keeps why groups wait. A cycle that may not evict knows less than one that may, so it does not overrule it.
+    /// Keeps why groups wait. A cycle that may not evict knows less than one that may, so it does not overrule it; but a
+    /// group for which nobody could be evicted, such as one that lacked pods, may have come to be one for which somebody
+    /// can.
     fn note_verdicts(&mut self, scope: Scope, outcome: &Outcome, now: Timestamp) {
         let mut before = std::mem::take(&mut self.verdicts);
         for verdict in &outcome.verdicts {
             let knows_more = match scope {
                 Scope::Everything => None,
-                Scope::Placing => before.remove(&verdict.group).filter(|_| may_evict(verdict)),
+                Scope::Placing => {
+                    before.remove(&verdict.group).filter(|known| may_evict(known) && may_evict(verdict))
+                }
             };
             let mut kept = knows_more.unwrap_or_else(|| verdict.clone());
             kept.pending = verdict.pending;

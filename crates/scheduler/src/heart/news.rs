@@ -174,23 +174,18 @@ impl Heart {
     /// Notes what an object means besides being stored.
     fn prepare(&mut self, object: &mut Object) {
         let key = object.key();
-        match object {
-            Object::PodGroup(group) => {
-                self.marks.lay_over(&key, group);
-                self.set_group_timers(&key, group);
-                let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
-                if conditions {
-                    self.told.conditioned.insert(key);
-                } else {
-                    self.told.conditioned.remove(&key);
-                }
+        if let Object::PodGroup(group) = object {
+            self.marks.lay_over(&key, group);
+            self.set_group_timers(&key, group);
+            let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
+            if conditions {
+                self.told.conditioned.insert(key);
+            } else {
+                self.told.conditioned.remove(&key);
             }
-            Object::Pod(pod) => {
-                let stuck =
-                    pod.metadata.deletion_timestamp.map(|at| at.0 + self.options.params.stuck_threshold);
-                self.timers.set_pod(&key, stuck);
-            }
-            _ => {}
+        } else if let Object::Pod(pod) = object {
+            let stuck = pod.metadata.deletion_timestamp.map(|at| at.0 + self.options.params.stuck_threshold);
+            self.timers.set_pod(&key, stuck);
         }
     }
 

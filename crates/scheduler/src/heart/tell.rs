@@ -47,12 +47,16 @@ impl Heart {
     }
 
     fn message(&self, verdict: &GroupVerdict) -> String {
-        let text = match &verdict.leading {
-            Verdict::NotReady { .. } | Verdict::SetAside { .. } | Verdict::WaitingForVictims { .. } => {
-                explain::plain(&verdict.leading, &verdict.queue).text
-            }
-            _ if self.options.detailed_fit_errors => explain::detailed(verdict),
-            _ => explain::condition_message(verdict),
+        let has_no_obstacle = matches!(
+            verdict.leading,
+            Verdict::NotReady { .. } | Verdict::SetAside { .. } | Verdict::WaitingForVictims { .. }
+        );
+        let text = if has_no_obstacle {
+            explain::plain(&verdict.leading, &verdict.queue).text
+        } else if self.options.detailed_fit_errors {
+            explain::detailed(verdict)
+        } else {
+            explain::condition_message(verdict)
         };
         self.in_pool(&verdict.group, text)
     }
@@ -116,9 +120,10 @@ impl Heart {
                 continue;
             }
             let Some(uid) = stored.pods.get(&key).map(|pod| pod.metadata.uid.to_string()) else { continue };
-            let message = match &verdict.leading {
-                Verdict::SetAside { .. } => explain::plain(&verdict.leading, &verdict.queue).text,
-                _ => explain::pod_message(verdict, &key),
+            let message = if matches!(verdict.leading, Verdict::SetAside { .. }) {
+                explain::plain(&verdict.leading, &verdict.queue).text
+            } else {
+                explain::pod_message(verdict, &key)
             };
             news.push((key, uid, self.in_pool(group, message), marks || stranger));
         }

@@ -142,6 +142,7 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
             Err(error) if error.is_conflict() => {}
             made => {
                 made?;
+                context.tell(cron, "SuccessfulCreate", format!("Created job {name}"));
             }
         }
     }
@@ -222,5 +223,18 @@ mod tests {
         assert_eq!(schedule.latest_between(time("2026-01-01T01:00:00Z"), to), None);
         assert_eq!(schedule.after(to), Some(time("2026-01-01T01:15:00Z")));
         assert!(Schedule::read(&json!({"spec": {"schedule": "whenever"}})).is_none());
+    }
+
+    #[test]
+    fn a_schedule_follows_the_clocks_of_its_time_zone() {
+        let schedule = |zone: &str| {
+            Schedule::read(&json!({"spec": {"schedule": "30 2 * * *", "timeZone": zone}})).unwrap()
+        };
+        let after = |zone: &str, from: &str| schedule(zone).after(time(from)).unwrap().to_string();
+        assert_eq!(after("Europe/Berlin", "2026-01-10T00:00:00Z"), "2026-01-10T01:30:00Z");
+        assert_eq!(after("Europe/Berlin", "2026-07-10T00:00:00Z"), "2026-07-10T00:30:00Z");
+        assert_eq!(after("Asia/Kolkata", "2026-01-10T00:00:00Z"), "2026-01-10T21:00:00Z");
+        assert_eq!(after("America/New_York", "2026-01-10T00:00:00Z"), "2026-01-10T07:30:00Z");
+        assert_eq!(after("Etc/UTC", "2026-01-10T00:00:00Z"), "2026-01-10T02:30:00Z");
     }
 }

@@ -8,7 +8,7 @@ use super::revision;
 use super::{int_at, label, set_entry};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::api::{Part, Result};
 use kai_runtime::cache::Caches;
 use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
@@ -138,24 +138,43 @@ fn by_node(context: &Context, set: &Value) -> BTreeMap<String, Vec<Arc<Value>>> 
 /// Makes pods where they are missing, and deletes those that are on wrong nodes, too many or finished.
 async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
     let by_node = by_node(context, set);
+    let surges = surge(set, wanted.len()) > 0;
     for (node, pods) in &by_node {
-        let mut kept = false;
+        let alive = || pods.iter().filter(|pod| !object::is_deleting(pod) && !pod::is_finished(pod));
+        let new = alive().find(|pod| label(pod, revision::HASH) == version);
+        let old = alive().find(|pod| label(pod, revision::HASH) != version);
+        let kept = match (wanted.contains(&node.as_str()), surges, new, old) {
+            (false, _, _, _) => [None, None],
+            // The old one stays until the new one serves.
+            (true, true, Some(new), _) if serves(context, set, new) => [Some(new), None],
+            (true, true, new, old) => [new, old],
+            (true, false, _, _) => [alive().next(), None],
+        };
         for pod in pods.iter().filter(|pod| !object::is_deleting(pod)) {
-            let keep = wanted.contains(&node.as_str()) && !kept && !pod::is_finished(pod);
-            if keep {
-                kept = true;
-            } else {
-                context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            let keep = kept.into_iter().flatten().any(|kept| Arc::ptr_eq(kept, pod));
+            if !keep {
+                pod::delete(context, set, pod).await?;
             }
         }
     }
     for node in wanted {
         let present = by_node.get(*node).is_some_and(|pods| pods.iter().any(|pod| !pod::is_finished(pod)));
         if !present {
-            context.create(&kind::POD, object::namespace(set), &pod_for(set, node, version)).await?;
+            pod::create(context, set, &pod_for(set, node, version)).await?;
         }
     }
     Ok(())
+}
+
+/// How many nodes may have an old and a new pod at once.
+fn surge(set: &Value, nodes: usize) -> i64 {
+    let value = set.pointer("/spec/updateStrategy/rollingUpdate/maxSurge");
+    pod::share(value, i64::try_from(nodes).unwrap_or(i64::MAX), pod::Round::Up).unwrap_or(0)
+}
+
+fn serves(context: &Context, set: &Value, pod: &Value) -> bool {
+    let seconds = int_at(set, "/spec/minReadySeconds", 0);
+    !object::is_deleting(pod) && availability(pod, seconds, context.clock.now()).0
 }
 
 fn pod_for(set: &Value, node: &str, version: &str) -> Value {
@@ -169,28 +188,48 @@ fn pod_for(set: &Value, node: &str, version: &str) -> Value {
     pod
 }
 
-/// Replaces pods of old versions, as many at once as may be missing.
+/// Replaces pods of old versions, as many at once as may be missing, or as may be too many.
 async fn replace(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
     if object::str_at(set, "/spec/updateStrategy/type") == "OnDelete" {
         return Ok(());
+    }
+    let surge = surge(set, wanted.len());
+    if surge > 0 {
+        return exceed(context, set, surge, version).await;
     }
     let total = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
     let value = set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
     let most = pod::share(value, total, pod::Round::Up).unwrap_or(1).max(1);
     let pods = context.caches.owned(&kind::POD, object::uid(set));
-    let seconds = int_at(set, "/spec/minReadySeconds", 0);
-    let now = context.clock.now();
-    let serves = |pod: &Value| !object::is_deleting(pod) && availability(pod, seconds, now).0;
-    let serving = i64::try_from(pods.iter().filter(|pod| serves(pod)).count()).unwrap_or(i64::MAX);
-    let mut may_go = most - (total - serving);
+    let serving = pods.iter().filter(|pod| serves(context, set, pod)).count();
+    let mut may_go = most - (total - i64::try_from(serving).unwrap_or(i64::MAX));
     for pod in pods.iter().filter(|pod| !object::is_deleting(pod) && label(pod, revision::HASH) != version) {
-        if serves(pod) {
+        if serves(context, set, pod) {
             if may_go <= 0 {
                 continue;
             }
             may_go -= 1;
         }
-        context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        pod::delete(context, set, pod).await?;
+    }
+    Ok(())
+}
+
+/// Makes new pods beside old ones; old ones that do not serve make way at once.
+async fn exceed(context: &Context, set: &Value, surge: i64, version: &str) -> Result<()> {
+    let by_node = by_node(context, set);
+    let is_new = |pod: &Arc<Value>| label(pod, revision::HASH) == version;
+    let old_alone = |pods: &&Vec<Arc<Value>>| !pods.iter().any(is_new);
+    let doubled = by_node.values().filter(|pods| pods.len() > 1 && !old_alone(pods)).count();
+    let mut may_come = surge - i64::try_from(doubled).unwrap_or(i64::MAX);
+    for (node, pods) in by_node.iter().filter(|(_, pods)| old_alone(pods)) {
+        let Some(old) = pods.iter().find(|pod| !object::is_deleting(pod)) else { continue };
+        if !serves(context, set, old) {
+            pod::delete(context, set, old).await?;
+        } else if may_come > 0 {
+            may_come -= 1;
+            pod::create(context, set, &pod_for(set, node, version)).await?;
+        }
     }
     Ok(())
 }
@@ -201,16 +240,20 @@ fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Va
     let (mut current, mut astray, mut ready, mut available, mut updated) = (0, 0, 0, 0, 0);
     let mut next = Next::Wait;
     for (node, pods) in by_node(context, set) {
-        let Some(pod) = pods.iter().find(|pod| pod::is_active(pod)) else { continue };
+        let active: Vec<&Arc<Value>> = pods.iter().filter(|pod| pod::is_active(pod)).collect();
+        if active.is_empty() {
+            continue;
+        }
         if !wanted.contains(&node.as_str()) {
             astray += 1;
             continue;
         }
         current += 1;
-        ready += i64::from(is_ready(pod));
-        updated += i64::from(label(pod, revision::HASH) == version);
-        let (serves, wait) = availability(pod, seconds, now);
-        available += i64::from(serves);
+        ready += i64::from(active.iter().any(|pod| is_ready(pod)));
+        updated += i64::from(active.iter().any(|pod| label(pod, revision::HASH) == version));
+        let serving: Vec<_> = active.iter().map(|pod| availability(pod, seconds, now)).collect();
+        available += i64::from(serving.iter().any(|(serves, _)| *serves));
+        let wait = serving.iter().filter_map(|(_, wait)| *wait).min();
         next = wait.map_or(next, |wait| next.or(Next::After(wait)));
     }
     let desired = i64::try_from(wanted.len()).unwrap_or(i64::MAX);

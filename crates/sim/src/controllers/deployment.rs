@@ -147,7 +147,10 @@ async fn make(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> 
             context.update(&kind::DEPLOYMENT, Part::Status, deployment, &new).await?;
             Err(error)
         }
-        made => made.map(|_| ()),
+        made => {
+            let (name, size) = (object::name(&set), int_at(&set, "/spec/replicas", 0));
+            made.map(|_| rolling::tell_scaled(context, deployment, name, 0, size))
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Deletes objects whose owners are gone, and carries out what deletions say of dependents.
 //!
-//! It follows every resource there is, custom ones too, but keeps only who owns whom. An owner that is not known is
+//! It follows every resource there is, custom ones too, but keeps only who owns whom; what controllers watch already
+//! it hears from their caches. An owner that is not known is
 //! asked for at the server before anything is deleted: news may be late.
 
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part, Result};
-use kai_runtime::cache::{Caches, Watched};
+use kai_runtime::cache::{Caches, Interest, Watched};
 use kai_runtime::controller::Next;
 use kai_runtime::health::Health;
 use kai_runtime::kind::{DEFINITION, Key, Kind};
@@ -88,6 +89,8 @@ struct Node {
 #[derive(Debug)]
 struct Collector {
     api: Api,
+    /// What controllers watch.
+    shared: Arc<Caches>,
     graph: Mutex<Graph>,
     queue: Queue,
     /// The resources there are.
@@ -97,9 +100,10 @@ struct Collector {
 }
 
 /// Collects garbage. Never returns.
-pub async fn run(api: Api) {
+pub async fn run(api: Api, shared: Arc<Caches>) {
     let collector = Arc::new(Collector {
         api: api.clone(),
+        shared,
         graph: Mutex::default(),
         queue: Queue::default(),
         kinds: Mutex::default(),
@@ -132,22 +136,37 @@ pub async fn run(api: Api) {
     }
 }
 
+/// Hears of all objects of a resource from now on; where nobody else watches it, for as long as the tasks run.
 fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    if collector.shared.has(kind) {
+        listen(collector, &collector.shared, kind);
+        for object in collector.shared.all(kind) {
+            collector.note(kind, &object, Some(Arc::clone(&object)));
+        }
+        return tasks;
+    }
     let caches =
         Arc::new(Caches::new([Watched::all(kind.clone()).without_bookmarks().keeping(keep_ownership)]));
-    let (weak, noting) = (Arc::downgrade(&caches), Arc::clone(collector));
+    listen(collector, &caches, kind);
+    caches.follow(&collector.api, &Health::default(), &mut tasks);
+    tasks
+}
+
+fn listen(collector: &Arc<Collector>, caches: &Arc<Caches>, kind: &Kind) {
+    let (weak, noting) = (Arc::downgrade(caches), Arc::downgrade(collector));
     let listener = move |kind: &Kind, object: &Value| {
-        let Some(caches) = weak.upgrade() else { return };
+        let (Some(caches), Some(noting)) = (weak.upgrade(), noting.upgrade()) else {
+            return Interest::Ended;
+        };
         if *kind == DEFINITION {
             noting.defined.notify_one();
         }
         let now = caches.get(kind, &Key::of(object)).filter(|now| object::uid(now) == object::uid(object));
         noting.note(kind, object, now);
+        Interest::Stays
     };
     caches.listen(kind, Box::new(listener));
-    let mut tasks = JoinSet::new();
-    caches.follow(&collector.api, &Health::default(), &mut tasks);
-    tasks
 }
 
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {

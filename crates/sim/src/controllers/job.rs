@@ -4,6 +4,7 @@
 //! written to the job's status, then the finalizer goes, then the uid.
 
 mod index;
+mod policy;
 mod tally;
 
 use super::pod;
@@ -125,20 +126,21 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
     let status = object::map_mut(&mut new, "status");
     let mut status = Value::Object(std::mem::take(status));
     let suspended = job.pointer("/spec/suspend") == Some(&json!(true));
-    note_suspension(context, &mut status, suspended);
+    note_suspension(context, job, &mut status, suspended);
     let verdict = tally.verdict();
     tally.write(&mut status);
     let mut next = Next::Wait;
     match verdict {
         Verdict::GoesOn if suspended => {
-            delete_pods(context, &tally.active).await?;
+            delete_pods(context, job, &tally.active).await?;
         }
         Verdict::GoesOn => next = fill(context, job, &tally, now).await?,
         Verdict::Succeeds { reason, message } => {
-            end(context, &mut status, &tally, ["SuccessCriteriaMet", "Complete"], reason, &message).await?;
+            end(context, job, &mut status, &tally, ["SuccessCriteriaMet", "Complete"], &reason, &message)
+                .await?;
         }
         Verdict::Fails { reason, message } => {
-            end(context, &mut status, &tally, ["FailureTarget", "Failed"], reason, &message).await?;
+            end(context, job, &mut status, &tally, ["FailureTarget", "Failed"], &reason, &message).await?;
         }
     }
     let known = context.caches.owned(&kind::POD, object::uid(job));
@@ -168,7 +170,7 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
     Ok(next)
 }
 
-fn note_suspension(context: &Context, status: &mut Value, suspended: bool) {
+fn note_suspension(context: &Context, job: &Value, status: &mut Value, suspended: bool) {
     let time = context.clock.time();
     let was = status["conditions"].as_array().is_some_and(|conditions| {
         conditions.iter().any(|condition| condition["type"] == "Suspended" && condition["status"] == "True")
@@ -181,11 +183,13 @@ fn note_suspension(context: &Context, status: &mut Value, suspended: bool) {
     };
     if suspended && !was {
         set_condition(status, condition("True", "JobSuspended", "Job suspended"));
+        context.tell(job, "Suspended", "Job suspended");
         if let Some(fields) = status.as_object_mut() {
             fields.remove("startTime");
         }
     } else if !suspended && was {
         set_condition(status, condition("False", "JobResumed", "Job resumed"));
+        context.tell(job, "Resumed", "Job resumed");
     }
     if !suspended && status.get("startTime").is_none() {
         status["startTime"] = Value::from(time.as_str());
@@ -195,13 +199,14 @@ fn note_suspension(context: &Context, status: &mut Value, suspended: bool) {
 /// Ends a job: it says so at once, and is over when none of its pods is left.
 async fn end(
     context: &Context,
+    job: &Value,
     status: &mut Value,
     tally: &Tally,
     conditions: [&str; 2],
     reason: &str,
     message: &str,
 ) -> Result<()> {
-    delete_pods(context, &tally.active).await?;
+    delete_pods(context, job, &tally.active).await?;
     let time = context.clock.time();
     let all_gone = tally.active.is_empty() && tally.terminating == 0 && tally.counted.is_empty();
     let wanted = if all_gone { &conditions[..] } else { &conditions[..1] };
@@ -216,13 +221,16 @@ async fn end(
     }
     if all_gone && conditions[1] == "Complete" {
         status["completionTime"] = Value::from(time.as_str());
+        context.tell(job, "Completed", "Job completed");
+    } else if all_gone {
+        context.warn(job, reason, message);
     }
     Ok(())
 }
 
-async fn delete_pods(context: &Context, pods: &[Arc<Value>]) -> Result<()> {
+async fn delete_pods(context: &Context, job: &Value, pods: &[Arc<Value>]) -> Result<()> {
     for pod in pods.iter().take(BURST) {
-        context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        pod::delete(context, job, pod).await?;
     }
     Ok(())
 }
@@ -234,7 +242,7 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
         let mut active: Vec<&Value> = tally.active.iter().map(|pod| &**pod).collect();
         pod::cheapest_first(&mut active);
         for pod in active.iter().take((tally.active.len() - wanted).min(BURST)) {
-            context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            pod::delete(context, job, pod).await?;
         }
         return Ok(Next::Wait);
     }
@@ -251,7 +259,12 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
         None => vec![None; missing],
     };
     for index in indices {
-        context.create(&kind::POD, object::namespace(job), &pod_of(job, index)).await?;
+        let mut new = pod_of(job, index);
+        if let (Some(index), true) = (index, job.pointer("/spec/backoffLimitPerIndex").is_some()) {
+            let failures = tally.failures.get(&index).copied().unwrap_or(0);
+            set_entry(&mut new, "annotations", policy::FAILURES, &failures.to_string());
+        }
+        pod::create(context, job, &new).await?;
     }
     Ok(Next::Wait)
 }
@@ -259,7 +272,10 @@ async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> 
 fn free_indices(job: &Value, tally: &Tally, completed: &BTreeSet<usize>) -> Vec<usize> {
     let completions = usize::try_from(int_at(job, "/spec/completions", 1)).unwrap_or(0);
     let taken: BTreeSet<usize> = tally.active.iter().filter_map(|pod| index::of(pod)).collect();
-    (0..completions).filter(|index| !completed.contains(index) && !taken.contains(index)).collect()
+    let is_free = |index: &usize| {
+        !completed.contains(index) && !taken.contains(index) && !tally.failed_indexes.contains(index)
+    };
+    (0..completions).filter(is_free).collect()
 }
 
 fn pod_of(job: &Value, index: Option<usize>) -> Value {

@@ -3,6 +3,9 @@
 use super::{condition, holds, owner_reference, time};
 use jiff::Timestamp;
 use kai_object as object;
+use kai_runtime::api::{Deletion, Result};
+use kai_runtime::controller::Context;
+use kai_runtime::kind;
 use rustc_hash::FxHasher;
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -25,6 +28,23 @@ pub fn from_template(owner: &Value, template: &Value) -> Value {
         },
         "spec": template["spec"].clone(),
     })
+}
+
+/// Makes a pod for its controller, and tells so, or why it could not be made.
+pub async fn create(context: &Context, owner: &Value, pod: &Value) -> Result<Value> {
+    let made = context.create(&kind::POD, object::namespace(owner), pod).await;
+    match &made {
+        Ok(made) => context.tell(owner, "SuccessfulCreate", format!("Created pod: {}", object::name(made))),
+        Err(error) => context.warn(owner, "FailedCreate", format!("Error creating: {}", error.reason())),
+    }
+    made
+}
+
+/// Deletes a pod for its controller, and tells so.
+pub async fn delete(context: &Context, owner: &Value, pod: &Value) -> Result<()> {
+    context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+    context.tell(owner, "SuccessfulDelete", format!("Deleted pod: {}", object::name(pod)));
+    Ok(())
 }
 
 /// Whether the pod's containers are over for good.

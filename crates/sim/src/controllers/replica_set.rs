@@ -4,7 +4,7 @@ use super::pod::{self, availability, is_active, is_ready};
 use super::{int_at, owner_reference};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
+use kai_runtime::api::{Part, Result};
 use kai_runtime::cache::Caches;
 use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
@@ -97,12 +97,12 @@ async fn scale(context: &Context, set: &Value, pods: &[Arc<Value>]) -> Result<()
     let wanted = usize::try_from(int_at(set, "/spec/replicas", 1)).unwrap_or(0);
     for _ in active.len()..wanted.min(active.len() + BURST) {
         let new = pod::from_template(set, &set["spec"]["template"]);
-        context.create(&kind::POD, object::namespace(set), &new).await?;
+        pod::create(context, set, &new).await?;
     }
     if active.len() > wanted {
         pod::cheapest_first(&mut active);
         for pod in active.iter().take((active.len() - wanted).min(BURST)) {
-            context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            pod::delete(context, set, pod).await?;
         }
     }
     Ok(())

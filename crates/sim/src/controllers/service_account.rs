@@ -1,4 +1,4 @@
-//! Gives every namespace the service account `default`.
+//! Gives every namespace the service account `default`, and the certificate by which pods trust the server.
 
 use kai_object as object;
 use kai_runtime::api::Result;
@@ -6,19 +6,35 @@ use kai_runtime::cache::Caches;
 use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
-/// The controller of default service accounts.
+/// The config map with the certificate.
+const AUTHORITY: &str = "kube-root-ca.crt";
+
+/// The controller of what every namespace has.
 #[derive(Debug)]
-pub struct ServiceAccounts;
+pub struct ServiceAccounts {
+    authority: Option<Arc<str>>,
+}
+
+impl ServiceAccounts {
+    /// With the certificate of the server's authority, where it serves others than this process.
+    pub fn new(authority: Option<Arc<str>>) -> Self {
+        Self { authority }
+    }
+}
 
 impl Controller for ServiceAccounts {
     const NAME: &'static str = "serviceaccount";
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![kind::NAMESPACE, kind::SERVICE_ACCOUNT]
+        vec![kind::NAMESPACE, kind::SERVICE_ACCOUNT, kind::CONFIG_MAP]
     }
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::CONFIG_MAP && object::name(changed) != AUTHORITY {
+            return Vec::new();
+        }
         let namespace =
             if *kind == kind::NAMESPACE { object::name(changed) } else { object::namespace(changed) };
         vec![Key::new("", namespace)]
@@ -26,18 +42,32 @@ impl Controller for ServiceAccounts {
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
         let Some(namespace) = context.caches.get(&kind::NAMESPACE, key) else { return Ok(Next::Wait) };
-        let account = Key::new(&key.name, "default");
-        if object::is_deleting(&namespace) || context.caches.get(&kind::SERVICE_ACCOUNT, &account).is_some() {
+        if object::is_deleting(&namespace) {
             return Ok(Next::Wait);
         }
-        let object = json!({
+        let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "default", "namespace": key.name},
         });
-        match context.create(&kind::SERVICE_ACCOUNT, &key.name, &object).await {
-            // Somebody else was first, and the news are on their way.
-            Err(error) if error.is_conflict() => Ok(Next::Wait),
-            made => made.map(|_| Next::Wait),
+        ensure(context, &kind::SERVICE_ACCOUNT, &account).await?;
+        if let Some(authority) = &self.authority {
+            let bundle = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": AUTHORITY, "namespace": key.name}, "data": {"ca.crt": &**authority},
+            });
+            ensure(context, &kind::CONFIG_MAP, &bundle).await?;
         }
+        Ok(Next::Wait)
+    }
+}
+
+async fn ensure(context: &Context, kind: &Kind, object: &Value) -> Result<()> {
+    if context.caches.get(kind, &Key::of(object)).is_some() {
+        return Ok(());
+    }
+    match context.create(kind, object::namespace(object), object).await {
+        // Somebody else was first, and the news are on their way.
+        Err(error) if error.is_conflict() => Ok(()),
+        made => made.map(|_| ()),
     }
 }

@@ -98,7 +98,7 @@ impl Plan<'_> {
                     }
                 }
                 Some(pod) if pod::is_finished(pod) && !object::is_deleting(pod) => {
-                    self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                    self.delete(pod).await?;
                     if self.is_ordered() {
                         return Ok(Next::Wait);
                     }
@@ -112,7 +112,7 @@ impl Plan<'_> {
             pods.iter().rev().filter(|(ordinal, _)| !range.contains(ordinal)).map(|(_, pod)| pod).collect();
         for pod in &surplus {
             if !object::is_deleting(pod) {
-                self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+                self.delete(pod).await?;
             }
             if self.is_ordered() {
                 return Ok(Next::Wait);
@@ -126,7 +126,7 @@ impl Plan<'_> {
         let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
         let in_reach = self.is_updated_from(pod);
         if old && in_reach && !object::is_deleting(pod) && !is_ready(pod) {
-            self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+            self.delete(pod).await?;
         }
         Ok(Next::Wait)
     }
@@ -142,21 +142,25 @@ impl Plan<'_> {
         !on_delete && ordinal >= self.partition()
     }
 
-    /// Replaces pods of old versions, the last first, each when the one after it is available.
+    /// Replaces pods of old versions, the last first, as many at once as may be missing.
     async fn replace(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Next> {
-        for (_, pod) in pods.iter().rev() {
-            if !self.is_updated_from(pod) {
+        let size = int_at(self.set, "/spec/replicas", 1);
+        let value = self.set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+        let most = pod::share(value, size, pod::Round::Up).unwrap_or(1).max(1);
+        let serving = pods.values().filter(|pod| self.is_available(pod)).count();
+        let mut missing = size - i64::try_from(serving).unwrap_or(size);
+        for pod in pods.values().rev() {
+            let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
+            if !old || !self.is_updated_from(pod) || object::is_deleting(pod) {
                 continue;
             }
-            if label(pod, revision::HASH) != object::name(&self.revisions.wanted) {
-                if !object::is_deleting(pod) {
-                    self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
-                }
+            // Nobody misses one that does not serve.
+            let serves = self.is_available(pod);
+            if serves && missing >= most {
                 return Ok(Next::Wait);
             }
-            if !self.is_available(pod) {
-                return Ok(Next::Wait);
-            }
+            self.delete(pod).await?;
+            missing += i64::from(serves);
         }
         Ok(Next::Wait)
     }
@@ -190,8 +194,26 @@ impl Plan<'_> {
         match self.context.create(&kind::POD, namespace, &pod).await {
             // The name is taken: by a pod on its way out, or one that the news will tell of.
             Err(error) if error.is_conflict() => Ok(()),
-            made => made.map(|_| ()),
+            Err(error) => {
+                let message =
+                    format!("create Pod {name} in StatefulSet {} failed error: ", object::name(set));
+                self.context.warn(set, "FailedCreate", message + &error.reason());
+                Err(error)
+            }
+            Ok(_) => {
+                let message = format!("create Pod {name} in StatefulSet {} successful", object::name(set));
+                self.context.tell(set, "SuccessfulCreate", message);
+                Ok(())
+            }
         }
+    }
+
+    async fn delete(&self, pod: &Value) -> Result<()> {
+        self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        let (name, set) = (object::name(pod), object::name(self.set));
+        let message = format!("delete Pod {name} in StatefulSet {set} successful");
+        self.context.tell(self.set, "SuccessfulDelete", message);
+        Ok(())
     }
 
     /// Makes the pod's own claim from a template, and mounts it.

@@ -1,6 +1,6 @@
 //! The service that a client talks to: it passes requests on, or does something worse.
 
-use super::{Client, Faults, stream};
+use super::{Client, Faults, lineage, stream};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -19,7 +19,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 pub struct FaultyService<S> {
     faults: Faults,
     client: String,
-    life: u64,
+    /// In which of their lives the client and those that it is below are, the outermost first.
+    lives: Vec<u64>,
     inner: S,
 }
 
@@ -37,8 +38,8 @@ enum Fate {
 
 impl<S> FaultyService<S> {
     pub(super) fn new(faults: Faults, client: &str, inner: S) -> Self {
-        let life = *faults.life(client).borrow();
-        Self { faults, client: client.to_owned(), life, inner }
+        let lives = lineage(client).map(|name| *faults.life(name).borrow()).collect();
+        Self { faults, client: client.to_owned(), lives, inner }
     }
 }
 
@@ -75,8 +76,7 @@ where
         let query = request.uri().query().unwrap_or_default();
         let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));
         let what = format!("{} {}", request.method(), request.uri());
-        let life = self.life;
-        let fate = self.faults.with(&self.client, |client| fate(client, life, request.method(), watches));
+        let fate = self.fate(request.method(), watches);
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
         self.faults.journal.note(&self.client, &format!("asks {what} {fate:?}"), &body);
@@ -101,6 +101,18 @@ where
         let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
         self.faults.journal.note(&self.client, &format!("gets {what} {}", parts.status), &body);
         Ok(Response::from_parts(parts, Body::from(body)))
+    }
+}
+
+impl<S> FaultyService<S> {
+    /// What happens to a request: the first misfortune on its way.
+    fn fate(&self, method: &Method, watches: bool) -> Fate {
+        let mut names = lineage(&self.client).zip(&self.lives);
+        let hurt = names.find_map(|(name, life)| {
+            let fate = self.faults.with(name, |client| fate(client, *life, method, watches));
+            (fate != Fate::Passed).then_some(fate)
+        });
+        hurt.unwrap_or(Fate::Passed)
     }
 }
 

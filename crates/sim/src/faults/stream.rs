@@ -1,9 +1,10 @@
 //! The events of a watch as a client meets them: some late, some twice, some not at all.
 
-use super::{Client, Faults};
+use super::{Client, Faults, lineage};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::select_all;
 use futures::stream::{self, BoxStream};
 use http::Response;
 use std::collections::VecDeque;
@@ -50,8 +51,9 @@ fn fate(client: &mut Client) -> Fate {
 struct Watched {
     faults: Faults,
     client: String,
-    partition: watch::Receiver<bool>,
-    life: watch::Receiver<u64>,
+    /// Of the client and of those that it is below.
+    partitions: Vec<watch::Receiver<bool>>,
+    lives: Vec<watch::Receiver<u64>>,
     chunks: BoxStream<'static, Result<Bytes, axum::Error>>,
     /// Whole lines that have not been delivered, and the beginning of the next.
     lines: VecDeque<Bytes>,
@@ -62,14 +64,15 @@ struct Watched {
 
 /// The answer to a watch, as the client meets it.
 pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> Response<Body> {
-    let (partition, life) =
-        faults.with(client, |client| (client.partition.subscribe(), client.life.subscribe()));
+    let subscribed = lineage(client)
+        .map(|name| faults.with(name, |client| (client.partition.subscribe(), client.life.subscribe())));
+    let (partitions, lives) = subscribed.unzip();
     let (parts, body) = response.into_parts();
     let watched = Watched {
         faults: faults.clone(),
         client: client.to_owned(),
-        partition,
-        life,
+        partitions,
+        lives,
         chunks: body.into_data_stream().boxed(),
         lines: VecDeque::new(),
         rest: Vec::new(),
@@ -102,7 +105,7 @@ impl Watched {
                 }
                 None => return None,
             };
-            match self.faults.with(&self.client, fate) {
+            match self.fate() {
                 Fate::Passed => return Some(Ok(event)),
                 Fate::Late(wait) => {
                     tokio::time::sleep(wait).await;
@@ -125,10 +128,16 @@ impl Watched {
         }
     }
 
+    /// What happens to an event: the first misfortune on its way.
+    fn fate(&self) -> Fate {
+        let mut fates = lineage(&self.client).map(|name| self.faults.with(name, fate));
+        fates.find(|fate| *fate != Fate::Passed).unwrap_or(Fate::Passed)
+    }
+
     /// The next whole line; an error when the connection breaks.
     async fn line(&mut self) -> Option<Result<Bytes, io::Error>> {
         loop {
-            if *self.partition.borrow() {
+            if self.partitions.iter().any(|partition| *partition.borrow()) {
                 return Some(Err(broken()));
             }
             if let Some(line) = self.lines.pop_front() {
@@ -136,8 +145,8 @@ impl Watched {
             }
             let chunk = tokio::select! {
                 biased;
-                _ = self.life.changed() => return std::future::pending().await,
-                _ = self.partition.changed() => continue,
+                () = any_changed(&mut self.lives) => return std::future::pending().await,
+                () = any_changed(&mut self.partitions) => continue,
                 chunk = self.chunks.next() => chunk?,
             };
             match chunk {
@@ -155,6 +164,12 @@ impl Watched {
             }
         }
     }
+}
+
+/// Waits until one of the values changes.
+async fn any_changed<T>(values: &mut [watch::Receiver<T>]) {
+    // The senders live as long as the faults, which whoever waits here holds.
+    let _ = select_all(values.iter_mut().map(|value| Box::pin(value.changed()))).await;
 }
 
 fn broken() -> io::Error {

@@ -1,8 +1,8 @@
 //! Each fault, alone.
 
 use super::*;
+use crate::connection::Connection;
 use crate::journal::Lines;
-use crate::supervise::connect;
 use futures::{StreamExt, pin_mut};
 use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
@@ -27,7 +27,7 @@ impl World {
     }
 
     fn api(&self, client: &str) -> Api {
-        Api::new(connect(&self.server, &self.faults, client), "test")
+        Api::new(Connection::new(&self.server, &self.faults, client).client(), "test")
     }
 
     fn with(rates: Rates) -> Self {
@@ -153,23 +153,137 @@ async fn a_client_crashes_between_two_requests_and_is_started_again() {
     let world = World::new();
     world.faults.crash_after("victim", 2);
     let (send, mut starts) = tokio::sync::mpsc::unbounded_channel();
-    let running =
-        crate::supervise::supervise(world.server.clone(), world.faults.clone(), "victim", |client| {
-            let send = send.clone();
-            async move {
-                send.send(()).unwrap();
-                let api = Api::new(client, "test");
-                for number in 0..4 {
-                    let patch = json!({"data": {"n": number.to_string()}});
-                    let _ = api.create(&CONFIG, "default", &config(&format!("c{number}"))).await;
-                    let _ = api
-                        .merge(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch)
-                        .await;
-                }
+    let way = Connection::new(&world.server, &world.faults, "victim");
+    let running = way.supervise(|way| {
+        let (send, client) = (send.clone(), way.client());
+        async move {
+            send.send(()).unwrap();
+            let api = Api::new(client, "test");
+            for number in 0..4 {
+                let patch = json!({"data": {"n": number.to_string()}});
+                let _ = api.create(&CONFIG, "default", &config(&format!("c{number}"))).await;
+                let _ =
+                    api.merge(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch).await;
             }
-        });
+        }
+    });
     running.await;
     assert!(starts.recv().await.is_some() && starts.recv().await.is_some());
     assert_eq!(world.faults.counts("victim").crashes, 1);
     assert!(exists(&world, "c3").await);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_part_of_a_client_can_be_cut_off_alone_or_with_the_whole() {
+    let world = World::new();
+    let (one, two) = (world.api("victim/one"), world.api("victim/two"));
+    let works = async |api: &Api| api.list(&CONFIG, "").await.is_ok();
+    world.faults.partition("victim/one");
+    assert_eq!((works(&one).await, works(&two).await), (false, true));
+    world.faults.heal("victim/one");
+    world.faults.partition("victim");
+    assert_eq!((works(&one).await, works(&two).await), (false, false));
+    assert!(works(&world.api("victims")).await);
+    world.faults.heal_all();
+    assert_eq!((works(&one).await, works(&two).await), (true, true));
+    world.faults.crash("victim");
+    let dead = tokio::time::timeout(Duration::from_hours(1), one.list(&CONFIG, "")).await;
+    assert!(dead.is_err(), "a part dies with the whole");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn watches_of_a_part_end_with_a_partition_of_the_whole() {
+    let world = World::new();
+    let api = world.api("victim/one");
+    let version = api.list(&CONFIG, "").await.unwrap().resource_version;
+    let stream = api.watch(&CONFIG, &version, 3_600).await.unwrap();
+    pin_mut!(stream);
+    world.faults.partition("victim/two");
+    world.api("other").create(&CONFIG, "default", &config("a")).await.unwrap();
+    assert!(matches!(stream.next().await, Some(Ok(WatchEvent::Added(_)))));
+    world.faults.partition("victim");
+    assert!(stream.next().await.unwrap().is_err());
+}
+
+const HOST: &str = "hooks.default.svc";
+
+/// A world whose webhook adds a label to every config map.
+async fn hooked(policy: &str) -> World {
+    use axum::routing::post;
+    let world = World::new();
+    let answer = async |review: axum::body::Bytes| {
+        let review: Value = serde_json::from_slice(&review).unwrap();
+        let response = json!({"uid": review["request"]["uid"], "allowed": true});
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+            .to_string()
+    };
+    world.server.core().hooks.serve(HOST, axum::Router::new().route("/", post(answer)));
+    world.server.core().hooks.go_by(Arc::new(world.faults.clone()));
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "hooks"},
+        "webhooks": [{
+            "name": "a.hooks.test", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 7, "failurePolicy": policy,
+            "clientConfig": {"service": {"name": "hooks", "namespace": "default", "path": "/"}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}],
+        }],
+    });
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    world.api("other").send("POST", path, Some(("application/json", &configuration))).await.unwrap();
+    world
+}
+
+async fn write(world: &World, name: &str) -> (Option<String>, Duration) {
+    let begin = tokio::time::Instant::now();
+    let made = world.api("other").create(&CONFIG, "default", &config(name)).await;
+    let why = made.err().map(|error| {
+        let Error::Request { source, .. } = error else { panic!("{error}") };
+        source.to_string()
+    });
+    (why, begin.elapsed())
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn webhooks_are_slow_broken_or_silent() {
+    let world = hooked("Fail").await;
+    assert_eq!(write(&world, "well").await, (None, Duration::ZERO));
+
+    let rates = Rates { slow: ALWAYS, delay_max: Duration::from_secs(5), ..Rates::default() };
+    world.faults.set_rates_of(&webhook(HOST), rates);
+    let (why, took) = write(&world, "slow").await;
+    assert!(why.is_none() && took > Duration::ZERO && took <= Duration::from_secs(5), "{why:?} {took:?}");
+
+    world.faults.set_rates_of(&webhook(HOST), Rates { broken: ALWAYS, ..Rates::default() });
+    let (why, _) = write(&world, "broken").await;
+    assert!(why.unwrap().contains("a simulated fault"));
+
+    for rates in [
+        Rates { timeout_before: ALWAYS, ..Rates::default() },
+        Rates { timeout_after: ALWAYS, ..Rates::default() },
+    ] {
+        world.faults.set_rates_of("webhook", rates);
+        world.faults.set_rates_of(&webhook(HOST), Rates::default());
+        let (why, took) = write(&world, "silent").await;
+        assert!(why.unwrap().contains("context deadline exceeded"));
+        assert_eq!(took, Duration::from_secs(7), "its configuration says so");
+    }
+    world.faults.heal_all();
+    world.faults.partition(&webhook(HOST));
+    assert!(write(&world, "cut").await.0.is_some());
+    world.faults.heal_all();
+    assert_eq!(write(&world, "healed").await, (None, Duration::ZERO));
+    assert_eq!(world.faults.counts(&webhook(HOST)).requests_hurt, 3);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn webhooks_that_may_be_ignored_only_cost_time() {
+    let world = hooked("Ignore").await;
+    world.faults.partition("webhook");
+    assert_eq!(write(&world, "a").await, (None, Duration::from_secs(7)));
+    let said = world.faults.journal().lines();
+    assert!(
+        said.iter().any(|line| line.contains("webhook/hooks.default.svc is asked LostBefore")),
+        "{said:?}"
+    );
 }

@@ -54,19 +54,16 @@ pub(crate) fn is_simulated(node: &Value) -> bool {
     annotation(node, well_known::SIMULATED) == "true"
 }
 
-/// Heartbeats of all simulated nodes. Never returns.
-pub(crate) async fn run(context: Context, period: Duration) {
-    context.caches.synced(&[kind::NODE, kind::LEASE]).await;
+/// Heartbeats of a simulated node, for as long as it is there. Never returns.
+pub(crate) async fn run(context: &Context, node: &str, period: Duration) {
+    let key = Key::new("", node);
     let mut beat: u64 = 0;
     loop {
-        for node in context.caches.all(&kind::NODE).iter().filter(|node| is_simulated(node)) {
-            if let Err(error) = one(&context, node, beat, period).await {
-                tracing::debug!(
-                    node = object::name(node),
-                    error = &error as &dyn std::error::Error,
-                    "heartbeat failed"
-                );
-            }
+        let found = context.caches.get(&kind::NODE, &key).filter(|node| is_simulated(node));
+        if let Some(found) = found
+            && let Err(error) = one(context, &found, beat, period).await
+        {
+            tracing::debug!(node, error = &error as &dyn std::error::Error, "heartbeat failed");
         }
         beat += 1;
         tokio::time::sleep(period).await;

@@ -17,7 +17,7 @@ pub(crate) async fn run(client: kube::Client, clock: Clock) {
     let caches = Arc::new(Caches::new([kind::POD, kind::NODE].map(Watched::all)));
     let mut tasks = JoinSet::new();
     caches.follow(&api, &Health::default(), &mut tasks);
-    tasks.spawn(controller::run(Binder, Context { api, caches, clock }));
+    tasks.spawn(controller::run(Binder, Context::new(api, caches, clock)));
     tasks.join_all().await;
 }
 

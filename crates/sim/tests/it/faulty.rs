@@ -61,3 +61,55 @@ async fn everything_settles_once_the_faults_end() {
         assert!(hurt.requests_hurt + hurt.events_hurt > 0, "seed {seed}: {hurt:?}");
     }
 }
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn one_node_is_cut_off_and_its_neighbours_work_on() {
+    let world = World::new().await;
+    world.create(&k::DEPLOYMENT, deployment("web", 8)).await;
+    world.until(&k::DEPLOYMENT, "web", |deployment| count(deployment, "availableReplicas") == 8).await;
+    world.cluster.faults().partition("kubelet/node-2");
+    world.until(&k::NODE, "node-2", |node| !holds(node, "Ready")).await;
+    let ready = world.list(&k::NODE).await.iter().filter(|node| holds(node, "Ready")).count();
+    assert_eq!(ready, 3);
+    // The others start and stop pods as fast as ever.
+    let begin = tokio::time::Instant::now();
+    world
+        .create(&k::JOB, job("a", &json!({"completions": 3}), &json!({"sim.kai.scheduler/run-for": "5s"})))
+        .await;
+    world.until(&k::JOB, "a", |job| holds(job, "Complete")).await;
+    assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
+    world.until(&k::DEPLOYMENT, "web", |deployment| count(deployment, "availableReplicas") == 8).await;
+    let pods = world.list(&k::POD).await;
+    let moved = pods.iter().filter(|pod| pod["spec"]["nodeName"] != "node-2" && phase(pod) == "Running");
+    assert_eq!(moved.count(), 8);
+    world.cluster.faults().heal("kubelet/node-2");
+    world.until(&k::NODE, "node-2", |node| holds(node, "Ready")).await;
+    world.until_all(&k::POD, |pods| pods.iter().all(|pod| !object::is_deleting(pod))).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_kubelet_that_crashes_alone_comes_back_to_its_pods() {
+    let world = World::of(builder().nodes([NodeGroup::gpu_nodes(1, 8)])).await;
+    for requests in 0..6 {
+        let name = format!("a{requests}");
+        let spec = json!({"completions": 2, "parallelism": 2});
+        world.cluster.faults().crash_after("kubelet/node-1", requests);
+        world.create(&k::JOB, job(&name, &spec, &json!({"sim.kai.scheduler/run-for": "3s"}))).await;
+        let done = world.until(&k::JOB, &name, |job| holds(job, "Complete")).await;
+        assert_eq!((count(&done, "succeeded"), count(&done, "failed")), (2, 0), "after {requests} requests");
+    }
+    assert_eq!(world.cluster.faults().counts("kubelet/node-1").crashes, 6);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn one_controller_is_cut_off_and_the_others_work_on() {
+    let world = World::new().await;
+    world.cluster.faults().partition("kube-controller-manager/job");
+    world.create(&k::JOB, job("a", &json!({}), &json!({"sim.kai.scheduler/run-for": "3s"}))).await;
+    world.create(&k::DEPLOYMENT, deployment("web", 3)).await;
+    world.until(&k::DEPLOYMENT, "web", |deployment| count(deployment, "availableReplicas") == 3).await;
+    assert!(world.list(&k::POD).await.iter().all(|pod| object::name(pod).starts_with("web-")));
+    world.cluster.faults().crash("kube-controller-manager/job");
+    world.cluster.faults().heal("kube-controller-manager/job");
+    world.until(&k::JOB, "a", |job| holds(job, "Complete")).await;
+}

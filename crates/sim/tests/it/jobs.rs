@@ -138,3 +138,70 @@ async fn a_cron_job_starts_jobs_on_time_and_keeps_the_latest() {
     world.until_all(&k::JOB, <[Value]>::is_empty).await;
     world.until_all(&k::POD, <[Value]>::is_empty).await;
 }
+
+fn exits(code: u32) -> Value {
+    json!({"sim.kai.scheduler/run-for": "2s", "sim.kai.scheduler/exit-code": code.to_string()})
+}
+
+fn reason<'a>(job: &'a Value, condition: &str) -> &'a str {
+    let conditions = job["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|known| known["type"] == condition);
+    found.map_or("", |found| object::str_at(found, "/reason"))
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_failed_pod_is_judged_by_the_policy_of_its_job() {
+    let world = World::new().await;
+    let policy = |action: &str| {
+        json!({"backoffLimit": 3, "podFailurePolicy": {"rules": [
+            {"action": action, "onExitCodes": {"operator": "In", "values": [42]}},
+        ]}})
+    };
+    world.create(&k::JOB, job("fatal", &policy("FailJob"), &exits(42))).await;
+    let failed = world.until(&k::JOB, "fatal", |job| holds(job, "Failed")).await;
+    assert_eq!((reason(&failed, "Failed"), count(&failed, "failed")), ("PodFailurePolicy", 1));
+
+    world.create(&k::JOB, job("counted", &policy("Count"), &exits(42))).await;
+    let failed = world.until(&k::JOB, "counted", |job| holds(job, "Failed")).await;
+    assert_eq!((reason(&failed, "Failed"), count(&failed, "failed")), ("BackoffLimitExceeded", 4));
+
+    world.create(&k::JOB, job("ignored", &policy("Ignore"), &exits(42))).await;
+    world.sleep(120).await;
+    let going = world.get(&k::JOB, "ignored").await;
+    assert!(!holds(&going, "Failed") && count(&going, "failed") == 0, "{going:#}");
+    let pods = world.list(&k::POD).await;
+    let tried = pods.iter().filter(|pod| object::name(pod).starts_with("ignored-")).count();
+    assert!(tried > 4, "more often than its limit: {tried}");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn indexes_fail_one_by_one_and_the_others_go_on() {
+    let world = World::new().await;
+    let spec = json!({
+        "completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1,
+    });
+    world.create(&k::JOB, job("a", &spec, &exits(1))).await;
+    let failed = world.until(&k::JOB, "a", |job| holds(job, "Failed")).await;
+    assert_eq!(reason(&failed, "Failed"), "FailedIndexes");
+    assert_eq!(failed["status"]["failedIndexes"], "0-2");
+    assert_eq!(count(&failed, "failed"), 6, "two tries for each of three indexes");
+
+    let mut few = spec.clone();
+    few["maxFailedIndexes"] = json!(0);
+    world.create(&k::JOB, job("b", &few, &exits(1))).await;
+    let failed = world.until(&k::JOB, "b", |job| holds(job, "Failed")).await;
+    assert_eq!(reason(&failed, "Failed"), "MaxFailedIndexesExceeded");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_job_is_done_when_its_success_policy_says_so() {
+    let world = World::new().await;
+    let spec = json!({
+        "completions": 10, "parallelism": 2, "completionMode": "Indexed",
+        "successPolicy": {"rules": [{"succeededIndexes": "0-5", "succeededCount": 2}]},
+    });
+    world.create(&k::JOB, job("a", &spec, &runs(30))).await;
+    let done = world.until(&k::JOB, "a", |job| holds(job, "Complete")).await;
+    assert_eq!(reason(&done, "SuccessCriteriaMet"), "SuccessPolicy");
+    assert_eq!((count(&done, "succeeded"), &done["status"]["completedIndexes"]), (2, &json!("0,1")));
+}

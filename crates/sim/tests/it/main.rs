@@ -6,6 +6,7 @@ mod binder;
 mod daemons;
 mod day;
 mod deployments;
+mod events;
 mod faulty;
 mod garbage;
 mod jobs;

@@ -1,7 +1,7 @@
 //! Stateful sets: order, identity, storage, versions.
 
 use crate::k;
-use crate::{World, count, template};
+use crate::{World, count, holds, template};
 use kai_object as object;
 use serde_json::{Value, json};
 
@@ -66,4 +66,28 @@ async fn a_new_version_replaces_the_last_pod_first_and_stops_at_the_partition() 
         .await;
     world.until(&k::STATEFUL_SET, "db", is_done).await;
     assert_eq!(image("db-0").await, json!("other"));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn as_many_pods_are_replaced_at_once_as_may_be_missing() {
+    let world = World::new().await;
+    let mut made = set(6);
+    made["spec"]["updateStrategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 3}});
+    made["spec"]["podManagementPolicy"] = json!("Parallel");
+    world.create(&k::STATEFUL_SET, made).await;
+    world.until(&k::STATEFUL_SET, "db", |set| count(set, "availableReplicas") == 6).await;
+    let other = json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}});
+    world.patch(&k::STATEFUL_SET, "db", other).await;
+    let mut least = 6;
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        let pods = world.list(&k::POD).await;
+        let serving = pods.iter().filter(|pod| holds(pod, "Ready") && !object::is_deleting(pod)).count();
+        least = least.min(serving);
+        let new = pods.iter().filter(|pod| pod["spec"]["containers"][0]["image"] == "other");
+        if new.filter(|pod| holds(pod, "Ready")).count() == 6 {
+            break;
+        }
+    }
+    assert_eq!(least, 3);
 }

@@ -1,16 +1,18 @@
 //! Calls a webhook, by HTTPS or in this process.
 
+use super::Answered;
 use super::answer::Answer;
 use super::hook::Hook;
+use super::pool::Pool;
 use super::review::Asked;
 use crate::server::Core;
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -33,6 +35,8 @@ pub(super) struct Client {
     /// Whether it is a service of the cluster, by name and namespace.
     service: Option<String>,
     tls: Option<Arc<ClientConfig>>,
+    /// Connections that wait for the next call.
+    pool: Pool,
 }
 
 impl Client {
@@ -55,7 +59,7 @@ impl Client {
             None => (authority, 443),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Self { host, port, service, tls: trust(text("/caBundle")), url }
+        Self { host, port, service, tls: trust(text("/caBundle")), url, pool: Pool::default() }
     }
 
     fn path(&self) -> &str {
@@ -79,7 +83,12 @@ pub(super) async fn ask(core: &Core, hook: &Hook, asked: &Asked<'_>) -> Result<A
     let client = &hook.client;
     let query = format!("?timeout={}s", hook.timeout.as_secs());
     let failed = |why: &str| format!("failed to call webhook: Post \"{}{query}\": {why}", client.url);
-    let call = post(core, client, &query, asked.to_json());
+    let review = Bytes::from(asked.to_json());
+    let call: BoxFuture<'_, Answered> = Box::pin(post(core, client, &query, review.clone()));
+    let call = match core.hooks.way.get() {
+        Some(way) => way.pass(&client.host, &review, call),
+        None => call,
+    };
     let (code, body) = match tokio::time::timeout(hook.timeout, call).await {
         Ok(Ok(response)) => response,
         Ok(Err(why)) => return Err(failed(&why)),
@@ -115,7 +124,7 @@ fn refusal(code: u16, body: &[u8]) -> String {
     }
 }
 
-async fn post(core: &Core, client: &Client, query: &str, body: Vec<u8>) -> Result<(u16, Bytes), String> {
+async fn post(core: &Core, client: &Client, query: &str, body: Bytes) -> Answered {
     let uri = format!("{}{query}", client.path());
     let request = Request::post(uri)
         .header("host", format!("{}:{}", client.host, client.port))
@@ -129,19 +138,13 @@ async fn post(core: &Core, client: &Client, query: &str, body: Vec<u8>) -> Resul
     if let Some(name) = &client.service {
         return Err(format!("service \"{name}\" not found"));
     }
-    let request = request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
-    let stream = connect(client).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await.map_err(|error| error.to_string());
-    let outcome = match response {
-        Ok(response) => collect(response).await,
-        Err(why) => Err(why),
-    };
-    connection.abort();
-    outcome
+    let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
+    let (mut connection, response) = client.pool.send(request, || connect(client)).await?;
+    let answered = collect(response).await?;
+    if connection.ready().await.is_ok() {
+        client.pool.give_back(connection);
+    }
+    Ok(answered)
 }
 
 async fn connect(client: &Client) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
@@ -163,7 +166,7 @@ async fn connect(client: &Client) -> Result<tokio_rustls::client::TlsStream<TcpS
     })
 }
 
-async fn collect<B>(response: Response<B>) -> Result<(u16, Bytes), String>
+async fn collect<B>(response: Response<B>) -> Answered
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -17,6 +17,7 @@ const LIST: [&str; 10] = [
     "watch",
 ];
 const DELETE: [&str; 4] = ["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
+/// How objects may be patched; custom ones in all ways but the last.
 const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
     "application/json-patch+json",
@@ -83,13 +84,15 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn item(&self, methods: &[&str]) -> Value {
         let mut operations = Map::new();
+        // `kubectl apply` reads from here which patch it may send.
+        let patches = if self.resource.custom().is_some() { &PATCHES[..3] } else { &PATCHES[..] };
         for method in methods {
             let operation = match *method {
                 "get" => self.operation("get", &[], None),
                 "patch" => self.operation(
                     "patch",
                     &["dryRun", "fieldManager", "fieldValidation", "force"],
-                    Some(&PATCHES),
+                    Some(patches),
                 ),
                 "delete" => self.operation("delete", &DELETE, None),
                 other => self.operation(other, &OPTIONS, Some(&["*/*"])),

@@ -88,10 +88,12 @@ fn what_others_decide_about_a_group_stays() {
     assert_eq!(new["spec"], spec);
 }
 
+type Edit = fn(&mut Value);
+
 #[test]
 fn what_the_workload_says_comes_back() {
     let made = new_group(&desired());
-    let edits: [(&str, fn(&mut Value)); 5] = [
+    let edits: [(&str, Edit); 5] = [
         ("minimum", |stored| stored["spec"]["minMember"] = json!(9)),
         ("class", |stored| stored["spec"]["priorityClassName"] = json!("high")),
         ("label", |stored| stored["metadata"]["labels"]["team"] = json!("b")),

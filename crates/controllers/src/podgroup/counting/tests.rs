@@ -4,7 +4,7 @@ use super::*;
 use serde_json::{Value, json};
 
 fn member(pod: Value) -> Member {
-    Member { pod: serde_json::from_value(pod).unwrap(), devices: Vec::new(), gpu_memory: None }
+    Member::read(&serde_json::from_value(pod).unwrap())
 }
 
 /// A pod with one GPU and one core, in a phase, with or without a node.
@@ -27,9 +27,17 @@ fn written(sum: &Sum) -> String {
     all.join(" ")
 }
 
-fn both(members: &[Member]) -> (String, String) {
-    let totals = totals(members, Preemption::Allowed);
+fn count(members: &[Member], around: &Around<'_>, preemption: Preemption) -> Totals {
+    totals(members.iter().map(|member| (member, around.clone())), preemption)
+}
+
+fn both_around(members: &[Member], around: &Around<'_>) -> (String, String) {
+    let totals = count(members, around, Preemption::Allowed);
     (written(&totals.requested), written(&totals.allocated))
+}
+
+fn both(members: &[Member]) -> (String, String) {
+    both_around(members, &Around::default())
 }
 
 #[test]
@@ -98,9 +106,12 @@ fn parts_of_gpus_count_for_each_device() {
         (json!({"gpu-fraction": "much", "received-resource-type": fraction}), "", ""),
     ];
     for (annotations, requested, allocated) in cases {
-        let mut member = member(shared_pod(&annotations));
-        member.gpu_memory = Some(4000);
-        assert_eq!(both(&[member]), (requested.to_owned(), allocated.to_owned()), "{annotations}");
+        let around = Around { gpu_memory: Some(4000), ..Around::default() };
+        assert_eq!(
+            both_around(&[member(shared_pod(&annotations))], &around),
+            (requested.to_owned(), allocated.to_owned()),
+            "{annotations}"
+        );
     }
 }
 
@@ -112,23 +123,21 @@ fn memory_of_an_unknown_gpu_is_requested_and_not_held() {
 
 #[test]
 fn devices_of_claims_count_by_class_and_never_overflow() {
-    let mut one = member(gpu_pod("Running", "n1"));
-    one.devices = vec![("gpu.nvidia.com".to_owned(), 2)];
-    let mut over = member(gpu_pod("Succeeded", "n1"));
-    over.devices = vec![("gpu.nvidia.com".to_owned(), 5)];
+    let pods = [member(gpu_pod("Running", "n1")), member(gpu_pod("Succeeded", "n1"))];
+    let around = Around { devices: vec![("gpu.nvidia.com", 2)], ..Around::default() };
     let expected = "cpu=1 gpu.nvidia.com=2 nvidia.com/gpu=1".to_owned();
-    assert_eq!(both(&[one.clone(), over]), (expected.clone(), expected));
-    one.devices = vec![("gpu".to_owned(), i64::MAX), ("gpu".to_owned(), i64::MAX)];
-    let requested = totals(&[one], Preemption::Allowed).requested;
+    assert_eq!(both_around(&pods, &around), (expected.clone(), expected));
+    let around = Around { devices: vec![("gpu", i64::MAX), ("gpu", i64::MAX)], ..Around::default() };
+    let requested = count(&pods, &around, Preemption::Allowed).requested;
     assert_eq!(requested.get("gpu"), Some(Quantity::from_units(i64::MAX)));
 }
 
 #[test]
 fn what_cannot_be_preempted_is_what_is_held_and_nothing_otherwise() {
     let pods = [member(gpu_pod("Running", "n1")), member(gpu_pod("Pending", ""))];
-    let excluded = totals(&pods, Preemption::Excluded);
+    let excluded = count(&pods, &Around::default(), Preemption::Excluded);
     assert_eq!(excluded.allocated_non_preemptible, excluded.allocated);
-    let allowed = totals(&pods, Preemption::Allowed);
+    let allowed = count(&pods, &Around::default(), Preemption::Allowed);
     assert!(allowed.allocated_non_preemptible.is_empty());
     let patch = allowed.patch_from(&excluded);
     assert_eq!(Value::from(patch), json!({"allocatedNonPreemptible": null}), "it is cleared");
@@ -136,19 +145,15 @@ fn what_cannot_be_preempted_is_what_is_held_and_nothing_otherwise() {
 
 #[test]
 fn preemption_follows_the_group_then_its_class() {
+    let (yes, no) = (Some(Preemptibility::Preemptible), Some(Preemptibility::NonPreemptible));
     let cases = [
-        (json!({}), None, Preemption::Allowed),
-        (json!({}), Some(99), Preemption::Allowed),
-        (json!({}), Some(100), Preemption::Excluded),
-        (json!({"preemptibility": "preemptible"}), Some(125), Preemption::Allowed),
-        (json!({"preemptibility": "non-preemptible"}), Some(50), Preemption::Excluded),
-        (json!({"preemptibility": "nonsense"}), Some(50), Preemption::Allowed),
+        (None, None, Preemption::Allowed),
+        (None, Some(99), Preemption::Allowed),
+        (None, Some(100), Preemption::Excluded),
+        (yes, Some(125), Preemption::Allowed),
+        (no, Some(50), Preemption::Excluded),
     ];
-    for (spec, value, expected) in cases {
-        assert_eq!(
-            preemption(&serde_json::from_value(spec.clone()).unwrap(), value),
-            expected,
-            "{spec} {value:?}"
-        );
+    for (said, value, expected) in cases {
+        assert_eq!(preemption(said, value), expected, "{said:?} {value:?}");
     }
 }

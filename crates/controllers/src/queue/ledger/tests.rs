@@ -26,7 +26,7 @@ fn tree() -> Ledger {
     for (name, parent) in
         [("root", ""), ("dept", "root"), ("team-b", "dept"), ("team-a", "dept"), ("other", "root")]
     {
-        ledger.set_queue(name.to_owned(), Some(queue(parent)));
+        ledger.set_queue(name, Some(queue(parent)));
     }
     ledger
 }
@@ -59,16 +59,16 @@ fn a_change_concerns_the_queue_and_everything_above_it() {
     assert_eq!(ledger.set_group(key("g"), None), ["other", "root"]);
     assert!(ledger.set_group(key("g"), None).is_empty());
     let moved = Queue { version: 2, ..queue("other") };
-    assert_eq!(ledger.set_queue("team-a".to_owned(), Some(moved)), ["dept", "other", "root", "team-a"]);
-    assert!(ledger.set_queue("team-a".to_owned(), Some(queue("dept"))).is_empty(), "old news");
-    assert_eq!(ledger.set_queue("dept".to_owned(), None), ["dept", "root"]);
+    assert_eq!(ledger.set_queue("team-a", Some(moved)), ["dept", "other", "root", "team-a"]);
+    assert!(ledger.set_queue("team-a", Some(queue("dept"))).is_empty(), "old news");
+    assert_eq!(ledger.set_queue("dept", None), ["dept", "root"]);
 }
 
 #[test]
 fn queues_that_are_their_own_ancestors_count_everything_once() {
     let mut ledger = Ledger::default();
     for (name, parent) in [("a", "b"), ("b", "c"), ("c", "a"), ("self", "self")] {
-        ledger.set_queue(name.to_owned(), Some(queue(parent)));
+        ledger.set_queue(name, Some(queue(parent)));
     }
     ledger.set_group(key("g1"), Some(group("a", 1)));
     ledger.set_group(key("g2"), Some(group("self", 2)));
@@ -127,7 +127,7 @@ proptest! {
                     let to = parent.map(|parent| Queue { version: version as u64 + 1, ..queue(&parent) });
                     queues.remove(&name(at));
                     queues.extend(to.clone().map(|to| (name(at), to)));
-                    ledger.set_queue(name(at), to);
+                    ledger.set_queue(&name(at), to);
                 }
                 Step::Relist => {
                     ledger.replace_groups(groups.clone().into_iter());

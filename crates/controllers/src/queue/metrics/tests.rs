@@ -9,7 +9,7 @@ fn scrape(registry: &Registry) -> String {
     let mut text = Vec::new();
     TextEncoder::new().encode(&registry.gather(), &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
-    text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
+    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
 fn queue(object: Value) -> Queue {
@@ -41,9 +41,9 @@ fn queues_are_published_under_the_names_that_dashboards_know() {
         ("queue_quota_cpu_cores", "1.5"),
         ("queue_quota_memory_bytes", "-1"),
     ];
-    let expected: String =
-        expected.iter().map(|(name, value)| format!("kai_{name}{labels} {value}\n")).collect();
-    assert_eq!(scrape(&registry), expected);
+    let expected: Vec<String> =
+        expected.iter().map(|(name, value)| format!("kai_{name}{labels} {value}")).collect();
+    assert_eq!(scrape(&registry), expected.join("\n"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-fn queue(name: &str, spec: Value) -> Queue {
+fn queue(name: &str, spec: &Value) -> Queue {
     serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
 }
 
@@ -11,7 +11,7 @@ fn sized(name: &str, parent: &str, cpu: i64, gpu: i64, memory: i64) -> Queue {
     let of = |quota| json!({"quota": quota});
     queue(
         name,
-        json!({"parentQueue": parent, "resources": {"cpu": of(cpu), "gpu": of(gpu), "memory": of(memory)}}),
+        &json!({"parentQueue": parent, "resources": {"cpu": of(cpu), "gpu": of(gpu), "memory": of(memory)}}),
     )
 }
 
@@ -22,7 +22,7 @@ fn outcome(verdict: &Verdict) -> (usize, usize) {
 #[test]
 fn a_queue_says_what_it_is_entitled_to() {
     for operation in [Operation::Create, Operation::Update] {
-        let check = |spec| outcome(&check(&queue("q", spec), operation, Quotas::Trusted, &[]));
+        let check = |spec| outcome(&check(&queue("q", &spec), operation, Quotas::Trusted, &[]));
         assert_eq!(check(json!({"resources": {}})), (0, 0));
         assert_eq!(check(json!({})), (1, 1));
         assert_eq!(check(json!({"parentQueue": "x"})), (1, 1));
@@ -31,7 +31,7 @@ fn a_queue_says_what_it_is_entitled_to() {
 
 #[test]
 fn a_queue_with_children_stays() {
-    let all = [queue("root", json!({})), queue("b", json!({"parentQueue": "root"}))];
+    let all = [queue("root", &json!({})), queue("b", &json!({"parentQueue": "root"}))];
     let refused = check(&all[0], Operation::Delete, Quotas::Trusted, &all);
     assert_eq!(refused.errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
     assert!(check(&all[1], Operation::Delete, Quotas::Trusted, &all).is_allowed());
@@ -39,7 +39,7 @@ fn a_queue_with_children_stays() {
 
 #[test]
 fn quotas_are_compared_where_that_is_wanted() {
-    let all = [sized("root", "", 1000, 8, 100), sized("a", "root", 600, 4, 60), queue("bare", json!({}))];
+    let all = [sized("root", "", 1000, 8, 100), sized("a", "root", 600, 4, 60), queue("bare", &json!({}))];
     let cases = [
         ("fits", sized("b", "root", 400, 4, 40), (0, 0)),
         ("more cpu than is left", sized("b", "root", 401, 4, 40), (0, 1)),

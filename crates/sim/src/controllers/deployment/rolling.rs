@@ -115,7 +115,17 @@ async fn resize(context: &Context, deployment: &Value, set: &Value, size: i64) -
     new["spec"]["replicas"] = Value::from(size);
     note_sizes(deployment, &mut new);
     context.update(&kind::REPLICA_SET, Part::Main, set, &new).await?;
+    tell_scaled(context, deployment, object::name(set), int_at(set, "/spec/replicas", 0), size);
     Ok(())
+}
+
+/// Tells that a replica set was given another size.
+pub(super) fn tell_scaled(context: &Context, deployment: &Value, set: &str, from: i64, to: i64) {
+    if from != to {
+        let direction = if to > from { "up" } else { "down" };
+        let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
+        context.tell(deployment, "ScalingReplicaSet", message);
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Counts a job's pods and decides what that means for the job.
 
+use super::policy::{self, FAILURES, Judgement};
 use super::{TRACKING, index};
-use crate::controllers::{condition, int_at, pod, time};
+use crate::controllers::{annotation, condition, int_at, pod, time};
 use jiff::Timestamp;
 use kai_object as object;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,18 @@ const BACKOFF_SECONDS_MAX: i64 = 600;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoesOn,
-    Succeeds { reason: &'static str, message: String },
-    Fails { reason: &'static str, message: String },
+    Succeeds { reason: String, message: String },
+    Fails { reason: String, message: String },
+}
+
+impl Verdict {
+    fn succeeds(reason: &str, message: impl Into<String>) -> Self {
+        Self::Succeeds { reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn fails(reason: &str, message: impl Into<String>) -> Self {
+        Self::Fails { reason: reason.to_owned(), message: message.into() }
+    }
 }
 
 /// What is known of a job's pods.
@@ -43,6 +54,16 @@ pub(super) struct Tally {
     last_failure: Option<Timestamp>,
     /// The indexes that are done, where the job has indexes.
     pub(super) completed: Option<BTreeSet<usize>>,
+    /// How often an index may fail, where the job says so; the indexes that have, and how many of them there may be.
+    limit_per_index: Option<i64>,
+    pub(super) failed_indexes: BTreeSet<usize>,
+    failed_indexes_max: Option<usize>,
+    /// How often each index failed.
+    pub(super) failures: BTreeMap<usize, i64>,
+    /// Why the policy of failed pods ends the job.
+    fatal: Option<String>,
+    /// The rule by which the job has succeeded.
+    success_rule: Option<usize>,
     uncounted_succeeded: Vec<String>,
     uncounted_failed: Vec<String>,
 }
@@ -76,6 +97,13 @@ impl Tally {
             restarts: 0,
             last_failure: None,
             completed: indexed.then(|| index::parse(object::str_at(job, "/status/completedIndexes"))),
+            limit_per_index: number("/spec/backoffLimitPerIndex"),
+            failed_indexes: index::parse(object::str_at(job, "/status/failedIndexes")),
+            failed_indexes_max: number("/spec/maxFailedIndexes")
+                .map(|most| usize::try_from(most).unwrap_or(0)),
+            failures: BTreeMap::new(),
+            fatal: None,
+            success_rule: None,
             uncounted_succeeded: Vec::new(),
             uncounted_failed: Vec::new(),
         };
@@ -87,6 +115,7 @@ impl Tally {
         for pod in pods {
             tally.add(job, pod, &before);
         }
+        tally.success_rule = tally.completed.as_ref().and_then(|completed| policy::success(job, completed));
         tally
     }
 
@@ -112,8 +141,13 @@ impl Tally {
             }
         }
         let success = phase == "Succeeded";
-        if !success {
+        let judgement = if phase == "Failed" { policy::judge(job, pod) } else { Judgement::Counts };
+        if !success && judgement != Judgement::Ignored {
             self.last_failure = self.last_failure.max(finished_at(pod));
+            if let Some(index) = index::of(pod) {
+                let failures = self.failures.entry(index).or_insert(0);
+                *failures = failures_before(pod).saturating_add(1).max(*failures);
+            }
         }
         if !tracked {
             return;
@@ -131,7 +165,24 @@ impl Tally {
                 completed.extend(index::of(pod));
             }
             (true, None) => self.succeeded += 1,
-            (false, _) => self.failed += 1,
+            (false, _) => self.count_failure(pod, judgement),
+        }
+    }
+
+    fn count_failure(&mut self, pod: &Value, judgement: Judgement) {
+        let out_of_tries = self.limit_per_index.is_some_and(|limit| failures_before(pod) >= limit);
+        let fails_index = match judgement {
+            Judgement::Ignored => return,
+            Judgement::Counts => out_of_tries,
+            Judgement::FailsIndex => true,
+            Judgement::FailsJob(why) => {
+                self.fatal.get_or_insert(why);
+                out_of_tries
+            }
+        };
+        self.failed += 1;
+        if fails_index {
+            self.failed_indexes.extend(index::of(pod));
         }
     }
 
@@ -144,23 +195,35 @@ impl Tally {
         if let Some(verdict) = &self.announced {
             return verdict.clone();
         }
+        if let Some(why) = &self.fatal {
+            return Verdict::fails("PodFailurePolicy", why);
+        }
         let failures = i64::try_from(self.failed).unwrap_or(i64::MAX);
         if failures > self.backoff_limit || (self.restarts > 0 && self.restarts >= self.backoff_limit.max(1))
         {
-            let message = "Job has reached the specified backoff limit".to_owned();
-            return Verdict::Fails { reason: "BackoffLimitExceeded", message };
+            return Verdict::fails("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+        }
+        if self.failed_indexes_max.is_some_and(|most| self.failed_indexes.len() > most) {
+            let message = "Job has exceeded the specified maximal number of failed indexes";
+            return Verdict::fails("MaxFailedIndexesExceeded", message);
         }
         if self.deadline.is_some_and(|deadline| deadline <= self.now) {
-            let message = "Job was active longer than specified deadline".to_owned();
-            return Verdict::Fails { reason: "DeadlineExceeded", message };
+            return Verdict::fails("DeadlineExceeded", "Job was active longer than specified deadline");
+        }
+        if let Some(rule) = self.success_rule {
+            return Verdict::succeeds("SuccessPolicy", format!("Matched rules at index {rule}"));
+        }
+        let tried = self.succeeded() + self.failed_indexes.len();
+        if !self.failed_indexes.is_empty() && self.completions.is_some_and(|completions| tried >= completions)
+        {
+            return Verdict::fails("FailedIndexes", "Job has failed indexes");
         }
         let enough = match self.completions {
             Some(completions) => self.succeeded() >= completions,
             None => self.succeeded() > 0 && self.active.is_empty() && self.terminating == 0,
         };
         if enough {
-            let message = "Reached expected number of succeeded pods".to_owned();
-            return Verdict::Succeeds { reason: "CompletionsReached", message };
+            return Verdict::succeeds("CompletionsReached", "Reached expected number of succeeded pods");
         }
         Verdict::GoesOn
     }
@@ -168,7 +231,10 @@ impl Tally {
     /// How many pods should be at work.
     pub(super) fn wanted_active(&self) -> usize {
         match self.completions {
-            Some(completions) => self.parallelism.min(completions.saturating_sub(self.succeeded())),
+            Some(completions) => {
+                let done = self.succeeded() + self.failed_indexes.len();
+                self.parallelism.min(completions.saturating_sub(done))
+            }
             // Once one has succeeded, the others finish and none is added.
             None if self.succeeded() > 0 => self.active.len().min(self.parallelism),
             None => self.parallelism,
@@ -195,6 +261,9 @@ impl Tally {
         if let Some(completed) = self.completed.as_ref().filter(|completed| !completed.is_empty()) {
             status["completedIndexes"] = Value::from(index::print(completed));
         }
+        if self.limit_per_index.is_some() {
+            status["failedIndexes"] = Value::from(index::print(&self.failed_indexes));
+        }
         let mut uncounted = json!({});
         for (list, uids) in [("succeeded", &self.uncounted_succeeded), ("failed", &self.uncounted_failed)] {
             if !uids.is_empty() {
@@ -207,16 +276,17 @@ impl Tally {
 
 fn announced(job: &Value) -> Option<Verdict> {
     let holding = |name: &str| condition(job, name).filter(|condition| condition["status"] == "True");
-    let message = |condition: &Value| object::str_at(condition, "/message").to_owned();
+    let said = |condition: &Value, field: &str| object::str_at(condition, field).to_owned();
     if let Some(met) = holding("SuccessCriteriaMet") {
-        return Some(Verdict::Succeeds { reason: "CompletionsReached", message: message(met) });
+        return Some(Verdict::Succeeds { reason: said(met, "/reason"), message: said(met, "/message") });
     }
     let target = holding("FailureTarget")?;
-    let reason = match object::str_at(target, "/reason") {
-        "DeadlineExceeded" => "DeadlineExceeded",
-        _ => "BackoffLimitExceeded",
-    };
-    Some(Verdict::Fails { reason, message: message(target) })
+    Some(Verdict::Fails { reason: said(target, "/reason"), message: said(target, "/message") })
+}
+
+/// How often the index of a pod had failed when the pod was made.
+fn failures_before(pod: &Value) -> i64 {
+    annotation(pod, FAILURES).parse().unwrap_or(0)
 }
 
 fn restarts(pod: &Value) -> i64 {

@@ -1,0 +1,106 @@
+//! The controllers on a real control plane, where one has been built.
+
+use crate::{Component, counts, group_name, job, k, pod, queue, queue_counts};
+use kai_kubetest::real::{ControlPlane, Controllers, Programs};
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::kind::{DEFINITION, Key, Kind, NODE};
+use kai_runtime::process::Process;
+use kai_runtime::{connect, kind};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+struct Real {
+    plane: ControlPlane,
+    api: Api,
+    components: JoinSet<()>,
+}
+
+impl Real {
+    /// A control plane with our definitions and all components; nothing where no programs have been built.
+    async fn start() -> Option<Self> {
+        let Some(folder) = std::env::var_os("KAI_KUBERNETES_CACHE") else {
+            eprintln!("skipped: KAI_KUBERNETES_CACHE does not name a folder with a control plane");
+            return None;
+        };
+        let programs = Programs::in_folder(Path::new(&folder)).unwrap();
+        let plane = ControlPlane::start(&programs, Controllers::Run).await.unwrap();
+        let mut real = Self { api: api(&plane, "test").await, plane, components: JoinSet::new() };
+        let ours =
+            kai_api::crds().into_iter().filter(|definition| definition.spec.group == "scheduling.run.ai");
+        for definition in ours {
+            real.api.create(&DEFINITION, "", &serde_json::to_value(definition).unwrap()).await.unwrap();
+        }
+        for kind in [k::POD_GROUP, k::QUEUE] {
+            real.until(async |api| api.list(&kind, "").await.ok(), "definitions").await;
+        }
+        for component in Component::ALL {
+            let api = api(&real.plane, component.client()).await;
+            let process = Process::start(api, kai_clock::Clock::system(), component.client());
+            real.components.spawn(component.run(process));
+        }
+        Some(real)
+    }
+
+    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+        let namespace = if kind.namespaced { "default" } else { "" };
+        object["apiVersion"] = Value::from(kind.api_version());
+        object["kind"] = Value::from(&*kind.kind);
+        // A fresh namespace has no service account for a moment.
+        self.until(async |api| api.create(kind, namespace, &object).await.ok(), &object.to_string()).await
+    }
+
+    async fn until<T>(&self, ask: impl AsyncFn(&Api) -> Option<T>, what: &str) -> T {
+        for _ in 0..300 {
+            if let Some(found) = ask(&self.api).await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{what} did not come about");
+    }
+
+    async fn until_queue(&self, name: &str, wanted: [&'static str; 2]) {
+        let ask = async |api: &Api| {
+            let queue = api.get(&k::QUEUE, &Key::new("", name)).await.ok()?;
+            (queue_counts(&queue, "nvidia.com/gpu") == wanted).then_some(())
+        };
+        self.until(ask, &format!("queue {name} with {wanted:?}")).await;
+    }
+}
+
+async fn api(plane: &ControlPlane, agent: &'static str) -> Api {
+    let config = connect::config(Some(plane.kubeconfig_file()), None).await.unwrap();
+    Api::new(connect::client(config).unwrap(), agent)
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn groups_and_queues_are_counted_on_a_real_server() {
+    let Some(real) = Real::start().await else { return };
+    real.create(&k::PRIORITY_CLASS, json!({"metadata": {"name": "train"}, "value": 50})).await;
+    real.create(&NODE, json!({"metadata": {"name": "n1"}})).await;
+    real.create(&k::QUEUE, queue("root", "")).await;
+    real.create(&k::QUEUE, queue("team", "root")).await;
+    let labels = json!({"kai.scheduler/queue": "team"});
+    real.create(&k::JOB, job("train", 3, &labels, &json!({"kai.scheduler/batch-min-member": "3"}))).await;
+    real.create(&k::POD, pod("single", &labels, &json!({}))).await;
+    real.until_queue("root", ["4", ""]).await;
+    let pods = real.api.list(&k::POD, "").await.unwrap().items;
+    assert!(pods.iter().all(|pod| !group_name(pod).is_empty()));
+    for pod in &pods {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": object::name(pod)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+        });
+        let path = kind::POD.path_of(&Key::of(pod)) + "/binding";
+        real.api.send("POST", &path, Some(("application/json", &binding))).await.unwrap();
+    }
+    real.until_queue("root", ["4", "4"]).await;
+    real.until_queue("team", ["4", "4"]).await;
+    let groups = real.api.list(&k::POD_GROUP, "").await.unwrap().items;
+    let mut sizes: Vec<[&str; 3]> = groups.iter().map(|group| counts(group, "nvidia.com/gpu")).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [["1", "1", ""], ["3", "3", ""]]);
+}
