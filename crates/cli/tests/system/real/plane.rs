@@ -11,6 +11,7 @@ use kai_runtime::api::{Api, Deletion};
 use kai_runtime::connect;
 use kai_runtime::kind::{self, Key, NODE, POD, SERVICE_ACCOUNT};
 use kai_scheduler::resources::QUEUE;
+use kai_sim::connection::Connection;
 use kai_sim::{NodeGroup, kubelet, node};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -86,7 +87,8 @@ impl Plane {
             ..kubelet::Options::default()
         };
         let nodes = connect::config(Some(plane.kubeconfig_file()), None).await.unwrap();
-        tasks.spawn(kubelet::run(connect::client(nodes).unwrap(), clock, options));
+        let way = Connection::elsewhere(connect::client(nodes).unwrap(), kubelet::CLIENT);
+        tasks.spawn(kubelet::run(way, clock, options));
         let this = Self { components: Mutex::default(), tasks: Mutex::new(tasks), plane, api, clock, folder };
         this.start_reservations().await;
         for (component, flags) in COMPONENTS {
