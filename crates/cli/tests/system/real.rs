@@ -17,6 +17,7 @@ type Scenario = for<'a> fn(&'a World<Arc<Plane>>) -> Pin<Box<dyn Future<Output =
 
 /// Name, number of nodes, what happens.
 const SCENARIOS: [(&str, usize, Scenario); 11] = [
+    (plane::WITH_CLAIMS, 1, |world| Box::pin(odd::claims(world))),
     ("one-pod", 2, |world| Box::pin(quick_start::one_pod(world))),
     ("one-job", 1, |world| Box::pin(quick_start::one_job(world))),
     ("all-or-nothing", 2, |world| Box::pin(gang::all_or_nothing(world))),
@@ -27,7 +28,6 @@ const SCENARIOS: [(&str, usize, Scenario); 11] = [
     ("owners", 1, |world| Box::pin(odd::owners(world))),
     ("refusals", 1, |world| Box::pin(odd::refusals(world))),
     ("volumes", 1, |world| Box::pin(odd::volumes(world))),
-    (plane::WITH_CLAIMS, 1, |world| Box::pin(odd::claims(world))),
 ];
 
 #[test]

@@ -98,7 +98,10 @@ pub(super) async fn claims(world: &Real) {
     world
         .create(
             &kind::RESOURCE_CLAIM,
-            json!({"metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [request]}}}),
+            json!({
+                "metadata": {"name": "gpu", "labels": {"kai.scheduler/queue": "default-queue"}},
+                "spec": {"devices": {"requests": [request]}},
+            }),
         )
         .await;
     let mut pod = Pod::new("user", "default-queue", 0);

@@ -85,21 +85,32 @@ fn needed(request: &Value) -> Option<Right> {
     Some((account.to_owned(), named(&resource, object::str_at(reference, "/apiGroup")), verb))
 }
 
-/// Rights that the scenarios do not need: for races, for what is said twice, and for settings that they do not have.
-const ELSEWHERE: [(&str, &str, &str); 9] = [
-    // A map or a group that somebody else made meanwhile.
+/// Rights that the scenarios do not need: for races, rollbacks, what is said twice, and settings that they do not have.
+const ELSEWHERE: [(&str, &str, &str); 17] = [
+    // A request whose pod has gone, and what is undone when a binding fails late.
+    ("binder", "bindrequests.scheduling.run.ai", "delete"),
+    ("binder", "configmaps", "delete"),
+    // A map or a group that somebody else made meanwhile, and a group whose workload changed.
     ("binder", "configmaps", "get"),
     ("binder", "configmaps", "patch"),
     ("pod-grouper", "podgroups.scheduling.run.ai", "get"),
+    ("pod-grouper", "podgroups.scheduling.run.ai", "patch"),
     // An event that is counted up.
     ("binder", "events", "patch"),
     ("pod-grouper", "events", "patch"),
     ("scheduler", "events", "patch"),
+    // A volume that a provisioner makes on the chosen node.
+    ("binder", "persistentvolumeclaims", "patch"),
+    // GPUs that are asked for as a resource and served as devices.
+    ("binder", "resourceclaims.resource.k8s.io", "create"),
+    ("binder", "resourceclaims.resource.k8s.io", "delete"),
+    ("binder", "resourceclaims.resource.k8s.io", "list"),
+    ("binder", "resourceclaims.resource.k8s.io", "patch"),
+    // The server asks for it besides the right to the status, and logs no request.
+    ("binder", "resourceclaims/binding.resource.k8s.io", "patch"),
     // `--update-pod-eviction-condition` and `--partition-label-value`.
     ("scheduler", "pods", "delete"),
     ("scheduler", "pods", "patch"),
-    // The server asks for it besides the right to the status, and logs no request.
-    ("binder", "resourceclaims/binding.resource.k8s.io", "patch"),
 ];
 
 /// Holds the rights to what was asked for: nothing was refused, and nothing is granted that nobody needed.
