@@ -1,5 +1,5 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] and [`e2e`] time
-//! the rest.
+//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] and
+//! [`e2e`] time the rest.
 //!
 //! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from

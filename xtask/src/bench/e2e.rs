@@ -9,6 +9,7 @@ mod report;
 mod usage;
 mod writes;
 
+use super::page::{self, Part};
 use crate::kubernetes;
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -17,7 +18,6 @@ use kai_kubetest::real::{ADMIN_TOKEN, ControlPlane, Controllers};
 use load::Load;
 use processes::Processes;
 use report::{Embedded, Real};
-pub(super) use report::{keep, without_sections};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -65,10 +65,10 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let (section, text, misses) = runtime.block_on(async {
         if args.embedded {
             let measured = embedded(&binary, &scratch, args.nodes).await?;
-            Ok::<_, anyhow::Error>((report::EMBEDDED, measured.text(), measured.misses()))
+            Ok::<_, anyhow::Error>((Part::FilledEmbedded, measured.text(), measured.misses()))
         } else {
             let measured = real(repository, &binary, &scratch, args.nodes).await?;
-            Ok((report::REAL, measured.text(), measured.misses()))
+            Ok((Part::Filled, measured.text(), measured.misses()))
         }
     })?;
     println!("{text}");
@@ -76,10 +76,7 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
         println!("missed: {miss}");
     }
     if args.write {
-        let page = repository.root.join("docs/performance.md");
-        let old = std::fs::read_to_string(&page).unwrap_or_default();
-        let new = report::put(&old, section, &report::with_misses(&text, &misses));
-        std::fs::write(&page, new).with_context(|| format!("cannot write `{}`", page.display()))?;
+        page::write(repository, section, &report::with_misses(&text, &misses))?;
     }
     if args.gate && !misses.is_empty() {
         bail!("{} targets are missed", misses.len());

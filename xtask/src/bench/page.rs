@@ -1,43 +1,54 @@
 //! The page `docs/performance.md`, whose parts are written by different benches.
 
-use super::e2e;
 use crate::repository::Repository;
 use anyhow::{Context, Result};
 
-/// What the part about the API server begins with; everything before it is about planning.
-const API_SERVER: &str = "## The embedded API server\n";
-
 /// A part of the page.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// The title and everything about planning.
     Planning,
     /// The section about the embedded API server, without its heading.
     ApiServer,
+    /// The section about filling a cluster on a real control plane, without its heading.
+    Filled,
+    /// The section about filling the embedded cluster, without its heading.
+    FilledEmbedded,
 }
 
-/// Replaces one part of the page and leaves the other.
+/// What each section begins with, in the order of the page; everything before them is about planning.
+const SECTIONS: [(Part, &str); 3] = [
+    (Part::ApiServer, "## The embedded API server\n"),
+    (Part::Filled, "## A whole cluster is filled\n"),
+    (Part::FilledEmbedded, "## The embedded cluster is filled\n"),
+];
+
+/// Replaces one part of the page and leaves the others.
 pub(super) fn write(repository: &Repository, part: Part, text: &str) -> Result<()> {
     let path = repository.root.join("docs/performance.md");
     let page = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-    // What is said about a filled cluster stands between marks of its own.
-    let text = e2e::keep(&page, &replaced(&e2e::without_sections(&page), part, text));
-    std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    std::fs::write(&path, replaced(&page, part, text))
+        .with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 fn replaced(page: &str, part: Part, text: &str) -> String {
-    let (planning, api_server) = match page.split_once(API_SERVER) {
-        Some((planning, api_server)) => (planning, Some(api_server.trim_start())),
-        None => (page, None),
-    };
-    let (planning, api_server) = match part {
-        Part::Planning => (text, api_server),
-        Part::ApiServer => (planning, Some(text)),
-    };
-    match api_server {
-        Some(api_server) => format!("{}\n\n{API_SERVER}\n{api_server}", planning.trim_end()),
-        None => planning.to_owned(),
+    let mut rest = page;
+    let mut found = Vec::new();
+    for (section, heading) in SECTIONS.into_iter().rev() {
+        if let Some((before, text)) = rest.split_once(heading) {
+            found.push((section, text));
+            rest = before;
+        }
     }
+    let planning = if part == Part::Planning { text } else { rest };
+    let mut page = planning.to_owned();
+    for (section, heading) in SECTIONS {
+        let known = found.iter().find(|(known, _)| *known == section).map(|(_, text)| text.trim_start());
+        if let Some(text) = if section == part { Some(text) } else { known } {
+            page = format!("{}\n\n{heading}\n{}\n", page.trim_end(), text.trim_end());
+        }
+    }
+    page
 }
 
 #[cfg(test)]
@@ -52,6 +63,16 @@ mod tests {
         assert_eq!(page, "# Title\n\nnew\n\n## The embedded API server\n\nfast\n");
         let page = replaced(&page, Part::ApiServer, "faster\n");
         assert_eq!(page, "# Title\n\nnew\n\n## The embedded API server\n\nfaster\n");
+    }
+
+    #[test]
+    fn sections_keep_their_order() {
+        let page = replaced("# Title\n", Part::Filled, "full\n");
+        let page = replaced(&page, Part::ApiServer, "fast\n");
+        assert_eq!(
+            page,
+            "# Title\n\n## The embedded API server\n\nfast\n\n## A whole cluster is filled\n\nfull\n"
+        );
     }
 
     #[test]

@@ -7,7 +7,11 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_queue_takes_back_what_it_is_entitled_to() {
-    let world = World::new(1).await;
+    reclaim(&World::new(1).await).await;
+}
+
+/// On one node.
+pub(crate) async fn reclaim<B>(world: &World<B>) {
     world.queue("a", 4).await;
     world.queue("b", 4).await;
     for number in 0..8 {
@@ -23,7 +27,11 @@ async fn a_queue_takes_back_what_it_is_entitled_to() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn the_more_important_group_of_a_queue_goes_first() {
-    let world = World::new(1).await;
+    preemption(&World::new(1).await).await;
+}
+
+/// On one node.
+pub(crate) async fn preemption<B>(world: &World<B>) {
     world.queue("a", 8).await;
     world.gang("low", "a", 8, 1, json!({"minMember": 8, "priorityClassName": "train"})).await;
     world.runs("low", 8).await;

@@ -8,7 +8,11 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_gang_waits_until_all_of_it_fits() {
-    let world = World::new(2).await;
+    all_or_nothing(&World::new(2).await).await;
+}
+
+/// On two nodes.
+pub(crate) async fn all_or_nothing<B>(world: &World<B>) {
     world.queue("a", 16).await;
     world.pod(Pod::new("first", "a", 1).class("inference")).await;
     world.runs("first", 1).await;
@@ -28,7 +32,11 @@ async fn a_gang_waits_until_all_of_it_fits() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn an_elastic_group_grows_into_free_room_and_shrinks_for_others() {
-    let world = World::new(1).await;
+    elastic(&World::new(1).await).await;
+}
+
+/// On one node.
+pub(crate) async fn elastic<B>(world: &World<B>) {
     world.queue("a", 4).await;
     world.queue("b", 4).await;
     world.gang("elastic", "a", 8, 1, json!({"minMember": 2, "priorityClassName": "train"})).await;

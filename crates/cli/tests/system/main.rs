@@ -1,4 +1,5 @@
-//! The whole system on the embedded cluster, in virtual time: workloads in, pods that run, wait or leave out.
+//! The whole system on the embedded cluster, in virtual time: workloads in, pods that run, wait or leave out. The same
+//! on a real control plane is in `real`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -6,5 +7,6 @@ mod eviction;
 mod faults;
 mod gang;
 mod quick_start;
+mod real;
 mod sharing;
 mod world;

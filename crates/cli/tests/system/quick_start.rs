@@ -9,7 +9,11 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_pod_gets_a_group_a_node_and_runs() {
-    let world = World::new(2).await;
+    one_pod(&World::new(2).await).await;
+}
+
+/// On two nodes.
+pub(crate) async fn one_pod<B>(world: &World<B>) {
     world.pod(Pod::new("hello", "default-queue", 1)).await;
     world.runs("hello", 1).await;
     let pod = world.get(&POD, "hello").await.unwrap();
@@ -25,7 +29,11 @@ async fn a_pod_gets_a_group_a_node_and_runs() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_job_runs_to_its_end() {
-    let world = World::new(1).await;
+    one_job(&World::new(1).await).await;
+}
+
+/// On one node.
+pub(crate) async fn one_job<B>(world: &World<B>) {
     let pod = Pod::new("x", "default-queue", 1).object;
     world
         .create(

@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn sixteen_halves_share_eight_gpus() {
-    let world = World::new(1).await;
+    halves(&World::new(1).await).await;
+}
+
+/// On one node.
+pub(crate) async fn halves<B>(world: &World<B>) {
     for number in 0..16 {
         world.pod(Pod::fraction(&format!("half-{number}"), "default-queue", "0.5")).await;
     }

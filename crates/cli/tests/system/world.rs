@@ -1,5 +1,6 @@
 //! A cluster with all components, and what tests say about it.
 
+use kai_api::well_known::annotation::SHARED_GPU_CONFIG_MAP;
 use kai_cli::stack;
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
@@ -13,9 +14,11 @@ use std::time::Duration;
 /// How long a test waits for what must happen, in the cluster's time.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
-/// A cluster with all components.
-pub(crate) struct World {
-    pub(crate) cluster: Cluster,
+/// A cluster with all components, embedded or real, and a namespace of it in which a test works.
+pub(crate) struct World<B = Cluster> {
+    pub(crate) cluster: B,
+    api: Api,
+    namespace: String,
 }
 
 impl World {
@@ -34,21 +37,38 @@ impl World {
         let mut cluster = builder.start().await.unwrap();
         stack::install(cluster.api()).await.unwrap();
         stack::join(&mut cluster, options, &PluginSet::builtin());
-        let world = Self { cluster };
+        let api = cluster.api().clone();
+        let world = Self::on(cluster, api, "default").await;
         world.create(&kind::CONFIG_MAP, json!({"metadata": {"name": "kube-root-ca.crt"}})).await;
+        world
+    }
+}
+
+impl<B> World<B> {
+    /// A namespace of a cluster that has all components.
+    pub(crate) async fn on(cluster: B, api: Api, namespace: &str) -> Self {
+        let world = Self { cluster, api, namespace: namespace.to_owned() };
         world.queue_below(None, "teams", &json!({"quota": -1, "limit": -1, "overQuotaWeight": 1})).await;
         world
     }
 
     pub(crate) fn api(&self) -> &Api {
-        self.cluster.api()
+        &self.api
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Where objects of a kind are.
+    fn place(&self, kind: &Kind) -> &str {
+        if kind.namespaced { &self.namespace } else { "" }
     }
 
     pub(crate) async fn create(&self, kind: &Kind, mut object: Value) -> Value {
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
-        let namespace = if kind.namespaced { "default" } else { "" };
-        self.api().create(kind, namespace, &object).await.unwrap()
+        self.api().create(kind, self.place(kind), &object).await.unwrap()
     }
 
     /// A leaf queue with this many GPUs of quota, below a parent that is entitled to everything.
@@ -81,23 +101,23 @@ impl World {
         }
     }
 
+    /// All objects of a kind, wherever they are.
     pub(crate) async fn list(&self, kind: &Kind) -> Vec<Value> {
         self.api().list(kind, "").await.unwrap().items
     }
 
     pub(crate) async fn get(&self, kind: &Kind, name: &str) -> Option<Value> {
-        let namespace = if kind.namespaced { "default" } else { "" };
-        self.api().get(kind, &Key::new(namespace, name)).await.ok()
+        self.api().get(kind, &Key::new(self.place(kind), name)).await.ok()
     }
 
     pub(crate) async fn delete_pod(&self, name: &str) {
-        self.api().delete(&POD, &Key::new("default", name), &Deletion::default()).await.unwrap();
+        self.api().delete(&POD, &Key::new(&self.namespace, name), &Deletion::default()).await.unwrap();
     }
 
-    /// The node of each pod of the default namespace whose name begins so, by name.
+    /// The node of each pod of our namespace whose name begins so, by name.
     pub(crate) async fn placed(&self, prefix: &str) -> Vec<(String, String)> {
         let pods = self.list(&POD).await;
-        let ours = pods.iter().filter(|pod| object::namespace(pod) == "default");
+        let ours = pods.iter().filter(|pod| object::namespace(pod) == self.namespace);
         let ours = ours.filter(|pod| object::name(pod).starts_with(prefix) && !object::is_deleting(pod));
         ours.map(|pod| (object::name(pod).to_owned(), object::str_at(pod, "/spec/nodeName").to_owned()))
             .filter(|(_, node)| !node.is_empty())
@@ -190,9 +210,10 @@ impl Pod {
         Self { object: pod }
     }
 
-    /// A part of a GPU.
+    /// A part of a GPU, prepared as the webhook does it.
     pub(crate) fn fraction(name: &str, queue: &str, fraction: &str) -> Self {
-        Self::new(name, queue, 0).annotated("gpu-fraction", fraction)
+        let pod = Self::new(name, queue, 0).annotated("gpu-fraction", fraction);
+        pod.annotated(SHARED_GPU_CONFIG_MAP, &format!("{name}-shared-gpu"))
     }
 
     pub(crate) fn annotated(mut self, name: &str, value: &str) -> Self {

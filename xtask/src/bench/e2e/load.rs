@@ -174,7 +174,7 @@ impl Load {
             let name = format!("single-{number}");
             let time = Stopwatch::start();
             connection.post(&pods(), &pod(&name, number)).await?;
-            while bound(&mut watch).await? != name {}
+            while self.bound(&mut watch).await? != name {}
             waits.push(time.elapsed_ms());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -213,7 +213,7 @@ impl Load {
         let binding = async move {
             let mut nodes: BTreeMap<String, f64> = BTreeMap::new();
             while nodes.len() < count {
-                let name = bound(&mut watch).await?;
+                let name = self.bound(&mut watch).await?;
                 if name.starts_with("job-") {
                     nodes.entry(name).or_insert_with(|| clock.elapsed_ms());
                     if nodes.len().is_multiple_of(500) {
@@ -245,6 +245,24 @@ impl Load {
             bail!("the watch for bound pods: {}", watch.status);
         }
         Ok(watch)
+    }
+
+    /// The name of the next pod that has a node. A watch that ends is begun anew, and names all of them again.
+    async fn bound(&self, watch: &mut Lines) -> Result<String> {
+        loop {
+            let Ok(Some(line)) = watch.next().await else {
+                *watch = self.watch().await?;
+                continue;
+            };
+            let text = String::from_utf8_lossy(&line);
+            if text.contains("\"ERROR\"") {
+                bail!("the watch failed: {text}");
+            }
+            let Some((_, rest)) = text.split_once("\"name\":\"") else { continue };
+            if let Some((name, _)) = rest.split_once('"') {
+                return Ok(name.to_owned());
+            }
+        }
     }
 
     /// Does something for each number, some at a time.
@@ -318,19 +336,4 @@ fn pod(name: &str, number: usize) -> Value {
             "containers": [{"name": "main", "image": "x", "resources": resources}],
         },
     })
-}
-
-/// The name of the next pod that has a node.
-async fn bound(watch: &mut Lines) -> Result<String> {
-    loop {
-        let line = watch.next().await?.context("the server ended the watch")?;
-        let text = String::from_utf8_lossy(&line);
-        if text.contains("\"ERROR\"") {
-            bail!("the watch failed: {text}");
-        }
-        let Some((_, rest)) = text.split_once("\"name\":\"") else { continue };
-        if let Some((name, _)) = rest.split_once('"') {
-            return Ok(name.to_owned());
-        }
-    }
 }

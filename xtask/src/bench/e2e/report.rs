@@ -5,17 +5,6 @@ use super::usage::Usage;
 use super::writes::Writes;
 use std::fmt::Write;
 
-/// A section of the page, between two marks.
-#[derive(Clone, Copy)]
-pub(in crate::bench) struct Section(&'static str);
-
-/// The section of the real control plane.
-pub(super) const REAL: Section = Section("e2e-real");
-/// The section of the embedded server.
-pub(super) const EMBEDDED: Section = Section("e2e-embedded");
-/// The sections in the order of the page.
-const SECTIONS: [Section; 2] = [REAL, EMBEDDED];
-
 /// The size at which targets hold.
 const TARGET_NODES: usize = 500;
 /// KAI v0.17 on the same machine with its default limits.
@@ -73,8 +62,7 @@ impl Real {
         let Filled { pods, seconds, .. } = self.filled;
         let together = self.together();
         let mut text = format!(
-            "## A whole cluster is filled\n\n\
-             {} nodes of eight GPUs and {pods} single-GPU pods on a real kube-apiserver, every component a process of \
+            "{} nodes of eight GPUs and {pods} single-GPU pods on a real kube-apiserver, every component a process of \
              its own. Written by `cargo xtask bench e2e --write`. KAI's figures are of v0.17 on the same kind of \
              machine, with its default client limits.\n\n\
              | | ours | KAI |\n|---|---|---|\n",
@@ -140,8 +128,7 @@ impl Embedded {
 
     pub(super) fn text(&self) -> String {
         format!(
-            "## The embedded cluster is filled\n\n\
-             The same in one process, with simulated nodes that start the pods: `kai up --nodes {}x8`, the load from \
+            "The same in one process, with simulated nodes that start the pods: `kai up --nodes {}x8`, the load from \
              outside. Written by `cargo xtask bench e2e --embedded --write`.\n\n\
              | | |\n|---|---|\n\
              | pods | {} |\n| seconds until all are bound | {:.1} |\n| pods a second | {:.0} |\n\
@@ -200,72 +187,9 @@ pub(super) fn with_misses(text: &str, misses: &[String]) -> String {
     }
 }
 
-/// The page with a section put in, in the place of the one that is there.
-pub(super) fn put(page: &str, section: Section, text: &str) -> String {
-    let texts = SECTIONS.map(|known| {
-        let text = if known.0 == section.0 { Some(text.to_owned()) } else { section_of(page, known) };
-        (known, text)
-    });
-    let mut new = without_sections(page);
-    for (known, text) in texts {
-        if let Some(text) = text {
-            write!(new, "\n{}\n{}\n{}\n", begin(known), text.trim_end(), end(known))
-                .expect("writing to a string");
-        }
-    }
-    new
-}
-
-/// A page that was written anew, with the sections of the old one.
-pub(in crate::bench) fn keep(old: &str, new: &str) -> String {
-    SECTIONS.into_iter().fold(new.to_owned(), |page, known| match section_of(old, known) {
-        Some(text) => put(&page, known, &text),
-        None => page,
-    })
-}
-
-fn section_of(page: &str, section: Section) -> Option<String> {
-    let (_, rest) = page.split_once(&begin(section))?;
-    let (text, _) = rest.split_once(&end(section))?;
-    Some(text.trim().to_owned())
-}
-
-/// A page without them.
-pub(in crate::bench) fn without_sections(page: &str) -> String {
-    let mut page = page.to_owned();
-    for section in SECTIONS {
-        if let Some((before, rest)) = page.split_once(&begin(section))
-            && let Some((_, after)) = rest.split_once(&end(section))
-        {
-            page = format!("{}\n{}", before.trim_end(), after.trim_start());
-        }
-    }
-    format!("{}\n", page.trim_end())
-}
-
-fn begin(section: Section) -> String {
-    format!("<!-- {} -->", section.0)
-}
-
-fn end(section: Section) -> String {
-    format!("<!-- end of {} -->", section.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_section_is_replaced_and_the_rest_stays() {
-        let page = put(&put("# Page\n\ntext\n", EMBEDDED, "old"), REAL, "real");
-        let page = put(&page, EMBEDDED, "new");
-        assert_eq!(
-            page,
-            "# Page\n\ntext\n\n<!-- e2e-real -->\nreal\n<!-- end of e2e-real -->\n\n\
-             <!-- e2e-embedded -->\nnew\n<!-- end of e2e-embedded -->\n"
-        );
-        assert_eq!(keep(&page, "# Page\n\ntext\n"), page);
-    }
 
     #[test]
     fn percentiles_are_taken_from_sorted_values() {
