@@ -182,6 +182,8 @@ pub async fn work<F>(name: &str, queue: &Queue, workers: usize, reconcile: impl 
 where
     F: Future<Output = api::Result<Next>>,
 {
+    // The queue may have outlived whoever worked on it before.
+    queue.recover();
     let mut running = FuturesUnordered::new();
     loop {
         let room = running.len() < workers;

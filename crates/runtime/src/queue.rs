@@ -90,6 +90,19 @@ impl Queue {
         }
     }
 
+    /// Puts keys back that were being worked on: whoever did has crashed.
+    pub fn recover(&self) {
+        let mut state = self.lock();
+        let mut left: Vec<Key> = std::mem::take(&mut state.running).into_iter().collect();
+        left.sort_unstable();
+        state.again.clear();
+        for key in left {
+            state.push(key);
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+
     /// Waits for the next key, which is then worked on until it is [`done`](Self::done).
     pub async fn next(&self) -> Key {
         loop {
@@ -178,6 +191,18 @@ mod tests {
         assert_eq!(queue.next().await, key("b"));
         queue.done(&key("a"));
         assert_eq!(queue.next().await, key("a"));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn keys_of_a_worker_that_crashed_come_again() {
+        let queue = Queue::default();
+        for name in ["b", "a"] {
+            queue.add(key(name));
+            queue.next().await;
+        }
+        queue.add(key("a"));
+        queue.recover();
+        assert_eq!((queue.next().await, queue.next().await), (key("a"), key("b")));
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
