@@ -1,6 +1,6 @@
 //! Keeps the status and the metrics of queues: what their groups request and hold, over all levels of the tree.
 //!
-//! [`ledger`] adds up, [`metrics`] publishes, [`webhook`] says which changes to queues are allowed. The rest here is
+//! [`ledger`] adds up, `metrics` publishes, [`webhook`] says which changes to queues are allowed. The rest here is
 //! plumbing: two watches feed the ledger, and a queue whose totals may have changed is looked at a moment later, so that
 //! a thousand pods that start in a second cost one write a queue.
 

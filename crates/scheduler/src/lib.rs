@@ -1,7 +1,7 @@
 //! The scheduler: watch events in, cycles over one long-lived cluster, decisions out as API writes.
 //!
-//! [`run`] is the process. The server's news become changes in one inbox; the [`heart`] takes them in, plans when the
-//! [`rhythm`] says so, counts what was decided at once ([`flight`], [`marks`]) and hands the writes on ([`effect`]).
+//! [`run`] is the process. The server's news become changes in one inbox; the `heart` takes them in, plans when the
+//! `rhythm` says so, counts what was decided at once (`flight`, `marks`) and hands the writes on (`effect`).
 //! Not here: how a pod is bound, which is the binder's work, and every decision, which is the engine's.
 
 mod aside;

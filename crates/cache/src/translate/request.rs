@@ -1,6 +1,6 @@
 //! What a pod requests, in the engine's dimensions and base units.
 //!
-//! The rules are those of [`kai_api::request`]; here amounts that make no sense are reported on the pod.
+//! The rules are those of [`kai_api::request()`]; here amounts that make no sense are reported on the pod.
 
 use super::amount::{Totals, dimension, read_amount};
 use crate::finding::Report;

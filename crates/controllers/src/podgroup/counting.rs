@@ -2,7 +2,7 @@
 //!
 //! Input: its pods with what other objects say about them, and whether it may be preempted. A pod counts while it is
 //! pending or running; it holds what it requests from the moment it has a node. Whole resources follow
-//! [`kai_api::request`]; parts of GPUs and devices of claims are added under their own names.
+//! [`kai_api::request()`]; parts of GPUs and devices of claims are added under their own names.
 
 use super::claim;
 use crate::amounts::{Sum, Totals};
