@@ -16,7 +16,7 @@ use crate::marks::Marks;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::resources::{BIND_REQUEST, api_key};
-use crate::rhythm::{Rhythm, Scope, Weight};
+use crate::rhythm::{Rhythm, Weight};
 use crate::timers::Timers;
 use crate::told::Told;
 use kai_cache::{Cache, Kind};
@@ -231,14 +231,6 @@ impl Heart {
     /// The policy of cycles that may do everything.
     pub(crate) fn everything(&self) -> &Policy {
         &self.everything
-    }
-
-    /// The cycle that a scope stands for.
-    fn policy(&self, scope: Scope) -> &Policy {
-        match scope {
-            Scope::Placing => &self.placing,
-            Scope::Everything => &self.everything,
-        }
     }
 }
 

@@ -10,10 +10,9 @@ impl Heart {
     pub(super) fn audit(&mut self) {
         self.audited = Instant::now();
         let cycle = Cycle { now: self.now(), seed: self.options.seed };
-        let policy = self.everything.clone();
-        let kept = plan(self.cache.cluster_mut(), &policy, cycle);
+        let kept = plan(self.cache.cluster_mut(), &self.everything, cycle);
         let mut fresh = self.fresh();
-        let rebuilt = plan(fresh.cluster_mut(), &policy, cycle);
+        let rebuilt = plan(fresh.cluster_mut(), &self.everything, cycle);
         if kept.hash == rebuilt.hash {
             tracing::debug!(hash = kept.hash, "the cluster is what its objects say");
             // What came and went leaves traces that only grow: names, shapes, labels.

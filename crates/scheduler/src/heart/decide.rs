@@ -60,9 +60,12 @@ impl Heart {
         let start = Stopwatch::start();
         let mut watch = Watch { whole: start, action: start, open_ms: 0.0, actions: Vec::new() };
         let outcome = {
-            let policy = self.policy(scope).clone();
+            let policy = match scope {
+                Scope::Placing => &self.placing,
+                Scope::Everything => &self.everything,
+            };
             let cluster = self.cache.cluster_mut();
-            let outcome = kai_engine::plan_observed(cluster, &policy, cycle, &mut watch);
+            let outcome = kai_engine::plan_observed(cluster, policy, cycle, &mut watch);
             cluster.carry_over(outcome.carry_over.clone());
             outcome
         };
