@@ -9,7 +9,6 @@ use kai_engine::input::{self, AmountList};
 use kai_engine::resource::AMOUNT_MAX;
 use kai_units::Quantity;
 use smallvec::SmallVec;
-use std::cmp::Ordering;
 
 /// The unit a resource is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,14 +104,6 @@ impl<'a> Totals<'a> {
             Err(at) => self.0.insert(at, (dimension, amount)),
         }
     }
-    /// Adds another list.
-    pub fn add_all(&mut self, other: &Self) {
-        self.merge(other, |a, b| a.saturating_add(b).clamp(-AMOUNT_MAX, AMOUNT_MAX));
-    }
-    /// Raises every dimension to at least the other's amount.
-    pub fn raise_to(&mut self, other: &Self) {
-        self.merge(other, i64::max);
-    }
     /// Forgets a dimension.
     pub fn remove(&mut self, dimension: &str) {
         self.0.retain(|(name, _)| *name != dimension);
@@ -124,33 +115,6 @@ impl<'a> Totals<'a> {
     /// As the engine wants it.
     pub fn into_list(self) -> AmountList {
         self.0.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
-    }
-
-    /// Combines two sorted lists in one pass; what only one of them mentions is taken as it is.
-    fn merge(&mut self, other: &Self, combine: impl Fn(i64, i64) -> i64) {
-        if other.0.is_empty() {
-            return;
-        }
-        if self.0.is_empty() {
-            self.0.clone_from(&other.0);
-            return;
-        }
-        let mut merged = SmallVec::with_capacity(self.0.len().max(other.0.len()));
-        let (mut ours, mut theirs) = (self.0.iter().copied().peekable(), other.0.iter().copied().peekable());
-        while let (Some(a), Some(b)) = (ours.peek(), theirs.peek()) {
-            match a.0.cmp(b.0) {
-                Ordering::Less => merged.extend(ours.next()),
-                Ordering::Greater => merged.extend(theirs.next()),
-                Ordering::Equal => {
-                    merged.push((a.0, combine(a.1, b.1)));
-                    ours.next();
-                    theirs.next();
-                }
-            }
-        }
-        merged.extend(ours);
-        merged.extend(theirs);
-        self.0 = merged;
     }
 
     fn position(&self, dimension: &str) -> Result<usize, usize> {
