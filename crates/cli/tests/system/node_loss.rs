@@ -36,13 +36,14 @@ pub(crate) async fn deleted<B>(world: &World<B>) {
 /// A job and two halves of a GPU, all on one node; says which, and which is the other.
 async fn settle_on_one_node<B>(world: &World<B>) -> (String, String) {
     let template =
-        impatient(Pod::new("x", "default-queue", 1).with("restartPolicy", json!("Never"))).template();
+        impatient(Pod::new("x", "default-queue", 4).with("restartPolicy", json!("Never"))).template();
+    // Of one pod: jobs wait longer for each pod that they lose at once.
     let job = json!({
         "metadata": {"name": "work", "labels": {"kai.scheduler/queue": "default-queue"}},
-        "spec": {"parallelism": 4, "completions": 4, "backoffLimit": 20, "template": template},
+        "spec": {"template": template},
     });
     world.create(&JOB, job).await;
-    world.runs("work-", 4).await;
+    world.runs("work-", 1).await;
     for name in ["half-0", "half-1"] {
         world.pod(impatient(Pod::fraction(name, "default-queue", "0.5"))).await;
     }
@@ -68,7 +69,7 @@ async fn moved<B>(world: &World<B>, left: &str) {
     let there = BTreeSet::from([left.to_owned()]);
     world
         .comes("the job runs on the other node", async || {
-            world.running("work-").await == 4 && world.nodes_of("work-").await == there
+            world.running("work-").await == 1 && world.nodes_of("work-").await == there
         })
         .await;
     world.comes("the halves are gone", async || world.placed("half-").await.is_empty()).await;

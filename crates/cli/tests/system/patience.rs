@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use kai_api::well_known::annotation::{LAST_EVICTION, LAST_START, STALE_SINCE};
+use kai_object as object;
 use kai_scheduler::resources::POD_GROUP;
 use kai_units::{Span, Timestamp};
 use serde_json::json;
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 /// How much later than allowed something may happen, on a busy machine.
 const LATE: Span = Span::from_secs(8);
+/// How long groups run before they may be evicted.
+const MINIMUM: Span = Span::from_secs(12);
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_gang_below_its_minimum_leaves_after_its_grace() {
@@ -59,46 +62,53 @@ pub(crate) async fn staleness<B>(world: &World<B>) {
 /// On one node of eight GPUs.
 pub(crate) async fn preempted_in_time<B>(world: &World<B>) {
     let gpus = json!({"quota": 8, "limit": -1, "overQuotaWeight": 1});
-    world.queue_below(Some("teams"), "a", &gpus, json!({"preemptMinRuntime": "10s"})).await;
-    world.gang("low", "a", 8, 1, json!({"priorityClassName": "train"})).await;
-    world.runs("low", 8).await;
+    world.queue_below(Some("teams"), "a", &gpus, json!({"preemptMinRuntime": "12s"})).await;
+    low(world).await;
     world.gang("high", "a", 1, 8, json!({"priorityClassName": "build"})).await;
-    gives_way_in_time(world, "low", "high", Span::from_secs(10)).await;
+    gives_way_in_time(world).await;
 }
 
 /// On one node of eight GPUs.
 pub(crate) async fn reclaimed_in_time<B>(world: &World<B>) {
     let gpus = json!({"quota": 4, "limit": -1, "overQuotaWeight": 1});
-    world.queue_below(Some("teams"), "a", &gpus, json!({"reclaimMinRuntime": "10s"})).await;
+    world.queue_below(Some("teams"), "a", &gpus, json!({"reclaimMinRuntime": "12s"})).await;
     world.queue("b", 4).await;
-    world.gang("low", "a", 8, 1, json!({"priorityClassName": "train"})).await;
-    world.runs("low", 8).await;
+    low(world).await;
     world.gang("high", "b", 1, 4, json!({"priorityClassName": "train"})).await;
-    gives_way_in_time(world, "low", "high", Span::from_secs(10)).await;
+    gives_way_in_time(world).await;
 }
 
-async fn gives_way_in_time<B>(world: &World<B>, victim: &str, winner: &str, minimum: Span) {
-    world.says(winner, "Resources were not found").await;
-    assert_eq!(world.running(victim).await, 8, "it has not run long enough");
-    world.runs(winner, 1).await;
-    let started = time_of(world, victim, LAST_START).await;
-    let evicted = time_of(world, victim, LAST_EVICTION).await;
-    came_in_time(started, minimum, evicted);
+/// A gang that has its places; its time begins.
+async fn low<B>(world: &World<B>) {
+    world.gang("low", "a", 8, 1, json!({"priorityClassName": "train"})).await;
+    world.comes("all pods of `low` have a node", async || world.placed("low").await.len() == 8).await;
+}
+
+async fn gives_way_in_time<B>(world: &World<B>) {
+    world.runs("high", 1).await;
+    let asked = created(world, "high").await;
+    let started = time_of(world, "low", LAST_START).await;
+    let evicted = time_of(world, "low", LAST_EVICTION).await;
+    assert!((evicted - asked).0 > Span::from_secs(2).0, "nobody had to wait: {asked}, {evicted}");
+    came_in_time(started, MINIMUM, evicted);
+}
+
+async fn created<B>(world: &World<B>, group: &str) -> Timestamp {
+    let group = world.get(&POD_GROUP, group).await.unwrap();
+    object::str_at(&group, "/metadata/creationTimestamp").parse().unwrap()
 }
 
 /// On one node of eight GPUs.
 pub(crate) async fn delay<B>(world: &World<B>) {
     world.queue("a", 8).await;
-    world.gang("low", "a", 8, 1, json!({"priorityClassName": "train"})).await;
-    world.runs("low", 8).await;
+    low(world).await;
     let spec = json!({"priorityClassName": "build", "preemptionDelay": "8s"});
     world.gang("high", "a", 1, 8, spec).await;
     world.says("high", "preemption delay window").await;
-    assert_eq!(world.running("low").await, 8);
+    assert_eq!(world.placed("low").await.len(), 8);
     world.runs("high", 1).await;
-    let group = world.get(&POD_GROUP, "high").await.unwrap();
-    let created: Timestamp = group["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
-    came_in_time(created, Span::from_secs(8), time_of(world, "low", LAST_EVICTION).await);
+    let asked = created(world, "high").await;
+    came_in_time(asked, Span::from_secs(8), time_of(world, "low", LAST_EVICTION).await);
 }
 
 /// Waits for the time in an annotation of a group.

@@ -21,6 +21,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 type Run = for<'a> fn(&'a World<Arc<Plane>>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -94,9 +95,10 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
     let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(is_wanted).collect();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let plane = Arc::new(Plane::start(&programs).await);
-        let all = futures::stream::iter(&chosen).map(|scenario| live(&plane, scenario));
-        let failed: Vec<&str> =
-            all.buffer_unordered(AT_ONCE).filter_map(async |failed| failed).collect().await;
+        let places = Semaphore::new(AT_ONCE);
+        let all = futures::stream::iter(&chosen).map(|scenario| live(&plane, &places, scenario));
+        let all = all.buffer_unordered(SCENARIOS.len());
+        let failed: Vec<&str> = all.filter_map(async |failed| failed).collect().await;
         assert!(failed.is_empty(), "these scenarios failed: {failed:?}");
         let requests = plane.stop().await;
         if wanted.is_none() {
@@ -106,12 +108,14 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
 }
 
 /// Lives through a scenario; says its name if it failed.
-async fn live(plane: &Arc<Plane>, scenario: &Scenario) -> Option<&'static str> {
+async fn live(plane: &Arc<Plane>, places: &Semaphore, scenario: &Scenario) -> Option<&'static str> {
+    let place = places.acquire().await.unwrap();
     let watch = Stopwatch::start();
     let story = async {
         let world = plane.world(scenario.name, (scenario.nodes)()).await;
         (scenario.run)(&world).await;
         let ran_ms = watch.elapsed_ms();
+        drop(place);
         plane.clear(&world).await;
         ran_ms
     };
