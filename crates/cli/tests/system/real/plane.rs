@@ -214,24 +214,25 @@ impl Plane {
         all.into_iter().filter(ours).collect()
     }
 
-    /// Takes away what a scenario left; nothing of it may stay behind.
+    /// Takes away what a scenario left; nothing of it may stay on a node.
     pub(super) async fn clear(&self, world: &World<Arc<Self>>) {
         let name = world.namespace();
+        self.stop_scheduler(name);
         let gone = self.api.delete(&kind::NAMESPACE, &Key::new("", name), &Deletion::default()).await;
         gone.unwrap();
-        patiently("the namespace is gone", || async {
-            self.api.get(&kind::NAMESPACE, &Key::new("", name)).await.is_err()
-        })
-        .await;
+        patiently("the pods are gone", || async { world.list(&POD).await.is_empty() }).await;
         patiently("no GPU is reserved any more", || async { world.reservations().await.is_empty() }).await;
         for kind in [NODE, QUEUE] {
             for item in self.in_pool(&kind, name).await {
                 self.api.delete(&kind, &Key::of(&item), &Deletion::default()).await.unwrap();
             }
         }
-        let scheduler = self.components.lock().unwrap().remove(&scheduler_of(name));
+    }
+
+    fn stop_scheduler(&self, pool: &str) {
+        let scheduler = self.components.lock().unwrap().remove(&scheduler_of(pool));
         let mut scheduler = scheduler.expect("it was started with the pool");
-        assert!(matches!(scheduler.try_wait(), Ok(None)), "the scheduler of `{name}` ended early");
+        assert!(matches!(scheduler.try_wait(), Ok(None)), "the scheduler of `{pool}` ended early");
         scheduler.kill().unwrap();
         scheduler.wait().unwrap();
     }
