@@ -299,10 +299,6 @@ fn controller_arguments(folder: &Path, secure: u16) -> Vec<String> {
         format!("--service-account-private-key-file={}", file("accounts.key")),
         "--leader-elect=false".to_owned(),
         "--use-service-account-credentials=false".to_owned(),
-        // Its own limits are for clusters that others use too; here they would make tests wait.
-        "--kube-api-qps=1000".to_owned(),
-        "--kube-api-burst=2000".to_owned(),
-        "--concurrent-namespace-syncs=30".to_owned(),
     ]
 }
 

@@ -220,6 +220,8 @@ impl Plane {
         self.stop_scheduler(name);
         let gone = self.api.delete(&kind::NAMESPACE, &Key::new("", name), &Deletion::default()).await;
         gone.unwrap();
+        // The namespace goes slowly, and nothing new comes into it; nobody waits for it.
+        self.api.delete_all(&POD, name).await.unwrap();
         patiently("the pods are gone", || async { world.list(&POD).await.is_empty() }).await;
         patiently("no GPU is reserved any more", || async { world.reservations().await.is_empty() }).await;
         for kind in [NODE, QUEUE] {
