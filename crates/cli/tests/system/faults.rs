@@ -196,13 +196,13 @@ fn orphans(pods: &[Value]) -> Vec<String> {
 }
 
 /// Watches every change and finds what must not be.
-struct Judge {
+pub(crate) struct Judge {
     complaints: Arc<Mutex<Vec<String>>>,
     _watch: tokio::task::JoinSet<()>,
 }
 
 impl Judge {
-    fn watch(world: &World) -> Self {
+    pub(crate) fn watch(world: &World) -> Self {
         let complaints = Arc::new(Mutex::new(Vec::new()));
         let (api, told) = (world.api().clone(), Arc::clone(&complaints));
         let mut tasks = tokio::task::JoinSet::new();
@@ -219,7 +219,7 @@ impl Judge {
         Self { complaints, _watch: tasks }
     }
 
-    fn is_content(&self, seed: u64) {
+    pub(crate) fn is_content(&self, seed: u64) {
         let complaints = self.complaints.lock().unwrap();
         assert!(complaints.is_empty(), "seed {seed}: {complaints:?}");
     }
