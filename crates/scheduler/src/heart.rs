@@ -5,6 +5,7 @@
 
 mod audit;
 mod decide;
+mod measure;
 mod news;
 mod tell;
 
@@ -76,6 +77,11 @@ impl Heart {
         kinds: impl IntoIterator<Item = Kind>,
     ) -> Self {
         let everything = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let metrics = Metrics::new(&process.metrics, &options.metrics_namespace);
+        metrics.configured(
+            &everything.budgets,
+            options.config.engine.plugins.iter().map(|plugin| plugin.name.as_str()),
+        );
         for warning in options.config.warnings.iter().chain(&everything.warnings) {
             tracing::warn!(warning, "the configuration is odd");
         }
@@ -83,7 +89,7 @@ impl Heart {
         placing.actions.retain(|action| matches!(action, Action::Allocate));
         Self {
             cache: Cache::new(options.settings.clone()),
-            metrics: Metrics::new(&process.metrics, &options.metrics_namespace),
+            metrics,
             rhythm: Rhythm::new(options.period),
             everything,
             placing,
