@@ -5,6 +5,7 @@
 
 mod audit;
 mod decide;
+mod measure;
 mod news;
 mod tell;
 
@@ -60,7 +61,8 @@ pub(crate) struct Heart {
     unreadable: BTreeSet<(Kind, Key)>,
     /// Why each waiting group waits, by the last cycle that could do everything.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
-    evictions: JoinSet<()>,
+    /// What is under way beside the writer: evictions, and looking up what the server has.
+    tasks: JoinSet<()>,
     cycles: u64,
     audited: Instant,
 }
@@ -75,6 +77,11 @@ impl Heart {
         kinds: impl IntoIterator<Item = Kind>,
     ) -> Self {
         let everything = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let metrics = Metrics::new(&process.metrics, &options.metrics_namespace);
+        metrics.configured(
+            &everything.budgets,
+            options.config.engine.plugins.iter().map(|plugin| plugin.name.as_str()),
+        );
         for warning in options.config.warnings.iter().chain(&everything.warnings) {
             tracing::warn!(warning, "the configuration is odd");
         }
@@ -82,7 +89,7 @@ impl Heart {
         placing.actions.retain(|action| matches!(action, Action::Allocate));
         Self {
             cache: Cache::new(options.settings.clone()),
-            metrics: Metrics::new(&process.metrics, &options.metrics_namespace),
+            metrics,
             rhythm: Rhythm::new(options.period),
             everything,
             placing,
@@ -99,7 +106,7 @@ impl Heart {
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
             verdicts: BTreeMap::new(),
-            evictions: JoinSet::new(),
+            tasks: JoinSet::new(),
             cycles: 0,
             audited: Instant::now(),
             options,
@@ -121,7 +128,7 @@ impl Heart {
     pub(crate) fn beat(&mut self) {
         let now = Instant::now();
         // What is over is not kept.
-        while self.evictions.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() {}
         if !self.is_informed() {
             return;
         }
@@ -150,6 +157,7 @@ impl Heart {
             let weight = match change {
                 Change::News(kind, news) => self.take_news(kind, news),
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
+                Change::BindLookedUp(key, refusal, found) => self.take_looked_up(&key, &refusal, found),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
                 Change::Marked(group, changes, outcome) => {
                     self.marks.written(&group, changes, outcome);
@@ -202,7 +210,7 @@ impl Heart {
     /// Lets a batch of pods leave.
     fn evict(&mut self, batch: Batch) {
         let (api, inbox, how) = (self.api.clone(), Arc::clone(&self.inbox), self.options.eviction);
-        self.evictions.spawn(async move {
+        self.tasks.spawn(async move {
             let evicted = evict::run(api, batch, how).await;
             inbox.put(Change::Evicted(evicted));
         });

@@ -16,6 +16,8 @@ pub(crate) enum Change {
     News(Kind, News<Object>),
     /// What became of a bind request that was to be made.
     BindAnswered(Key, api::Result<Value>),
+    /// A bind request was refused, and this is what the server has under its name.
+    BindLookedUp(Key, api::Error, Option<Value>),
     /// What became of evictions.
     Evicted(Evicted),
     /// Marks were written to a group, or could not be: the group and how many marks there had been by then.

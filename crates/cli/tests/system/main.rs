@@ -11,6 +11,7 @@ mod eviction;
 mod faults;
 mod gang;
 mod limits;
+mod lost_answers;
 mod node_loss;
 mod patience;
 mod pools;
