@@ -21,6 +21,7 @@ pub mod queue;
 pub mod watch;
 pub mod writer;
 
+mod brake;
 mod change;
 
 pub use kind::{Key, Kind};

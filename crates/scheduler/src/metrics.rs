@@ -1,10 +1,13 @@
 //! What is measured, under the names and labels that KAI uses.
 
+use indexmap::IndexSet;
 use kai_engine::outcome::{Outcome, QueueReport};
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
     exponential_buckets,
 };
+use rustc_hash::FxBuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// All metrics of a scheduler.
 #[derive(Clone, Debug)]
@@ -19,7 +22,9 @@ pub(crate) struct Metrics {
     pub(crate) bind_ms: Histogram,
     pub(crate) groups_scheduled: CounterVec,
     pub(crate) groups_acted_on: CounterVec,
-    pub(crate) evicted_pods: CounterVec,
+    evicted_pods: CounterVec,
+    /// Whose evicted pods are counted, the oldest first.
+    evicted: Arc<Mutex<IndexSet<EvictedLabels, FxBuildHasher>>>,
     pub(crate) preemption_attempts: IntCounter,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
@@ -29,9 +34,17 @@ pub(crate) struct Metrics {
     pub(crate) unreadable: IntGauge,
     /// Bindings that were decided and that the server has not shown yet.
     pub(crate) flying: IntGauge,
+    /// Names that the cluster keeps.
+    pub(crate) names: IntGauge,
     /// Cycles so far.
     pub(crate) cycles: CounterVec,
 }
+
+/// Group, namespace, uid, node pool and action.
+type EvictedLabels = [String; 5];
+
+/// The most groups and actions of which evicted pods are counted: groups come and go for ever.
+const EVICTED_MAX: usize = 10_000;
 
 const QUEUE_LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
 
@@ -111,6 +124,7 @@ impl Metrics {
                 "Pods that were evicted",
                 &["podgroup", "namespace", "uid", "nodepool", "action"],
             ),
+            evicted: Arc::default(),
             preemption_attempts: make.register(IntCounter::with_opts(
                 make.opts("total_preemption_attempts", "Pod groups for which somebody was preempted"),
             )),
@@ -135,7 +149,23 @@ impl Metrics {
                 "binds_in_flight",
                 "Bindings that were decided and that the server has not shown yet",
             ))),
+            names: make.register(IntGauge::with_opts(
+                make.opts("kept_names", "Names that the cluster keeps, of what is there and of what is gone"),
+            )),
             cycles: make.counters("cycles_total", "Cycles by what they may do", &["scope"]),
+        }
+    }
+
+    /// Counts a pod that was evicted.
+    pub(crate) fn pod_was_evicted(&self, labels: EvictedLabels) {
+        self.evicted_pods.with_label_values(&labels).inc();
+        let mut known = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.insert(labels)
+            && known.len() > EVICTED_MAX
+            && let Some(oldest) = known.shift_remove_index(0)
+        {
+            // It was counted, so it is there.
+            let _ = self.evicted_pods.remove_label_values(&oldest);
         }
     }
 
@@ -158,5 +188,27 @@ impl Metrics {
                 self.usage[at].with_label_values(&labels).set(used(name)[at]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_come_and_go_do_not_pile_up_in_metrics() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry, "kai");
+        let labels = |at: usize| {
+            [format!("g{at}"), "a".to_owned(), String::new(), String::new(), "reclaim".to_owned()]
+        };
+        for at in 0..EVICTED_MAX + 10 {
+            metrics.pod_was_evicted(labels(at));
+        }
+        let families = registry.gather();
+        let evicted = families.iter().find(|f| f.name() == "kai_pod_group_evicted_pods_total").unwrap();
+        assert_eq!(evicted.get_metric().len(), EVICTED_MAX);
+        metrics.pod_was_evicted(labels(EVICTED_MAX));
+        assert_eq!(metrics.evicted_pods.with_label_values(&labels(EVICTED_MAX)).get(), 2.0);
     }
 }

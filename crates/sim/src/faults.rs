@@ -81,6 +81,56 @@ impl Rates {
     }
 }
 
+/// What a server in trouble answers to a client, for as long as it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The status.
+    pub code: u16,
+    /// What it says.
+    pub message: String,
+    /// For how many seconds it asks to be left alone; 0 for nothing.
+    pub retry_after: u32,
+    /// Which requests it answers so: those whose path contains this.
+    pub path: String,
+    /// Whether it still answers what changes nothing.
+    pub reads: Reads,
+}
+
+/// What becomes of requests that change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// They are answered.
+    Answered,
+    /// They are refused like the others.
+    Refused,
+}
+
+impl Outage {
+    /// Everything is refused with this status.
+    pub fn of_everything(code: u16) -> Self {
+        let message = "a simulated outage".to_owned();
+        Self { code, message, retry_after: 0, path: String::new(), reads: Reads::Refused }
+    }
+
+    /// What the store under the server says when its disk is full: nothing can be written whose path contains this.
+    pub fn full_disk(path: &str) -> Self {
+        let message = "etcdserver: mvcc: database space exceeded".to_owned();
+        Self { code: 500, message, retry_after: 0, path: path.to_owned(), reads: Reads::Answered }
+    }
+
+    /// Asks to be left alone for so many seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = seconds;
+        self
+    }
+
+    fn hits(&self, method: &http::Method, path: &str) -> bool {
+        let reads = *method == http::Method::GET && self.reads == Reads::Answered;
+        !reads && path.contains(&self.path)
+    }
+}
+
 /// How often each thing went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -101,6 +151,7 @@ struct Client {
     rng: ChaCha8Rng,
     counts: Counts,
     partition: watch::Sender<bool>,
+    outage: Option<Outage>,
     /// How often it crashed: each life of a client has its number.
     life: watch::Sender<u64>,
     crash_at: Option<u64>,
@@ -146,16 +197,33 @@ impl Faults {
         self.with(client, |client| client.partition.send_replace(true));
     }
 
+    /// Puts the server into trouble for a client, until [`Faults::heal`]. Watches that are open go on.
+    pub fn refuse(&self, client: &str, outage: Outage) {
+        self.with(client, |client| client.outage = Some(outage));
+    }
+
+    /// Ends the watches of a client.
+    pub fn cut_watches(&self, client: &str) {
+        self.with(client, |client| {
+            client.partition.send_replace(true);
+            client.partition.send_replace(false);
+        });
+    }
+
     /// Lets a client through again.
     pub fn heal(&self, client: &str) {
-        self.with(client, |client| client.partition.send_replace(false));
+        self.with(client, |client| {
+            client.outage = None;
+            client.rejoin();
+        });
     }
 
     /// Ends all faults of all clients.
     pub fn heal_all(&self) {
         self.set_rates(Rates::default());
         for client in self.lock().clients.values_mut() {
-            client.partition.send_replace(false);
+            client.rejoin();
+            client.outage = None;
             client.crash_at = None;
         }
     }
@@ -226,9 +294,15 @@ impl Client {
             rng,
             counts: Counts::default(),
             partition: watch::Sender::new(false),
+            outage: None,
             life: watch::Sender::new(0),
             crash_at: None,
         }
+    }
+
+    /// Ends a partition. Watches take any word about partitions as their end, so none is said where there was none.
+    fn rejoin(&self) {
+        self.partition.send_if_modified(|partition| std::mem::replace(partition, false));
     }
 
     fn die(&mut self) {

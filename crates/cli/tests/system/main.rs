@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod abuse;
+mod copies;
 mod eviction;
 mod faults;
 mod gang;

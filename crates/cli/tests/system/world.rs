@@ -1,10 +1,10 @@
 //! A cluster with all components, and what tests say about it.
 
 use kai_api::well_known::annotation::SHARED_GPU_CONFIG_MAP;
-use kai_cli::stack;
+use kai_cli::stack::{self, Insight};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion};
+use kai_runtime::api::{Api, Deletion, Part};
 use kai_runtime::kind::{self, Key, Kind, POD};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE};
 use kai_sim::{Builder, Cluster, NodeGroup};
@@ -19,6 +19,8 @@ pub(crate) struct World<B = Cluster> {
     pub(crate) cluster: B,
     api: Api,
     namespace: String,
+    /// What the scheduler says of itself, where it runs in this process.
+    pub(crate) insight: Insight,
 }
 
 impl World {
@@ -32,13 +34,22 @@ impl World {
         nodes: impl IntoIterator<Item = NodeGroup>,
         options: &stack::Options,
     ) -> Self {
+        Self::joined(seed, nodes, |cluster| stack::join(cluster, options, &PluginSet::builtin())).await
+    }
+
+    /// A cluster that components join as they like.
+    pub(crate) async fn joined(
+        seed: u64,
+        nodes: impl IntoIterator<Item = NodeGroup>,
+        join: impl FnOnce(&mut Cluster) -> Insight,
+    ) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let builder: Builder = Cluster::builder().seed(seed).starting_at(epoch).nodes(nodes);
         let mut cluster = builder.start().await.unwrap();
         stack::install(cluster.api()).await.unwrap();
-        stack::join(&mut cluster, options, &PluginSet::builtin());
+        let insight = join(&mut cluster);
         let api = cluster.api().clone();
-        let world = Self::on(cluster, api, "default").await;
+        let world = Self { insight, ..Self::on(cluster, api, "default").await };
         world.create(&kind::CONFIG_MAP, json!({"metadata": {"name": "kube-root-ca.crt"}})).await;
         world
     }
@@ -47,8 +58,9 @@ impl World {
 impl<B> World<B> {
     /// A namespace of a cluster that has all components.
     pub(crate) async fn on(cluster: B, api: Api, namespace: &str) -> Self {
-        let world = Self { cluster, api, namespace: namespace.to_owned() };
-        world.queue_below(None, "teams", &json!({"quota": -1, "limit": -1, "overQuotaWeight": 1})).await;
+        let (namespace, insight) = (namespace.to_owned(), Insight::default());
+        let world = Self { cluster, api, namespace, insight };
+        world.queue_in(None, "teams", &json!({"quota": -1, "limit": -1, "overQuotaWeight": 1})).await;
         world
     }
 
@@ -74,10 +86,11 @@ impl<B> World<B> {
     /// A leaf queue with this many GPUs of quota, below a parent that is entitled to everything.
     pub(crate) async fn queue(&self, name: &str, quota: i64) {
         let gpu = json!({"quota": quota, "limit": -1, "overQuotaWeight": 1});
-        self.queue_below(Some("teams"), name, &gpu).await;
+        self.queue_in(Some("teams"), name, &gpu).await;
     }
 
-    async fn queue_below(&self, parent: Option<&str>, name: &str, gpu: &Value) {
+    /// A queue with this entitlement to GPUs, below a parent or at the top.
+    pub(crate) async fn queue_in(&self, parent: Option<&str>, name: &str, gpu: &Value) {
         let free = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
         let spec = json!({"parentQueue": parent, "resources": {"gpu": gpu, "cpu": free, "memory": free}});
         self.create(&QUEUE, json!({"metadata": {"name": name}, "spec": spec})).await;
@@ -108,6 +121,11 @@ impl<B> World<B> {
 
     pub(crate) async fn get(&self, kind: &Kind, name: &str) -> Option<Value> {
         self.api().get(kind, &Key::new(self.place(kind), name)).await.ok()
+    }
+
+    pub(crate) async fn merge(&self, kind: &Kind, name: &str, patch: &Value) {
+        let key = Key::new(self.place(kind), name);
+        self.api().merge(kind, &key, Part::Main, patch).await.unwrap();
     }
 
     pub(crate) async fn delete_pod(&self, name: &str) {
@@ -149,6 +167,15 @@ impl<B> World<B> {
     /// Lets time pass.
     pub(crate) async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
+    }
+
+    /// A condition of a pod: its reason and its message.
+    pub(crate) async fn condition(&self, pod: &str, type_: &str) -> Option<(String, String)> {
+        let pod = self.get(&POD, pod).await?;
+        let conditions = pod["status"]["conditions"].as_array()?;
+        let found = conditions.iter().find(|condition| condition["type"] == type_)?;
+        let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+        Some((text("reason"), text("message")))
     }
 
     /// Messages of events with this reason, about whatever name begins so.
@@ -223,6 +250,11 @@ impl Pod {
 
     pub(crate) fn in_group(self, group: &str) -> Self {
         self.annotated("pod-group-name", group)
+    }
+
+    pub(crate) fn selecting(mut self, label: &str, value: &str) -> Self {
+        self.object["spec"]["nodeSelector"] = json!({label: value});
+        self
     }
 
     pub(crate) fn class(mut self, class: &str) -> Self {

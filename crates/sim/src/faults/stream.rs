@@ -146,7 +146,7 @@ impl Watched {
             let chunk = tokio::select! {
                 biased;
                 () = any_changed(&mut self.lives) => return std::future::pending().await,
-                () = any_changed(&mut self.partitions) => continue,
+                () = any_changed(&mut self.partitions) => return Some(Err(broken())),
                 chunk = self.chunks.next() => chunk?,
             };
             match chunk {
