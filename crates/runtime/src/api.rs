@@ -7,6 +7,7 @@ use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
 use crate::lease::Leadership;
 use crate::limit::Limit;
+use crate::signal::Signal;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
 use kai_object as object;
@@ -15,7 +16,6 @@ use lean::Lean;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// How long an answer may take; a watch may go on for longer once it has begun.
@@ -215,7 +215,7 @@ pub struct Api {
     limit: Option<Arc<Limit>>,
     brake: Arc<Brake>,
     fence: Option<Leadership>,
-    refused: Arc<watch::Sender<bool>>,
+    refused: Signal<bool>,
 }
 
 impl std::fmt::Debug for Api {
@@ -227,8 +227,8 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// A client that tells the server it is `agent`; the server accounts writes to that name.
     pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        let refused = Arc::new(watch::Sender::new(false));
-        Self { client, agent, limit: None, brake: Arc::default(), fence: None, refused }
+        let (brake, refused) = (Arc::default(), Signal::new(false));
+        Self { client, agent, limit: None, brake, fence: None, refused }
     }
 
     /// The same client for what must not wait behind others: no limit, and a brake of its own.
@@ -253,8 +253,7 @@ impl Api {
 
     /// Waits until the server no longer knows who we are.
     pub async fn unauthorized(&self) {
-        // The sender lives as long as this.
-        let _ = self.refused.subscribe().wait_for(|refused| *refused).await;
+        self.refused.until(|refused| refused).await;
     }
 
     /// What it calls itself.
@@ -395,7 +394,7 @@ impl Api {
         let error =
             Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
         if error.code() == 401 {
-            self.refused.send_replace(true);
+            self.refused.set(true);
         }
         error
     }

@@ -62,7 +62,8 @@ pub(crate) struct Heart {
     unreadable: BTreeSet<(Kind, Key)>,
     /// Why each waiting group waits, by the last cycle that could do everything.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
-    evictions: JoinSet<()>,
+    /// What is under way beside the writer: evictions, and looking up what the server has.
+    tasks: JoinSet<()>,
     cycles: u64,
     audited: Instant,
     /// How many names the cluster had when it was last built anew.
@@ -104,7 +105,7 @@ impl Heart {
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
             verdicts: BTreeMap::new(),
-            evictions: JoinSet::new(),
+            tasks: JoinSet::new(),
             cycles: 0,
             audited: Instant::now(),
             names: 0,
@@ -127,7 +128,7 @@ impl Heart {
     pub(crate) fn beat(&mut self) {
         let now = Instant::now();
         // What is over is not kept.
-        while self.evictions.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() {}
         if !self.is_informed() {
             return;
         }
@@ -166,6 +167,7 @@ impl Heart {
             let weight = match change {
                 Change::News(kind, news) => self.take_news(kind, news),
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
+                Change::BindLookedUp(key, refusal, found) => self.take_looked_up(&key, &refusal, found),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
                 Change::Marked(group, changes, outcome) => {
                     self.marks.written(&group, changes, outcome);
@@ -218,7 +220,7 @@ impl Heart {
     /// Lets a batch of pods leave.
     fn evict(&mut self, batch: Batch) {
         let (api, inbox, how) = (self.api.clone(), Arc::clone(&self.inbox), self.options.eviction);
-        self.evictions.spawn(async move {
+        self.tasks.spawn(async move {
             let evicted = evict::run(api, batch, how).await;
             inbox.put(Change::Evicted(evicted));
         });

@@ -20,6 +20,8 @@ pub(crate) enum Change {
     News(Kind, News<Object>),
     /// What became of a bind request that was to be made.
     BindAnswered(Key, api::Result<Value>),
+    /// A bind request was refused, and this is what the server has under its name.
+    BindLookedUp(Key, api::Error, Option<Value>),
     /// What became of evictions.
     Evicted(Evicted),
     /// Marks were written to a group, or could not be: the group and how many marks there had been by then.
@@ -68,7 +70,8 @@ impl Waiting {
                 self.latest.remove(&(*kind, Key::new(key.namespace.as_str(), key.name.as_str())));
             }
             Change::News(_, News::All(..)) => self.latest.clear(),
-            Change::BindAnswered(..) | Change::Evicted(_) | Change::Marked(..) => {}
+            Change::BindAnswered(..) | Change::BindLookedUp(..) | Change::Evicted(_) | Change::Marked(..) => {
+            }
         }
         self.changes.push(change);
     }

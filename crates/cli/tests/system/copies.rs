@@ -34,15 +34,18 @@ pub(crate) const COPIES: [(Component, [&str; 2]); 5] = [
 pub(crate) type Terms = Arc<AtomicU32>;
 
 /// A cluster with two copies of every component.
-pub(crate) async fn world(seed: u64, nodes: impl IntoIterator<Item = NodeGroup>) -> (World, Terms) {
+pub(crate) async fn world(
+    seed: u64,
+    nodes: impl IntoIterator<Item = NodeGroup>,
+    options: &stack::Options,
+) -> (World, Terms) {
     let terms = Terms::default();
-    let world = World::joined(seed, nodes, |cluster| join(cluster, &terms)).await;
+    let world = World::joined(seed, nodes, |cluster| join(cluster, options, &terms)).await;
     (world, terms)
 }
 
-fn join(cluster: &mut Cluster, terms: &Terms) -> Insight {
+fn join(cluster: &mut Cluster, options: &stack::Options, terms: &Terms) -> Insight {
     let (clock, insight) = (cluster.clock(), Insight::default());
-    let options = stack::Options::simulated();
     for (component, names) in COPIES {
         for name in names {
             let (options, insight, terms) = (options.clone(), insight.clone(), Arc::clone(terms));
@@ -59,7 +62,7 @@ fn join(cluster: &mut Cluster, terms: &Terms) -> Insight {
     }
     // What speaks for simulated nodes is no component of ours.
     let reservation = Component::Reservation;
-    let found = insight.clone();
+    let (options, found) = (options.clone(), insight.clone());
     cluster.run(reservation.name(), move |client| {
         let process = Process::start(Api::new(client, reservation.name()), clock, reservation.name());
         reservation.run(process, options.clone(), PluginSet::builtin(), found.clone())

@@ -8,6 +8,7 @@ mod copies;
 mod eviction;
 mod faults;
 mod gang;
+mod lost_answers;
 mod quick_start;
 mod real;
 mod sharing;

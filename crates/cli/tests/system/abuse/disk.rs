@@ -2,14 +2,14 @@
 
 use crate::copies;
 use crate::world::Pod;
-use kai_cli::stack::Component;
+use kai_cli::stack::{Component, Options};
 use kai_sim::{NodeGroup, Outage};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn nobody_writes_while_no_lease_can_be_renewed_and_all_resumes() {
-    let (world, terms) = copies::world(1, [NodeGroup::gpu_nodes(2, 8)]).await;
+    let (world, terms) = copies::world(1, [NodeGroup::gpu_nodes(2, 8)], &Options::simulated()).await;
     world.pod(Pod::new("before", "default-queue", 1)).await;
     world.runs("before", 1).await;
     assert_eq!(terms.load(Ordering::Relaxed), 5, "each component has one leader");
