@@ -7,6 +7,7 @@ mod audit;
 mod decide;
 mod measure;
 mod news;
+mod odd;
 mod tell;
 
 use crate::aside::Aside;
@@ -54,6 +55,7 @@ pub(crate) struct Heart {
     marks: Marks,
     aside: Aside,
     told: Told,
+    odd: odd::Odd,
     timers: Timers,
     pub(crate) rhythm: Rhythm,
     /// Kinds of which nothing is known yet.
@@ -65,6 +67,8 @@ pub(crate) struct Heart {
     tasks: JoinSet<()>,
     cycles: u64,
     audited: Instant,
+    /// How many names the cluster had when it was last built anew.
+    names: usize,
 }
 
 impl Heart {
@@ -102,6 +106,7 @@ impl Heart {
             marks: Marks::default(),
             aside: Aside::default(),
             told: Told::default(),
+            odd: odd::Odd::default(),
             timers: Timers::default(),
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
@@ -109,6 +114,7 @@ impl Heart {
             tasks: JoinSet::new(),
             cycles: 0,
             audited: Instant::now(),
+            names: 0,
             options,
         }
     }
@@ -121,7 +127,7 @@ impl Heart {
     /// When something is to be done next, if nothing else happens.
     pub(crate) fn next(&self) -> Option<Instant> {
         let cycle = self.rhythm.next().map(|(at, _)| at).filter(|_| self.is_informed());
-        [cycle, self.next_telling()].into_iter().flatten().min()
+        [cycle, self.next_telling(), self.odd.next(self.options.tell_after)].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -140,10 +146,20 @@ impl Heart {
         if due.is_some() || self.next_telling().is_some_and(|at| at <= now) {
             self.tell(now);
         }
+        self.tell_odd(now);
+        if self.has_traces() {
+            self.rebuild();
+        }
         let idle = self.rhythm.next().is_none_or(|(at, _)| at > now + self.options.period);
         if idle && now.duration_since(self.audited) >= self.options.audit_every {
             self.audit();
         }
+    }
+
+    /// Whether much of what the cluster keeps is of what is gone.
+    fn has_traces(&self) -> bool {
+        let spare = self.names.saturating_add(self.options.traces_max);
+        self.cache.cluster().names.len() > self.names.saturating_add(spare)
     }
 
     /// The time, as the engine counts it.
