@@ -46,7 +46,8 @@ pub(crate) fn run(command: &args::Component, plugins: &PluginSet) -> Result<Exit
                 if options.enable_webhook {
                     member.serve_webhook(&flags.webhook, kai_controllers::podgroup::router()).await?;
                 }
-                member.work(|process| kai_controllers::podgroup::run(process, options)).await
+                // Boxed: it is large.
+                Box::pin(member.work(|process| kai_controllers::podgroup::run(process, options))).await
             }
             args::Component::QueueController(flags) => {
                 let options = options::queues(flags)?;
