@@ -20,7 +20,7 @@ pub(super) fn of_claim(
     // Each request by its name, and by that of the way in which it is served.
     let mut served: Vec<(String, Option<String>)> = Vec::new();
     let mut told = Vec::new();
-    for request in claim.spec.devices.requests.iter() {
+    for request in &claim.spec.devices.requests {
         let name = request.name.to_string();
         if let Some(exactly) = &request.exactly {
             told.extend(of_class(&exactly.device_class_name, &name, classes));
