@@ -7,7 +7,10 @@ use kai_clock::Clock;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
+use kai_runtime::lease::Timing;
 use kai_sim::Cluster;
+use std::pin::Pin;
+use std::sync::Arc;
 
 /// What each component is called to the server.
 pub mod name {
@@ -23,6 +26,18 @@ pub mod name {
     pub const QUEUE_CONTROLLER: &str = "queue-controller";
     /// Speaks for the reservation pods of simulated nodes.
     pub const RESERVATION: &str = "resource-reservation";
+}
+
+/// Leases by which one of several copies of a component works; KAI's components use the same.
+pub(crate) mod lease {
+    /// The binder's.
+    pub(crate) const BINDER: &str = "2ad35f9c.kai.scheduler";
+    /// The pod grouper's.
+    pub(crate) const GROUPER: &str = "54dff599.kai.scheduler";
+    /// The one of the controller of pod groups' status.
+    pub(crate) const POD_GROUP_CONTROLLER: &str = "o1x22tjj.kai.scheduler";
+    /// The one of the controller of queues' status.
+    pub(crate) const QUEUE_CONTROLLER: &str = "ov3xj497.kai.scheduler";
 }
 
 /// How the components are set.
@@ -57,31 +72,62 @@ pub async fn install(api: &Api) -> anyhow::Result<()> {
     crate::up::defaults::install(api).await
 }
 
+/// What a component does with what it is given.
+type Work = Arc<dyn Fn(Process) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// One of the components.
+pub(crate) struct Part {
+    /// What it is called to the server.
+    pub(crate) name: &'static str,
+    /// The lease of whichever copy works.
+    pub(crate) lease: &'static str,
+    /// How that lease is timed.
+    pub(crate) timing: Timing,
+    /// What it does.
+    pub(crate) work: Work,
+}
+
+impl Part {
+    fn new<F: Future<Output = ()> + Send + 'static>(
+        name: &'static str,
+        lease: &'static str,
+        work: impl Fn(Process) -> F + Send + Sync + 'static,
+    ) -> Self {
+        let work: Work = Arc::new(move |process| Box::pin(work(process)));
+        Self { name, lease, timing: Timing::default(), work }
+    }
+}
+
+/// The components that every cluster needs.
+pub(crate) fn parts(options: &Options, plugins: &PluginSet) -> Vec<Part> {
+    let (scheduler, plugins) = (options.scheduler.clone(), plugins.clone());
+    let scheduler = Part::new(name::SCHEDULER, name::SCHEDULER, move |process| {
+        let (_, queries) = kai_scheduler::serve::queries();
+        kai_scheduler::run(process, scheduler.clone(), plugins.clone(), queries)
+    });
+    let (binder, grouper) = (options.binder.clone(), options.grouper.clone());
+    let (groups, queues) = (options.pod_groups.clone(), options.queues.clone());
+    vec![
+        Part { timing: kai_scheduler::LEASE_TIMING, ..scheduler },
+        Part::new(name::BINDER, lease::BINDER, move |process| kai_binder::run(process, binder.clone())),
+        Part::new(name::GROUPER, lease::GROUPER, move |process| {
+            kai_controllers::grouper::run(process, grouper.clone())
+        }),
+        Part::new(name::POD_GROUP_CONTROLLER, lease::POD_GROUP_CONTROLLER, move |process| {
+            kai_controllers::podgroup::run(process, groups.clone())
+        }),
+        Part::new(name::QUEUE_CONTROLLER, lease::QUEUE_CONTROLLER, move |process| {
+            kai_controllers::queue::run(process, queues.clone())
+        }),
+    ]
+}
+
 /// Runs all components as clients of an embedded cluster.
 pub fn join(cluster: &mut Cluster, options: &Options, plugins: &PluginSet) {
     let clock = cluster.clock();
-    let (scheduler, plugins) = (options.scheduler.clone(), plugins.clone());
-    cluster.run(name::SCHEDULER, move |client| {
-        let (options, plugins) = (scheduler.clone(), plugins.clone());
-        let (_, queries) = kai_scheduler::serve::queries();
-        kai_scheduler::run(process(client, clock, name::SCHEDULER), options, plugins, queries)
-    });
-    let binder = options.binder.clone();
-    cluster.run(name::BINDER, move |client| {
-        kai_binder::run(process(client, clock, name::BINDER), binder.clone())
-    });
-    let grouper = options.grouper.clone();
-    cluster.run(name::GROUPER, move |client| {
-        kai_controllers::grouper::run(process(client, clock, name::GROUPER), grouper.clone())
-    });
-    let groups = options.pod_groups.clone();
-    cluster.run(name::POD_GROUP_CONTROLLER, move |client| {
-        kai_controllers::podgroup::run(process(client, clock, name::POD_GROUP_CONTROLLER), groups.clone())
-    });
-    let queues = options.queues.clone();
-    cluster.run(name::QUEUE_CONTROLLER, move |client| {
-        kai_controllers::queue::run(process(client, clock, name::QUEUE_CONTROLLER), queues.clone())
-    });
+    for part in parts(options, plugins) {
+        cluster.run(part.name, move |client| (part.work)(process(client, clock, part.name)));
+    }
     let reservation = options.reservation.clone();
     cluster.run(name::RESERVATION, move |client| {
         kai_reservation::simulated::run(process(client, clock, name::RESERVATION), reservation.clone())
