@@ -19,6 +19,7 @@ use crate::resources::{BIND_REQUEST, api_key};
 use crate::rhythm::{Rhythm, Weight};
 use crate::timers::Timers;
 use crate::told::Told;
+use crate::usage::Usage;
 use kai_cache::{Cache, Kind};
 use kai_clock::Clock;
 use kai_engine::input::Key;
@@ -58,6 +59,8 @@ pub(crate) struct Heart {
     /// Kinds of which nothing is known yet.
     unread: BTreeSet<Kind>,
     unreadable: BTreeSet<(Kind, Key)>,
+    /// Until when the first word on past usage is waited for.
+    usage_awaited: Option<Instant>,
     /// Why each waiting group waits, by the last cycle that could do everything.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
     evictions: JoinSet<()>,
@@ -98,6 +101,7 @@ impl Heart {
             timers: Timers::default(),
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
+            usage_awaited: options.usage.as_ref().map(|source| Instant::now() + source.wait_max()),
             verdicts: BTreeMap::new(),
             evictions: JoinSet::new(),
             cycles: 0,
@@ -108,12 +112,13 @@ impl Heart {
 
     /// Whether everything has been read, so that a cycle makes sense.
     pub(crate) fn is_informed(&self) -> bool {
-        self.unread.is_empty()
+        self.unread.is_empty() && self.usage_awaited.is_none_or(|until| until <= Instant::now())
     }
 
     /// When something is to be done next, if nothing else happens.
     pub(crate) fn next(&self) -> Option<Instant> {
-        let cycle = self.rhythm.next().map(|(at, _)| at).filter(|_| self.is_informed());
+        let cycle = self.rhythm.next().map(|(at, _)| at).filter(|_| self.unread.is_empty());
+        let cycle = cycle.map(|at| self.usage_awaited.map_or(at, |until| at.max(until)));
         [cycle, self.next_telling()].into_iter().flatten().min()
     }
 
@@ -151,6 +156,7 @@ impl Heart {
                 Change::News(kind, news) => self.take_news(kind, news),
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
+                Change::Usage(usage) => self.take_usage(usage),
                 Change::Marked(group, changes, outcome) => {
                     self.marks.written(&group, changes, outcome);
                     Weight::Nothing
@@ -158,6 +164,16 @@ impl Heart {
             };
             self.rhythm.changed(Instant::now(), weight);
         }
+    }
+
+    /// Takes in what queues used in the past.
+    fn take_usage(&mut self, usage: Usage) -> Weight {
+        self.usage_awaited = None;
+        if *self.cache.store().usage() == usage {
+            return Weight::Nothing;
+        }
+        self.cache.store_mut().set_usage(usage);
+        Weight::Matters
     }
 
     /// Sets the next moment at which time alone changes something.

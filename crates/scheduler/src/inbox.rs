@@ -1,6 +1,7 @@
 //! Everything that the heart is told, in the order in which it came.
 
 use crate::effect::evict::Evicted;
+use crate::usage::Usage;
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
 use kai_runtime::api;
@@ -18,6 +19,8 @@ pub(crate) enum Change {
     BindAnswered(Key, api::Result<Value>),
     /// What became of evictions.
     Evicted(Evicted),
+    /// What queues used in the past.
+    Usage(Usage),
     /// Marks were written to a group, or could not be: the group and how many marks there had been by then.
     Marked(Key, u64, Result<(), MarkFailure>),
 }

@@ -9,4 +9,5 @@ mod gang;
 mod quick_start;
 mod real;
 mod sharing;
+mod usage;
 mod world;
