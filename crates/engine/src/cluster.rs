@@ -448,7 +448,7 @@ pub(crate) fn load_of<'a>(
         claim_gpus: pod.claim_gpus,
         devices: if pod.claim_gpus > 0 { devices.gpu_devices(pod.uid) } else { SmallVec::new() },
         groups,
-        reservation: pod.utility == Some(crate::input::Utility::Reservation),
+        reservation: pod.is_covered_reservation(),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
 use crate::lease::Leadership;
 use crate::limit::Limit;
+use crate::signal::Signal;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
 use kai_object as object;
@@ -13,7 +14,6 @@ use kube::core::WatchEvent;
 use lean::Lean;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -193,7 +193,7 @@ pub struct Api {
     agent: &'static str,
     limit: Option<Arc<Limit>>,
     fence: Option<Leadership>,
-    refused: Arc<watch::Sender<bool>>,
+    refused: Signal<bool>,
 }
 
 impl std::fmt::Debug for Api {
@@ -205,7 +205,7 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// A client that tells the server it is `agent`; the server accounts writes to that name.
     pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        Self { client, agent, limit: None, fence: None, refused: Arc::new(watch::Sender::new(false)) }
+        Self { client, agent, limit: None, fence: None, refused: Signal::new(false) }
     }
 
     /// Sends at most so many requests a second, and so many at once after a pause. Watches do not count.
@@ -224,8 +224,7 @@ impl Api {
 
     /// Waits until the server no longer knows who we are.
     pub async fn unauthorized(&self) {
-        // The sender lives as long as this.
-        let _ = self.refused.subscribe().wait_for(|refused| *refused).await;
+        self.refused.until(|refused| refused).await;
     }
 
     /// What it calls itself.
@@ -345,7 +344,7 @@ impl Api {
         let error =
             Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
         if error.code() == 401 {
-            self.refused.send_replace(true);
+            self.refused.set(true);
         }
         error
     }

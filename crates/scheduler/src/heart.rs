@@ -5,6 +5,7 @@
 
 mod audit;
 mod decide;
+mod measure;
 mod news;
 mod tell;
 
@@ -63,7 +64,8 @@ pub(crate) struct Heart {
     usage_awaited: Option<Instant>,
     /// Why each waiting group waits, by the last cycle that could do everything.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
-    evictions: JoinSet<()>,
+    /// What is under way beside the writer: evictions, and looking up what the server has.
+    tasks: JoinSet<()>,
     cycles: u64,
     audited: Instant,
 }
@@ -78,6 +80,11 @@ impl Heart {
         kinds: impl IntoIterator<Item = Kind>,
     ) -> Self {
         let everything = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let metrics = Metrics::new(&process.metrics, &options.metrics_namespace);
+        metrics.configured(
+            &everything.budgets,
+            options.config.engine.plugins.iter().map(|plugin| plugin.name.as_str()),
+        );
         for warning in options.config.warnings.iter().chain(&everything.warnings) {
             tracing::warn!(warning, "the configuration is odd");
         }
@@ -85,7 +92,7 @@ impl Heart {
         placing.actions.retain(|action| matches!(action, Action::Allocate));
         Self {
             cache: Cache::new(options.settings.clone()),
-            metrics: Metrics::new(&process.metrics, &options.metrics_namespace),
+            metrics,
             rhythm: Rhythm::new(options.period),
             everything,
             placing,
@@ -103,7 +110,7 @@ impl Heart {
             unreadable: BTreeSet::new(),
             usage_awaited: options.usage.as_ref().map(|source| Instant::now() + source.wait_max()),
             verdicts: BTreeMap::new(),
-            evictions: JoinSet::new(),
+            tasks: JoinSet::new(),
             cycles: 0,
             audited: Instant::now(),
             options,
@@ -126,7 +133,7 @@ impl Heart {
     pub(crate) fn beat(&mut self) {
         let now = Instant::now();
         // What is over is not kept.
-        while self.evictions.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() {}
         if !self.is_informed() {
             return;
         }
@@ -155,6 +162,7 @@ impl Heart {
             let weight = match change {
                 Change::News(kind, news) => self.take_news(kind, news),
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
+                Change::BindLookedUp(key, refusal, found) => self.take_looked_up(&key, &refusal, found),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
                 Change::Usage(usage) => self.take_usage(usage),
                 Change::Marked(group, changes, outcome) => {
@@ -218,7 +226,7 @@ impl Heart {
     /// Lets a batch of pods leave.
     fn evict(&mut self, batch: Batch) {
         let (api, inbox, how) = (self.api.clone(), Arc::clone(&self.inbox), self.options.eviction);
-        self.evictions.spawn(async move {
+        self.tasks.spawn(async move {
             let evicted = evict::run(api, batch, how).await;
             inbox.put(Change::Evicted(evicted));
         });

@@ -17,6 +17,8 @@ pub(crate) enum Change {
     News(Kind, News<Object>),
     /// What became of a bind request that was to be made.
     BindAnswered(Key, api::Result<Value>),
+    /// A bind request was refused, and this is what the server has under its name.
+    BindLookedUp(Key, api::Error, Option<Value>),
     /// What became of evictions.
     Evicted(Evicted),
     /// What queues used in the past.

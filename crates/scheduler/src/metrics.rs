@@ -1,10 +1,15 @@
 //! What is measured, under the names and labels that KAI uses.
 
+mod search;
+
 use kai_engine::outcome::{Outcome, QueueReport};
+use kai_engine::policy::SearchBudgets;
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
     exponential_buckets,
 };
+
+pub(crate) use search::{SearchMetrics, TimedAttempt};
 
 /// All metrics of a scheduler.
 #[derive(Clone, Debug)]
@@ -18,9 +23,9 @@ pub(crate) struct Metrics {
     /// From the decision to the bind request.
     pub(crate) bind_ms: Histogram,
     pub(crate) groups_scheduled: CounterVec,
-    pub(crate) groups_acted_on: CounterVec,
     pub(crate) evicted_pods: CounterVec,
-    pub(crate) preemption_attempts: IntCounter,
+    pub(crate) search: SearchMetrics,
+    plugin_ms: GaugeVec,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
     /// How reading past usage goes.
@@ -131,19 +136,17 @@ impl Metrics {
                 "Pod groups that got places",
                 &["action"],
             ),
-            groups_acted_on: make.counters(
-                "podgroups_acted_on_by_action",
-                "Pod groups for which an action evicted or moved others",
-                &["action"],
-            ),
             evicted_pods: make.counters(
                 "pod_group_evicted_pods_total",
                 "Pods that were evicted",
                 &["podgroup", "namespace", "uid", "nodepool", "action"],
             ),
-            preemption_attempts: make.register(IntCounter::with_opts(
-                make.opts("total_preemption_attempts", "Pod groups for which somebody was preempted"),
-            )),
+            search: SearchMetrics::new(&make),
+            plugin_ms: make.gauges(
+                "plugin_scheduling_latency_milliseconds",
+                "Time of a plugin before and after the actions; plugins have nothing to do then",
+                &["plugin", "OnSession"],
+            ),
             fair_share: [
                 share("queue_fair_share_cpu_cores", "CPU"),
                 share("queue_fair_share_memory_gb", "memory"),
@@ -170,6 +173,16 @@ impl Metrics {
         }
     }
 
+    /// Says what is configured.
+    pub(crate) fn configured<'a>(&self, budgets: &SearchBudgets, plugins: impl Iterator<Item = &'a str>) {
+        self.search.budgets(budgets);
+        for plugin in plugins {
+            for moment in ["OnSessionOpen", "OnSessionClose"] {
+                self.plugin_ms.with_label_values(&[plugin, moment]).set(0.0);
+            }
+        }
+    }
+
     /// Sets what queues are entitled to, and what they used. `display` names a queue for people.
     pub(crate) fn queues<'a>(
         &self,
@@ -191,3 +204,6 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ pub use hook::webhook;
 pub use service::FaultyService;
 
 use crate::journal::Journal;
+use kai_runtime::signal::Signal;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rustc_hash::FxHasher;
@@ -24,7 +25,6 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// How often each fault happens: so many times in a million requests, or events for those of watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,9 +100,9 @@ struct Client {
     rates: Rates,
     rng: ChaCha8Rng,
     counts: Counts,
-    partition: watch::Sender<bool>,
+    partition: Signal<bool>,
     /// How often it crashed: each life of a client has its number.
-    life: watch::Sender<u64>,
+    life: Signal<u64>,
     crash_at: Option<u64>,
 }
 
@@ -143,19 +143,19 @@ impl Faults {
 
     /// Cuts a client off: its watches end and its requests get no answer, until [`Faults::heal`].
     pub fn partition(&self, client: &str) {
-        self.with(client, |client| client.partition.send_replace(true));
+        self.with(client, |client| client.partition.set(true));
     }
 
     /// Lets a client through again.
     pub fn heal(&self, client: &str) {
-        self.with(client, |client| client.partition.send_replace(false));
+        self.with(client, |client| client.partition.set(false));
     }
 
     /// Ends all faults of all clients.
     pub fn heal_all(&self) {
         self.set_rates(Rates::default());
         for client in self.lock().clients.values_mut() {
-            client.partition.send_replace(false);
+            client.partition.set(false);
             client.crash_at = None;
         }
     }
@@ -176,8 +176,8 @@ impl Faults {
     }
 
     /// The life of a client: the number in it changes with each crash.
-    pub fn life(&self, client: &str) -> watch::Receiver<u64> {
-        self.with(client, |client| client.life.subscribe())
+    pub fn life(&self, client: &str) -> Signal<u64> {
+        self.with(client, |client| client.life.clone())
     }
 
     /// Where clients' histories are written.
@@ -225,8 +225,8 @@ impl Client {
             rates,
             rng,
             counts: Counts::default(),
-            partition: watch::Sender::new(false),
-            life: watch::Sender::new(0),
+            partition: Signal::new(false),
+            life: Signal::new(0),
             crash_at: None,
         }
     }
@@ -234,7 +234,7 @@ impl Client {
     fn die(&mut self) {
         self.counts.crashes += 1;
         self.crash_at = None;
-        self.life.send_modify(|life| *life += 1);
+        self.life.change(|life| *life += 1);
     }
 
     /// Whether something of this rate happens.

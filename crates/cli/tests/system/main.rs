@@ -6,6 +6,7 @@
 mod eviction;
 mod faults;
 mod gang;
+mod lost_answers;
 mod quick_start;
 mod real;
 mod sharing;

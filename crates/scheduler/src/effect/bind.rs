@@ -19,9 +19,14 @@ use kai_cache::object::Objects;
 use kai_cache::object::device::ResourceSlice;
 use kai_engine::input::{self, ClaimDevice, Received, WHOLE_GPU};
 use kai_engine::outcome::{Bind, ExtendedClaim};
+use kai_runtime::api::Api;
 use kai_runtime::writer::{Done, Lane, Retry, Write};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long the server is left alone after it gave no answer.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The bind request of a decision.
 pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> BindRequest {
@@ -88,6 +93,23 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
         body,
         retry: Retry::UntilAnswered,
         done: Some(done),
+    }
+}
+
+/// What the server has under a request's name. Answers as soon as the server does.
+pub(crate) async fn look_up(api: &Api, key: &input::Key) -> Option<Value> {
+    // A list of one: who may list needs no right to get.
+    let path = format!("{}?fieldSelector=metadata.name%3D{}", BIND_REQUEST.path(&key.namespace), key.name);
+    loop {
+        match api.send("GET", &path, None).await {
+            Ok(mut list) => return list["items"].get_mut(0).map(Value::take),
+            Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(request = %key, error, "cannot look a bind request up");
+                return None;
+            }
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the server says is new, and what it answers.
 
 use super::Heart;
-use crate::effect::condition;
 use crate::effect::evict::Evicted;
+use crate::effect::{bind, condition};
+use crate::inbox::Change;
 use crate::rhythm::Weight;
 use crate::timers::GroupTimes;
 use kai_api::well_known::annotation;
@@ -16,8 +17,10 @@ use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
 use kai_runtime::watch::News;
 use kai_units::{Span, Timestamp, duration};
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Heart {
     /// Takes in what the server says is new; says how much that matters.
@@ -264,21 +267,42 @@ impl Heart {
                 }
                 Weight::Nothing
             }
-            Err(error) => {
-                let refused = self.flight.refused(key, self.cache.store_mut());
-                let Some(flying) = refused else { return Weight::Nothing };
-                tracing::warn!(pod = %key, error = &error as &dyn std::error::Error, "cannot make a bind request");
-                // One that is there already is either ours or somebody's who is about to be done with it.
-                if !error.is_conflict() {
-                    self.bind_was_refused(key, &flying.request, &error.told());
+            Err(refusal) => {
+                // An earlier answer may have been lost, and the request be there: what was decided counts until the
+                // server has said what it has.
+                if self.flight.contains(key) {
+                    let (api, inbox, key) = (self.api.clone(), Arc::clone(&self.inbox), key.clone());
+                    self.tasks.spawn(async move {
+                        let found = bind::look_up(&api, &key).await;
+                        inbox.put(Change::BindLookedUp(key, refusal, found));
+                    });
                 }
-                if let Some(group) = &flying.group {
-                    let why = format!("the server refused the bind request of pod {key}: {}", error.told());
-                    self.aside.put(group, why, self.now());
-                }
-                Weight::MakesRoom
+                Weight::Nothing
             }
         }
+    }
+
+    /// The server refused to make a bind request, and has this under its name.
+    pub(super) fn take_looked_up(&mut self, key: &Key, refusal: &api::Error, found: Option<Value>) -> Weight {
+        if let Some(found) = found
+            && let Ok(request) = BindRequest::deserialize(&found)
+        {
+            if self.flight.is_flying(key, &request) {
+                return self.take_bind_answer(key, Ok(found));
+            }
+            // Somebody's who is about to be done with it.
+            self.flight.shown(key, &request);
+        }
+        let Some(flying) = self.flight.refused(key, self.cache.store_mut()) else { return Weight::Nothing };
+        tracing::warn!(pod = %key, error = refusal as &dyn std::error::Error, "cannot make a bind request");
+        if !refusal.is_conflict() {
+            self.bind_was_refused(key, &flying.request, &refusal.told());
+        }
+        if let Some(group) = &flying.group {
+            let why = format!("the server refused the bind request of pod {key}: {}", refusal.told());
+            self.aside.put(group, why, self.now());
+        }
+        Weight::MakesRoom
     }
 
     fn bind_was_made(

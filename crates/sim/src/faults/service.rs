@@ -38,7 +38,7 @@ enum Fate {
 
 impl<S> FaultyService<S> {
     pub(super) fn new(faults: Faults, client: &str, inner: S) -> Self {
-        let lives = lineage(client).map(|name| *faults.life(name).borrow()).collect();
+        let lives = lineage(client).map(|name| faults.life(name).get()).collect();
         Self { faults, client: client.to_owned(), lives, inner }
     }
 }
@@ -118,7 +118,7 @@ impl<S> FaultyService<S> {
 
 fn fate(client: &mut Client, life: u64, method: &Method, watches: bool) -> Fate {
     let rates = client.rates;
-    if *client.life.borrow() != life {
+    if client.life.get() != life {
         return Fate::Never;
     }
     let ordered = client.crash_at.is_some_and(|at| client.counts.requests >= at);
@@ -127,7 +127,7 @@ fn fate(client: &mut Client, life: u64, method: &Method, watches: bool) -> Fate 
         return Fate::Never;
     }
     client.counts.requests += 1;
-    let partitioned = *client.partition.borrow();
+    let partitioned = client.partition.get();
     let fate = if partitioned || client.happens(rates.timeout_before) {
         let wait = if rates.timeout.is_zero() { Duration::from_secs(10) } else { rates.timeout };
         Fate::LostBefore(wait)
