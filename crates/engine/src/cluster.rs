@@ -267,6 +267,11 @@ impl Cluster {
         self.carried_over = left;
     }
 
+    /// Forgets what the last cycle took for a group, as far as these pods stay after all.
+    pub fn came_to_nothing<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
+        self.carried_over.came_to_nothing(taker, staying);
+    }
+
     /// What the last cycle left.
     pub fn carried_over(&self) -> &CarryOver {
         &self.carried_over

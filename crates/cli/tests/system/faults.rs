@@ -166,7 +166,8 @@ async fn delete_some(world: &World, rng: &mut ChaCha8Rng) -> usize {
 async fn converge(world: &World, seed: u64, submitted: usize) {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(20);
     loop {
-        let pods = world.list(&POD).await;
+        let mut pods = world.list(&POD).await;
+        pods.extend(world.reservations().await);
         let ours = pods.iter().filter(|pod| object::namespace(pod) == "default" && !object::is_deleting(pod));
         let running = ours.filter(|pod| object::str_at(pod, "/status/phase") == "Running").count();
         let orphans = orphans(&pods);

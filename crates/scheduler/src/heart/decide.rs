@@ -3,7 +3,7 @@
 use super::Heart;
 use super::measure::Measure;
 use crate::effect::bind;
-use crate::effect::evict::Batch;
+use crate::effect::evict::{Batch, Leaving};
 use crate::inbox::Change;
 use crate::marks::Mark;
 use crate::resources::{POD_GROUP, api_key};
@@ -74,11 +74,16 @@ impl Heart {
                     scheduled.extend(group.map(|group| (bind.action, group)));
                 }
                 Decision::Pipeline { pod, node, .. } => self.pipelined(pod, node),
-                Decision::Evict { pod, uid, group, preemptor, action, .. } => {
-                    let batch = self.note_eviction(decision, now);
+                Decision::Evict { group, preemptor, action, .. } => {
+                    let leaving = self.assume_eviction(decision, now);
                     let stale = *action == Cause::Stale.action();
                     let of = (preemptor.clone(), group.clone().filter(|_| stale));
-                    batches.entry(of).or_insert(batch).pods.push((pod.clone(), uid.clone()));
+                    let batch = batches.entry(of).or_insert_with(|| Batch {
+                        preemptor: preemptor.clone(),
+                        pods: Vec::new(),
+                        time: self.clock.time(),
+                    });
+                    batch.pods.push(leaving);
                     if let Some(group) = group {
                         self.marks.set(group, Mark::Evicted, Some(now));
                         marked.insert(group.clone());
@@ -168,41 +173,50 @@ impl Heart {
         });
     }
 
-    /// Counts an eviction and tells the group; the batch that it begins is still empty.
-    fn note_eviction(&mut self, decision: &Decision, now: Timestamp) -> Batch {
+    /// Counts a pod as leaving.
+    fn assume_eviction(&mut self, decision: &Decision, now: Timestamp) -> Leaving {
         let Decision::Evict { pod, uid, group, gang_size, preemptor, action, .. } = decision else {
-            unreachable!("only evictions are noted")
+            unreachable!("only evictions are assumed")
         };
         let message = explain::eviction_message(self.cache.cluster(), decision).unwrap_or_default();
         let eviction = kai_cache::Eviction { uid: uid.clone(), since: now };
         self.cache.assume_eviction(pod.clone(), eviction);
         tracing::info!(%pod, action, preemptor = ?preemptor, "evicted");
-        if let Some(group) = group {
-            let known = self.cache.store().objects().pod_groups.get(group);
-            let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
-            let pool = &self.options.params.node_pool;
-            let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
-            self.metrics.evicted_pods.with_label_values(&labels).inc();
-            let mut annotations = BTreeMap::from([
-                (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
-                (annotation::EVENT_EVICTOR_ACTION.to_owned(), (*action).to_owned()),
-            ]);
-            if let Some(preemptor) = preemptor {
-                annotations.insert(annotation::EVENT_EVICTOR_GROUP.to_owned(), preemptor.name.clone());
-                annotations.insert(
-                    annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(),
-                    preemptor.namespace.clone(),
-                );
-            }
-            self.recorder.record(&Event {
-                regarding: Regarding { kind: POD_GROUP, key: api_key(group), uid },
-                type_: EventType::Normal,
-                reason: "Evict",
-                message: message.clone(),
-                annotations,
-            });
+        Leaving {
+            pod: pod.clone(),
+            uid: uid.clone(),
+            group: group.clone(),
+            gang_size: *gang_size,
+            action,
+            message,
         }
-        Batch { preemptor: preemptor.clone(), pods: Vec::new(), message, time: self.clock.time() }
+    }
+
+    /// Tells the group of a pod that it leaves.
+    pub(super) fn tell_eviction(&self, leaving: &Leaving, preemptor: Option<&Key>) {
+        let Leaving { group, gang_size, action, message, .. } = leaving;
+        let Some(group) = group else { return };
+        let known = self.cache.store().objects().pod_groups.get(group);
+        let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
+        let pool = &self.options.params.node_pool;
+        let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
+        self.metrics.evicted_pods.with_label_values(&labels).inc();
+        let mut annotations = BTreeMap::from([
+            (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
+            (annotation::EVENT_EVICTOR_ACTION.to_owned(), (*action).to_owned()),
+        ]);
+        if let Some(preemptor) = preemptor {
+            annotations.insert(annotation::EVENT_EVICTOR_GROUP.to_owned(), preemptor.name.clone());
+            annotations
+                .insert(annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
+        }
+        self.recorder.record(&Event {
+            regarding: Regarding { kind: POD_GROUP, key: api_key(group), uid },
+            type_: EventType::Normal,
+            reason: "Evict",
+            message: message.clone(),
+            annotations,
+        });
     }
 
     /// Keeps why groups wait. A cycle that may not evict knows less than one that may, so it does not overrule it; but a

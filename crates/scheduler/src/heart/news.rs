@@ -9,7 +9,7 @@ use crate::timers::GroupTimes;
 use kai_api::well_known::annotation;
 use kai_api::{BindRequest, PodGroup};
 use kai_cache::object::{Change as Stored, Pod};
-use kai_cache::translate::pod as pods;
+use kai_cache::translate::{group as groups, pod as pods};
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
 use kai_runtime::api;
@@ -181,7 +181,8 @@ impl Heart {
             self.marks.lay_over(&key, group);
             self.set_group_timers(&key, group);
             let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
-            if conditions {
+            // What groups of other pools are told is their schedulers' business.
+            if conditions && groups::is_seen(group, &self.options.settings) {
                 self.told.conditioned.insert(key);
             } else {
                 self.told.conditioned.remove(&key);
@@ -209,6 +210,10 @@ impl Heart {
 
     /// Sets when time changes something for a group.
     pub(super) fn set_group_timers(&mut self, key: &Key, group: &PodGroup) {
+        if !groups::is_seen(group, &self.options.settings) {
+            self.timers.set_group(key, GroupTimes::default());
+            return;
+        }
         let annotations = group.metadata.annotations.as_ref();
         let time = |name: &str| {
             annotations.and_then(|a| a.get(name)).and_then(|text| text.parse::<Timestamp>().ok())
@@ -357,14 +362,20 @@ impl Heart {
     /// Pods leave, or the server refused to let them.
     pub(super) fn take_evicted(&mut self, evicted: Evicted) -> Weight {
         let Evicted { batch, leaving, refusal } = evicted;
+        let (leaving, staying) = batch.pods.split_at(leaving);
+        for leaving in leaving {
+            self.tell_eviction(leaving, batch.preemptor.as_ref());
+        }
         let Some(why) = refusal else { return Weight::Nothing };
         tracing::warn!(preemptor = ?batch.preemptor, why, "an eviction was refused");
-        for (pod, _) in batch.pods.iter().skip(leaving) {
-            self.cache.store_mut().forget_eviction(pod);
+        for staying in staying {
+            self.cache.store_mut().forget_eviction(&staying.pod);
         }
         // What was to be gained is not, so whoever was to gain waits before it is tried again.
         if let Some(preemptor) = &batch.preemptor {
             let now = self.now();
+            let pods = staying.iter().map(|staying| &staying.pod);
+            self.cache.cluster_mut().came_to_nothing(preemptor, pods);
             self.aside.put(preemptor, why, now);
         }
         Weight::Matters
