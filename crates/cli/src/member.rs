@@ -39,10 +39,12 @@ pub(crate) struct Member {
 impl Member {
     /// A component that does nothing yet.
     pub(crate) fn new(name: &str, api: Api, candidate: Option<Candidate>) -> Self {
+        let metrics = Registry::new();
+        api.measured(&metrics);
         Self {
             name: name.to_owned(),
             api,
-            metrics: Registry::new(),
+            metrics,
             health: Health::default(),
             clock: Clock::system(),
             candidate,

@@ -3,6 +3,7 @@
 pub(crate) mod lean;
 
 use crate::change::merge_patch;
+use crate::denial::{Denials, Right};
 use crate::kind::{Key, Kind};
 use crate::lease::Leadership;
 use crate::limit::Limit;
@@ -12,6 +13,7 @@ use http::Request;
 use kai_object as object;
 use kube::core::WatchEvent;
 use lean::Lean;
+use prometheus::Registry;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -194,6 +196,7 @@ pub struct Api {
     limit: Option<Arc<Limit>>,
     fence: Option<Leadership>,
     refused: Signal<bool>,
+    denials: Arc<Denials>,
 }
 
 impl std::fmt::Debug for Api {
@@ -205,7 +208,8 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// A client that tells the server it is `agent`; the server accounts writes to that name.
     pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        Self { client, agent, limit: None, fence: None, refused: Signal::new(false) }
+        let (refused, denials) = (Signal::new(false), Arc::default());
+        Self { client, agent, limit: None, fence: None, refused, denials }
     }
 
     /// Sends at most so many requests a second, and so many at once after a pause. Watches do not count.
@@ -225,6 +229,11 @@ impl Api {
     /// Waits until the server no longer knows who we are.
     pub async fn unauthorized(&self) {
         self.refused.until(|refused| refused).await;
+    }
+
+    /// Shows how often the server denied us a right.
+    pub fn measured(&self, metrics: &Registry) {
+        self.denials.register(metrics);
     }
 
     /// What it calls itself.
@@ -343,8 +352,14 @@ impl Api {
     fn failed(&self, method: &str, path: &str, source: kube::Error) -> Error {
         let error =
             Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
-        if error.code() == 401 {
-            self.refused.set(true);
+        match error.code() {
+            401 => self.refused.set(true),
+            403 => {
+                if let Some(right) = Right::of_refusal(&error.reason()) {
+                    self.denials.note(right, path);
+                }
+            }
+            _ => {}
         }
         error
     }

@@ -23,6 +23,7 @@ pub mod watch;
 pub mod writer;
 
 mod change;
+mod denial;
 
 pub use kind::{Key, Kind};
 pub use process::Process;

@@ -5,7 +5,9 @@
 
 mod odd;
 mod plane;
+mod removal;
 mod rights;
+mod starving;
 
 use crate::world::World;
 use crate::{
@@ -48,7 +50,7 @@ fn two() -> NodeGroup {
 }
 
 /// Those that take longest come first.
-const SCENARIOS: [Scenario; 25] = [
+const SCENARIOS: [Scenario; 28] = [
     scenario("node-deleted", two, |world| Box::pin(node_loss::deleted(world))),
     scenario("node-not-ready", two, |world| Box::pin(node_loss::not_ready(world))),
     scenario("binding-set-aside", one, |world| Box::pin(binding::set_aside(world))),
@@ -74,6 +76,9 @@ const SCENARIOS: [Scenario; 25] = [
     scenario("owners", one, |world| Box::pin(odd::owners(world))),
     scenario("refusals", one, |world| Box::pin(odd::refusals(world))),
     scenario("volumes", one, |world| Box::pin(odd::volumes(world))),
+    scenario("repaired", one, |world| Box::pin(odd::repaired(world))),
+    scenario("maps", one, |world| Box::pin(odd::maps(world))),
+    scenario(plane::BY_DELETING, one, |world| Box::pin(eviction::preemption(world))),
 ];
 
 #[test]
@@ -100,9 +105,11 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
         let all = all.buffer_unordered(SCENARIOS.len());
         let failed: Vec<&str> = all.filter_map(async |failed| failed).collect().await;
         assert!(failed.is_empty(), "these scenarios failed: {failed:?}");
-        let requests = plane.stop().await;
+        let requests = plane.requests().await;
         if wanted.is_none() {
             rights::check(&requests);
+            removal::each_right_is_needed(&plane, &requests).await;
+            starving::what_is_denied_is_said(&plane).await;
         }
     });
 }

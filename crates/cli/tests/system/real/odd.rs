@@ -2,9 +2,10 @@
 
 use super::plane::Plane;
 use crate::world::{Pod, World};
+use kai_api::well_known::annotation;
 use kai_object as object;
 use kai_runtime::kind::{self, CRON_JOB, DEPLOYMENT, JOB, POD, STATEFUL_SET, STORAGE_CLASS};
-use kai_scheduler::resources::BIND_REQUEST;
+use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -61,6 +62,79 @@ pub(super) async fn refusals(world: &Real) {
     let metadata = json!({"name": "waiting-0", "ownerReferences": owner});
     world.create(&BIND_REQUEST, json!({"metadata": metadata, "spec": spec})).await;
     told(world, "BindingError", "waiting").await;
+}
+
+/// A group of ours that somebody changes, deletes or makes is put right.
+pub(super) async fn repaired(world: &Real) {
+    let owner = world.create(&JOB, job("fixed")).await;
+    world.runs("fixed", 1).await;
+    let name = format!("pg-fixed-{}", object::uid(&owner));
+    world.change(&POD_GROUP, &name, json!({"spec": {"minMember": 3}})).await;
+    world
+        .comes("the group is put right", async || {
+            world.get(&POD_GROUP, &name).await.is_some_and(|group| group["spec"]["minMember"] == 1)
+        })
+        .await;
+
+    let pod = world.pod(Pod::new("lone", "default-queue", 1)).await;
+    world.runs("lone", 1).await;
+    let name = format!("pg-lone-{}", object::uid(&pod));
+    let first = world.get(&POD_GROUP, &name).await.unwrap();
+    world.delete(&POD_GROUP, &name).await;
+    world
+        .comes("the group is made anew", async || {
+            let group = world.get(&POD_GROUP, &name).await;
+            group.is_some_and(|group| object::uid(&group) != object::uid(&first))
+        })
+        .await;
+
+    let later = Pod::new("later", "default-queue", 1).annotated(annotation::SKIP_GROUPING, "true");
+    let pod = world.pod(later).await;
+    let metadata = json!({
+        "name": format!("pg-later-{}", object::uid(&pod)), "labels": {"kai.scheduler/queue": "default-queue"},
+    });
+    let group = json!({"metadata": metadata, "spec": {"minMember": 2, "queue": "default-queue"}});
+    world.create(&POD_GROUP, group).await;
+    world
+        .change(&POD, "later", json!({"metadata": {"annotations": {annotation::SKIP_GROUPING: null}}}))
+        .await;
+    world.runs("later", 1).await;
+}
+
+/// Maps of a shared GPU that somebody else made become the pod's, and those of a pod that cannot be bound go.
+pub(super) async fn maps(world: &Real) {
+    for name in ["half-shared-gpu-0", "half-shared-gpu-0-evar"] {
+        world.create(&kind::CONFIG_MAP, json!({"metadata": {"name": name}, "data": {"a": "b"}})).await;
+    }
+    world.pod(Pod::fraction("half", "default-queue", "0.5")).await;
+    world.runs("half", 1).await;
+    let map = world.get(&kind::CONFIG_MAP, "half-shared-gpu-0").await.unwrap();
+    assert_eq!(map["data"]["GPU_PORTION"], "0.50", "{map}");
+
+    let gates = json!([{"name": "example.com/later"}]);
+    let gated = Pod::fraction("gated", "default-queue", "0.5").with("schedulingGates", gates);
+    let gated = world.pod(gated).await;
+    let request = |name: &str, groups: Value| {
+        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "gated", "uid": object::uid(&gated)}]);
+        let spec = json!({
+            "podName": "gated", "selectedNode": world.node(1), "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": groups, "backoffLimit": 1,
+        });
+        json!({"metadata": {"name": name, "ownerReferences": owner}, "spec": spec})
+    };
+    world.create(&BIND_REQUEST, request("gated", json!(["a-group-of-its-own"]))).await;
+    told(world, "BindingError", "gated").await;
+    world
+        .comes("its maps are gone", async || {
+            world.get(&kind::CONFIG_MAP, "gated-shared-gpu-0").await.is_none()
+        })
+        .await;
+    world.create(&BIND_REQUEST, request("groupless", json!([]))).await;
+    world
+        .comes("a request that makes no sense goes", async || {
+            world.get(&BIND_REQUEST, "groupless").await.is_none()
+        })
+        .await;
 }
 
 /// A volume is chosen together with the node.
