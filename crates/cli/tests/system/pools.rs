@@ -18,7 +18,7 @@ const POOLS: [&str; 2] = ["red", "blue"];
 /// A scheduler's settings for a pool.
 fn serving(pool: &str) -> kai_scheduler::Options {
     let mut options = kai_scheduler::Options::default();
-    options.settings.node_pool_value = pool.to_owned();
+    pool.clone_into(&mut options.settings.node_pool_value);
     pool.clone_into(&mut options.params.node_pool);
     options
 }

@@ -98,12 +98,21 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
         wanted.as_ref().is_none_or(|wanted| wanted.split(',').any(|name| name == scenario.name))
     };
     let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(is_wanted).collect();
+    assert!(!chosen.is_empty(), "`KAI_REAL_SCENARIOS` names no scenario: {wanted:?}");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let plane = Arc::new(Plane::start(&programs).await);
         let places = Semaphore::new(AT_ONCE);
         let all = futures::stream::iter(&chosen).map(|scenario| live(&plane, &places, scenario));
-        let all = all.buffer_unordered(SCENARIOS.len());
-        let failed: Vec<&str> = all.filter_map(async |failed| failed).collect().await;
+        let mut all = all.buffer_unordered(SCENARIOS.len());
+        let mut failed = Vec::new();
+        while let Some(lived) = all.next().await {
+            let Lived { name, ran_ms, all_ms } = lived;
+            match ran_ms {
+                Some(ran) => println!("{name}: {:.1} s, {:.1} s with clearing up", ran / 1e3, all_ms / 1e3),
+                None => println!("{name}: failed after {:.1} s", all_ms / 1e3),
+            }
+            failed.extend(ran_ms.is_none().then_some(name));
+        }
         assert!(failed.is_empty(), "these scenarios failed: {failed:?}");
         let requests = plane.requests().await;
         if wanted.is_none() {
@@ -114,8 +123,17 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
     });
 }
 
-/// Lives through a scenario; says its name if it failed.
-async fn live(plane: &Arc<Plane>, places: &Semaphore, scenario: &Scenario) -> Option<&'static str> {
+/// What became of a scenario.
+struct Lived {
+    name: &'static str,
+    /// How long it took; nothing when it failed.
+    ran_ms: Option<f64>,
+    /// The same with clearing up.
+    all_ms: f64,
+}
+
+/// Lives through a scenario.
+async fn live(plane: &Arc<Plane>, places: &Semaphore, scenario: &Scenario) -> Lived {
     let place = places.acquire().await.unwrap();
     let watch = Stopwatch::start();
     let story = async {
@@ -126,19 +144,7 @@ async fn live(plane: &Arc<Plane>, places: &Semaphore, scenario: &Scenario) -> Op
         plane.clear(&world).await;
         ran_ms
     };
-    match AssertUnwindSafe(story).catch_unwind().await {
-        Ok(ran_ms) => {
-            println!(
-                "scenario {}: {:.1} s, {:.1} s with clearing up",
-                scenario.name,
-                ran_ms / 1e3,
-                watch.elapsed_ms() / 1e3
-            );
-            None
-        }
-        Err(_) => {
-            println!("scenario {} failed after {:.1} s", scenario.name, watch.elapsed_ms() / 1e3);
-            Some(scenario.name)
-        }
-    }
+    // One that fails says so itself, and the others go on.
+    let ran_ms = AssertUnwindSafe(story).catch_unwind().await.ok();
+    Lived { name: scenario.name, ran_ms, all_ms: watch.elapsed_ms() }
 }

@@ -128,7 +128,7 @@ pub(super) fn needed(request: &Value) -> Option<Right> {
 
 /// Rights that the scenarios do not need for sure: what is said again after a minute, races, and what this version of
 /// Kubernetes does not offer.
-const ELSEWHERE: [(&str, &str, &str); 8] = [
+const ELSEWHERE: [(&str, &str, &str); 7] = [
     // An event that is counted up.
     ("binder", "events", "patch"),
     ("pod-grouper", "events", "patch"),
@@ -137,7 +137,6 @@ const ELSEWHERE: [(&str, &str, &str); 8] = [
     ("binder", "resourceclaims.resource.k8s.io", "create"),
     ("binder", "resourceclaims.resource.k8s.io", "delete"),
     ("binder", "resourceclaims.resource.k8s.io", "list"),
-    ("binder", "resourceclaims.resource.k8s.io", "patch"),
     // The server asks for it besides the right to the status, and logs no request.
     ("binder", "resourceclaims/binding.resource.k8s.io", "patch"),
 ];
