@@ -50,7 +50,7 @@ fn two() -> NodeGroup {
 }
 
 /// Those that take longest come first.
-const SCENARIOS: [Scenario; 28] = [
+const SCENARIOS: [Scenario; 29] = [
     scenario("node-deleted", two, |world| Box::pin(node_loss::deleted(world))),
     scenario("node-not-ready", two, |world| Box::pin(node_loss::not_ready(world))),
     scenario("binding-set-aside", one, |world| Box::pin(binding::set_aside(world))),
@@ -77,6 +77,7 @@ const SCENARIOS: [Scenario; 28] = [
     scenario("refusals", one, |world| Box::pin(odd::refusals(world))),
     scenario("volumes", one, |world| Box::pin(odd::volumes(world))),
     scenario("repaired", one, |world| Box::pin(odd::repaired(world))),
+    scenario("devices-as-resources", one, |world| Box::pin(odd::devices_as_resources(world))),
     scenario("maps", one, |world| Box::pin(odd::maps(world))),
     scenario(plane::BY_DELETING, one, |world| Box::pin(eviction::preemption(world))),
 ];

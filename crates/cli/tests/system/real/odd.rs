@@ -90,8 +90,10 @@ pub(super) async fn repaired(world: &Real) {
 
     let later = Pod::new("later", "default-queue", 1).annotated(annotation::SKIP_GROUPING, "true");
     let pod = world.pod(later).await;
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "later", "uid": object::uid(&pod)}]);
     let metadata = json!({
         "name": format!("pg-later-{}", object::uid(&pod)), "labels": {"kai.scheduler/queue": "default-queue"},
+        "ownerReferences": owner,
     });
     let group = json!({"metadata": metadata, "spec": {"minMember": 2, "queue": "default-queue"}});
     world.create(&POD_GROUP, group).await;
@@ -114,27 +116,56 @@ pub(super) async fn maps(world: &Real) {
     let gates = json!([{"name": "example.com/later"}]);
     let gated = Pod::fraction("gated", "default-queue", "0.5").with("schedulingGates", gates);
     let gated = world.pod(gated).await;
-    let request = |name: &str, groups: Value| {
-        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "gated", "uid": object::uid(&gated)}]);
-        let spec = json!({
-            "podName": "gated", "selectedNode": world.node(1), "receivedResourceType": "Fraction",
-            "receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": groups, "backoffLimit": 1,
-        });
-        json!({"metadata": {"name": name, "ownerReferences": owner}, "spec": spec})
+    let spec = |groups: Value| {
+        json!({
+            "receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"},
+            "selectedGPUGroups": groups,
+        })
     };
-    world.create(&BIND_REQUEST, request("gated", json!(["a-group-of-its-own"]))).await;
+    order(world, &gated, "gated", spec(json!(["a-group-of-its-own"]))).await;
     told(world, "BindingError", "gated").await;
     world
         .comes("its maps are gone", async || {
             world.get(&kind::CONFIG_MAP, "gated-shared-gpu-0").await.is_none()
         })
         .await;
-    world.create(&BIND_REQUEST, request("groupless", json!([]))).await;
+    order(world, &gated, "groupless", spec(json!([]))).await;
     world
         .comes("a request that makes no sense goes", async || {
             world.get(&BIND_REQUEST, "groupless").await.is_none()
         })
         .await;
+}
+
+/// Devices that stand for a resource get a claim, which goes when the pod cannot be bound.
+pub(super) async fn devices_as_resources(world: &Real) {
+    let gates = json!([{"name": "example.com/later"}]);
+    let gated = world.pod(Pod::new("extended", "default-queue", 1).with("schedulingGates", gates)).await;
+    let device =
+        json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": world.node(1), "device": "gpu-0"});
+    let extended = json!({
+        "allocation": {"devices": {"results": [device]}},
+        "deviceRequests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+        "containerMappings": [{"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "gpu"}],
+    });
+    let spec = json!({
+        "receivedResourceType": "Regular", "receivedGPU": {"count": 1, "portion": "1.00"},
+        "extendedResourceClaimAllocation": extended,
+    });
+    order(world, &gated, "extended", spec).await;
+    told(world, "BindingError", "extended").await;
+    world.comes("its claim is gone", async || world.list(&kind::RESOURCE_CLAIM).await.is_empty()).await;
+}
+
+/// Orders a binding by hand, on our first node.
+async fn order(world: &Real, pod: &Value, name: &str, mut spec: Value) {
+    let owner =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod)}]);
+    spec["podName"] = Value::from(object::name(pod));
+    spec["selectedNode"] = Value::from(world.node(1));
+    spec["backoffLimit"] = Value::from(1);
+    let metadata = json!({"name": name, "ownerReferences": owner});
+    world.create(&BIND_REQUEST, json!({"metadata": metadata, "spec": spec})).await;
 }
 
 /// A volume is chosen together with the node.

@@ -126,17 +126,12 @@ pub(super) fn needed(request: &Value) -> Option<Right> {
     Some((account.to_owned(), named(&resource, object::str_at(reference, "/apiGroup")), verb))
 }
 
-/// Rights that the scenarios do not need for sure: what is said again after a minute, races, and what this version of
-/// Kubernetes does not offer.
-const ELSEWHERE: [(&str, &str, &str); 7] = [
+/// Rights for which no request is logged: nobody waits until something is said again, a minute later.
+const ELSEWHERE: [(&str, &str, &str); 4] = [
     // An event that is counted up.
     ("binder", "events", "patch"),
     ("pod-grouper", "events", "patch"),
     ("scheduler", "events", "patch"),
-    // GPUs that are asked for as a resource and served as devices.
-    ("binder", "resourceclaims.resource.k8s.io", "create"),
-    ("binder", "resourceclaims.resource.k8s.io", "delete"),
-    ("binder", "resourceclaims.resource.k8s.io", "list"),
     // The server asks for it besides the right to the status, and logs no request.
     ("binder", "resourceclaims/binding.resource.k8s.io", "patch"),
 ];
