@@ -50,7 +50,8 @@ fn two() -> NodeGroup {
 }
 
 /// Those that take longest come first.
-const SCENARIOS: [Scenario; 29] = [
+const SCENARIOS: [Scenario; 30] = [
+    scenario("said-again", one, |world| Box::pin(odd::said_again(world))),
     scenario("node-deleted", two, |world| Box::pin(node_loss::deleted(world))),
     scenario("node-not-ready", two, |world| Box::pin(node_loss::not_ready(world))),
     scenario("binding-set-aside", one, |world| Box::pin(binding::set_aside(world))),
@@ -118,8 +119,10 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
         let requests = plane.requests().await;
         if wanted.is_none() {
             rights::check(&requests);
-            removal::each_right_is_needed(&plane, &requests).await;
-            starving::what_is_denied_is_said(&plane).await;
+            let removed = removal::each_right_is_needed(&plane, &requests).await;
+            println!("{removed} rights were taken away, one by one");
+            let said = starving::what_is_denied_is_said(&plane).await;
+            println!("{said} rights were said to be missing at a start without any");
         }
     });
 }

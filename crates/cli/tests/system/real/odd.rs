@@ -8,6 +8,7 @@ use kai_runtime::kind::{self, CRON_JOB, DEPLOYMENT, JOB, POD, STATEFUL_SET, STOR
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 type Real = World<Arc<Plane>>;
 
@@ -157,13 +158,62 @@ pub(super) async fn devices_as_resources(world: &Real) {
     world.comes("its claim is gone", async || world.list(&kind::RESOURCE_CLAIM).await.is_empty()).await;
 }
 
+/// What is said again after a minute is counted and not repeated.
+pub(super) async fn said_again(world: &Real) {
+    let mut odd = job("odd");
+    odd["metadata"]["annotations"] = json!({"kai.scheduler/batch-min-member": "many"});
+    world.create(&JOB, odd).await;
+    told(world, "PodGrouperWarning", "odd").await;
+
+    let gates = json!([{"name": "example.com/later"}]);
+    let gated = world.pod(Pod::new("gated", "default-queue", 1).with("schedulingGates", gates)).await;
+    let spec = json!({
+        "receivedResourceType": "Regular", "receivedGPU": {"count": 1, "portion": "1.00"}, "backoffLimit": 20,
+    });
+    order(world, &gated, "gated", spec).await;
+
+    let picky = json!({"picky": "yes"});
+    world.queue("a", 1).await;
+    let pod = |name: &str| Pod::new(name, "a", 1).with("nodeSelector", picky.clone());
+    world.group("picky", "a", 1, json!({}), pod).await;
+    told(world, "Unschedulable", "picky").await;
+    let first = world.condition("picky").await;
+
+    world.pass(Duration::from_secs(61)).await;
+    let node = world.node(1);
+    let change = |label: Value, closed: bool| json!({"metadata": {"labels": {"picky": label}}, "spec": {"unschedulable": closed}});
+    world.change(&kind::NODE, &node, change(json!("yes"), true)).await;
+    world.comes("another reason is told", async || world.condition("picky").await != first).await;
+    world.change(&kind::NODE, &node, change(Value::Null, false)).await;
+    for pod in world.list(&POD).await.iter().filter(|pod| object::name(pod).starts_with("odd")) {
+        world.change(&POD, object::name(pod), json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    }
+    for (reason, about) in
+        [("PodGrouperWarning", "odd"), ("BindingError", "gated"), ("Unschedulable", "picky")]
+    {
+        let what = format!("{reason} about `{about}*` is counted");
+        world.comes(&what, async || counted(world, reason, about).await > 1).await;
+    }
+}
+
+/// How often the most frequent event of this kind was said.
+async fn counted(world: &Real, reason: &str, about: &str) -> u64 {
+    let events = world.list(&kind::EVENT).await;
+    let ours = events.iter().filter(|event| {
+        event["reason"] == reason && object::str_at(event, "/involvedObject/name").starts_with(about)
+    });
+    ours.filter_map(|event| event["count"].as_u64()).max().unwrap_or(0)
+}
+
 /// Orders a binding by hand, on our first node.
 async fn order(world: &Real, pod: &Value, name: &str, mut spec: Value) {
     let owner =
         json!([{"apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod)}]);
     spec["podName"] = Value::from(object::name(pod));
     spec["selectedNode"] = Value::from(world.node(1));
-    spec["backoffLimit"] = Value::from(1);
+    if spec.get("backoffLimit").is_none() {
+        spec["backoffLimit"] = Value::from(1);
+    }
     let metadata = json!({"name": name, "ownerReferences": owner});
     world.create(&BIND_REQUEST, json!({"metadata": metadata, "spec": spec})).await;
 }

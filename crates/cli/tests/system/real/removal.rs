@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The server looks this one up while it serves another request; nobody can ask for it by itself.
 const WITHIN_ANOTHER: (&str, &str) = ("resourceclaims/binding", "resource.k8s.io");
 
-/// Takes one right after the other away.
-pub(super) async fn each_right_is_needed(plane: &Plane, requests: &[Value]) {
+/// Takes one right after the other away; says how many there are.
+pub(super) async fn each_right_is_needed(plane: &Plane, requests: &[Value]) -> usize {
     let asked = asked(requests);
     let roles = rights::roles();
     let accounts: BTreeSet<&String> = roles.iter().map(|role| &role.account).collect();
@@ -30,10 +30,7 @@ pub(super) async fn each_right_is_needed(plane: &Plane, requests: &[Value]) {
         }
     });
     futures::future::join_all(each).await;
-    println!(
-        "{} rights were taken away, one by one",
-        roles.iter().map(|role| role.rules.len()).sum::<usize>()
-    );
+    roles.iter().map(|role| role.rules.len()).sum()
 }
 
 /// Where each right was needed: a reference to an object as the server logged it.

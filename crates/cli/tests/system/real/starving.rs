@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::time::Duration;
 
-/// Starves all components, and feeds them.
-pub(super) async fn what_is_denied_is_said(plane: &Plane) {
+/// Starves all components, and feeds them; says how many rights they said they lacked.
+pub(super) async fn what_is_denied_is_said(plane: &Plane) -> usize {
     let roles = rights::roles();
     let ours = |role: &&Role| role.account != RESERVATION;
     let mut of: BTreeMap<&str, Vec<&Role>> = BTreeMap::new();
@@ -29,15 +29,15 @@ pub(super) async fn what_is_denied_is_said(plane: &Plane) {
         gone.unwrap();
     }
     let each = of.iter().map(|(account, roles)| fed(plane, account, roles, ports[account]));
-    futures::future::join_all(each).await;
+    futures::future::join_all(each).await.into_iter().sum()
 }
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Gives a component what it asks for, until it has everything that it needs to be idle.
-async fn fed(plane: &Plane, account: &str, roles: &[&Role], port: u16) {
+/// Gives a component what it asks for, until it has everything that it needs to be idle; says how much that is.
+async fn fed(plane: &Plane, account: &str, roles: &[&Role], port: u16) -> usize {
     let client = connect::plain(&format!("http://127.0.0.1:{port}")).unwrap();
     let read = async |path: &str| {
         let request = Request::get(path).body(Vec::new()).unwrap();
@@ -87,7 +87,7 @@ async fn fed(plane: &Plane, account: &str, roles: &[&Role], port: u16) {
         let line = format!("lacks it verb=\"{verb}\" resource=\"{resource}\"");
         assert!(log.contains(&line), "{account} does not say that it may not {verb} {resource}");
     }
-    println!("{account} said that it lacked {} rights", needs.len());
+    needs.len()
 }
 
 /// Resources that are watched.
