@@ -35,6 +35,8 @@ pub struct Store {
     /// Stored objects that the engine does not see.
     hidden: BTreeSet<(Kind, Key)>,
     findings: BTreeMap<(Kind, Key), Vec<Finding>>,
+    /// Objects that were read since [`Store::take_found`] was last called, and that are odd.
+    found: BTreeSet<(Kind, Key)>,
 }
 
 /// An eviction under way.
@@ -275,6 +277,19 @@ impl Store {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// What was found odd about objects that were read since this was last called, each by itself.
+    pub fn take_found(&mut self) -> Vec<Finding> {
+        let found = std::mem::take(&mut self.found);
+        found.iter().filter_map(|id| self.findings.get(id)).flatten().cloned().collect()
+    }
+
+    /// What is odd about the tree of queues.
+    pub fn odd_queues(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        lint::queues(self, &mut findings);
+        findings
     }
 
     fn is_node_seen(&self, name: &str) -> bool {

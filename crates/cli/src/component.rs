@@ -25,7 +25,7 @@ pub(crate) fn run(command: &args::Component, plugins: &PluginSet) -> Result<Exit
     let usual = Timing::default();
     runtime.block_on(async {
         match command {
-            args::Component::Scheduler(flags) => Box::pin(scheduler(flags, plugins)).await,
+            args::Component::Scheduler(flags) => scheduler(flags, plugins).await,
             args::Component::Binder(flags) => {
                 let options = options::binder(flags)?;
                 let member = connect_to(&flags.process, name::BINDER, lease::BINDER, usual).await?;
@@ -78,7 +78,7 @@ async fn scheduler(flags: &flags::Scheduler, plugins: &PluginSet) -> Result<Exit
     let (queries, asked) = kai_scheduler::serve::queries();
     let address = format!("127.0.0.1:{}", flags.plugin_server_port);
     member.serve(&address, kai_scheduler::serve::router(queries)).await?;
-    work(member, |process| Box::pin(kai_scheduler::run(process, options, plugins.clone(), asked))).await
+    work(member, |process| kai_scheduler::run(process, options, plugins.clone(), asked)).await
 }
 
 async fn reservation(flags: &flags::Reservation) -> Result<ExitCode> {
@@ -144,7 +144,8 @@ async fn connect_to(
 /// Works until somebody ends the process.
 async fn work<F: Future<Output = ()>>(member: Member, start: impl FnOnce(Process) -> F) -> Result<ExitCode> {
     let mut ends = Ends::listen()?;
-    member.work(ends.wait(), start).await?;
+    // Boxed: what a component holds while it runs is large.
+    member.work(ends.wait(), |process| Box::pin(start(process))).await?;
     Ok(ExitCode::SUCCESS)
 }
 

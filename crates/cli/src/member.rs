@@ -84,7 +84,8 @@ impl Member {
         start: impl FnOnce(Process) -> F,
     ) -> Result<()> {
         let mut end = std::pin::pin!(end);
-        let api = self.api.clone();
+        // The lease is renewed whatever else waits for its turn.
+        let api = self.api.apart();
         let mut working = self.api.clone();
         let mut lead = None;
         if let Some(candidate) = self.candidate.take() {
@@ -92,7 +93,7 @@ impl Member {
                 biased;
                 () = &mut end => return Ok(()),
                 () = api.unauthorized() => return Err(unauthorized()),
-                leadership = candidate.acquire(&self.api, self.clock) => leadership,
+                leadership = candidate.acquire(&api, self.clock) => leadership,
             };
             working = working.fenced(leadership.clone());
             lead = Some((candidate, leadership));

@@ -3,14 +3,14 @@
 //! Each component is a client of its own with its own name, so that each can fail alone, and everything that it holds
 //! in memory is gone when it is stopped.
 
-use kai_clock::Clock;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
 use kai_runtime::lease::Timing;
+use kai_scheduler::serve::Queries;
 use kai_sim::Cluster;
-use std::pin::Pin;
-use std::sync::Arc;
+use prometheus::Registry;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What each component is called to the server.
 pub mod name {
@@ -72,68 +72,112 @@ pub async fn install(api: &Api) -> anyhow::Result<()> {
     crate::up::defaults::install(api).await
 }
 
-/// What a component does with what it is given.
-type Work = Arc<dyn Fn(Process) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
-
-/// One of the components.
-pub(crate) struct Part {
-    /// What it is called to the server.
-    pub(crate) name: &'static str,
-    /// The lease of whichever copy works.
-    pub(crate) lease: &'static str,
-    /// How that lease is timed.
-    pub(crate) timing: Timing,
-    /// What it does.
-    pub(crate) work: Work,
+/// A component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// Decides where pods run.
+    Scheduler,
+    /// Carries bindings out.
+    Binder,
+    /// Puts pods into groups.
+    Grouper,
+    /// Keeps the status of groups.
+    PodGroups,
+    /// Keeps the status of queues.
+    Queues,
+    /// Speaks for the reservation pods of simulated nodes.
+    Reservation,
 }
 
-impl Part {
-    fn new<F: Future<Output = ()> + Send + 'static>(
-        name: &'static str,
-        lease: &'static str,
-        work: impl Fn(Process) -> F + Send + Sync + 'static,
-    ) -> Self {
-        let work: Work = Arc::new(move |process| Box::pin(work(process)));
-        Self { name, lease, timing: Timing::default(), work }
+/// All components.
+pub const COMPONENTS: [Component; 6] = [
+    Component::Scheduler,
+    Component::Binder,
+    Component::Grouper,
+    Component::PodGroups,
+    Component::Queues,
+    Component::Reservation,
+];
+
+impl Component {
+    /// What it is called to the server.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scheduler => name::SCHEDULER,
+            Self::Binder => name::BINDER,
+            Self::Grouper => name::GROUPER,
+            Self::PodGroups => name::POD_GROUP_CONTROLLER,
+            Self::Queues => name::QUEUE_CONTROLLER,
+            Self::Reservation => name::RESERVATION,
+        }
+    }
+
+    /// The lease of whichever copy of it works, and how that is timed; nothing where each works for itself.
+    pub(crate) fn lease(self) -> Option<(&'static str, Timing)> {
+        let usual = Timing::default();
+        match self {
+            Self::Scheduler => Some((name::SCHEDULER, kai_scheduler::LEASE_TIMING)),
+            Self::Binder => Some((lease::BINDER, usual)),
+            Self::Grouper => Some((lease::GROUPER, usual)),
+            Self::PodGroups => Some((lease::POD_GROUP_CONTROLLER, usual)),
+            Self::Queues => Some((lease::QUEUE_CONTROLLER, usual)),
+            Self::Reservation => None,
+        }
+    }
+
+    /// Runs it. Returns only when something that must not end has ended.
+    pub async fn run(self, process: Process, options: Options, plugins: PluginSet, insight: Insight) {
+        // Boxed: what a component holds while it runs is large.
+        match self {
+            Self::Scheduler => {
+                let (asking, asked) = kai_scheduler::serve::queries();
+                insight.begins(process.metrics.clone(), asking);
+                Box::pin(kai_scheduler::run(process, options.scheduler, plugins, asked)).await;
+            }
+            Self::Binder => Box::pin(kai_binder::run(process, options.binder)).await,
+            Self::Grouper => Box::pin(kai_controllers::grouper::run(process, options.grouper)).await,
+            Self::PodGroups => Box::pin(kai_controllers::podgroup::run(process, options.pod_groups)).await,
+            Self::Queues => Box::pin(kai_controllers::queue::run(process, options.queues)).await,
+            Self::Reservation => {
+                Box::pin(kai_reservation::simulated::run(process, options.reservation)).await;
+            }
+        }
     }
 }
 
-/// The components that every cluster needs.
-pub(crate) fn parts(options: &Options, plugins: &PluginSet) -> Vec<Part> {
-    let (scheduler, plugins) = (options.scheduler.clone(), plugins.clone());
-    let scheduler = Part::new(name::SCHEDULER, name::SCHEDULER, move |process| {
-        let (_, queries) = kai_scheduler::serve::queries();
-        kai_scheduler::run(process, scheduler.clone(), plugins.clone(), queries)
-    });
-    let (binder, grouper) = (options.binder.clone(), options.grouper.clone());
-    let (groups, queues) = (options.pod_groups.clone(), options.queues.clone());
-    vec![
-        Part { timing: kai_scheduler::LEASE_TIMING, ..scheduler },
-        Part::new(name::BINDER, lease::BINDER, move |process| kai_binder::run(process, binder.clone())),
-        Part::new(name::GROUPER, lease::GROUPER, move |process| {
-            kai_controllers::grouper::run(process, grouper.clone())
-        }),
-        Part::new(name::POD_GROUP_CONTROLLER, lease::POD_GROUP_CONTROLLER, move |process| {
-            kai_controllers::podgroup::run(process, groups.clone())
-        }),
-        Part::new(name::QUEUE_CONTROLLER, lease::QUEUE_CONTROLLER, move |process| {
-            kai_controllers::queue::run(process, queues.clone())
-        }),
-    ]
+/// What the scheduler measures and can be asked, from one of its lives to the next; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Insight {
+    lives: Arc<Mutex<Vec<(Registry, Queries)>>>,
+}
+
+impl Insight {
+    fn begins(&self, metrics: Registry, asking: Queries) {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).push((metrics, asking));
+    }
+
+    /// The metrics of all its lives, the latest last.
+    pub fn metrics(&self) -> Vec<Registry> {
+        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.iter().map(|(metrics, _)| metrics.clone()).collect()
+    }
+
+    /// Where the scheduler that runs now is asked, if one has begun to.
+    pub fn queries(&self) -> Option<Queries> {
+        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.last().map(|(_, asking)| asking.clone())
+    }
 }
 
 /// Runs all components as clients of an embedded cluster.
-pub fn join(cluster: &mut Cluster, options: &Options, plugins: &PluginSet) {
-    let clock = cluster.clock();
-    for part in parts(options, plugins) {
-        cluster.run(part.name, move |client| (part.work)(process(client, clock, part.name)));
+pub fn join(cluster: &mut Cluster, options: &Options, plugins: &PluginSet) -> Insight {
+    let (clock, insight) = (cluster.clock(), Insight::default());
+    for component in COMPONENTS {
+        let (options, plugins, insight) = (options.clone(), plugins.clone(), insight.clone());
+        cluster.run(component.name(), move |client| {
+            let process = Process::start(Api::new(client, component.name()), clock, component.name());
+            component.run(process, options.clone(), plugins.clone(), insight.clone())
+        });
     }
-    let reservation = options.reservation.clone();
-    cluster.run(name::RESERVATION, move |client| {
-        kai_reservation::simulated::run(process(client, clock, name::RESERVATION), reservation.clone())
-    });
-}
-
-fn process(client: kube::Client, clock: Clock, name: &'static str) -> Process {
-    Process::start(Api::new(client, name), clock, name)
+    insight
 }

@@ -22,6 +22,7 @@ pub mod signal;
 pub mod watch;
 pub mod writer;
 
+mod brake;
 mod change;
 mod denial;
 

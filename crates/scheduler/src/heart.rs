@@ -7,6 +7,7 @@ mod audit;
 mod decide;
 mod measure;
 mod news;
+mod odd;
 mod tell;
 
 use crate::aside::Aside;
@@ -55,6 +56,7 @@ pub(crate) struct Heart {
     marks: Marks,
     aside: Aside,
     told: Told,
+    odd: odd::Odd,
     timers: Timers,
     pub(crate) rhythm: Rhythm,
     /// Kinds of which nothing is known yet.
@@ -68,6 +70,8 @@ pub(crate) struct Heart {
     tasks: JoinSet<()>,
     cycles: u64,
     audited: Instant,
+    /// How many names the cluster had when it was last built anew.
+    names: usize,
 }
 
 impl Heart {
@@ -105,6 +109,7 @@ impl Heart {
             marks: Marks::default(),
             aside: Aside::default(),
             told: Told::default(),
+            odd: odd::Odd::default(),
             timers: Timers::default(),
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
@@ -113,6 +118,7 @@ impl Heart {
             tasks: JoinSet::new(),
             cycles: 0,
             audited: Instant::now(),
+            names: 0,
             options,
         }
     }
@@ -124,9 +130,14 @@ impl Heart {
 
     /// When something is to be done next, if nothing else happens.
     pub(crate) fn next(&self) -> Option<Instant> {
-        let cycle = self.rhythm.next().map(|(at, _)| at).filter(|_| self.unread.is_empty());
-        let cycle = cycle.map(|at| self.usage_awaited.map_or(at, |until| at.max(until)));
-        [cycle, self.next_telling()].into_iter().flatten().min()
+        if !self.unread.is_empty() {
+            return None;
+        }
+        if let Some(until) = self.usage_awaited.filter(|_| !self.is_informed()) {
+            return Some(until);
+        }
+        let cycle = self.rhythm.next().map(|(at, _)| at);
+        [cycle, self.next_telling(), self.odd.next(self.options.tell_after)].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -145,10 +156,20 @@ impl Heart {
         if due.is_some() || self.next_telling().is_some_and(|at| at <= now) {
             self.tell(now);
         }
+        self.tell_odd(now);
+        if self.has_traces() {
+            self.rebuild();
+        }
         let idle = self.rhythm.next().is_none_or(|(at, _)| at > now + self.options.period);
         if idle && now.duration_since(self.audited) >= self.options.audit_every {
             self.audit();
         }
+    }
+
+    /// Whether much of what the cluster keeps is of what is gone.
+    fn has_traces(&self) -> bool {
+        let spare = self.names.saturating_add(self.options.traces_max);
+        self.cache.cluster().names.len() > self.names.saturating_add(spare)
     }
 
     /// The time, as the engine counts it.

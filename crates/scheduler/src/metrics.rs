@@ -2,12 +2,15 @@
 
 mod search;
 
+use indexmap::IndexSet;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::policy::SearchBudgets;
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
     exponential_buckets,
 };
+use rustc_hash::FxBuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use search::{SearchMetrics, TimedAttempt};
 
@@ -23,7 +26,9 @@ pub(crate) struct Metrics {
     /// From the decision to the bind request.
     pub(crate) bind_ms: Histogram,
     pub(crate) groups_scheduled: CounterVec,
-    pub(crate) evicted_pods: CounterVec,
+    evicted_pods: CounterVec,
+    /// Whose evicted pods are counted, the oldest first.
+    evicted: Arc<Mutex<IndexSet<EvictedLabels, FxBuildHasher>>>,
     pub(crate) search: SearchMetrics,
     plugin_ms: GaugeVec,
     fair_share: [GaugeVec; 3],
@@ -36,6 +41,8 @@ pub(crate) struct Metrics {
     pub(crate) unreadable: IntGauge,
     /// Bindings that were decided and that the server has not shown yet.
     pub(crate) flying: IntGauge,
+    /// Names that the cluster keeps.
+    pub(crate) names: IntGauge,
     /// Cycles so far.
     pub(crate) cycles: CounterVec,
 }
@@ -49,6 +56,12 @@ pub(crate) struct UsageSource {
     /// 1 while what is known is older than it may be; KAI has no such metric.
     pub(crate) stale: IntGauge,
 }
+
+/// Group, namespace, uid, node pool and action.
+type EvictedLabels = [String; 5];
+
+/// The most groups and actions of which evicted pods are counted: groups come and go for ever.
+const EVICTED_MAX: usize = 10_000;
 
 const QUEUE_LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
 
@@ -141,6 +154,7 @@ impl Metrics {
                 "Pods that were evicted",
                 &["podgroup", "namespace", "uid", "nodepool", "action"],
             ),
+            evicted: Arc::default(),
             search: SearchMetrics::new(&make),
             plugin_ms: make.gauges(
                 "plugin_scheduling_latency_milliseconds",
@@ -169,6 +183,9 @@ impl Metrics {
                 "binds_in_flight",
                 "Bindings that were decided and that the server has not shown yet",
             ))),
+            names: make.register(IntGauge::with_opts(
+                make.opts("kept_names", "Names that the cluster keeps, of what is there and of what is gone"),
+            )),
             cycles: make.counters("cycles_total", "Cycles by what they may do", &["scope"]),
         }
     }
@@ -180,6 +197,19 @@ impl Metrics {
             for moment in ["OnSessionOpen", "OnSessionClose"] {
                 self.plugin_ms.with_label_values(&[plugin, moment]).set(0.0);
             }
+        }
+    }
+
+    /// Counts a pod that was evicted.
+    pub(crate) fn pod_was_evicted(&self, labels: EvictedLabels) {
+        self.evicted_pods.with_label_values(&labels).inc();
+        let mut known = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.insert(labels)
+            && known.len() > EVICTED_MAX
+            && let Some(oldest) = known.shift_remove_index(0)
+        {
+            // It was counted, so it is there.
+            let _ = self.evicted_pods.remove_label_values(&oldest);
         }
     }
 

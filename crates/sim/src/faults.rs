@@ -81,6 +81,56 @@ impl Rates {
     }
 }
 
+/// What a server in trouble answers to a client, for as long as it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The status.
+    pub code: u16,
+    /// What it says.
+    pub message: String,
+    /// For how many seconds it asks to be left alone; 0 for nothing.
+    pub retry_after: u32,
+    /// Which requests it answers so: those whose path contains this.
+    pub path: String,
+    /// Whether it still answers what changes nothing.
+    pub reads: Reads,
+}
+
+/// What becomes of requests that change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// They are answered.
+    Answered,
+    /// They are refused like the others.
+    Refused,
+}
+
+impl Outage {
+    /// Everything is refused with this status.
+    pub fn of_everything(code: u16) -> Self {
+        let message = "a simulated outage".to_owned();
+        Self { code, message, retry_after: 0, path: String::new(), reads: Reads::Refused }
+    }
+
+    /// What the store under the server says when its disk is full: nothing can be written whose path contains this.
+    pub fn full_disk(path: &str) -> Self {
+        let message = "etcdserver: mvcc: database space exceeded".to_owned();
+        Self { code: 500, message, retry_after: 0, path: path.to_owned(), reads: Reads::Answered }
+    }
+
+    /// Asks to be left alone for so many seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = seconds;
+        self
+    }
+
+    fn hits(&self, method: &http::Method, path: &str) -> bool {
+        let reads = *method == http::Method::GET && self.reads == Reads::Answered;
+        !reads && path.contains(&self.path)
+    }
+}
+
 /// How often each thing went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -101,6 +151,7 @@ struct Client {
     rng: ChaCha8Rng,
     counts: Counts,
     partition: Signal<bool>,
+    outage: Option<Outage>,
     /// How often it crashed: each life of a client has its number.
     life: Signal<u64>,
     crash_at: Option<u64>,
@@ -146,9 +197,17 @@ impl Faults {
         self.with(client, |client| client.partition.set(true));
     }
 
+    /// Puts the server into trouble for a client, until [`Faults::heal`]. Watches that are open go on.
+    pub fn refuse(&self, client: &str, outage: Outage) {
+        self.with(client, |client| client.outage = Some(outage));
+    }
+
     /// Lets a client through again.
     pub fn heal(&self, client: &str) {
-        self.with(client, |client| client.partition.set(false));
+        self.with(client, |client| {
+            client.outage = None;
+            client.partition.set(false);
+        });
     }
 
     /// Ends all faults of all clients.
@@ -156,6 +215,7 @@ impl Faults {
         self.set_rates(Rates::default());
         for client in self.lock().clients.values_mut() {
             client.partition.set(false);
+            client.outage = None;
             client.crash_at = None;
         }
     }
@@ -226,6 +286,7 @@ impl Client {
             rng,
             counts: Counts::default(),
             partition: Signal::new(false),
+            outage: None,
             life: Signal::new(0),
             crash_at: None,
         }

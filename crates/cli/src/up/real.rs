@@ -11,7 +11,7 @@ use super::live::{self, Live};
 use crate::args;
 use crate::ends::Ends;
 use crate::member::{self, Member, Standing};
-use crate::stack::{self, Part, name};
+use crate::stack::{self, COMPONENTS, Component, Insight, name};
 use anyhow::{Context, Result, anyhow, bail};
 use consent::Consent;
 use kai_api::well_known::name::NAMESPACE;
@@ -24,7 +24,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use survey::{MADE_BY, Survey};
 use tokio::sync::watch;
@@ -76,13 +75,12 @@ async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Resul
     if let Some(image) = &args.reservation_image {
         options.binder.reservation_image.clone_from(image);
     }
-    let parts = stack::parts(&options, plugins).into_iter();
-    let parts = parts.filter(|part| !elsewhere.iter().any(|(other, _)| *other == part.name));
+    let is_elsewhere = |part: &Component| elsewhere.iter().any(|(other, _)| *other == part.name());
     let mut ends = Ends::listen()?;
     let (end, ending) = watch::channel(false);
     let mut crew = Crew::default();
-    for part in parts {
-        crew.start(&part, Api::new(client.clone(), part.name), ending.clone())?;
+    for part in COMPONENTS.into_iter().filter(|part| !is_elsewhere(part)) {
+        crew.start(part, Api::new(client.clone(), part.name()), &options, plugins, ending.clone())?;
     }
     crate::print(&welcome(kubeconfig, &elsewhere, args))?;
     let outcome = show(&api, &mut crew, &mut ends).await;
@@ -158,22 +156,30 @@ struct Waiting {
 }
 
 impl Crew {
-    fn start(&mut self, part: &Part, api: Api, mut ending: watch::Receiver<bool>) -> Result<()> {
-        let candidate = Candidate {
-            lease: Key::new(NAMESPACE, part.lease),
-            identity: member::identity()?,
-            timing: part.timing,
-        };
-        let member = Member::new(part.name, api, Some(candidate.clone()));
+    /// Starts a component, unless real nodes do for themselves what it would.
+    fn start(
+        &mut self,
+        part: Component,
+        api: Api,
+        options: &stack::Options,
+        plugins: &PluginSet,
+        mut ending: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let Some((lease, timing)) = part.lease() else { return Ok(()) };
+        let candidate =
+            Candidate { lease: Key::new(NAMESPACE, lease), identity: member::identity()?, timing };
+        let name = part.name();
+        let member = Member::new(name, api, Some(candidate.clone()));
         let standing = member.standing();
-        self.waiting.push(Waiting { name: part.name, candidate, standing, told: BTreeSet::new() });
-        let (name, work) = (part.name, Arc::clone(&part.work));
+        self.waiting.push(Waiting { name, candidate, standing, told: BTreeSet::new() });
+        let (options, plugins) = (options.clone(), plugins.clone());
         self.tasks.spawn(async move {
             let end = async {
                 // The sender lives until everything has ended.
                 let _ = ending.wait_for(|ending| *ending).await;
             };
-            member.work(end, |process| work(process)).await.with_context(|| format!("{name} has ended"))
+            let work = |process| part.run(process, options, plugins, Insight::default());
+            member.work(end, work).await.with_context(|| format!("{name} has ended"))
         });
         Ok(())
     }

@@ -63,7 +63,7 @@ pub(crate) async fn of_their_own<B>(world: &World<B>) {
 
     world.pod(user("user-2", "resourceClaimTemplateName", "one-gpu")).await;
     let told = "didn't have enough resources: GPUs";
-    world.comes("the third is told", async || world.pod_condition("user-2").await.contains(told)).await;
+    world.comes("the third is told", async || world.pod_condition("user-2").await.1.contains(told)).await;
     world.delete_pod("user-0").await;
     world.comes("the third runs", async || world.running("user-2").await == 1).await;
     let claims = world.list(&RESOURCE_CLAIM).await;

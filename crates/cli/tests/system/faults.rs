@@ -4,6 +4,9 @@
 //! come, watches that break, conflicts, partitions. `KAI_SYSTEM_SEEDS=200..300` runs others, and a failure prints the
 //! command that repeats it.
 
+mod leases;
+mod truth;
+
 use crate::world::{Pod, World};
 use kai_cli::stack;
 use kai_object as object;
@@ -92,7 +95,7 @@ fn live_through(seeds: std::ops::Range<u64>) {
 async fn live(seed: u64) -> Digest {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
-    let world = World::of(seed, nodes, &stack::Options::simulated()).await;
+    let world = World::of(seed, nodes, &truth::options()).await;
     world.queue("a", 6).await;
     world.queue("b", 6).await;
     let judge = Judge::watch(&world);
@@ -121,6 +124,7 @@ async fn live(seed: u64) -> Digest {
     }
     converge(&world, seed, submitted).await;
     judge.is_content(seed);
+    truth::holds(&world, seed).await;
     world.cluster.journal().digest()
 }
 

@@ -28,7 +28,7 @@ pub(crate) async fn held<B>(world: &World<B>) {
     for pod in &waiting {
         let named = format!("{} quota has reached the allowable limit", world.queue_name("small"));
         let told = format!("pod `{pod}` is told of the limit");
-        world.comes(&told, async || world.pod_condition(pod).await.contains(&named)).await;
+        world.comes(&told, async || world.pod_condition(pod).await.1.contains(&named)).await;
     }
 
     // Whoever leaves is followed by one, and never by more.

@@ -3,10 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod abuse;
 mod binding;
 mod budgets;
 mod claims;
 mod consolidation;
+mod copies;
 mod eviction;
 mod faults;
 mod gang;

@@ -84,5 +84,7 @@ async fn moved<B>(world: &World<B>, left: &str) {
 
 /// Makes a node fail; `null` lets it work again.
 async fn fail<B>(world: &World<B>, node: &str, how: Value) {
-    world.change(&NODE, node, json!({"metadata": {"annotations": {"sim.kai.scheduler/failure": how}}})).await;
+    world
+        .change(&NODE, node, &json!({"metadata": {"annotations": {"sim.kai.scheduler/failure": how}}}))
+        .await;
 }

@@ -4,7 +4,7 @@ mod pools;
 
 use kai_api::well_known::annotation::SHARED_GPU_CONFIG_MAP;
 use kai_api::well_known::name::RESOURCE_RESERVATION;
-use kai_cli::stack;
+use kai_cli::stack::{self, Insight};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part};
@@ -24,6 +24,8 @@ pub(crate) struct World<B = Cluster> {
     pub(crate) cluster: B,
     api: Api,
     place: Place,
+    /// What the scheduler says of itself, where it runs in this process.
+    pub(crate) insight: Insight,
 }
 
 /// The part of a cluster that belongs to one test.
@@ -49,11 +51,20 @@ impl World {
         nodes: impl IntoIterator<Item = NodeGroup>,
         options: &stack::Options,
     ) -> Self {
+        Self::joined(seed, nodes, |cluster| stack::join(cluster, options, &PluginSet::builtin())).await
+    }
+
+    /// A cluster that components join as they like.
+    pub(crate) async fn joined(
+        seed: u64,
+        nodes: impl IntoIterator<Item = NodeGroup>,
+        join: impl FnOnce(&mut Cluster) -> Insight,
+    ) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let builder: Builder = Cluster::builder().seed(seed).starting_at(epoch).nodes(nodes);
         let mut cluster = builder.start().await.unwrap();
         stack::install(cluster.api()).await.unwrap();
-        stack::join(&mut cluster, options, &PluginSet::builtin());
+        let insight = join(&mut cluster);
         let api = cluster.api().clone();
         let place = Place {
             namespace: "default".to_owned(),
@@ -61,7 +72,7 @@ impl World {
             pool: None,
             patience: PATIENCE,
         };
-        let world = Self::on(cluster, api, place).await;
+        let world = Self { insight, ..Self::on(cluster, api, place).await };
         world.create(&kind::CONFIG_MAP, json!({"metadata": {"name": "kube-root-ca.crt"}})).await;
         world
     }
@@ -70,7 +81,7 @@ impl World {
 impl<B> World<B> {
     /// A part of a cluster that has all components.
     pub(crate) async fn on(cluster: B, api: Api, place: Place) -> Self {
-        let world = Self { cluster, api, place };
+        let world = Self { cluster, api, place, insight: Insight::default() };
         let free = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
         world.queue_below(None, "teams", &free, json!({})).await;
         if world.place.pool.is_some() {
@@ -115,8 +126,8 @@ impl<B> World<B> {
     }
 
     /// Changes an object.
-    pub(crate) async fn change(&self, kind: &Kind, name: &str, patch: Value) {
-        self.api().merge(kind, &self.key(kind, name), Part::Main, &patch).await.unwrap();
+    pub(crate) async fn change(&self, kind: &Kind, name: &str, patch: &Value) {
+        self.api().merge(kind, &self.key(kind, name), Part::Main, patch).await.unwrap();
     }
 
     /// A leaf queue with this many GPUs of quota, below a parent that is entitled to everything.
@@ -234,12 +245,13 @@ impl<B> World<B> {
         said.into_inner()
     }
 
-    /// Why a pod says it waits.
-    pub(crate) async fn pod_condition(&self, pod: &str) -> String {
+    /// Why a pod says it waits: in a word, and in a sentence.
+    pub(crate) async fn pod_condition(&self, pod: &str) -> (String, String) {
         let pod = self.get(&POD, pod).await.unwrap_or_default();
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
-        scheduled.map_or("", |condition| object::str_at(condition, "/message")).to_owned()
+        let text = |field: &str| scheduled.map_or("", |found| object::str_at(found, field)).to_owned();
+        (text("/reason"), text("/message"))
     }
 
     /// The time in an annotation of a group.
@@ -346,6 +358,11 @@ impl Pod {
 
     pub(crate) fn labelled(mut self, name: &str, value: &str) -> Self {
         self.object["metadata"]["labels"][name] = Value::from(value);
+        self
+    }
+
+    pub(crate) fn selecting(mut self, label: &str, value: &str) -> Self {
+        self.object["spec"]["nodeSelector"] = json!({label: value});
         self
     }
 

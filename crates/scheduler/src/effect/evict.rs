@@ -6,15 +6,13 @@
 use crate::options::Eviction;
 use crate::resources::api_key;
 use kai_engine::input::Key;
-use kai_runtime::api::{Api, Error, Result};
+use kai_runtime::api::{Api, BUDGET, Error, Result};
 use kai_runtime::kind::POD;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How often a request that got no answer is sent again.
 const ATTEMPTS: u32 = 5;
-/// The cause that the server names when a disruption budget forbids an eviction.
-const BUDGET: &str = "DisruptionBudget";
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Pods that leave for one group, or for being stale.

@@ -200,7 +200,7 @@ impl Heart {
         let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
         let pool = &self.options.params.node_pool;
         let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
-        self.metrics.evicted_pods.with_label_values(&labels).inc();
+        self.metrics.pod_was_evicted(labels.map(str::to_owned));
         let mut annotations = BTreeMap::from([
             (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
             (annotation::EVENT_EVICTOR_ACTION.to_owned(), (*action).to_owned()),

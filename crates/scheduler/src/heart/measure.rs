@@ -95,6 +95,7 @@ impl Heart {
             Scope::Everything => "everything",
         };
         metrics.flying.set(self.flight.len() as i64);
+        metrics.names.set(self.cache.cluster().names.len() as i64);
         metrics.cycles.with_label_values(&[name]).inc();
         let store = self.cache.store();
         let display = |name: &str| {

@@ -57,7 +57,7 @@ impl Heart {
         self.metrics.unreadable.set(self.unreadable.len() as i64);
         self.unread.remove(&kind);
         if kind == Kind::Queue {
-            self.set_protections();
+            self.queues_changed();
         }
         if kind == Kind::BindRequest {
             for key in self.cache.obsolete_bind_requests() {
@@ -83,7 +83,7 @@ impl Heart {
             return Weight::Nothing;
         }
         if kind == Kind::Queue {
-            self.set_protections();
+            self.queues_changed();
         }
         self.after(kind, &key, &change)
     }
@@ -166,6 +166,9 @@ impl Heart {
         if kind == Kind::Node {
             self.drop_binds_to(&key.name);
         }
+        if kind == Kind::Queue {
+            self.queues_changed();
+        }
         match (kind, known) {
             (_, None) => Weight::Nothing,
             // Whoever finished the request or lost its pod says so itself.
@@ -190,11 +193,17 @@ impl Heart {
         } else if let Object::Pod(pod) = object {
             let stuck = pod.metadata.deletion_timestamp.map(|at| at.0 + self.options.params.stuck_threshold);
             self.timers.set_pod(&key, stuck);
+            let waits = pod.spec.node_name.is_empty()
+                && pod.spec.scheduler_name == self.options.settings.scheduler_name.as_str();
+            let groups = &self.cache.store().objects().pod_groups;
+            let groupless = waits && pods::group_of(pod).is_some_and(|group| !groups.contains_key(&group));
+            self.odd.groupless(&key, groupless);
         }
     }
 
     /// Forgets what was noted of an object that is gone.
     fn forget(&mut self, kind: Kind, key: &Key) {
+        self.odd.forget(kind, key);
         if kind == Kind::PodGroup {
             self.timers.set_group(key, GroupTimes::default());
             self.marks.forget(key);
@@ -233,6 +242,11 @@ impl Heart {
                 start: time(annotation::LAST_START),
             },
         );
+    }
+
+    fn queues_changed(&mut self) {
+        self.odd.queues_changed();
+        self.set_protections();
     }
 
     /// Collects how long something that started may be protected.

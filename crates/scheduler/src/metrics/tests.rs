@@ -59,7 +59,7 @@ fn every_metric_has_the_name_and_the_labels_that_are_known() {
     });
     metrics.action_ms.with_label_values(&["allocate"]).set(1.0);
     metrics.groups_scheduled.with_label_values(&["allocate"]).inc();
-    metrics.evicted_pods.with_label_values(&["g", "n", "u", "p", "reclaim"]).inc();
+    metrics.pod_was_evicted(["g", "n", "u", "p", "reclaim"].map(str::to_owned));
     let report = QueueReport { name: "q".to_owned(), ..QueueReport::default() };
     let outcome = Outcome { queues: vec![report], ..Outcome::default() };
     metrics.queues(&outcome, |_| "", |_| [0.0; 3]);
@@ -78,4 +78,21 @@ fn every_metric_has_the_name_and_the_labels_that_are_known() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn groups_that_come_and_go_do_not_pile_up_in_metrics() {
+    let registry = Registry::new();
+    let metrics = Metrics::new(&registry, "kai");
+    let labels =
+        |at: usize| [format!("g{at}"), "a".to_owned(), String::new(), String::new(), "reclaim".to_owned()];
+    for at in 0..EVICTED_MAX + 10 {
+        metrics.pod_was_evicted(labels(at));
+    }
+    let families = registry.gather();
+    let evicted = families.iter().find(|f| f.name() == "kai_pod_group_evicted_pods_total").unwrap();
+    assert_eq!(evicted.get_metric().len(), EVICTED_MAX);
+    metrics.pod_was_evicted(labels(EVICTED_MAX));
+    let counted = metrics.evicted_pods.with_label_values(&labels(EVICTED_MAX)).get();
+    assert!((counted - 2.0).abs() < f64::EPSILON, "{counted}");
 }

@@ -89,6 +89,9 @@ impl Database {
     }
 }
 
+/// A metric, its labels, and its value so many minutes before the end.
+type Series<'a> = (&'a str, &'a str, &'a dyn Fn(i64) -> Option<f64>);
+
 /// How many GPUs queue `a` held so many minutes before the end.
 fn held_by_a(ago: i64) -> f64 {
     if ago >= HISTORY / 2 { 4.0 } else { 0.0 }
@@ -99,7 +102,7 @@ fn held_by_a(ago: i64) -> f64 {
 fn history() -> String {
     let end: jiff::Timestamp = NOW.parse().expect("it is a time");
     let mut text = String::new();
-    let series: [(&str, &str, &dyn Fn(i64) -> Option<f64>); 5] = [
+    let series: [Series<'_>; 5] = [
         ("kube_node_status_capacity", "resource=\"nvidia_com_gpu\",node=\"x\"", &|_| Some(4.0)),
         ("kube_node_status_capacity", "resource=\"nvidia_com_gpu\",node=\"y\"", &|_| Some(4.0)),
         ("kai_queue_allocated_gpus", "queue_name=\"a\",pod=\"one\"", &|ago| Some(held_by_a(ago))),
@@ -158,5 +161,5 @@ async fn a_real_prometheus_is_asked_in_its_own_language() {
 
     let params = json!({"extraParams": {"gpuAllocationMetric": "sum(("}});
     let refused = database.usage(params).await.expect_err("that is no expression");
-    assert!(format!("{:?}", refused).contains("parse error"), "{refused:?}");
+    assert!(format!("{refused:?}").contains("parse error"), "{refused:?}");
 }

@@ -69,7 +69,7 @@ fn decoded(form: &str) -> String {
     String::from_utf8(bytes).expect("it is text")
 }
 
-fn config(params: Value) -> Config {
+fn config(params: &Value) -> Config {
     let written =
         json!({"clientType": "prometheus", "connectionString": "http://db:9090", "usageParams": params});
     Config::read(&written, |_| None).expect("it is well-formed")
@@ -92,7 +92,7 @@ async fn use_is_what_was_held_of_what_there_was_and_series_add_up() {
         ("resource=\"cpu\"", "", "10"),
         ("kai_queue_allocated_cpu_cores", "b", "1"),
     ]);
-    let source = Source::new(config(json!({})), server.client());
+    let source = Source::new(config(&json!({})), server.client());
     let usage = source.fetch(clock()).await.expect("the server answers");
     assert_eq!(usage, Usage::from([("a".to_owned(), [0.0, 0.0, 0.375]), ("b".to_owned(), [0.1, 0.0, 0.0])]));
     let asked = server.script().asked.clone();
@@ -108,7 +108,7 @@ async fn use_is_what_was_held_of_what_there_was_and_series_add_up() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn old_use_counts_less_by_its_half_life() {
     let server = Server::default();
-    let source = Source::new(config(json!({"halfLifePeriod": "90m", "windowSize": "2d"})), server.client());
+    let source = Source::new(config(&json!({"halfLifePeriod": "90m", "windowSize": "2d"})), server.client());
     source.fetch(clock()).await.expect("the server answers");
     let asked = server.script().asked.clone();
     let decay = "((kai_queue_allocated_gpus) * (0.5^((1769860800 - time()) / 5400.000000)))";
@@ -119,7 +119,7 @@ async fn old_use_counts_less_by_its_half_life() {
 #[test]
 fn windows_that_do_not_slide_begin_at_their_last_reset() {
     let at = |text: &str| text.parse().expect("it is a time");
-    let tumbling = config(json!({
+    let tumbling = config(&json!({
         "windowType": "tumbling", "windowSize": "1d", "tumblingWindowStartTime": "2026-01-01T06:00:00Z",
     }));
     let range = |config: &Config, now: &str| query::range(config, at(now));
@@ -130,7 +130,7 @@ fn windows_that_do_not_slide_begin_at_their_last_reset() {
         "on the boundary"
     );
     assert_eq!(range(&tumbling, "2026-01-01T05:00:00Z"), Reset::Ahead);
-    let weekly = config(json!({"windowType": "cron", "cronString": "0 6 * * 6"}));
+    let weekly = config(&json!({"windowType": "cron", "cronString": "0 6 * * 6"}));
     assert_eq!(range(&weekly, "2026-01-31T12:00:00Z"), Reset::Range("21600000ms".to_owned()));
     assert_eq!(
         range(&weekly, "2026-01-31T06:00:00Z"),
@@ -144,7 +144,7 @@ async fn failures_are_counted_and_what_was_learned_last_counts_on_until_it_is_st
     let server = Server::default();
     server.script().samples.extend(GPUS);
     let params = json!({"fetchInterval": "30s", "stalenessPeriod": "100s"});
-    let source = Source::new(config(params), server.client());
+    let source = Source::new(config(&params), server.client());
     let registry = Registry::new();
     let measures = Metrics::new(&registry, "kai").usage_source;
     let told: Arc<Mutex<Vec<Usage>>> = Arc::default();
@@ -157,7 +157,7 @@ async fn failures_are_counted_and_what_was_learned_last_counts_on_until_it_is_st
     assert_eq!((count(), measures.failures.get(), measures.stale.get()), (3, 0, 0), "at 0, 30 and 60 s");
 
     server.script().failing = true;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!((count(), measures.failures.get(), measures.stale.get()), (3, 2, 0), "not stale yet");
     server.script().failing = false;
     server.script().hanging = true;
@@ -166,7 +166,7 @@ async fn failures_are_counted_and_what_was_learned_last_counts_on_until_it_is_st
     assert!(measures.failures.get() > 3);
 
     server.script().hanging = false;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(count() > 3, "it is asked again");
     assert_eq!(measures.stale.get(), 0);
 }
@@ -198,7 +198,7 @@ fn what_is_not_given_is_as_in_kai() {
     assert_eq!(times, [60, 300, 60, 10]);
     assert_eq!(config.capacity[2], "sum(kube_node_status_capacity{resource=\"nvidia_com_gpu\"})");
     let params = json!({"fetchInterval": "10m", "extraParams": {"usageQueryTimeout": "x", "gpuAllocationMetric": "g"}});
-    let config = self::config(params);
+    let config = self::config(&params);
     assert_eq!(config.stale_after.as_secs(), 600, "what is read every ten minutes is up to ten minutes old");
     assert_eq!(
         (config.allocation[2].as_str(), config.timeout.as_secs(), config.warnings.len()),

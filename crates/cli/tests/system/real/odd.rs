@@ -70,7 +70,7 @@ pub(super) async fn repaired(world: &Real) {
     let owner = world.create(&JOB, job("fixed")).await;
     world.runs("fixed", 1).await;
     let name = format!("pg-fixed-{}", object::uid(&owner));
-    world.change(&POD_GROUP, &name, json!({"spec": {"minMember": 3}})).await;
+    world.change(&POD_GROUP, &name, &json!({"spec": {"minMember": 3}})).await;
     world
         .comes("the group is put right", async || {
             world.get(&POD_GROUP, &name).await.is_some_and(|group| group["spec"]["minMember"] == 1)
@@ -99,7 +99,7 @@ pub(super) async fn repaired(world: &Real) {
     let group = json!({"metadata": metadata, "spec": {"minMember": 2, "queue": "default-queue"}});
     world.create(&POD_GROUP, group).await;
     world
-        .change(&POD, "later", json!({"metadata": {"annotations": {annotation::SKIP_GROUPING: null}}}))
+        .change(&POD, "later", &json!({"metadata": {"annotations": {annotation::SKIP_GROUPING: null}}}))
         .await;
     world.runs("later", 1).await;
 }
@@ -182,11 +182,11 @@ pub(super) async fn said_again(world: &Real) {
     world.pass(Duration::from_secs(61)).await;
     let node = world.node(1);
     let change = |label: Value, closed: bool| json!({"metadata": {"labels": {"picky": label}}, "spec": {"unschedulable": closed}});
-    world.change(&kind::NODE, &node, change(json!("yes"), true)).await;
+    world.change(&kind::NODE, &node, &change(json!("yes"), true)).await;
     world.comes("another reason is told", async || world.condition("picky").await != first).await;
-    world.change(&kind::NODE, &node, change(Value::Null, false)).await;
+    world.change(&kind::NODE, &node, &change(Value::Null, false)).await;
     for pod in world.list(&POD).await.iter().filter(|pod| object::name(pod).starts_with("odd")) {
-        world.change(&POD, object::name(pod), json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+        world.change(&POD, object::name(pod), &json!({"metadata": {"labels": {"touched": "yes"}}})).await;
     }
     for (reason, about) in
         [("PodGrouperWarning", "odd"), ("BindingError", "gated"), ("Unschedulable", "picky")]
