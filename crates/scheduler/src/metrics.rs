@@ -33,6 +33,8 @@ pub(crate) struct Metrics {
     plugin_ms: GaugeVec,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
+    /// How reading past usage goes.
+    pub(crate) usage_source: UsageSource,
     /// Differences that an audit found; KAI has no such metric.
     pub(crate) audit_differences: IntCounter,
     /// Objects that cannot be read.
@@ -43,6 +45,16 @@ pub(crate) struct Metrics {
     pub(crate) names: IntGauge,
     /// Cycles so far.
     pub(crate) cycles: CounterVec,
+}
+
+/// How reading past usage goes.
+#[derive(Clone, Debug)]
+pub(crate) struct UsageSource {
+    pub(crate) query_ms: Histogram,
+    /// Readings that failed; KAI has no such metric.
+    pub(crate) failures: IntCounter,
+    /// 1 while what is known is older than it may be; KAI has no such metric.
+    pub(crate) stale: IntGauge,
 }
 
 /// Group, namespace, uid, node pool and action.
@@ -87,6 +99,24 @@ impl Maker<'_> {
         let buckets = exponential_buckets(5.0, 2.0, 10).expect("constants that are valid");
         let opts = HistogramOpts { common_opts: self.opts(name, help), buckets };
         self.register(Histogram::with_opts(opts))
+    }
+}
+
+impl UsageSource {
+    fn new(make: &Maker<'_>) -> Self {
+        Self {
+            query_ms: make
+                .milliseconds("usage_query_latency_milliseconds", "Time to read the past use of all queues"),
+            failures: make.register(IntCounter::with_opts(
+                make.opts(
+                    "usage_query_failures_total",
+                    "Times that the past use of queues could not be read",
+                ),
+            )),
+            stale: make.register(IntGauge::with_opts(
+                make.opts("usage_is_stale", "Whether the past use of queues that counts is too old"),
+            )),
+        }
     }
 }
 
@@ -141,6 +171,7 @@ impl Metrics {
                 usage("queue_memory_usage", "memory"),
                 usage("queue_gpu_usage", "GPUs"),
             ],
+            usage_source: UsageSource::new(&make),
             audit_differences: make.register(IntCounter::with_opts(make.opts(
                 "audit_differences_total",
                 "Audits that found the cluster different from its objects",

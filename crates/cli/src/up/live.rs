@@ -70,6 +70,16 @@ impl Live {
         self.shown = text;
     }
 
+    /// Says something that stays.
+    pub(super) fn say(&mut self, text: &str) {
+        let start = if self.is_terminal { "\r\x1b[K" } else { "" };
+        let mut out = std::io::stdout();
+        // As above: nobody may be listening.
+        let _ = writeln!(out, "{start}{text}");
+        let _ = out.flush();
+        self.shown.clear();
+    }
+
     /// Leaves the last line where it is.
     pub(super) fn end(self) {
         if self.is_terminal {
