@@ -26,8 +26,8 @@ pub(super) struct Args {
     /// Pods that wait.
     #[arg(long, default_value_t = TARGET.2)]
     waiting: usize,
-    /// How often each change is made.
-    #[arg(long, default_value_t = 40)]
+    /// How often each change is made; a team has one small pod that waits, so that 25 is the most.
+    #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// Count the instructions of cycles with callgrind, too; better on a smaller cluster.
     #[arg(long)]

@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(5);
 fn main() {
     let mut sizes = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
     let mut next = |default| sizes.next().unwrap_or(default);
-    let (nodes, pods, waiting, rounds) = (next(4_000), next(140_000), next(500), next(40));
+    let (nodes, pods, waiting, rounds) = (next(4_000), next(140_000), next(500), next(20));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let world = World { nodes, pods, waiting };
     let measured = runtime.expect("a runtime").block_on(measure(world, rounds));
@@ -89,12 +89,14 @@ async fn measure(world: World, rounds: usize) -> Value {
     let scheduler = tokio::spawn(kai_scheduler::run(process, options, PluginSet::builtin(), asked));
     tokio::time::sleep(Duration::from_mins(2)).await;
     let start_ms = cpu_ms() - begun;
-    let told = server.take_writes().len();
+    let writes = server.take_writes();
+    let evicted = writes.iter().find(|write| write.path.ends_with("/eviction"));
+    assert!(evicted.is_none(), "the cluster is at rest: {evicted:?}");
     let costs = changes(&server, nodes, waiting, rounds).await;
     scheduler.abort();
     json!({
         "nodes": nodes, "pods": pods, "waiting": waiting, "rounds": rounds, "start_ms": start_ms,
-        "told": told, "changes": costs.into_iter().map(Costs::json).collect::<Vec<_>>(),
+        "told": writes.len(), "changes": costs.into_iter().map(Costs::json).collect::<Vec<_>>(),
     })
 }
 
@@ -130,10 +132,10 @@ async fn changes(server: &Server, nodes: usize, waiting: usize, rounds: usize) -
         ends.measure(|| server.tell("DELETED", "pods", world::gpu_pod(ended))).await;
         let writes = server.take_writes();
         let made: Vec<_> = writes.iter().filter(|write| write.path == "bindrequests").collect();
-        assert_eq!(made.len(), 1, "one pod takes the place: {writes:?}");
+        let paths: Vec<&str> = writes.iter().map(|write| write.path.as_str()).collect();
+        assert_eq!(made.len(), 1, "one pod takes the place: {paths:?}");
+        assert!(!paths.iter().any(|path| path.ends_with("/eviction")), "nobody is evicted: {paths:?}");
         runs.measure(|| run(server, &made[0].body, round * 2 + 1)).await;
-        let refused = server.take_writes().into_iter().find(|write| write.path.ends_with("/eviction"));
-        assert!(refused.is_none(), "nobody is evicted: {refused:?}");
     }
     vec![labels, comes, goes, ends, runs]
 }

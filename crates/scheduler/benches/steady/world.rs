@@ -1,8 +1,8 @@
 //! The cluster that is measured: full of pods, at rest, with a few that wait in vain.
 //!
 //! A hundred teams hold exactly what they are entitled to, half of it by gangs of a node, half by single pods; beside
-//! them are pods without GPUs, ours and others'. Those who wait are of lower priority, or may not go beyond their
-//! quota, so that nobody can be evicted for them.
+//! them are pods without GPUs, ours and others'. Those who wait are of lower priority than what runs, and their teams have
+//! what they are entitled to, so that nobody can be evicted for them.
 
 use serde_json::{Value, json};
 
@@ -47,10 +47,10 @@ impl World {
         let free = json!({"quota": -1, "overQuotaWeight": 1, "limit": -1});
         let share = if at == 0 { self.nodes * GPUS } else { self.nodes * GPUS / TEAMS };
         let gpu = json!({"quota": share, "overQuotaWeight": 1, "limit": -1});
-        let parent = if at == 0 { Value::Null } else { Value::from("org") };
+        let parent = if at == 0 { "" } else { "org" };
         let name = if at == 0 { "org".to_owned() } else { team(at - 1) };
         json!({
-            "metadata": meta("", &name),
+            "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": meta("", &name),
             "spec": {"parentQueue": parent, "resources": {"cpu": free, "memory": free, "gpu": gpu}},
         })
     }
@@ -107,17 +107,12 @@ pub(crate) fn gpu_pod(at: usize) -> Value {
 
 /// A group that waits, and its pod.
 pub(crate) fn waiting_group(at: usize) -> Value {
-    group(&format!("wait-{at}"), at, 1, waiting_priority(at))
+    group(&wait(at), at, 1, "train")
 }
 
 /// The pod of a group that waits.
 pub(crate) fn waiting_pod(at: usize) -> Value {
-    pod(&format!("wait-{at}"), at, &format!("wait-{at}"), 1 << (at / TEAMS % 4), waiting_priority(at))
-}
-
-/// A tenth of those who wait may not be evicted, and so may not go beyond the quota.
-fn waiting_priority(at: usize) -> &'static str {
-    if at.is_multiple_of(10) { "build" } else { "train" }
+    pod(&wait(at), at, &wait(at), 1 << (at / TEAMS % 4), "train")
 }
 
 /// A pod that has begun to run on a node.
@@ -154,7 +149,7 @@ fn node(at: usize) -> Value {
 
 fn group(name: &str, at: usize, members: usize, priority: &str) -> Value {
     json!({
-        "metadata": meta(NAMESPACE, name),
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": meta(NAMESPACE, name),
         "spec": {"queue": team(at), "minMember": members, "priorityClassName": priority},
         "status": {},
     })
@@ -201,6 +196,11 @@ fn gang(at: usize) -> String {
 
 fn single(at: usize) -> String {
     format!("single-{at}")
+}
+
+/// Those who ask for least come first by name: whoever lost a pod gets its place.
+fn wait(at: usize) -> String {
+    format!("wait-{at:05}")
 }
 
 fn plain(at: usize) -> String {
