@@ -382,6 +382,52 @@ pub struct PodStatus {
     /// Claims made from templates.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub resource_claim_statuses: List<PodClaimStatus>,
+    /// What its containers have been given, where that is not what they request.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub container_statuses: List<ContainerStatus>,
+    /// What its sidecars have been given, where that is not what they request.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub init_container_statuses: List<ContainerStatus>,
+    /// What has become of a change of its requests.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub conditions: List<PodCondition>,
+    /// Where servers before 1.33 say what has become of it.
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub resize: Text,
+}
+
+/// What is reported of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// Its name.
+    pub name: Text,
+    /// What it runs with; absent before it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ContainerResources>,
+    /// What its node has set aside for it.
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub allocated_resources: Resources,
+}
+
+/// Something that is so of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// What.
+    #[serde(rename = "type")]
+    pub kind: Text,
+    /// Why.
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub reason: Text,
+}
+
+impl PodStatus {
+    /// Whether the node can never give the pod what it has come to request.
+    pub fn is_resize_infeasible(&self) -> bool {
+        let pending = self.conditions.iter().find(|condition| condition.kind == "PodResizePending");
+        pending.map_or(self.resize == "Infeasible", |pending| pending.reason == "Infeasible")
+    }
 }
 
 /// The claim made for one entry of `spec.resourceClaims`.
@@ -396,6 +442,32 @@ pub struct PodClaimStatus {
 }
 
 impl Pod {
+    /// Drops what is reported of containers that have what they request, as nearly all do.
+    fn compact_resize(&mut self) {
+        self.status.conditions = kept(std::mem::take(&mut self.status.conditions), |condition| {
+            condition.kind == "PodResizePending"
+        });
+        let infeasible = self.status.is_resize_infeasible();
+        let matters = |of: &[Container], status: &ContainerStatus| {
+            let container = of.iter().find(|container| container.name == status.name);
+            container.is_some_and(|container| status.differs(container, infeasible))
+        };
+        let (spec, status) = (&self.spec, &mut self.status);
+        status.container_statuses =
+            kept(std::mem::take(&mut status.container_statuses), |known| matters(&spec.containers, known));
+        status.init_container_statuses = kept(std::mem::take(&mut status.init_container_statuses), |known| {
+            matters(&spec.init_containers, known)
+        });
+        for known in status.container_statuses.iter_mut().chain(status.init_container_statuses.iter_mut()) {
+            if let Some(resources) = &mut known.resources {
+                resources.limits = Resources::default();
+            }
+        }
+        if status.container_statuses.is_empty() && status.init_container_statuses.is_empty() {
+            (status.conditions, status.resize) = (List::default(), Text::default());
+        }
+    }
+
     /// Drops what no rule reads: whole specs of finished pods, volumes and variables that name no config map or
     /// claim, ports that are not the node's, and limits once `qosClass` is known.
     pub fn compact(&mut self) {
@@ -416,6 +488,7 @@ impl Pod {
             };
             return;
         }
+        self.compact_resize();
         let keep_limits = self.status.qos_class.is_empty();
         self.spec.volumes = kept(std::mem::take(&mut self.spec.volumes), Volume::matters);
         let spec = &mut self.spec;
@@ -446,6 +519,18 @@ impl Container {
         if !keep_limits {
             self.resources.limits = Resources::default();
         }
+    }
+}
+
+impl ContainerStatus {
+    /// Whether what the container has been given counts, and is not what it requests. Without resources of its own
+    /// nothing counts, as in Kubernetes.
+    fn differs(&self, container: &Container, infeasible: bool) -> bool {
+        let Some(resources) = &self.resources else { return false };
+        let wanted = &container.resources.requests;
+        let beyond = |given: &Resources| given.iter().any(|(name, amount)| wanted.get(name) != Some(amount));
+        // With the same amounts under the same names the larger of the two is either.
+        beyond(&resources.requests) || beyond(&self.allocated_resources) || (infeasible && !wanted.is_empty())
     }
 }
 

@@ -2,14 +2,16 @@
 //!
 //! Only requests count, never limits. Containers and sidecars run together; an ordinary init container runs alone but
 //! for the sidecars declared before it, and whatever is larger decides, resource by resource. Where the pod itself
-//! names CPU, memory or huge pages, that replaces what its containers add up to. Overhead comes on top.
+//! names CPU, memory or huge pages, that replaces what its containers add up to. Overhead comes on top. While the
+//! requests of a running pod are being changed, the larger of what it has and what it wants counts; a change that its
+//! node can never make does not.
 //! Invariant: everybody who counts pods (the scheduler's view, the status of groups and queues) counts by this.
 //! Not here: parts of GPUs, which annotations ask for (see [`share`](crate::share)), and devices of claims.
 
 #[cfg(test)]
 mod tests;
 
-use crate::pod::{Container, Pod};
+use crate::pod::{Container, ContainerStatus, Pod};
 use crate::value::{Amount, Resources};
 use crate::well_known::resource;
 use kai_units::Quantity;
@@ -66,11 +68,13 @@ pub struct Odd<'a> {
 pub fn request(pod: &Pod) -> Request<'_> {
     const OF_CONTAINERS: &str = "spec.containers.resources.requests";
     let spec = &pod.spec;
+    let infeasible = pod.status.is_resize_infeasible();
     let mut odd = Vec::new();
     let mut containers = Vec::with_capacity(spec.containers.len() + spec.init_containers.len());
     let mut total = Amounts::default();
     for container in &spec.containers {
         let amounts = Amounts::read(&container.resources.requests, OF_CONTAINERS, &mut odd);
+        let amounts = held(amounts, container, &pod.status.container_statuses, infeasible, &mut odd);
         total.add_all(&amounts);
         containers.push(ContainerRequest::new(container, Stage::Main, amounts));
     }
@@ -79,6 +83,8 @@ pub fn request(pod: &Pod) -> Request<'_> {
     for container in &spec.init_containers {
         let amounts = Amounts::read(&container.resources.requests, OF_CONTAINERS, &mut odd);
         if container.is_sidecar() {
+            let given = &pod.status.init_container_statuses;
+            let amounts = held(amounts, container, given, infeasible, &mut odd);
             sidecars.add_all(&amounts);
             containers.push(ContainerRequest::new(container, Stage::Sidecar, amounts));
         } else {
@@ -99,6 +105,28 @@ pub fn request(pod: &Pod) -> Request<'_> {
     let overhead = Amounts::read(&spec.overhead, "spec.overhead", &mut odd);
     total.add_all(&overhead);
     Request { total, overhead, containers, odd }
+}
+
+/// What a container holds that requests these amounts and may have been given others.
+fn held<'a>(
+    wanted: Amounts<'a>,
+    container: &Container,
+    statuses: &'a [ContainerStatus],
+    infeasible: bool,
+    odd: &mut Vec<Odd<'a>>,
+) -> Amounts<'a> {
+    const GIVEN: &str = "status.containerStatuses.resources.requests";
+    let status = statuses.iter().find(|status| status.name == container.name);
+    let Some((status, resources)) = status.and_then(|status| Some((status, status.resources.as_ref()?)))
+    else {
+        return wanted;
+    };
+    let mut held = Amounts::read(&resources.requests, GIVEN, odd);
+    held.raise_to(&Amounts::read(&status.allocated_resources, GIVEN, odd));
+    if !infeasible {
+        held.raise_to(&wanted);
+    }
+    held
 }
 
 /// Whether a pod as a whole can request a resource.

@@ -11,6 +11,7 @@ use crate::plugin::{Plugin, memory_limit, sharing, volumes};
 use crate::reservation::Reservations;
 use crate::slot::Slot;
 use crate::watched::{BIND_REQUEST, annotation_of};
+use futures::future::join_all;
 use kai_api::well_known::{annotation, label};
 use kai_object as object;
 use kai_runtime::api::Part;
@@ -51,18 +52,28 @@ impl<'a> Attempt<'a> {
             return Err(Error::NoGroups);
         }
         binder.reservations.settle_node(order, slot).await?;
-        let mut devices = Vec::new();
-        if order.is_fraction() {
-            for group in &order.groups {
-                devices.push(binder.reservations.reserve(order, &self.pod, group, slot).await?);
-            }
-        }
+        let devices = if order.is_fraction() { self.reserve(slot).await? } else { Vec::new() };
         self.label().await?;
         for plugin in &binder.options.plugins {
             self.taken.push(*plugin);
             self.prepare(*plugin, &devices, slot).await?;
         }
         self.bind().await
+    }
+
+    /// Reserves the GPUs of all groups side by side: none waits until the node has answered for another. Each group has
+    /// its own lock and its own reservation pod, and all are seen to their end, so that an attempt that fails leaves
+    /// nothing under way.
+    async fn reserve(&self, slot: &mut Slot) -> Result<Vec<String>> {
+        let (reservations, order, places) = (&self.binder.reservations, self.order, slot.places());
+        let each = order.groups.iter().map(|group| {
+            let places = &places;
+            async move {
+                let mut own = Slot::take(places).await;
+                reservations.reserve(order, &self.pod, group, &mut own).await
+            }
+        });
+        slot.idle(join_all(each)).await.into_iter().collect()
     }
 
     async fn prepare(&self, plugin: Plugin, devices: &[String], slot: &mut Slot) -> Result<()> {

@@ -17,6 +17,11 @@ impl Slot {
         Self { places: Arc::clone(places), place }
     }
 
+    /// All places, for work that is to be done side by side.
+    pub(crate) fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.places)
+    }
+
     /// Leaves the place to others while `wait` goes on. Whoever waits for a lock must do it here: otherwise those who
     /// wait could take all places from the one they wait for.
     pub(crate) async fn idle<F: Future>(&mut self, wait: F) -> F::Output {

@@ -3,6 +3,15 @@
 use crate::object::Kind;
 use kai_engine::input::Key;
 
+/// What follows from something odd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gravity {
+    /// Part of the object counts for nothing, or for something else than it says.
+    Remark,
+    /// Nobody knows what the object asks for.
+    Refusal,
+}
+
 /// Something odd about one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
@@ -16,6 +25,8 @@ pub struct Finding {
     pub problem: String,
     /// What to do about it.
     pub hint: String,
+    /// What follows from it.
+    pub gravity: Gravity,
 }
 
 /// Text of an object as it is quoted: long text is cut.
@@ -54,18 +65,12 @@ impl<'a> Report<'a> {
     }
     /// Adds a finding.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.findings.push(Finding {
-            kind: self.kind,
-            key: self.key.clone(),
-            field: field.into(),
-            problem: problem.into(),
-            hint: hint.into(),
-        });
+        self.push(field.into(), problem.into(), hint.into(), Gravity::Remark);
     }
     /// Adds a finding on something without which nobody knows what the object asks for.
     pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
         self.is_unreadable = true;
-        self.add(field, problem, hint);
+        self.push(field.into(), problem.into(), hint.into(), Gravity::Refusal);
     }
     /// Whether something was refused.
     pub fn is_unreadable(&self) -> bool {
@@ -78,6 +83,10 @@ impl<'a> Report<'a> {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty()
+    }
+    fn push(&mut self, field: String, problem: String, hint: String, gravity: Gravity) {
+        let (kind, key) = (self.kind, self.key.clone());
+        self.findings.push(Finding { kind, key, field, problem, hint, gravity });
     }
     /// All findings.
     pub fn into_findings(self) -> Vec<Finding> {

@@ -9,7 +9,7 @@ mod lint;
 
 use crate::cel::Selectors;
 use crate::finding::Finding;
-use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, PodGroup, PriorityClass, Stored};
+use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, Pod, PodGroup, PriorityClass, Stored};
 use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
 use kai_engine::cluster::Expected;
@@ -35,6 +35,8 @@ pub struct Store {
     /// Stored objects that the engine does not see.
     hidden: BTreeSet<(Kind, Key)>,
     findings: BTreeMap<(Kind, Key), Vec<Finding>>,
+    /// Objects that were read since [`Store::take_found`] was last called, and that are odd.
+    found: BTreeSet<(Kind, Key)>,
 }
 
 /// An eviction under way.
@@ -234,15 +236,28 @@ impl Store {
         self.objects.bind_requests.keys().filter(|key| self.is_obsolete_bind(key)).cloned().collect()
     }
 
-    /// Whether a bind request is of no more use: it failed for good, its pod is another by now, or its node is gone.
+    /// Whether a bind request of ours is of no more use: it failed for good, its pod is another by now, or its node is
+    /// gone.
     pub fn is_obsolete_bind(&self, key: &Key) -> bool {
         let Some(bind) = self.objects.bind_requests.get(key) else { return false };
+        let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
+        let useless = translate::pod::bind_failed(bind)
+            || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
+            || !self.is_node_seen(&bind.spec.selected_node);
+        useless && self.is_bind_served(bind, pod.map(|pod| &**pod))
+    }
+
+    /// Whether a bind request is for our pool; where it names none, its pod's group decides.
+    fn is_bind_served(&self, bind: &BindRequest, pod: Option<&Pod>) -> bool {
         let labels = bind.metadata.labels.as_ref();
         let pool = labels.and_then(|l| l.get(&self.settings.node_pool_key)).map(String::as_str);
-        let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
-        translate::pod::bind_failed(bind)
-            || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
-            || (!self.is_node_seen(&bind.spec.selected_node) && self.settings.serves_pool(pool))
+        let group = || {
+            let group = pod.and_then(translate::pod::group_of)?;
+            self.objects.pod_groups.get(&group)
+        };
+        self.settings.serves_pool(pool)
+            || (pool.is_none()
+                && group().is_some_and(|group| translate::group::is_seen(group, &self.settings)))
     }
 
     /// Bind requests to a node.
@@ -262,6 +277,19 @@ impl Store {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// What was found odd about objects that were read since this was last called, each by itself.
+    pub fn take_found(&mut self) -> Vec<Finding> {
+        let found = std::mem::take(&mut self.found);
+        found.iter().filter_map(|id| self.findings.get(id)).flatten().cloned().collect()
+    }
+
+    /// What is odd about the tree of queues.
+    pub fn odd_queues(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        lint::queues(self, &mut findings);
+        findings
     }
 
     fn is_node_seen(&self, name: &str) -> bool {

@@ -188,13 +188,14 @@ impl Member {
     /// Works until told to end, or until the work cannot go on.
     async fn work<F: Future<Output = ()>>(mut self, start: impl FnOnce(Process) -> F) -> Result<ExitCode> {
         let mut ends = crate::ends::Ends::listen()?;
-        let api = self.api.clone();
+        // The lease is renewed whatever else waits for its turn.
+        let api = self.api.apart();
         let leadership = if self.leads {
             tokio::select! {
                 biased;
                 () = ends.wait() => return Ok(ExitCode::SUCCESS),
                 () = api.unauthorized() => return unauthorized(),
-                leadership = self.candidate.acquire(&self.api, self.clock) => Some(leadership),
+                leadership = self.candidate.acquire(&api, self.clock) => Some(leadership),
             }
         } else {
             None

@@ -3,11 +3,13 @@
 //! Each component is a client of its own with its own name, so that each can fail alone, and everything that it holds
 //! in memory is gone when it is stopped.
 
-use kai_clock::Clock;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
+use kai_scheduler::serve::Queries;
 use kai_sim::Cluster;
+use prometheus::Registry;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What each component is called to the server.
 pub mod name {
@@ -57,37 +59,99 @@ pub async fn install(api: &Api) -> anyhow::Result<()> {
     crate::up::defaults::install(api).await
 }
 
-/// Runs all components as clients of an embedded cluster.
-pub fn join(cluster: &mut Cluster, options: &Options, plugins: &PluginSet) {
-    let clock = cluster.clock();
-    let (scheduler, plugins) = (options.scheduler.clone(), plugins.clone());
-    cluster.run(name::SCHEDULER, move |client| {
-        let (options, plugins) = (scheduler.clone(), plugins.clone());
-        let (_, queries) = kai_scheduler::serve::queries();
-        kai_scheduler::run(process(client, clock, name::SCHEDULER), options, plugins, queries)
-    });
-    let binder = options.binder.clone();
-    cluster.run(name::BINDER, move |client| {
-        kai_binder::run(process(client, clock, name::BINDER), binder.clone())
-    });
-    let grouper = options.grouper.clone();
-    cluster.run(name::GROUPER, move |client| {
-        kai_controllers::grouper::run(process(client, clock, name::GROUPER), grouper.clone())
-    });
-    let groups = options.pod_groups.clone();
-    cluster.run(name::POD_GROUP_CONTROLLER, move |client| {
-        kai_controllers::podgroup::run(process(client, clock, name::POD_GROUP_CONTROLLER), groups.clone())
-    });
-    let queues = options.queues.clone();
-    cluster.run(name::QUEUE_CONTROLLER, move |client| {
-        kai_controllers::queue::run(process(client, clock, name::QUEUE_CONTROLLER), queues.clone())
-    });
-    let reservation = options.reservation.clone();
-    cluster.run(name::RESERVATION, move |client| {
-        kai_reservation::simulated::run(process(client, clock, name::RESERVATION), reservation.clone())
-    });
+/// A component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// Decides where pods run.
+    Scheduler,
+    /// Carries bindings out.
+    Binder,
+    /// Puts pods into groups.
+    Grouper,
+    /// Keeps the status of groups.
+    PodGroups,
+    /// Keeps the status of queues.
+    Queues,
+    /// Speaks for the reservation pods of simulated nodes.
+    Reservation,
 }
 
-fn process(client: kube::Client, clock: Clock, name: &'static str) -> Process {
-    Process::start(Api::new(client, name), clock, name)
+/// All components.
+pub const COMPONENTS: [Component; 6] = [
+    Component::Scheduler,
+    Component::Binder,
+    Component::Grouper,
+    Component::PodGroups,
+    Component::Queues,
+    Component::Reservation,
+];
+
+impl Component {
+    /// What it is called to the server.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scheduler => name::SCHEDULER,
+            Self::Binder => name::BINDER,
+            Self::Grouper => name::GROUPER,
+            Self::PodGroups => name::POD_GROUP_CONTROLLER,
+            Self::Queues => name::QUEUE_CONTROLLER,
+            Self::Reservation => name::RESERVATION,
+        }
+    }
+
+    /// Runs it. Returns only when something that must not end has ended.
+    pub async fn run(self, process: Process, options: Options, plugins: PluginSet, insight: Insight) {
+        // Boxed: what a component holds while it runs is large.
+        match self {
+            Self::Scheduler => {
+                let (asking, asked) = kai_scheduler::serve::queries();
+                insight.begins(process.metrics.clone(), asking);
+                Box::pin(kai_scheduler::run(process, options.scheduler, plugins, asked)).await;
+            }
+            Self::Binder => Box::pin(kai_binder::run(process, options.binder)).await,
+            Self::Grouper => Box::pin(kai_controllers::grouper::run(process, options.grouper)).await,
+            Self::PodGroups => Box::pin(kai_controllers::podgroup::run(process, options.pod_groups)).await,
+            Self::Queues => Box::pin(kai_controllers::queue::run(process, options.queues)).await,
+            Self::Reservation => {
+                Box::pin(kai_reservation::simulated::run(process, options.reservation)).await;
+            }
+        }
+    }
+}
+
+/// What the scheduler measures and can be asked, from one of its lives to the next; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Insight {
+    lives: Arc<Mutex<Vec<(Registry, Queries)>>>,
+}
+
+impl Insight {
+    fn begins(&self, metrics: Registry, asking: Queries) {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).push((metrics, asking));
+    }
+
+    /// The metrics of all its lives, the latest last.
+    pub fn metrics(&self) -> Vec<Registry> {
+        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.iter().map(|(metrics, _)| metrics.clone()).collect()
+    }
+
+    /// Where the scheduler that runs now is asked, if one has begun to.
+    pub fn queries(&self) -> Option<Queries> {
+        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.last().map(|(_, asking)| asking.clone())
+    }
+}
+
+/// Runs all components as clients of an embedded cluster.
+pub fn join(cluster: &mut Cluster, options: &Options, plugins: &PluginSet) -> Insight {
+    let (clock, insight) = (cluster.clock(), Insight::default());
+    for component in COMPONENTS {
+        let (options, plugins, insight) = (options.clone(), plugins.clone(), insight.clone());
+        cluster.run(component.name(), move |client| {
+            let process = Process::start(Api::new(client, component.name()), clock, component.name());
+            component.run(process, options.clone(), plugins.clone(), insight.clone())
+        });
+    }
+    insight
 }

@@ -22,13 +22,13 @@ use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, Kind, NODE, POD, PRIORITY_CLASS, RESOURCE_CLAIM};
 use kai_runtime::process::Process;
 use kai_runtime::queue::Queue as Work;
+use kai_runtime::signal::Signal;
 use kai_runtime::watch::{self, News, Source};
 use kai_runtime::writer::{Lane, Retry, Write, Writer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 use view::{Entry, GroupObject, View};
 
@@ -59,7 +59,7 @@ pub async fn run(mut process: Process, options: Options) {
         view: Mutex::default(),
         work: Work::default(),
         writer: process.writer.clone(),
-        unread: Sender::new(4 + usize::from(claims.is_some())),
+        unread: Signal::new(4 + usize::from(claims.is_some())),
     });
     let (api, health) = (process.api.clone(), process.health.clone());
     let follow = Follow { api: &api, health: &health, keeper: &keeper };
@@ -102,7 +102,7 @@ struct Keeper {
     work: Work,
     writer: Writer,
     /// How many resources have not been read yet; half of the pods must not be counted.
-    unread: Sender<usize>,
+    unread: Signal<usize>,
 }
 
 impl Keeper {
@@ -112,7 +112,7 @@ impl Keeper {
             News::All(objects, _) => {
                 let concerned = view.replace(objects);
                 if view.read_first::<T>() {
-                    self.unread.send_modify(|unread| *unread -= 1);
+                    self.unread.change(|unread| *unread -= 1);
                 }
                 concerned
             }
@@ -132,8 +132,7 @@ impl Keeper {
     }
 
     async fn work(self: &Arc<Self>) {
-        // The sender lives as long as this.
-        let _ = self.unread.subscribe().wait_for(|unread| *unread == 0).await;
+        self.unread.until(|unread| unread == 0).await;
         loop {
             let key = self.work.next().await;
             self.look(&key);

@@ -17,6 +17,7 @@ use kai_runtime::api::{self, Api, Part};
 use kai_runtime::kind::Key;
 use kai_runtime::process::Process;
 use kai_runtime::queue::Queue as Work;
+use kai_runtime::signal::Signal;
 use kai_runtime::watch::{self, News, Source};
 use ledger::{Group, Ledger, Queue};
 use metrics::Metrics;
@@ -25,7 +26,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch::Sender;
 
 /// How long changes of a queue are collected before they are written.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ pub async fn run(mut process: Process, options: Options) {
         ledger: Mutex::default(),
         metrics: Mutex::new(metrics),
         work: Work::default(),
-        read: Sender::new(Read::default()),
+        read: Signal::new(Read::default()),
     };
     let (groups, queues) = (Source::all(POD_GROUP), Source::all(QUEUE));
     let group_news = process.health.watch(&POD_GROUP.plural);
@@ -115,7 +115,7 @@ struct Keeper {
     ledger: Mutex<Ledger>,
     metrics: Mutex<Option<Metrics>>,
     work: Work,
-    read: Sender<Read>,
+    read: Signal<Read>,
 }
 
 /// A pod group, as far as it counts here.
@@ -154,7 +154,7 @@ impl Keeper {
         let stale = match news {
             News::All(objects, _) => {
                 let stale = ledger.replace_groups(objects.into_iter().map(read));
-                self.read.send_modify(|known| known.groups = true);
+                self.read.change(|known| known.groups = true);
                 stale
             }
             News::Applied(object) => {
@@ -175,7 +175,7 @@ impl Keeper {
         let stale = match news {
             News::All(objects, _) => {
                 let stale = ledger.replace_queues(objects.into_iter().map(Queue::read));
-                self.read.send_modify(|known| known.queues = true);
+                self.read.change(|known| known.queues = true);
                 stale
             }
             News::Applied(object) => {
@@ -198,8 +198,7 @@ impl Keeper {
     }
 
     async fn work(&self) {
-        // The sender lives as long as this.
-        let _ = self.read.subscribe().wait_for(|read| read.groups && read.queues).await;
+        self.read.until(|read| read.groups && read.queues).await;
         loop {
             let key = self.work.next().await;
             let outcome = self.keep(&key.name).await;

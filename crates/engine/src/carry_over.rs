@@ -24,6 +24,16 @@ pub struct CarryOver {
     pub conditions: u64,
 }
 
+impl CarryOver {
+    /// Forgets what came to nothing: these pods stay after all, so that nobody took them, and no room is being made for
+    /// the group that was to have theirs.
+    pub fn came_to_nothing<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
+        let staying: BTreeSet<&Key> = staying.into_iter().collect();
+        self.takings.retain(|taking| taking.taker != *taker || !staying.contains(&taking.pod));
+        self.holds.retain(|hold| hold.group != *taker);
+    }
+}
+
 /// Room that is kept for a group until its pods have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
@@ -127,5 +137,32 @@ pub(crate) fn binds(cause: Cause) -> bool {
     match cause {
         Cause::Reclaim | Cause::Preempt => true,
         Cause::Consolidation | Cause::Stale => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new("a", name)
+    }
+
+    #[test]
+    fn an_eviction_that_did_not_happen_is_not_remembered() {
+        let taking = |taker: &str, pod: &str| Taking { taker: key(taker), victim: key("low"), pod: key(pod) };
+        let hold = |group: &str| Hold { group: key(group), places: Vec::new() };
+        let mut left = CarryOver {
+            holds: vec![hold("high"), hold("other")],
+            takings: BTreeSet::from([
+                taking("high", "gone"),
+                taking("high", "stays"),
+                taking("other", "stays"),
+            ]),
+            conditions: 1,
+        };
+        left.came_to_nothing(&key("high"), [&key("stays")]);
+        assert_eq!(left.holds, [hold("other")]);
+        assert_eq!(left.takings, BTreeSet::from([taking("high", "gone"), taking("other", "stays")]));
     }
 }

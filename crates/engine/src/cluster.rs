@@ -271,6 +271,11 @@ impl Cluster {
         self.carried_over = left;
     }
 
+    /// Forgets what the last cycle took for a group, as far as these pods stay after all.
+    pub fn came_to_nothing<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
+        self.carried_over.came_to_nothing(taker, staying);
+    }
+
     /// What the last cycle left.
     pub fn carried_over(&self) -> &CarryOver {
         &self.carried_over
@@ -452,7 +457,7 @@ pub(crate) fn load_of<'a>(
         claim_gpus: pod.claim_gpus,
         devices: if pod.claim_gpus > 0 { devices.gpu_devices(pod.uid) } else { SmallVec::new() },
         groups,
-        reservation: pod.utility == Some(crate::input::Utility::Reservation),
+        reservation: pod.is_covered_reservation(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cluster::pod::{PodState, Status};
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::input::{GpuRequest, Key, Received};
+use crate::observer::{Observer, Unobserved};
 use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
 use crate::policy::{Action, Policy, SearchDepth};
@@ -20,24 +21,6 @@ use crate::verdict::Verdict;
 pub(crate) use outcome_hash::fnv;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
-
-/// Watches a cycle from outside.
-pub trait Observer {
-    /// The cluster is settled and shares are divided.
-    fn opened(&mut self) {}
-    /// An action begins.
-    fn action_begins(&mut self, _name: &'static str) {}
-    /// An action ended.
-    fn action_ended(&mut self, _name: &'static str) {}
-    /// All actions ended; the cluster shows what they did, before it is put back.
-    fn cycle_ended(&mut self, _cluster: &Cluster) {}
-}
-
-/// Watches nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
-
-impl Observer for Unobserved {}
 
 /// Plans one cycle. The cluster is left as it was, settled.
 pub fn plan(cluster: &mut Cluster, policy: &Policy, cycle: Cycle) -> Outcome {
@@ -75,12 +58,13 @@ pub fn plan_observed(
         disruptions: None,
         held: Vec::new(),
         room_was_made: false,
+        observer,
     };
     let start = run.plan.mark();
     for action in &policy.actions {
-        observer.action_begins(action.name());
+        run.observer.action_begins(action.name());
         act(&mut run, *action);
-        observer.action_ended(action.name());
+        run.observer.action_ended(action.name());
     }
     run.end_search();
     act_once_more(&mut run);
@@ -92,7 +76,7 @@ pub fn plan_observed(
     for (report, queue) in run.outcome.queues.iter_mut().zip(&run.plan.queues_by_rank) {
         report.allocated_after = run.plan.queues[*queue].ledger.allocated;
     }
-    observer.cycle_ended(&run.plan);
+    run.observer.cycle_ended(&run.plan);
     run.plan.rollback(start);
     let Run { mut outcome, .. } = run;
     outcome.hash = outcome_hash::hash(&outcome);
@@ -138,6 +122,8 @@ pub(crate) struct Run<'c, 'p> {
     pub takings: Vec<Taking>,
     /// What searches share, as the last action left it.
     pub search: Option<Search>,
+    /// Watches from outside.
+    pub observer: &'p mut dyn Observer,
 }
 
 impl Run<'_, '_> {

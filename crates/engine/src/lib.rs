@@ -19,6 +19,7 @@ pub mod input;
 pub mod intern;
 pub mod node_set;
 pub mod numa;
+pub mod observer;
 pub mod order;
 pub mod outcome;
 pub mod place;
@@ -38,7 +39,8 @@ pub mod verdict;
 
 pub use carry_over::CarryOver;
 pub use cluster::Cluster;
-pub use cycle::{Observer, Unobserved, plan, plan_observed};
+pub use cycle::{plan, plan_observed};
 pub use delta::Delta;
+pub use observer::{Observer, Unobserved};
 pub use outcome::{Cycle, Decision, Outcome};
 pub use policy::{Config, Params, Policy};

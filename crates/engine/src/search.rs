@@ -25,6 +25,7 @@ use crate::cluster::Cluster;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::node_set::NodeSet;
+use crate::observer::{Attempt, Observer, Scenarios, SearchResult};
 use crate::outcome::Cause;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry, VictimBatch as Batch};
@@ -44,6 +45,9 @@ use rustc_hash::FxHashSet;
 use simulate::{First, Played, Solution, Stage};
 use turns::Waiting;
 use victims::{Candidates, VictimWalk};
+
+/// The generator of last resort, as metrics call it: it looks for the cheapest victims.
+const SMALLEST_SET: &str = "SmallestSet";
 
 /// What the searches of a cycle share.
 pub(crate) struct Search {
@@ -112,6 +116,7 @@ impl Search {
         ask: &Ask,
         disruptions: &Disruptions,
         budget: Option<u64>,
+        observer: &mut dyn Observer,
     ) -> Found {
         self.rooms.refresh(plan);
         let registry = &rules.policy.registry;
@@ -134,6 +139,7 @@ impl Search {
             start,
             tried: Tried::default(),
             failed: FxHashSet::default(),
+            scenarios: Scenarios::default(),
             limit: None,
         };
         let (mut found, begun) = (None, plan.work());
@@ -141,11 +147,15 @@ impl Search {
             let left = budget.map(|budget| budget.saturating_sub(plan.work() - begun));
             let steps = budget::for_generator(&rules.policy.budgets, generator.name(), left);
             hunt.limit = steps.map(|steps| plan.work() + steps);
-            found = found.or_else(|| hunt.with_generator(plan, ask, generator));
+            found = found.or_else(|| {
+                hunt.observed(generator.name(), observer, |hunt| hunt.with_generator(plan, ask, generator))
+            });
         }
         hunt.limit = None;
         if rules.policy.search == SearchDepth::Full {
-            found = found.or_else(|| hunt.with_smallest_set(plan, ask, &mut offers));
+            found = found.or_else(|| {
+                hunt.observed(SMALLEST_SET, observer, |hunt| hunt.with_smallest_set(plan, ask, &mut offers))
+            });
             found = found.map(|solution| hunt.stage.spare(plan, &ask.whole(), solution));
         }
         let mut tried = hunt.tried;
@@ -196,11 +206,37 @@ struct Hunt<'a> {
     tried: Tried,
     /// Scenarios that failed, by their pods.
     failed: FxHashSet<u64>,
+    /// What became of the scenarios of the generator at work.
+    scenarios: Scenarios,
     /// The plan's work beyond which this generator gives up.
     limit: Option<u64>,
 }
 
 impl Hunt<'_> {
+    /// Lets a generator work under observation.
+    fn observed(
+        &mut self,
+        generator: &str,
+        observer: &mut dyn Observer,
+        work: impl FnOnce(&mut Self) -> Option<Solution>,
+    ) -> Option<Solution> {
+        self.scenarios = Scenarios::default();
+        let gave_up_before = std::mem::take(&mut self.tried.gave_up);
+        observer.generator_begins();
+        let found = work(self);
+        let scenarios = self.scenarios;
+        let result = match &found {
+            Some(_) => SearchResult::Solved,
+            None if self.tried.gave_up => SearchResult::DeadlineExhausted,
+            None if scenarios.refused > 0 => SearchResult::ValidatorRejected,
+            None => SearchResult::GeneratorsExhausted,
+        };
+        let action = self.stage.rules.cause.action();
+        observer.generator_ended(&Attempt { action, generator, result, scenarios });
+        self.tried.gave_up |= gave_up_before;
+        found
+    }
+
     /// Finds how many pods can be placed, then places all.
     fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: &Generator) -> Option<Solution> {
         let mut recorded = Vec::new();
@@ -295,15 +331,24 @@ impl Hunt<'_> {
         batches: &[Batch],
         first: First,
     ) -> Option<Solution> {
+        if batches.is_empty() {
+            return None;
+        }
+        self.scenarios.emitted += 1;
         let fingerprint = fingerprint(part, batches, first);
-        if batches.is_empty() || self.failed.contains(&fingerprint) {
+        if self.failed.contains(&fingerprint) {
+            self.scenarios.duplicate += 1;
             return None;
         }
         self.tried.played += 1;
+        self.scenarios.simulated += 1;
         match self.stage.play(plan, part, batches, &self.start, first) {
             Played::Solved(solution) => return Some(solution),
             Played::NoPlace => {}
-            Played::Refused(refusal) => self.tried.refused = Some(refusal),
+            Played::Refused(refusal) => {
+                self.tried.refused = Some(refusal);
+                self.scenarios.refused += 1;
+            }
         }
         self.failed.insert(fingerprint);
         None

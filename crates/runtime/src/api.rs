@@ -2,10 +2,12 @@
 
 pub(crate) mod lean;
 
+use crate::brake::Brake;
 use crate::change::merge_patch;
 use crate::kind::{Key, Kind};
 use crate::lease::Leadership;
 use crate::limit::Limit;
+use crate::signal::Signal;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
 use kai_object as object;
@@ -13,7 +15,13 @@ use kube::core::WatchEvent;
 use lean::Lean;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How long an answer may take; a watch may go on for longer once it has begun.
+const ANSWER_MAX: Duration = Duration::from_mins(1);
+/// The cause that the server names when a disruption budget forbids an eviction, which it says with 429.
+pub const BUDGET: &str = "DisruptionBudget";
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +112,19 @@ impl Error {
         }
     }
 
+    /// How long the server asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let Self::Request { source, .. } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+    }
+
+    /// Whether the server is in trouble, as far as can be told from this: a refusal is an answer.
+    fn is_trouble(&self) -> bool {
+        self.is_transient() && !self.has_cause(BUDGET)
+    }
+
     /// Whether the object is already there, or is not what the writer believed.
     pub fn is_conflict(&self) -> bool {
         self.code() == 409
@@ -192,8 +213,9 @@ pub struct Api {
     client: kube::Client,
     agent: &'static str,
     limit: Option<Arc<Limit>>,
+    brake: Arc<Brake>,
     fence: Option<Leadership>,
-    refused: Arc<watch::Sender<bool>>,
+    refused: Signal<bool>,
 }
 
 impl std::fmt::Debug for Api {
@@ -205,7 +227,14 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// A client that tells the server it is `agent`; the server accounts writes to that name.
     pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        Self { client, agent, limit: None, fence: None, refused: Arc::new(watch::Sender::new(false)) }
+        let (brake, refused) = (Arc::default(), Signal::new(false));
+        Self { client, agent, limit: None, brake, fence: None, refused }
+    }
+
+    /// The same client for what must not wait behind others: no limit, and a brake of its own.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { limit: None, brake: Arc::default(), ..self.clone() }
     }
 
     /// Sends at most so many requests a second, and so many at once after a pause. Watches do not count.
@@ -224,8 +253,7 @@ impl Api {
 
     /// Waits until the server no longer knows who we are.
     pub async fn unauthorized(&self) {
-        // The sender lives as long as this.
-        let _ = self.refused.subscribe().wait_for(|refused| *refused).await;
+        self.refused.until(|refused| refused).await;
     }
 
     /// What it calls itself.
@@ -259,8 +287,9 @@ impl Api {
         let path = kind.path("");
         let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
         let request = self.request("GET", &query, "application/json", Vec::new());
-        let events = self.client.request_events::<Lean>(request).await;
-        let events = events.map_err(|source| self.failed("WATCH", &path, source))?;
+        let sent = self.brake.turn().await;
+        let events = self.client.request_events::<Lean>(request);
+        let events = self.answer("WATCH", &path, sent, events).await?;
         let api = self.clone();
         let failed = move |source| api.failed("WATCH", &path, source);
         Ok(events.map(move |event| event.map(Lean::of_event).map_err(&failed)))
@@ -268,15 +297,16 @@ impl Api {
 
     /// The text of an answer.
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
-        self.admit("GET", path).await?;
+        let sent = self.admit("GET", path).await?;
         let request = self.request("GET", path, "application/json", Vec::new());
-        self.client.request_text(request).await.map_err(|source| self.failed("GET", path, source))
+        self.answer("GET", path, sent, self.client.request_text(request)).await
     }
 
     /// The lines of an answer that does not end.
     pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
         let request = self.request("GET", path, "application/json", Vec::new());
-        self.client.request_stream(request).await.map_err(|source| self.failed("WATCH", path, source))
+        let sent = self.brake.turn().await;
+        self.answer("WATCH", path, sent, self.client.request_stream(request)).await
     }
 
     /// Makes an object.
@@ -319,25 +349,44 @@ impl Api {
 
     /// One request as it is.
     pub async fn send(&self, method: &str, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
-        self.admit(method, path).await?;
+        let sent = self.admit(method, path).await?;
         let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
             (content_type, body.to_string().into_bytes())
         });
         let request = self.request(method, path, content_type, body);
-        let answer = self.client.request::<Lean>(request).await;
-        answer.map(Lean::into_value).map_err(|source| self.failed(method, path, source))
+        self.answer(method, path, sent, self.client.request::<Lean>(request)).await.map(Lean::into_value)
     }
 
-    /// Waits for a turn, and refuses writes that are no longer ours to make.
-    async fn admit(&self, method: &str, path: &str) -> Result<()> {
+    /// Waits for the answer to what was sent then, and lets the brake know how it went.
+    async fn answer<T>(
+        &self,
+        method: &str,
+        path: &str,
+        sent: Instant,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T> {
+        let answer = match timeout(ANSWER_MAX, request).await {
+            Ok(answer) => answer.map_err(|source| self.failed(method, path, source)),
+            Err(_) => Err(Error::NoAnswer { path: path.to_owned() }),
+        };
+        match &answer {
+            Err(error) if error.is_trouble() => self.brake.failed(path, sent, error.retry_after()),
+            Ok(_) | Err(_) => self.brake.answered(),
+        }
+        answer
+    }
+
+    /// Waits for a turn, says when it came, and refuses writes that are no longer ours to make.
+    async fn admit(&self, method: &str, path: &str) -> Result<Instant> {
         if let Some(limit) = &self.limit {
             limit.turn().await;
         }
+        let sent = self.brake.turn().await;
         match &self.fence {
             Some(fence) if method != "GET" && !fence.is_held() => {
                 Err(Error::NotLeader { path: path.to_owned() })
             }
-            _ => Ok(()),
+            _ => Ok(sent),
         }
     }
 
@@ -345,7 +394,7 @@ impl Api {
         let error =
             Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
         if error.code() == 401 {
-            self.refused.send_replace(true);
+            self.refused.set(true);
         }
         error
     }

@@ -7,13 +7,13 @@ use crate::api::Api;
 use crate::api::lean::Lean;
 use crate::health::Health;
 use crate::kind::{Key, Kind};
+use crate::signal::Signal;
 use crate::watch::{News, Source};
 use kai_object as object;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What is told whenever an object changes; it is called with the state before and with the state after, until it
@@ -89,7 +89,7 @@ struct Table {
     source: Source,
     objects: RwLock<Objects>,
     listeners: Mutex<Vec<Listener>>,
-    synced: watch::Sender<bool>,
+    synced: Signal<bool>,
     keep: fn(&mut Value),
 }
 
@@ -159,8 +159,7 @@ impl Caches {
     /// Waits until everything that was there at the start is known.
     pub async fn synced(&self, kinds: &[Kind]) {
         for kind in kinds {
-            // The sender lives as long as the table.
-            let _ = self.table(kind).synced.subscribe().wait_for(|synced| *synced).await;
+            self.table(kind).synced.until(|synced| synced).await;
         }
     }
 
@@ -319,7 +318,7 @@ impl Table {
             source,
             objects: RwLock::new(Objects { indices, ..Objects::default() }),
             listeners: Mutex::default(),
-            synced: watch::Sender::new(false),
+            synced: Signal::new(false),
             keep,
         }
     }
@@ -396,7 +395,7 @@ impl Table {
             item["apiVersion"] = Value::from(self.source.kind.api_version());
             self.put(item);
         }
-        self.synced.send_replace(true);
+        self.synced.set(true);
     }
 
     fn tell(&self, object: Option<&Value>) {

@@ -52,10 +52,12 @@ pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Res
     Ok(patient(config))
 }
 
-/// Watches stay silent for long; whoever waits for an answer has a time limit of its own.
+/// Watches stay silent for long; whoever waits for an answer has a time limit of its own. Whether a request is sent again
+/// is decided by whoever sends it: a disruption budget says 429 like a busy server, and asking again does not help.
 fn patient(mut config: Config) -> Config {
     config.read_timeout = None;
     config.write_timeout = Some(Duration::from_secs(30));
+    config.default_retry = false;
     config
 }
 

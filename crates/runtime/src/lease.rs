@@ -73,7 +73,10 @@ impl Candidate {
         let mut seen = Seen::default();
         loop {
             let began = Instant::now();
-            match self.try_to_take(api, clock, &mut seen).await {
+            // An answer that comes too late is none: the lease would be over by then.
+            let taken = timeout(self.timing.renew, self.try_to_take(api, clock, &mut seen)).await;
+            let late = |_| Err(Error::NoAnswer { path: LEASE.path_of(&self.lease) });
+            match taken.unwrap_or_else(late) {
                 Ok(true) => {
                     tracing::info!(lease = %self.lease, identity = self.identity, "leading");
                     return Leadership { until: Arc::new(Mutex::new(began + self.timing.renew)) };

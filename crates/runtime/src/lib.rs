@@ -2,7 +2,7 @@
 //!
 //! [`connect`] and [`api`] reach the server, [`watch`] and [`cache`] keep what is known of it, [`controller`] and
 //! [`queue`] bring things to what they should be, [`writer`] and [`event`] write in the background, [`lease`] lets one of
-//! several copies work, and [`health`], [`http`] and [`log`] say how it goes. [`process::Process`] puts these together.
+//! several copies work, [`signal`] is what parts of a process wait for, and [`health`], [`http`] and [`log`] say how it goes. [`process::Process`] puts these together.
 //! Under a paused tokio runtime all of it runs on virtual time.
 
 pub mod api;
@@ -18,9 +18,11 @@ pub mod limit;
 pub mod log;
 pub mod process;
 pub mod queue;
+pub mod signal;
 pub mod watch;
 pub mod writer;
 
+mod brake;
 mod change;
 
 pub use kind::{Key, Kind};

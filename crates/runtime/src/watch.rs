@@ -84,9 +84,16 @@ pub async fn follow<T: DeserializeOwned>(
     loop {
         match all(api, source, &mut tell).await {
             Ok(version) => {
-                pause = PAUSE;
+                let began = Instant::now();
                 freshness.fresh();
                 stay_current(api, source, freshness, version, &mut tell).await;
+                // A server that refuses to go on from its own lists must not be asked for one after the other.
+                if began.elapsed() > PAUSE_MAX {
+                    pause = PAUSE;
+                } else {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
             }
             Err(error) => {
                 tracing::warn!(resource = %source.kind.plural, error = &error as &dyn std::error::Error, "cannot list");

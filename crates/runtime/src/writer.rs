@@ -3,7 +3,8 @@
 //! There are three lanes. A write waits only for those of its own lane or a better one, and for earlier writes about the
 //! same object. A write with a slot replaces one that still waits in the same slot of the same object, so a state that
 //! changes faster than it can be written costs one write. How many are under way at once follows what the server can
-//! take: more while answers come as fast as ever, half as many when it says that it is too much.
+//! take: more while answers come as fast as ever, half as many when it says that it is too much. A write that failed for
+//! a while waits, the longer the more often it failed, and takes nobody's place meanwhile.
 
 mod pace;
 
@@ -15,7 +16,7 @@ use futures::stream::FuturesUnordered;
 use pace::Pace;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -26,8 +27,6 @@ const EVENTS_MAX: usize = 10_000;
 /// How long to wait before the first repetition, and at most.
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a request may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How important a write is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,12 +111,23 @@ struct Shared {
 
 type ObjectId = (Kind, Key);
 
+/// A write that waits, and how often it has failed.
+#[derive(Debug)]
+struct Waiting {
+    write: Write,
+    failures: u32,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    objects: FxHashMap<ObjectId, VecDeque<Write>>,
+    objects: FxHashMap<ObjectId, VecDeque<Waiting>>,
     /// Objects whose first write may be sent; one may stand in several lanes.
     ready: [VecDeque<ObjectId>; 3],
+    /// Objects of which a write is under way, or waits to be sent again.
     running: FxHashSet<ObjectId>,
+    /// Objects whose first write failed, by when it is sent again.
+    later: BTreeMap<(Instant, u64), ObjectId>,
+    failures: u64,
     remarks: usize,
     counts: Counts,
 }
@@ -143,7 +153,7 @@ impl Writer {
         let mut state = self.lock();
         if let Some(writes) = state.objects.get_mut(object) {
             let before = writes.len();
-            writes.retain(|write| write.slot != Some(slot));
+            writes.retain(|waiting| waiting.write.slot != Some(slot));
             let gone = before - writes.len();
             let empty = writes.is_empty();
             state.counts.waiting -= gone;
@@ -174,36 +184,45 @@ impl Writer {
         let mut pace = Pace::new();
         let mut running: FuturesUnordered<BoxFuture<'static, Sent>> = FuturesUnordered::new();
         loop {
+            let again = self.lock().ripen(Instant::now());
             while running.len() < pace.limit() {
-                let Some(write) = self.lock().take() else { break };
-                running.push(Box::pin(send(api.clone(), write)));
+                let Some(waiting) = self.lock().take() else { break };
+                running.push(Box::pin(send(api.clone(), waiting)));
             }
+            let alarm = async {
+                match again {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 Some(sent) = running.next(), if !running.is_empty() => self.conclude(sent, &mut pace),
                 () = self.shared.changed.notified() => {}
+                () = alarm => {}
             }
         }
     }
 
     fn conclude(&self, sent: Sent, pace: &mut Pace) {
-        let Sent { mut write, attempts, answer, took } = sent;
+        let Sent { waiting, answer, took } = sent;
         match &answer {
             Err(error) if error.is_transient() => pace.overloaded(),
             Ok(_) | Err(_) => pace.answered(took),
         }
-        let retries = write.retry == Retry::UntilAnswered;
+        let retries = waiting.write.retry == Retry::UntilAnswered;
         if retries && answer.as_ref().is_err_and(Error::is_transient) {
-            tracing::debug!(path = write.path, attempts, "will be written again");
-            self.lock().put_back(write);
-            self.shared.changed.notify_one();
+            let (path, failures) = (&waiting.write.path, waiting.failures + 1);
+            tracing::debug!(path, failures, "will be written again");
+            self.lock().put_back(waiting, Instant::now());
             return;
         }
+        let mut write = waiting.write;
         if let Err(error) = &answer {
             tracing::debug!(path = write.path, error = error as &dyn std::error::Error, "was not written");
         }
         let done = write.done.take();
-        self.lock().finish(&write);
+        self.lock().finish(&write.object);
         if let Some(done) = done {
             done(answer);
         }
@@ -220,11 +239,11 @@ impl State {
         let id = write.object.clone();
         let lane = write.lane;
         let writes = self.objects.entry(id.clone()).or_default();
-        let waiting = write.slot.and_then(|slot| writes.iter_mut().find(|known| known.slot == Some(slot)));
-        if let Some(waiting) = waiting {
-            *waiting = write;
+        let same = |waiting: &&mut Waiting| write.slot.is_some() && waiting.write.slot == write.slot;
+        if let Some(waiting) = writes.iter_mut().find(same) {
+            waiting.write = write;
         } else {
-            writes.push_back(write);
+            writes.push_back(Waiting { write, failures: 0 });
             self.counts.waiting += 1;
         }
         if !self.running.contains(&id) {
@@ -233,85 +252,91 @@ impl State {
     }
 
     /// The next write to send.
-    fn take(&mut self) -> Option<Write> {
+    fn take(&mut self) -> Option<Waiting> {
         for lane in LANES {
             while let Some(id) = self.ready[lane as usize].pop_front() {
                 if self.running.contains(&id) {
                     continue;
                 }
                 let Some(writes) = self.objects.get_mut(&id) else { continue };
-                let Some(write) = writes.pop_front() else { continue };
+                let Some(waiting) = writes.pop_front() else { continue };
                 if writes.is_empty() {
                     self.objects.remove(&id);
                 }
-                if write.lane == Lane::Remark {
+                if waiting.write.lane == Lane::Remark {
                     self.remarks -= 1;
                 }
                 self.counts.waiting -= 1;
                 self.counts.running += 1;
                 self.counts.sent += 1;
                 self.running.insert(id);
-                return Some(write);
+                return Some(waiting);
             }
         }
         None
     }
 
     /// Lets the next write about the object go.
-    fn finish(&mut self, write: &Write) {
+    fn finish(&mut self, object: &ObjectId) {
         self.counts.running -= 1;
-        self.running.remove(&write.object);
-        let next =
-            self.objects.get(&write.object).and_then(|writes| writes.iter().map(|write| write.lane).min());
-        if let Some(lane) = next {
-            self.ready[lane as usize].push_back(write.object.clone());
+        self.release(object);
+    }
+
+    fn release(&mut self, object: &ObjectId) {
+        self.running.remove(object);
+        let writes = self.objects.get(object).into_iter().flatten();
+        if let Some(lane) = writes.map(|waiting| waiting.write.lane).min() {
+            self.ready[lane as usize].push_back(object.clone());
         }
     }
 
-    /// Puts a write back in front, unless something newer is there in its place.
-    fn put_back(&mut self, write: Write) {
-        self.finish(&write);
-        let newer = |known: &Write| known.slot.is_some() && known.slot == write.slot;
-        let writes = self.objects.entry(write.object.clone()).or_default();
-        if writes.iter().any(newer) {
+    /// Puts a write that failed back in front, unless something newer is there in its place. Nothing is written about
+    /// the object until then.
+    fn put_back(&mut self, mut waiting: Waiting, now: Instant) {
+        self.counts.running -= 1;
+        waiting.failures += 1;
+        let wait = PAUSE.saturating_mul(1 << waiting.failures.min(16).saturating_sub(1)).min(PAUSE_MAX);
+        self.failures += 1;
+        self.later.insert((now + wait, self.failures), waiting.write.object.clone());
+        let writes = self.objects.entry(waiting.write.object.clone()).or_default();
+        let same =
+            |known: &&mut Waiting| known.write.slot.is_some() && known.write.slot == waiting.write.slot;
+        if let Some(newer) = writes.iter_mut().find(same) {
+            newer.failures = waiting.failures;
             return;
         }
         self.counts.waiting += 1;
-        if write.lane == Lane::Remark {
+        if waiting.write.lane == Lane::Remark {
             self.remarks += 1;
         }
-        self.ready[write.lane as usize].push_back(write.object.clone());
-        writes.push_front(write);
+        writes.push_front(waiting);
+    }
+
+    /// Lets go what has waited long enough; says when the next one has.
+    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(entry) = self.later.first_entry() {
+            if entry.key().0 > now {
+                return Some(entry.key().0);
+            }
+            let object = entry.remove();
+            self.release(&object);
+        }
+        None
     }
 }
 
 struct Sent {
-    write: Write,
-    attempts: u32,
+    waiting: Waiting,
     answer: Result<Value>,
     took: Duration,
 }
 
-/// Sends a write, a few times if need be, so that a short failure does not cost it its place.
-async fn send(api: Api, write: Write) -> Sent {
-    let mut attempts = 0;
-    let mut pause = PAUSE;
-    loop {
-        attempts += 1;
-        let began = Instant::now();
-        let body = (!write.body.is_null()).then_some((write.content_type, &write.body));
-        let answer = match tokio::time::timeout(TIMEOUT, api.send(write.method, &write.path, body)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::NoAnswer { path: write.path.clone() }),
-        };
-        let took = began.elapsed();
-        let again = answer.as_ref().is_err_and(Error::is_transient) && write.retry == Retry::UntilAnswered;
-        if !again || attempts > 3 {
-            return Sent { write, attempts, answer, took };
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
-    }
+async fn send(api: Api, waiting: Waiting) -> Sent {
+    let write = &waiting.write;
+    let began = Instant::now();
+    let body = (!write.body.is_null()).then_some((write.content_type, &write.body));
+    let answer = api.send(write.method, &write.path, body).await;
+    Sent { answer, took: began.elapsed(), waiting }
 }
 
 #[cfg(test)]

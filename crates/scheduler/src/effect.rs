@@ -2,4 +2,5 @@
 
 pub(crate) mod bind;
 pub(crate) mod condition;
+mod device_config;
 pub(crate) mod evict;

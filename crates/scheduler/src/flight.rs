@@ -41,6 +41,16 @@ impl Flight {
         self.flying.len()
     }
 
+    /// Whether a request of this name is under way.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.flying.contains_key(key)
+    }
+
+    /// Whether a request on the server is the one that is under way.
+    pub(crate) fn is_flying(&self, key: &Key, request: &BindRequest) -> bool {
+        self.flying.get(key).is_some_and(|flying| is_same(&flying.request, request))
+    }
+
     /// Lets a binding begin.
     pub(crate) fn begin(
         &mut self,

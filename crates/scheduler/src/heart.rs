@@ -5,7 +5,9 @@
 
 mod audit;
 mod decide;
+mod measure;
 mod news;
+mod odd;
 mod tell;
 
 use crate::aside::Aside;
@@ -53,6 +55,7 @@ pub(crate) struct Heart {
     marks: Marks,
     aside: Aside,
     told: Told,
+    odd: odd::Odd,
     timers: Timers,
     pub(crate) rhythm: Rhythm,
     /// Kinds of which nothing is known yet.
@@ -60,9 +63,12 @@ pub(crate) struct Heart {
     unreadable: BTreeSet<(Kind, Key)>,
     /// Why each waiting group waits, by the last cycle that could do everything.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
-    evictions: JoinSet<()>,
+    /// What is under way beside the writer: evictions, and looking up what the server has.
+    tasks: JoinSet<()>,
     cycles: u64,
     audited: Instant,
+    /// How many names the cluster had when it was last built anew.
+    names: usize,
 }
 
 impl Heart {
@@ -75,6 +81,11 @@ impl Heart {
         kinds: impl IntoIterator<Item = Kind>,
     ) -> Self {
         let everything = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let metrics = Metrics::new(&process.metrics, &options.metrics_namespace);
+        metrics.configured(
+            &everything.budgets,
+            options.config.engine.plugins.iter().map(|plugin| plugin.name.as_str()),
+        );
         for warning in options.config.warnings.iter().chain(&everything.warnings) {
             tracing::warn!(warning, "the configuration is odd");
         }
@@ -82,7 +93,7 @@ impl Heart {
         placing.actions.retain(|action| matches!(action, Action::Allocate));
         Self {
             cache: Cache::new(options.settings.clone()),
-            metrics: Metrics::new(&process.metrics, &options.metrics_namespace),
+            metrics,
             rhythm: Rhythm::new(options.period),
             everything,
             placing,
@@ -95,13 +106,15 @@ impl Heart {
             marks: Marks::default(),
             aside: Aside::default(),
             told: Told::default(),
+            odd: odd::Odd::default(),
             timers: Timers::default(),
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
             verdicts: BTreeMap::new(),
-            evictions: JoinSet::new(),
+            tasks: JoinSet::new(),
             cycles: 0,
             audited: Instant::now(),
+            names: 0,
             options,
         }
     }
@@ -114,14 +127,14 @@ impl Heart {
     /// When something is to be done next, if nothing else happens.
     pub(crate) fn next(&self) -> Option<Instant> {
         let cycle = self.rhythm.next().map(|(at, _)| at).filter(|_| self.is_informed());
-        [cycle, self.next_telling()].into_iter().flatten().min()
+        [cycle, self.next_telling(), self.odd.next(self.options.tell_after)].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub(crate) fn beat(&mut self) {
         let now = Instant::now();
         // What is over is not kept.
-        while self.evictions.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() {}
         if !self.is_informed() {
             return;
         }
@@ -133,10 +146,20 @@ impl Heart {
         if due.is_some() || self.next_telling().is_some_and(|at| at <= now) {
             self.tell(now);
         }
+        self.tell_odd(now);
+        if self.has_traces() {
+            self.rebuild();
+        }
         let idle = self.rhythm.next().is_none_or(|(at, _)| at > now + self.options.period);
         if idle && now.duration_since(self.audited) >= self.options.audit_every {
             self.audit();
         }
+    }
+
+    /// Whether much of what the cluster keeps is of what is gone.
+    fn has_traces(&self) -> bool {
+        let spare = self.names.saturating_add(self.options.traces_max);
+        self.cache.cluster().names.len() > self.names.saturating_add(spare)
     }
 
     /// The time, as the engine counts it.
@@ -150,6 +173,7 @@ impl Heart {
             let weight = match change {
                 Change::News(kind, news) => self.take_news(kind, news),
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
+                Change::BindLookedUp(key, refusal, found) => self.take_looked_up(&key, &refusal, found),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
                 Change::Marked(group, changes, outcome) => {
                     self.marks.written(&group, changes, outcome);
@@ -202,7 +226,7 @@ impl Heart {
     /// Lets a batch of pods leave.
     fn evict(&mut self, batch: Batch) {
         let (api, inbox, how) = (self.api.clone(), Arc::clone(&self.inbox), self.options.eviction);
-        self.evictions.spawn(async move {
+        self.tasks.spawn(async move {
             let evicted = evict::run(api, batch, how).await;
             inbox.put(Change::Evicted(evicted));
         });

@@ -1,10 +1,19 @@
 //! What is measured, under the names and labels that KAI uses.
 
+mod search;
+
+use indexmap::IndexSet;
 use kai_engine::outcome::{Outcome, QueueReport};
+use kai_engine::policy::SearchBudgets;
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
     exponential_buckets,
 };
+use rustc_hash::FxBuildHasher;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) use search::{SearchMetrics, TimedAttempt};
 
 /// All metrics of a scheduler.
 #[derive(Clone, Debug)]
@@ -18,20 +27,32 @@ pub(crate) struct Metrics {
     /// From the decision to the bind request.
     pub(crate) bind_ms: Histogram,
     pub(crate) groups_scheduled: CounterVec,
-    pub(crate) groups_acted_on: CounterVec,
-    pub(crate) evicted_pods: CounterVec,
-    pub(crate) preemption_attempts: IntCounter,
+    evicted_pods: CounterVec,
+    /// Whose evicted pods are counted, the oldest first.
+    evicted: Arc<Mutex<IndexSet<EvictedLabels, FxBuildHasher>>>,
+    pub(crate) search: SearchMetrics,
+    plugin_ms: GaugeVec,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
+    /// What the two above show.
+    shown: Arc<Mutex<BTreeMap<String, Shown>>>,
     /// Differences that an audit found; KAI has no such metric.
     pub(crate) audit_differences: IntCounter,
     /// Objects that cannot be read.
     pub(crate) unreadable: IntGauge,
     /// Bindings that were decided and that the server has not shown yet.
     pub(crate) flying: IntGauge,
+    /// Names that the cluster keeps.
+    pub(crate) names: IntGauge,
     /// Cycles so far.
     pub(crate) cycles: CounterVec,
 }
+
+/// Group, namespace, uid, node pool and action.
+type EvictedLabels = [String; 5];
+
+/// The most groups and actions of which evicted pods are counted: groups come and go for ever.
+const EVICTED_MAX: usize = 10_000;
 
 const QUEUE_LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
 
@@ -101,19 +122,18 @@ impl Metrics {
                 "Pod groups that got places",
                 &["action"],
             ),
-            groups_acted_on: make.counters(
-                "podgroups_acted_on_by_action",
-                "Pod groups for which an action evicted or moved others",
-                &["action"],
-            ),
             evicted_pods: make.counters(
                 "pod_group_evicted_pods_total",
                 "Pods that were evicted",
                 &["podgroup", "namespace", "uid", "nodepool", "action"],
             ),
-            preemption_attempts: make.register(IntCounter::with_opts(
-                make.opts("total_preemption_attempts", "Pod groups for which somebody was preempted"),
-            )),
+            evicted: Arc::default(),
+            search: SearchMetrics::new(&make),
+            plugin_ms: make.gauges(
+                "plugin_scheduling_latency_milliseconds",
+                "Time of a plugin before and after the actions; plugins have nothing to do then",
+                &["plugin", "OnSession"],
+            ),
             fair_share: [
                 share("queue_fair_share_cpu_cores", "CPU"),
                 share("queue_fair_share_memory_gb", "memory"),
@@ -124,6 +144,7 @@ impl Metrics {
                 usage("queue_memory_usage", "memory"),
                 usage("queue_gpu_usage", "GPUs"),
             ],
+            shown: Arc::default(),
             audit_differences: make.register(IntCounter::with_opts(make.opts(
                 "audit_differences_total",
                 "Audits that found the cluster different from its objects",
@@ -135,7 +156,33 @@ impl Metrics {
                 "binds_in_flight",
                 "Bindings that were decided and that the server has not shown yet",
             ))),
+            names: make.register(IntGauge::with_opts(
+                make.opts("kept_names", "Names that the cluster keeps, of what is there and of what is gone"),
+            )),
             cycles: make.counters("cycles_total", "Cycles by what they may do", &["scope"]),
+        }
+    }
+
+    /// Says what is configured.
+    pub(crate) fn configured<'a>(&self, budgets: &SearchBudgets, plugins: impl Iterator<Item = &'a str>) {
+        self.search.budgets(budgets);
+        for plugin in plugins {
+            for moment in ["OnSessionOpen", "OnSessionClose"] {
+                self.plugin_ms.with_label_values(&[plugin, moment]).set(0.0);
+            }
+        }
+    }
+
+    /// Counts a pod that was evicted.
+    pub(crate) fn pod_was_evicted(&self, labels: EvictedLabels) {
+        self.evicted_pods.with_label_values(&labels).inc();
+        let mut known = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.insert(labels)
+            && known.len() > EVICTED_MAX
+            && let Some(oldest) = known.shift_remove_index(0)
+        {
+            // It was counted, so it is there.
+            let _ = self.evicted_pods.remove_label_values(&oldest);
         }
     }
 
@@ -146,17 +193,55 @@ impl Metrics {
         display: impl Fn(&str) -> &'a str,
         used: impl Fn(&str) -> [f64; 3],
     ) {
-        for gauges in self.fair_share.iter().chain(&self.usage) {
-            gauges.reset();
-        }
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *shown);
         for QueueReport { name, fair_share, .. } in &outcome.queues {
-            let shown = display(name);
-            let labels = [if shown.is_empty() { name } else { shown }, name.as_str(), shown];
-            let units = [1e3, 1e9, 1e6];
-            for (at, unit) in units.iter().enumerate() {
-                self.fair_share[at].with_label_values(&labels).set(fair_share[at] as f64 / unit);
-                self.usage[at].with_label_values(&labels).set(used(name)[at]);
+            let new = Shown { display: display(name).to_owned(), fair_share: *fair_share, used: used(name) };
+            let known = before.remove(name);
+            if known.as_ref() != Some(&new) {
+                if let Some(known) = known.filter(|known| known.display != new.display) {
+                    self.hide(name, &known);
+                }
+                self.show(name, &new);
             }
+            shown.insert(name.clone(), new);
+        }
+        for (name, gone) in &before {
+            self.hide(name, gone);
+        }
+    }
+
+    fn show(&self, name: &str, queue: &Shown) {
+        let units = [1e3, 1e9, 1e6];
+        for (at, unit) in units.iter().enumerate() {
+            let labels = queue.labels(name);
+            self.fair_share[at].with_label_values(&labels).set(queue.fair_share[at] as f64 / unit);
+            self.usage[at].with_label_values(&labels).set(queue.used[at]);
+        }
+    }
+
+    fn hide(&self, name: &str, queue: &Shown) {
+        for gauges in self.fair_share.iter().chain(&self.usage) {
+            // What was never shown is as good as hidden.
+            let _ = gauges.remove_label_values(&queue.labels(name));
         }
     }
 }
+
+/// What is shown of a queue. Making labels is what costs, so that only what changes is set.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    display: String,
+    fair_share: [i64; 3],
+    used: [f64; 3],
+}
+
+impl Shown {
+    fn labels<'a>(&'a self, name: &'a str) -> [&'a str; 3] {
+        let shown = self.display.as_str();
+        [if shown.is_empty() { name } else { shown }, name, shown]
+    }
+}
+
+#[cfg(test)]
+mod tests;

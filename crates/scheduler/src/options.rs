@@ -38,6 +38,9 @@ pub struct Options {
     pub tell_after: Duration,
     /// Time between two audits.
     pub audit_every: Duration,
+    /// How many names of what is gone may be kept, beyond as many as there are of what is there, before the cluster is
+    /// built anew.
+    pub traces_max: usize,
     /// What ids of new GPU groups are drawn from.
     pub seed: u64,
 }
@@ -56,6 +59,7 @@ impl Default for Options {
             metrics_namespace: "kai".to_owned(),
             tell_after: Duration::from_secs(2),
             audit_every: Duration::from_mins(10),
+            traces_max: 100_000,
             seed: 0,
         }
     }

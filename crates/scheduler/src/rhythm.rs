@@ -1,7 +1,8 @@
 //! When a cycle begins, and whether it may evict.
 //!
 //! Changes come in bursts: a cycle waits until a burst is over, but not for long. Evicting waits longer, because what
-//! the next event frees need not be taken from anybody, and it happens at most once a period. When nothing has changed
+//! the next event frees need not be taken from anybody, and it happens at most once a period; but where something always
+//! happens it does not wait longer than that. When nothing has changed
 //! since the last cycle that could evict, another one would decide the same, so there is none until a timer says that
 //! time itself has changed something.
 
@@ -48,6 +49,8 @@ pub(crate) struct Rhythm {
     unsettled: bool,
     /// There are groups for which somebody might be evicted.
     wanting: bool,
+    /// Since when both are so.
+    asked: Option<Instant>,
     timer: Option<Instant>,
 }
 
@@ -60,6 +63,7 @@ impl Rhythm {
             evicted: None,
             unsettled: true,
             wanting: false,
+            asked: None,
             timer: None,
         }
     }
@@ -72,6 +76,7 @@ impl Rhythm {
             Weight::MakesRoom => self.room_made = Some(now),
         }
         self.unsettled = true;
+        self.note_asked(now);
         self.burst = Some(self.burst.map_or((now, now), |(first, _)| (first, now)));
     }
 
@@ -105,6 +110,11 @@ impl Rhythm {
                 self.timer = None;
             }
         }
+        self.note_asked(now);
+    }
+
+    fn note_asked(&mut self, now: Instant) {
+        self.asked = (self.wanting && self.unsettled).then(|| self.asked.unwrap_or(now));
     }
 
     fn earliest(&self) -> Instant {
@@ -116,8 +126,11 @@ impl Rhythm {
         let after_placing = placing.map(|at| at + QUIET);
         let after_quiet = self.room_made.map(|at| at + QUIET);
         let after_period = self.evicted.map(|at| at + self.period);
-        let at = [after_placing, after_quiet, after_period].into_iter().flatten().max();
-        at.unwrap_or_else(Instant::now)
+        // There may be no quiet moment.
+        let latest = self.asked.map(|at| at + self.period);
+        let quiet = after_placing.max(after_quiet);
+        let quiet = quiet.zip(latest).map_or(quiet, |(quiet, latest)| Some(quiet.min(latest)));
+        quiet.max(after_period).unwrap_or_else(Instant::now)
     }
 }
 
@@ -158,6 +171,24 @@ mod tests {
         rhythm.changed(start + 200 * MS, Weight::Matters);
         rhythm.planned(start + 205 * MS, Scope::Placing, true);
         assert_eq!(rhythm.next(), Some((start + 1160 * MS, Scope::Everything)), "once a period");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_is_evicted_where_there_is_never_quiet() {
+        let start = Instant::now();
+        let mut rhythm = Rhythm::new(Duration::from_secs(1));
+        let mut evicting = Vec::new();
+        for step in 0..150 {
+            let now = start + 20 * step * MS;
+            rhythm.changed(now, Weight::MakesRoom);
+            while let Some((at, scope)) = rhythm.next().filter(|(at, _)| *at <= now + 19 * MS) {
+                let at = at.max(now);
+                rhythm.planned(at, scope, true);
+                evicting.extend((scope == Scope::Everything).then(|| at - start));
+            }
+        }
+        assert_eq!(evicting.len(), 2, "{evicting:?}");
+        assert!(evicting[0] <= 1_020 * MS, "{evicting:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -76,20 +76,16 @@ impl Connection {
     where
         F: Future<Output = ()> + Send,
     {
-        let mut life = match &self.to {
+        let life = match &self.to {
             To::Embedded(_, faults) => faults.life(&self.name),
             To::Elsewhere(_) => return start(&self).await,
         };
         loop {
-            life.mark_unchanged();
+            let born = life.get();
             let running = start(&self);
             tokio::select! {
                 biased;
-                changed = life.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
+                () = life.until(|now| now != born) => {}
                 () = running => return,
             }
             tracing::info!(client = self.name, "crashed, and will be started again");

@@ -17,6 +17,7 @@ pub use hook::webhook;
 pub use service::FaultyService;
 
 use crate::journal::Journal;
+use kai_runtime::signal::Signal;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rustc_hash::FxHasher;
@@ -24,7 +25,6 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// How often each fault happens: so many times in a million requests, or events for those of watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,56 @@ impl Rates {
     }
 }
 
+/// What a server in trouble answers to a client, for as long as it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The status.
+    pub code: u16,
+    /// What it says.
+    pub message: String,
+    /// For how many seconds it asks to be left alone; 0 for nothing.
+    pub retry_after: u32,
+    /// Which requests it answers so: those whose path contains this.
+    pub path: String,
+    /// Whether it still answers what changes nothing.
+    pub reads: Reads,
+}
+
+/// What becomes of requests that change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// They are answered.
+    Answered,
+    /// They are refused like the others.
+    Refused,
+}
+
+impl Outage {
+    /// Everything is refused with this status.
+    pub fn of_everything(code: u16) -> Self {
+        let message = "a simulated outage".to_owned();
+        Self { code, message, retry_after: 0, path: String::new(), reads: Reads::Refused }
+    }
+
+    /// What the store under the server says when its disk is full: nothing can be written whose path contains this.
+    pub fn full_disk(path: &str) -> Self {
+        let message = "etcdserver: mvcc: database space exceeded".to_owned();
+        Self { code: 500, message, retry_after: 0, path: path.to_owned(), reads: Reads::Answered }
+    }
+
+    /// Asks to be left alone for so many seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = seconds;
+        self
+    }
+
+    fn hits(&self, method: &http::Method, path: &str) -> bool {
+        let reads = *method == http::Method::GET && self.reads == Reads::Answered;
+        !reads && path.contains(&self.path)
+    }
+}
+
 /// How often each thing went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -100,9 +150,10 @@ struct Client {
     rates: Rates,
     rng: ChaCha8Rng,
     counts: Counts,
-    partition: watch::Sender<bool>,
+    partition: Signal<bool>,
+    outage: Option<Outage>,
     /// How often it crashed: each life of a client has its number.
-    life: watch::Sender<u64>,
+    life: Signal<u64>,
     crash_at: Option<u64>,
 }
 
@@ -143,19 +194,28 @@ impl Faults {
 
     /// Cuts a client off: its watches end and its requests get no answer, until [`Faults::heal`].
     pub fn partition(&self, client: &str) {
-        self.with(client, |client| client.partition.send_replace(true));
+        self.with(client, |client| client.partition.set(true));
+    }
+
+    /// Puts the server into trouble for a client, until [`Faults::heal`]. Watches that are open go on.
+    pub fn refuse(&self, client: &str, outage: Outage) {
+        self.with(client, |client| client.outage = Some(outage));
     }
 
     /// Lets a client through again.
     pub fn heal(&self, client: &str) {
-        self.with(client, |client| client.partition.send_replace(false));
+        self.with(client, |client| {
+            client.outage = None;
+            client.partition.set(false);
+        });
     }
 
     /// Ends all faults of all clients.
     pub fn heal_all(&self) {
         self.set_rates(Rates::default());
         for client in self.lock().clients.values_mut() {
-            client.partition.send_replace(false);
+            client.partition.set(false);
+            client.outage = None;
             client.crash_at = None;
         }
     }
@@ -176,8 +236,8 @@ impl Faults {
     }
 
     /// The life of a client: the number in it changes with each crash.
-    pub fn life(&self, client: &str) -> watch::Receiver<u64> {
-        self.with(client, |client| client.life.subscribe())
+    pub fn life(&self, client: &str) -> Signal<u64> {
+        self.with(client, |client| client.life.clone())
     }
 
     /// Where clients' histories are written.
@@ -225,8 +285,9 @@ impl Client {
             rates,
             rng,
             counts: Counts::default(),
-            partition: watch::Sender::new(false),
-            life: watch::Sender::new(0),
+            partition: Signal::new(false),
+            outage: None,
+            life: Signal::new(0),
             crash_at: None,
         }
     }
@@ -234,7 +295,7 @@ impl Client {
     fn die(&mut self) {
         self.counts.crashes += 1;
         self.crash_at = None;
-        self.life.send_modify(|life| *life += 1);
+        self.life.change(|life| *life += 1);
     }
 
     /// Whether something of this rate happens.

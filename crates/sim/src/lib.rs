@@ -17,6 +17,6 @@ pub mod well_known;
 
 pub use cluster::{Builder, Cluster};
 pub use connection::Connection;
-pub use faults::{Faults, Rates};
+pub use faults::{Faults, Outage, Rates};
 pub use journal::Journal;
 pub use node::NodeGroup;

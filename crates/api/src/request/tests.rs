@@ -120,6 +120,92 @@ fn requests_follow_the_rules_of_kubernetes() {
     }
 }
 
+/// What a pod with one container and one sidecar, each of which requests one core, has been given.
+struct Resize {
+    rule: &'static str,
+    status: &'static str,
+    total: &'static str,
+}
+
+/// One rule a case, from the Kubernetes documentation on resizing containers in place.
+const RESIZES: &[Resize] = &[
+    Resize { rule: "nothing is reported yet", status: "{}", total: "cpu=2 memory=1Gi" },
+    Resize {
+        rule: "a container that grows counts with what it wants before it has it",
+        status: r#"{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m"}},"allocatedResources":{"cpu":"500m"}}]}"#,
+        total: "cpu=2 memory=1Gi",
+    },
+    Resize {
+        rule: "a container that shrinks counts with what it has until it has less",
+        status: r#"{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"4","memory":"512Mi"}}}]}"#,
+        total: "cpu=5 memory=1Gi",
+    },
+    Resize {
+        rule: "what the node has set aside counts too",
+        status: r#"{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"2"}},"allocatedResources":{"cpu":"3"}}]}"#,
+        total: "cpu=4 memory=1Gi",
+    },
+    Resize {
+        rule: "what is set aside counts only for a container that runs with something",
+        status: r#"{"containerStatuses":[{"name":"c","allocatedResources":{"cpu":"3"}}]}"#,
+        total: "cpu=2 memory=1Gi",
+    },
+    Resize {
+        rule: "a change that waits still counts",
+        status: r#"{"conditions":[{"type":"PodResizePending","reason":"Deferred"}],
+            "containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m"}}}]}"#,
+        total: "cpu=2 memory=1Gi",
+    },
+    Resize {
+        rule: "a change that can never be made does not count",
+        status: r#"{"conditions":[{"type":"PodResizePending","reason":"Infeasible"}],
+            "containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m","memory":"256Mi"}}}]}"#,
+        total: "cpu=1500m memory=256Mi",
+    },
+    Resize {
+        rule: "the same as servers before 1.33 say it",
+        status: r#"{"resize":"Infeasible","containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m"}}}]}"#,
+        total: "cpu=1500m",
+    },
+    Resize {
+        rule: "sidecars can be changed as well",
+        status: r#"{"initContainerStatuses":[{"name":"s","resources":{"requests":{"cpu":"3"}}}]}"#,
+        total: "cpu=4 memory=1Gi",
+    },
+    Resize {
+        rule: "what is reported of others counts for nobody",
+        status: r#"{"containerStatuses":[{"name":"other","resources":{"requests":{"cpu":"9"}}}]}"#,
+        total: "cpu=2 memory=1Gi",
+    },
+];
+
+#[test]
+fn a_pod_that_is_being_changed_counts_by_the_rules_of_kubernetes() {
+    for Resize { rule, status, total } in RESIZES {
+        let mut pod: Pod = serde_json::from_str(&format!(
+            r#"{{"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"1","memory":"1Gi"}}}}}}],
+                "initContainers":[{{"name":"s","restartPolicy":"Always","resources":{{"requests":{{"cpu":"1"}}}}}}]}},
+                "status":{status}}}"#
+        ))
+        .unwrap();
+        assert_eq!(written(&request(&pod).total), *total, "{rule}");
+        pod.compact();
+        assert_eq!(written(&request(&pod).total), *total, "{rule}, of what is kept");
+    }
+}
+
+#[test]
+fn what_a_container_has_is_not_kept_when_it_is_what_it_requests() {
+    let mut pod: Pod = serde_json::from_str(
+        r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]},
+            "status":{"conditions":[{"type":"Ready"}],"containerStatuses":[
+                {"name":"c","resources":{"requests":{"cpu":"1"}},"allocatedResources":{"cpu":"1"}}]}}"#,
+    )
+    .unwrap();
+    pod.compact();
+    assert_eq!(pod.status, crate::pod::PodStatus::default());
+}
+
 #[test]
 fn containers_keep_their_own_requests_and_stages() {
     let pod = pod(r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"}}}],

@@ -15,8 +15,9 @@ use std::borrow::Cow;
 use tokio::sync::OnceCell;
 
 /// How often a claim is read and written again because somebody else wrote it in between.
-const TRIES: usize = 5;
-/// Keeps a claim from going while it is in use.
+const TRIES: usize = 6;
+/// Keeps a claim from going while it is in use. Only claims that have it lose their devices when nobody uses them any
+/// more.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The versions of the API that have what is written here, the best first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
@@ -71,6 +72,20 @@ enum Step {
     Take(Value),
     /// The claim without what an earlier attempt chose for this pod alone. Devices can be given and taken, not changed.
     Free(Value),
+    /// The claim that is marked as one to be freed, before it has anything that could be.
+    Protect(Value),
+}
+
+/// The claim with [`FINALIZER`]; nothing when it has it.
+fn protected(claim: &Value) -> Option<Value> {
+    let known = object::meta(claim, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    if known.iter().any(|known| known == FINALIZER) {
+        return None;
+    }
+    let mut new = claim.clone();
+    let all: Vec<Value> = known.into_iter().chain([Value::from(FINALIZER)]).collect();
+    object::set_meta(&mut new, "finalizers", Some(Value::Array(all)));
+    Some(new)
 }
 
 /// What is to be written to give the pod these devices; refused while others use the claim with other devices.
@@ -89,6 +104,9 @@ fn allocated(claim: &Value, pod: &Value, allocation: &Value) -> Result<Step, Str
             return Ok(Step::Free(new));
         }
         None => {
+            if let Some(protected) = protected(claim) {
+                return Ok(Step::Protect(protected));
+            }
             status.insert("allocation".to_owned(), allocation.clone());
         }
     }
@@ -185,7 +203,7 @@ impl Claims {
     }
 }
 
-/// Reads a claim and writes its status anew, as often as others write it in between.
+/// Reads a claim and writes it anew, step by step, and again when others write it in between.
 async fn change(api: &Api, kind: &Kind, key: &Key, step: impl Fn(&Value) -> Result<Step>) -> Result<()> {
     for _ in 0..TRIES {
         let claim = match api.get(kind, key).await {
@@ -194,11 +212,12 @@ async fn change(api: &Api, kind: &Kind, key: &Key, step: impl Fn(&Value) -> Resu
             }
             claim => claim.doing(|| format!("read resource claim `{key}`"))?,
         };
-        let (new, last) = match step(&claim)? {
-            Step::Take(new) => (new, true),
-            Step::Free(new) => (new, false),
+        let (new, part, last) = match step(&claim)? {
+            Step::Take(new) => (new, Part::Status, true),
+            Step::Free(new) => (new, Part::Status, false),
+            Step::Protect(new) => (new, Part::Main, false),
         };
-        match api.update(kind, Part::Status, &claim, &new).await {
+        match api.update(kind, part, &claim, &new).await {
             Err(error) if error.is_conflict() => {}
             Ok(_) if !last => {}
             written => return written.map(|_| ()).doing(|| format!("write resource claim `{key}`")),
@@ -334,7 +353,10 @@ mod tests {
             Ok(Step::Take(new)) => new,
             other => panic!("{other:?}"),
         };
-        let first = take(&json!({"metadata": {"name": "s"}}), "gpu-0");
+        let unprotected = json!({"metadata": {"name": "s", "finalizers": ["other"]}});
+        let claim = json!({"metadata": {"name": "s", "finalizers": ["other", FINALIZER]}});
+        assert_eq!(allocated(&unprotected, &pod(), &on("gpu-0")), Ok(Step::Protect(claim.clone())));
+        let first = take(&claim, "gpu-0");
         assert_eq!(first["status"], json!({"allocation": on("gpu-0"), "reservedFor": [user("a", "u")]}));
         assert_eq!(take(&first, "gpu-0"), first, "a second time changes nothing");
         let shared = json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("b", "v")]}});
@@ -342,7 +364,8 @@ mod tests {
         assert_eq!(both["status"]["reservedFor"], json!([user("b", "v"), user("a", "u")]));
         assert!(allocated(&shared, &pod(), &on("gpu-1")).is_err(), "others use other devices");
         let freed = allocated(&first, &pod(), &on("gpu-1")).unwrap();
-        assert_eq!(freed, Step::Free(json!({"metadata": {"name": "s"}, "status": {}})), "first it gives way");
+        let empty = json!({"metadata": claim["metadata"], "status": {}});
+        assert_eq!(freed, Step::Free(empty), "first it gives way");
     }
 
     #[test]

@@ -42,6 +42,31 @@ async fn pods_that_share_a_gpu_are_bound_wherever_the_binder_crashes() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_pod_that_shares_several_gpus_is_bound_wherever_the_binder_crashes() {
+    let world = world().await;
+    crash_everywhere(&world, 12, async |requests| {
+        let name = format!("a-{requests}");
+        let mut wanted = shared_pod(&name);
+        wanted["metadata"]["annotations"]["gpu-fraction-num-devices"] = json!("3");
+        let made = world.create(&kind::POD, wanted).await;
+        let groups = ["g", "h", "i"].map(|group| format!("{group}-{requests}"));
+        world.request(&made, "node-1", &fraction(&[&groups[0], &groups[1], &groups[2]])).await;
+        world.until_phase(&name, "Succeeded").await;
+        world.until(&kind::POD, &name, |pod| phase(pod) == "Running").await;
+        assert_eq!(world.reservations().await.len(), 3, "after {requests} requests");
+        let map = world.get(&CONFIG_MAP, &format!("{name}-abcdefg-shared-gpu-0-evar")).await;
+        let told = object::str_at(&map, "/data/NVIDIA_VISIBLE_DEVICES");
+        let mut devices: Vec<&str> = told.split(',').collect();
+        devices.sort_unstable();
+        devices.dedup();
+        assert_eq!(devices.len(), 3, "after {requests} requests: {told}");
+        world.delete(&kind::POD, &name).await;
+        world.until_reservations(0).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_gpu_is_freed_wherever_the_binder_crashes() {
     let world = world().await;
     for requests in 0.. {

@@ -73,6 +73,22 @@ async fn parts_of_several_gpus_are_held_and_freed_together() {
     assert!(world.find(&BIND_REQUEST, "a").await.is_some(), "the request stays with its pod");
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn parts_of_several_gpus_are_reserved_side_by_side() {
+    let options = Options { concurrent_max: 1, ..Options::default() };
+    let world = World::with(one_node(), options, Reporter::Silent).await;
+    let mut wanted = shared_pod("a");
+    wanted["metadata"]["annotations"]["gpu-fraction-num-devices"] = json!("3");
+    let made = world.create(&kind::POD, wanted).await;
+    world.request(&made, "node-1", &fraction(&["g-1", "g-2", "g-3"])).await;
+    world.until_reservations(3).await;
+    let begun = world.cluster.clock().now();
+    world.until_phase("a", "Failed").await;
+    let waited = world.cluster.clock().now().duration_since(begun).as_secs();
+    assert!(waited < 50, "all have the same 40 s, and not one after the other: {waited} s");
+    world.until_reservations(0).await;
+}
+
 /// Pods by the GPU they were told, which must be a GPU that the reservation of their group holds.
 async fn pods_by_gpu(world: &World, count: usize) -> BTreeMap<String, usize> {
     let mut held = BTreeMap::new();

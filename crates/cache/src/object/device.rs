@@ -159,6 +159,31 @@ pub struct DeviceClassSpec {
     /// The extended resource it backs.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub extended_resource_name: Text,
+    /// What drivers are told about its devices.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub config: List<DeviceConfig>,
+}
+
+/// What a driver is told about devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceConfig {
+    /// For which requests of a claim; empty means all, as it always is in a class.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub requests: List<Text>,
+    /// What it is told, which only the driver can read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opaque: Option<Box<OpaqueConfig>>,
+}
+
+/// What one driver is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpaqueConfig {
+    /// Which driver.
+    pub driver: Text,
+    /// What.
+    pub parameters: serde_json::Value,
 }
 
 /// A selector over devices.
@@ -212,6 +237,9 @@ pub struct DeviceClaim {
     /// Constraints.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub constraints: List<DeviceConstraint>,
+    /// What drivers are told.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub config: List<DeviceConfig>,
 }
 
 /// A request for devices.

@@ -30,6 +30,7 @@ impl Store {
                 self.derive_by_key(kind, sink);
                 continue;
             };
+            self.found.extend(odd.findings.iter().map(|(id, _)| id.clone()));
             self.findings.extend(odd.findings);
             self.hidden.extend(odd.hidden);
         }
@@ -92,6 +93,7 @@ impl Store {
         };
         let findings = report.into_findings();
         if !findings.is_empty() {
+            self.found.insert((kind, key.clone()));
             self.findings.insert((kind, key.clone()), findings);
         }
         delta

@@ -16,7 +16,8 @@ pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
     claims(&store.objects, findings);
 }
 
-fn queues(store: &Store, findings: &mut Vec<Finding>) {
+/// Adds what is odd about the tree of queues.
+pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
     let circles = queues_in_circles(objects);
     for (key, queue) in objects.queues.iter().filter(|(_, q)| queue::is_seen(q, &store.settings)) {

@@ -92,6 +92,29 @@ fn a_bind_request_of_an_earlier_pod_does_not_count() {
 }
 
 #[test]
+fn a_failed_bind_request_is_the_business_of_its_pool() {
+    let mut store = Store::new(Settings { node_pool_value: "red".to_owned(), ..Settings::default() });
+    let failed = |name: &str, labels: serde_json::Value| {
+        json!({
+            "metadata": {"name": name, "namespace": "ns", "labels": labels},
+            "spec": {"podName": name, "selectedNode": "n"}, "status": {"phase": "Failed"},
+        })
+    };
+    store.apply(object(Kind::BindRequest, failed("ours", json!({"kai.scheduler/node-pool": "red"}))));
+    store.apply(object(Kind::BindRequest, failed("theirs", json!({"kai.scheduler/node-pool": "blue"}))));
+    store.apply(object(Kind::BindRequest, failed("unknown", json!({}))));
+    assert_eq!(store.obsolete_bind_requests(), [Key::new("ns", "ours")]);
+    // A request without a pool belongs where its pod's group is.
+    let group =
+        json!({"metadata": {"name": "g", "namespace": "ns", "labels": {"kai.scheduler/node-pool": "red"}}});
+    store.apply(object(Kind::PodGroup, group));
+    let pod =
+        json!({"metadata": {"name": "unknown", "namespace": "ns", "annotations": {"pod-group-name": "g"}}});
+    store.apply(object(Kind::Pod, pod));
+    assert_eq!(store.obsolete_bind_requests(), [Key::new("ns", "ours"), Key::new("ns", "unknown")]);
+}
+
+#[test]
 fn an_assumed_eviction_ends_when_the_pod_shows_it() {
     let pod = |deleted: bool| {
         let mut pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "1"}, "spec": {"nodeName": "n"},

@@ -26,6 +26,13 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
         None => GpuRequest::None,
     };
     if let Some(shared) = shared_request(pod, report) {
+        if matches!(gpu, GpuRequest::Whole(1..)) {
+            report.refuse(
+                format!("metadata.annotations[{}]", asked_by(shared)),
+                "the pod asks for a part of a GPU and for whole GPUs as well, so it is not placed",
+                "remove the annotation, or the GPUs from the containers",
+            );
+        }
         gpu = shared;
         total.remove(kai_engine::input::GPU);
     }
@@ -52,6 +59,14 @@ fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
             format!("write {}", ignored.wanted),
         );
     })?;
+    let both = [annotation::GPU_FRACTION, annotation::GPU_MEMORY].map(|name| pod.metadata.annotation(name));
+    if let (Portion::Fraction(_), [Some(_), Some(_)]) = (share.portion, both) {
+        report.add(
+            format!("metadata.annotations[{}]", annotation::GPU_MEMORY),
+            format!("`{}` is there too, so this annotation has no effect", annotation::GPU_FRACTION),
+            "remove one of the two annotations",
+        );
+    }
     let devices = share.devices;
     Some(match share.portion {
         Portion::Fraction(portion) => {
@@ -61,6 +76,16 @@ fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
         }
         Portion::Memory(mib) => GpuRequest::Memory { mib, devices },
     })
+}
+
+/// The annotation by which a share is asked for.
+fn asked_by(share: GpuRequest) -> &'static str {
+    match share {
+        GpuRequest::Memory { .. } => annotation::GPU_MEMORY,
+        GpuRequest::Fraction { .. } | GpuRequest::None | GpuRequest::Whole(_) | GpuRequest::Mig => {
+            annotation::GPU_FRACTION
+        }
+    }
 }
 
 /// The shared GPUs that labels of a bound pod name: the plain label, then one label per device.

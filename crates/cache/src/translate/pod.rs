@@ -203,6 +203,16 @@ fn numa_placement(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>
     }
 }
 
+/// The name of the object behind a claim of a pod; nothing while it has not been made.
+pub fn claim_object<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let claim = pod.spec.resource_claims.iter().find(|claim| claim.name == name)?;
+    if claim.resource_claim_template_name.is_empty() {
+        return claim.resource_claim_name.some();
+    }
+    let made = pod.status.resource_claim_statuses.iter().find(|made| made.name == name)?;
+    made.resource_claim_name.some()
+}
+
 fn claims(pod: &Pod, bind: Option<&BindRequest>) -> Vec<PodClaim> {
     if pod.spec.resource_claims.is_empty() {
         return Vec::new();

@@ -64,7 +64,8 @@ fn asks_alike(a: &Pod, b: &Pod) -> bool {
         scheduling_gates: _,
         topology_spread_constraints,
     } = &a.spec;
-    let PodStatus { qos_class, .. } = &a.status;
+    let PodStatus { qos_class, container_statuses, init_container_statuses, conditions, resize, .. } =
+        &a.status;
     *containers == b.spec.containers
         && *priority == b.spec.priority
         && *priority_class_name == b.spec.priority_class_name
@@ -76,6 +77,10 @@ fn asks_alike(a: &Pod, b: &Pod) -> bool {
         && *overhead == b.spec.overhead
         && *topology_spread_constraints == b.spec.topology_spread_constraints
         && *qos_class == b.status.qos_class
+        && *container_statuses == b.status.container_statuses
+        && *init_container_statuses == b.status.init_container_statuses
+        && *conditions == b.status.conditions
+        && *resize == b.status.resize
         && told(a).eq(told(b))
 }
 

@@ -3,7 +3,6 @@
 use crate::world::{Pod, World};
 use kai_scheduler::resources::POD_GROUP;
 use serde_json::json;
-use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_queue_takes_back_what_it_is_entitled_to() {
@@ -39,17 +38,4 @@ pub(crate) async fn preemption<B>(world: &World<B>) {
     world.runs("high", 1).await;
     let group = world.get(&POD_GROUP, "low").await.unwrap();
     assert!(group["metadata"]["annotations"]["kai.scheduler/last-eviction-timestamp"].is_string(), "{group}");
-}
-
-#[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_gang_below_its_minimum_leaves_after_its_grace() {
-    let world = World::new(1).await;
-    world.queue("a", 8).await;
-    world.gang("gang", "a", 4, 1, json!({})).await;
-    world.runs("gang", 4).await;
-    world.delete_pod("gang-0").await;
-    world.pass(Duration::from_secs(50)).await;
-    assert_eq!(world.running("gang").await, 3, "it has a minute");
-    world.pass(Duration::from_mins(1)).await;
-    assert_eq!(world.running("gang").await, 0, "{}", world.story().await);
 }

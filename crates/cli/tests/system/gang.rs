@@ -2,6 +2,7 @@
 
 use crate::world::{Pod, World};
 use kai_object as object;
+use kai_runtime::kind::POD;
 use kai_scheduler::resources::POD_GROUP;
 use serde_json::json;
 use std::time::Duration;
@@ -17,17 +18,12 @@ pub(crate) async fn all_or_nothing<B>(world: &World<B>) {
     world.pod(Pod::new("first", "a", 1).class("inference")).await;
     world.runs("first", 1).await;
     world.gang("gang", "a", 2, 8, json!({})).await;
-    world.pass(Duration::from_secs(20)).await;
+    world.says("gang", "gang scheduling").await;
+    world.pass(Duration::from_secs(3)).await;
     assert_eq!(world.placed("gang").await, [], "one node has only seven GPUs left");
-    let group = world.get(&POD_GROUP, "gang").await.unwrap();
-    let message =
-        group["status"]["schedulingConditions"][0]["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.contains("gang scheduling"), "{group}");
     world.delete_pod("first").await;
     world.runs("gang", 2).await;
-    world.pass(Duration::from_secs(5)).await;
-    let group = world.get(&POD_GROUP, "gang").await.unwrap();
-    assert!(group["status"]["schedulingConditions"].is_null(), "what is over is cleared: {group}");
+    world.comes("what is over is cleared", async || world.condition("gang").await.is_empty()).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -39,11 +35,16 @@ async fn an_elastic_group_grows_into_free_room_and_shrinks_for_others() {
 pub(crate) async fn elastic<B>(world: &World<B>) {
     world.queue("a", 4).await;
     world.queue("b", 4).await;
+    world.gang("early", "b", 1, 4, json!({"priorityClassName": "train"})).await;
+    world.runs("early", 1).await;
     world.gang("elastic", "a", 8, 1, json!({"minMember": 2, "priorityClassName": "train"})).await;
+    world.runs("elastic", 4).await;
+    world.delete_pod("early-0").await;
     world.runs("elastic", 8).await;
     world.gang("other", "b", 4, 1, json!({"priorityClassName": "train"})).await;
     world.runs("other", 4).await;
-    assert_eq!(world.running("elastic").await, 4);
+    world.runs("elastic", 4).await;
+    assert_eq!(world.list(&POD).await.len(), 8, "those that gave way are gone, and nobody else");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

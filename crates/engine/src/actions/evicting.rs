@@ -8,6 +8,7 @@ use crate::cycle::Run;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::input::Key;
+use crate::observer::{SearchResult, Searched};
 use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
@@ -46,9 +47,21 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
         budget: ActionBudget::new(&run.policy.budgets, cause.action()),
         signatures: Signatures::default(),
         failed: Representatives::new(scope),
+        result: SearchResult::NotAttempted,
+        filtered: false,
     };
     while let Some(group) = walk.pop(&run.plan) {
+        let (reduced_budget, exhausted) =
+            (turn.budget.is_reduced(&run.policy.budgets), turn.budget.is_exhausted());
+        (turn.result, turn.filtered) = (SearchResult::NotAttempted, false);
         run.guarded(group, |run| turn.of_group(run, group));
+        run.observer.search_ended(&Searched {
+            action: cause.action(),
+            result: turn.result,
+            reduced_budget,
+            filtered: turn.filtered,
+            action_exhausted: !exhausted && turn.budget.is_exhausted(),
+        });
         if run.quarantined.contains_key(&group) {
             turn.search = None;
         }
@@ -71,6 +84,10 @@ struct Turn {
     budget: ActionBudget,
     signatures: Signatures,
     failed: Representatives,
+    /// How the search of the group whose turn it is ended.
+    result: SearchResult,
+    /// It was clear before that all victims are too few.
+    filtered: bool,
 }
 
 impl Turn {
@@ -156,7 +173,9 @@ impl Turn {
         let used = run.plan.groups[ask.group].active_used();
         let (mark, begun) = (run.plan.mark(), run.plan.work());
         let budget = self.budget.for_group(&run.policy.budgets);
-        let found = search.solve(&mut run.plan, rules, ask, disruptions, budget);
+        let found = search.solve(&mut run.plan, rules, ask, disruptions, budget, &mut *run.observer);
+        self.result = result(&found, registry.generators.is_empty());
+        self.filtered = matches!(found, Found::TooLittle(_));
         self.budget.spend(run.plan.work() - begun);
         let solution = match found {
             Found::Solved(solution) => solution,
@@ -167,12 +186,24 @@ impl Turn {
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
             run.plan.rollback(mark);
+            self.result = SearchResult::Unsolved;
             return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
         run.takings.push(Taking { cause: self.cause, ask: ask.clone(), solution });
         search.commit(&run.plan, registry, &groups);
         Ok(())
+    }
+}
+
+/// How a search ended, in the words of metrics.
+fn result(found: &Found, no_generators: bool) -> SearchResult {
+    match found {
+        Found::Solved(_) => SearchResult::Solved,
+        Found::Nothing(tried) if tried.gave_up => SearchResult::DeadlineExhausted,
+        Found::Nothing(tried) if tried.refused.is_some() => SearchResult::ValidatorRejected,
+        Found::Nothing(tried) if no_generators && tried.played == 0 => SearchResult::NoGenerator,
+        Found::Nothing(_) | Found::NoVictims | Found::TooLittle(_) => SearchResult::GeneratorsExhausted,
     }
 }
 

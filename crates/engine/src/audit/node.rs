@@ -5,7 +5,7 @@ use super::{Findings, Law};
 use crate::cluster::Cluster;
 use crate::cluster::node::Node;
 use crate::ids::NodeIdx;
-use crate::input::{DeviceId, Key, Utility};
+use crate::input::{DeviceId, Key};
 use crate::outcome::{Decision, Outcome};
 use crate::resource::{self, Amounts, WHOLE_GPU};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +103,7 @@ fn gpus<'a>(
             for group in &held.gpu_groups {
                 *memory.entry(group).or_default() += shape.memory_on(n.gpu_memory.mib);
             }
-        } else if pod.utility != Some(Utility::Reservation) {
+        } else if !pod.is_covered_reservation() {
             whole += shape.request.get(resource::GPU);
         }
     }

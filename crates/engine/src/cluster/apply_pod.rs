@@ -52,6 +52,7 @@ impl Cluster {
             created: input.created,
             ours: input.ours,
             utility: input.utility,
+            abandoned: false,
             task_priority: input.task_priority,
             kubeflow_leader: input.kubeflow_leader,
             ray_head: input.ray_head,

@@ -205,6 +205,8 @@ pub struct Pod {
     pub ours: bool,
     /// A helper pod of the product.
     pub utility: Option<Utility>,
+    /// A reservation pod whose GPU nobody shares any more: it holds the GPU until the binder deletes it.
+    pub abandoned: bool,
     /// Order by label.
     pub task_priority: TaskPriority,
     /// Kubeflow leader.
@@ -228,6 +230,10 @@ pub struct Pod {
 }
 
 impl Pod {
+    /// Its GPU is accounted by the pods that share it.
+    pub fn is_covered_reservation(&self) -> bool {
+        self.utility == Some(Utility::Reservation) && !self.abandoned
+    }
     /// It asks for devices through claims or resources that a class backs.
     pub fn has_claims(&self) -> bool {
         self.claim_gpus > 0 || self.extra.as_ref().is_some_and(|e| !e.claims.is_empty())

@@ -188,6 +188,7 @@ impl Cluster {
     fn told_state(&self, pod: PodIdx) -> PodState {
         let p = &self.pods[pod];
         let status = Status::of_phase(p.phase, self.stuck_before);
+        let status = if p.abandoned && status.holds_node() { Status::Releasing } else { status };
         let node = p.told_node.filter(|n| self.nodes[*n].present && status.holds_node());
         let numa = node.and_then(|n| {
             let records = &p.extra.as_ref()?.numa;
@@ -336,6 +337,7 @@ impl Cluster {
         });
         for &pod in &pods {
             self.unplace_terms(pod);
+            self.pods[pod].abandoned = self.is_abandoned(pod, &pods);
             self.pods[pod].state = self.told_state(pod);
         }
         let reconstruct = policy.registry.builtin.numa.as_ref().is_none_or(|n| n.reconstruct);
@@ -373,6 +375,17 @@ impl Cluster {
         for pod in pods {
             self.place_terms(pod);
         }
+    }
+
+    /// Whether a reservation pod is left over: it names its GPU, and no other pod on its node is told to share that.
+    fn is_abandoned(&self, pod: PodIdx, on_node: &[PodIdx]) -> bool {
+        let p = &self.pods[pod];
+        let shares = |other: &PodIdx| {
+            let other = &self.pods[*other];
+            other.utility != Some(Utility::Reservation)
+                && other.told_groups.iter().any(|group| p.told_groups.contains(group))
+        };
+        p.utility == Some(Utility::Reservation) && !p.told_groups.is_empty() && !on_node.iter().any(shares)
     }
 
     /// Counts a pod in the affinity terms at its node.

@@ -35,6 +35,17 @@ impl ActionBudget {
         most.map(|most| most.max(least))
     }
 
+    /// Whether a group gets less than its budget, because others used up that of the action.
+    pub(crate) fn is_reduced(&self, budgets: &SearchBudgets) -> bool {
+        let whole = steps(budgets.group_max).unwrap_or(u64::MAX);
+        self.left.is_some_and(|left| left < whole)
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.left == Some(0)
+    }
+
     /// Counts what a group spent.
     pub(crate) fn spend(&mut self, steps: u64) {
         self.left = self.left.map(|left| left.saturating_sub(steps));

@@ -80,6 +80,7 @@ impl Leaf {
     fn recall(&mut self, cluster: &Cluster, line: &[Stood]) -> Vec<GroupIdx> {
         let members = std::mem::take(self.groups.members_mut());
         let mut recalled = Vec::with_capacity(line.len());
+        self.held.reserve(line.len());
         for stood in line.iter().filter(|stood| cluster.groups[stood.group].stamp == stood.stamp) {
             self.groups.members_mut().push(stood.group);
             self.note(stood.group, stood.stamp, stood.held);
@@ -145,14 +146,13 @@ impl Candidates {
         if let Some(entry) = self.leaves.get_mut(&leaf)
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
-            let members = entry.groups.members_mut();
-            members.sort_unstable();
-            members.dedup();
-            members.retain(|group| gives(cluster, *group));
-            let new = match cluster.victim_lines.of(registry, leaf).filter(|_| remembers) {
+            entry.groups.members_mut().sort_unstable();
+            entry.groups.members_mut().dedup();
+            let mut new = match cluster.victim_lines.of(registry, leaf).filter(|_| remembers) {
                 Some(line) => entry.recall(cluster, line),
-                None => std::mem::take(members),
+                None => std::mem::take(entry.groups.members_mut()),
             };
+            new.retain(|group| gives(cluster, *group));
             if new.len() > entry.groups.left().len() / 8 {
                 *entry = Leaf::sorted(
                     cluster,

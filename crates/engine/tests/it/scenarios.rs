@@ -153,6 +153,7 @@ scenarios! {
     reclaim_may_move_what_is_at_quota
     reclaim_takes_inside_and_outside_its_department
     reclaimer_stays_within_every_share
+    reservation_left_alone_still_holds_its_gpu
     reservation_pods_hold_no_gpu_twice
     rest_of_a_division_stays_with_its_priority
     rest_of_a_division_stays_within_the_request

@@ -58,7 +58,7 @@ async fn what_acts_goes_before_what_tells_and_that_before_remarks() {
     world.write(Lane::Tell, "b", None, "1");
     world.write(Lane::Act, "a", None, "1");
     let taken: Vec<String> =
-        std::iter::from_fn(|| world.writer.lock().take()).map(|w| w.object.1.name).collect();
+        std::iter::from_fn(|| world.writer.lock().take()).map(|w| w.write.object.1.name).collect();
     assert_eq!(taken, ["a", "b", "c"]);
 }
 

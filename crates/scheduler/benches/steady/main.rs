@@ -18,6 +18,10 @@ use server::Server;
 use std::time::Duration;
 use world::World;
 
+/// The allocator of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Any moment after the cluster was made.
 const NOW: &str = "2026-07-01T00:00:00Z";
 /// Long enough for a cycle that places, too short for one that evicts.

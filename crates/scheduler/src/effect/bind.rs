@@ -1,11 +1,12 @@
 //! The order to the binder that a binding becomes.
 
+use super::device_config;
 use crate::options::Options;
 use crate::resources::{BIND_REQUEST, api_key};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceAllocationResult, DeviceRequest, DeviceRequestAllocationResult,
-    ExactDeviceRequest,
+    AllocationResult, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequest,
+    DeviceRequestAllocationResult, ExactDeviceRequest,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -16,12 +17,18 @@ use kai_api::bind_request::{
 use kai_api::well_known::{label, resource};
 use kai_api::{BindRequest, BindRequestSpec};
 use kai_cache::object::Objects;
-use kai_cache::object::device::ResourceSlice;
+use kai_cache::object::device::{ResourceClaim, ResourceSlice};
+use kai_cache::translate::pod as pods;
 use kai_engine::input::{self, ClaimDevice, Received, WHOLE_GPU};
 use kai_engine::outcome::{Bind, ExtendedClaim};
+use kai_runtime::api::Api;
 use kai_runtime::writer::{Done, Lane, Retry, Write};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long the server is left alone after it gave no answer.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The bind request of a decision.
 pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> BindRequest {
@@ -37,9 +44,13 @@ pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> Bind
         uid: bind.uid.clone(),
         ..OwnerReference::default()
     };
-    let claims = bind.claims.iter().map(|(name, devices)| ResourceClaimAllocation {
-        name: name.clone(),
-        allocation: Some(allocation(devices, &bind.node, objects)),
+    let claims = bind.claims.iter().map(|(name, devices)| {
+        let claim = claim_of(&bind.pod, name, objects);
+        let told = claim.map(|claim| device_config::of_claim(claim, devices, &objects.device_classes));
+        ResourceClaimAllocation {
+            name: name.clone(),
+            allocation: Some(allocation(devices, told.unwrap_or_default(), &bind.node, objects)),
+        }
     });
     BindRequest {
         metadata: ObjectMeta {
@@ -91,6 +102,23 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     }
 }
 
+/// What the server has under a request's name. Answers as soon as the server does.
+pub(crate) async fn look_up(api: &Api, key: &input::Key) -> Option<Value> {
+    // A list of one: who may list needs no right to get.
+    let path = format!("{}?fieldSelector=metadata.name%3D{}", BIND_REQUEST.path(&key.namespace), key.name);
+    loop {
+        match api.send("GET", &path, None).await {
+            Ok(mut list) => return list["items"].get_mut(0).map(Value::take),
+            Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(request = %key, error, "cannot look a bind request up");
+                return None;
+            }
+        }
+    }
+}
+
 fn received(kind: Option<Received>) -> &'static str {
     match kind {
         Some(Received::Regular) => BindRequestSpec::REGULAR,
@@ -109,8 +137,19 @@ fn numa_zone(zone: &input::NumaAmount) -> NumaZoneAmount {
     NumaZoneAmount { zone: zone.zone.clone(), amount: zone.amounts.iter().map(amount).collect() }
 }
 
-/// What is written to a claim: its devices, and from where they can be used.
-fn allocation(devices: &[ClaimDevice], node: &str, objects: &Objects) -> AllocationResult {
+/// The claim behind a claim of a pod.
+fn claim_of<'a>(pod: &input::Key, name: &str, objects: &'a Objects) -> Option<&'a ResourceClaim> {
+    let object = pods::claim_object(objects.pods.get(pod)?, name)?;
+    objects.resource_claims.get(&input::Key::new(pod.namespace.as_str(), object)).map(|claim| &**claim)
+}
+
+/// What is written to a claim: its devices, what their drivers are told, and from where they can be used.
+fn allocation(
+    devices: &[ClaimDevice],
+    told: Vec<DeviceAllocationConfiguration>,
+    node: &str,
+    objects: &Objects,
+) -> AllocationResult {
     let result = |device: &ClaimDevice| DeviceRequestAllocationResult {
         request: device.request.clone(),
         driver: device.device.driver.clone(),
@@ -123,7 +162,7 @@ fn allocation(devices: &[ClaimDevice], node: &str, objects: &Objects) -> Allocat
     AllocationResult {
         devices: Some(DeviceAllocationResult {
             results: Some(devices.iter().map(result).collect()),
-            ..DeviceAllocationResult::default()
+            config: Some(told).filter(|told| !told.is_empty()),
         }),
         node_selector: local.then(|| only_on(node)),
         ..AllocationResult::default()
@@ -175,8 +214,12 @@ fn extended_allocation(
         resource_name: resource.clone(),
         request_name: request.clone(),
     };
+    let of_class = |(name, class, _): &(String, String, u32)| {
+        device_config::of_class(class, name, &objects.device_classes).collect::<Vec<_>>()
+    };
+    let told = extended.requests.iter().flat_map(of_class).collect();
     ExtendedResourceClaimAllocation {
-        allocation: Some(allocation(&extended.devices, node, objects)),
+        allocation: Some(allocation(&extended.devices, told, node, objects)),
         device_requests: extended.requests.iter().map(request).collect(),
         container_mappings: extended.mappings.iter().map(mapping).collect(),
     }

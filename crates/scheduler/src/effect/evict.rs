@@ -6,15 +6,13 @@
 use crate::options::Eviction;
 use crate::resources::api_key;
 use kai_engine::input::Key;
-use kai_runtime::api::{Api, Error, Result};
+use kai_runtime::api::{Api, BUDGET, Error, Result};
 use kai_runtime::kind::POD;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How often a request that got no answer is sent again.
 const ATTEMPTS: u32 = 5;
-/// The cause that the server names when a disruption budget forbids an eviction.
-const BUDGET: &str = "DisruptionBudget";
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Pods that leave for one group, or for being stale.
@@ -22,12 +20,27 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Batch {
     /// The group that they leave for; none when nobody gains.
     pub(crate) preemptor: Option<Key>,
-    /// The pods with their uids.
-    pub(crate) pods: Vec<(Key, String)>,
-    /// What the pods' condition says.
-    pub(crate) message: String,
+    /// The pods.
+    pub(crate) pods: Vec<Leaving>,
     /// When it was decided, as times are written.
     pub(crate) time: String,
+}
+
+/// A pod that leaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaving {
+    /// The pod.
+    pub(crate) pod: Key,
+    /// Its uid.
+    pub(crate) uid: String,
+    /// Its group.
+    pub(crate) group: Option<Key>,
+    /// How many pods of the group leave with it.
+    pub(crate) gang_size: u32,
+    /// By which action.
+    pub(crate) action: &'static str,
+    /// Why, as its condition and its group are told.
+    pub(crate) message: String,
 }
 
 /// What became of a batch.
@@ -50,13 +63,13 @@ pub(crate) async fn run(api: Api, batch: Batch, how: Eviction) -> Evicted {
     if let Some(refusal) = refusal {
         return Evicted { batch, leaving: 0, refusal: Some(refusal) };
     }
-    for (at, (pod, uid)) in batch.pods.iter().enumerate() {
+    for (at, leaving) in batch.pods.iter().enumerate() {
         let evicted = match how {
-            Eviction::Api => evict(&api, pod, uid, &json!({})).await,
-            Eviction::Delete => delete(&api, pod, uid, &batch).await,
+            Eviction::Api => evict(&api, leaving, &json!({})).await,
+            Eviction::Delete => delete(&api, leaving, &batch.time).await,
         };
         if let Err(error) = evicted {
-            let refusal = Some(told(pod, &error));
+            let refusal = Some(told(&leaving.pod, &error));
             return Evicted { leaving: at, refusal, batch };
         }
     }
@@ -68,15 +81,16 @@ async fn rehearse(api: &Api, batch: &Batch) -> Option<String> {
     if batch.pods.len() < 2 {
         return None;
     }
-    for (pod, uid) in &batch.pods {
-        if let Err(error) = evict(api, pod, uid, &json!({"dryRun": ["All"]})).await {
-            return Some(told(pod, &error));
+    for leaving in &batch.pods {
+        if let Err(error) = evict(api, leaving, &json!({"dryRun": ["All"]})).await {
+            return Some(told(&leaving.pod, &error));
         }
     }
     None
 }
 
-async fn evict(api: &Api, pod: &Key, uid: &str, options: &Value) -> Result<()> {
+async fn evict(api: &Api, leaving: &Leaving, options: &Value) -> Result<()> {
+    let Leaving { pod, uid, .. } = leaving;
     let mut options = options.clone();
     options["preconditions"] = json!({"uid": uid});
     let eviction = json!({
@@ -88,11 +102,12 @@ async fn evict(api: &Api, pod: &Key, uid: &str, options: &Value) -> Result<()> {
     patiently(api, "POST", &path, ("application/json", &eviction)).await
 }
 
-async fn delete(api: &Api, pod: &Key, uid: &str, batch: &Batch) -> Result<()> {
+async fn delete(api: &Api, leaving: &Leaving, time: &str) -> Result<()> {
+    let Leaving { pod, uid, message, .. } = leaving;
     let path = POD.path_of(&api_key(pod));
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-        "message": batch.message, "lastTransitionTime": batch.time,
+        "message": message, "lastTransitionTime": time,
     });
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
     let status = path.clone() + "/status";

@@ -15,8 +15,7 @@ impl Heart {
         let rebuilt = plan(fresh.cluster_mut(), &self.everything, cycle);
         if kept.hash == rebuilt.hash {
             tracing::debug!(hash = kept.hash, "the cluster is what its objects say");
-            // What came and went leaves traces that only grow: names, shapes, labels.
-            self.cache = fresh;
+            self.go_on_with(fresh);
             return;
         }
         self.metrics.audit_differences.inc();
@@ -25,12 +24,19 @@ impl Heart {
             rebuilt = rebuilt.decisions.len(),
             "the cluster was not what its objects say, and has been built anew"
         );
-        self.cache = fresh;
+        self.go_on_with(fresh);
     }
 
     /// Goes on with a cluster that is built from the stored objects.
     pub(super) fn rebuild(&mut self) {
-        self.cache = self.fresh();
+        let fresh = self.fresh();
+        self.go_on_with(fresh);
+    }
+
+    /// What came and went leaves traces in a cluster that only grow: names, shapes, labels. A fresh one has none.
+    fn go_on_with(&mut self, mut fresh: Cache) {
+        self.names = fresh.cluster_mut().names.len();
+        self.cache = fresh;
     }
 
     fn fresh(&self) -> Cache {

@@ -1,19 +1,19 @@
 //! One cycle: the cluster is brought up to date, a plan is made, and what it decides is handed on.
 
 use super::Heart;
+use super::measure::Measure;
 use crate::effect::bind;
-use crate::effect::evict::Batch;
+use crate::effect::evict::{Batch, Leaving};
 use crate::inbox::Change;
 use crate::marks::Mark;
 use crate::resources::{POD_GROUP, api_key};
 use crate::rhythm::Scope;
 use kai_api::well_known::annotation;
-use kai_clock::Stopwatch;
 use kai_engine::explain;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Bind, Cause};
 use kai_engine::verdict::{GroupVerdict, Verdict};
-use kai_engine::{Cycle, Decision, Observer, Outcome};
+use kai_engine::{Cycle, Decision, Outcome};
 use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
 use kai_runtime::writer::{Lane, Retry, Write};
@@ -27,28 +27,6 @@ use tokio::time::Instant;
 /// A cycle that takes longer is a defect, or a cluster far beyond what was measured.
 const CYCLE_MAX: Duration = Duration::from_mins(5);
 
-/// Measures a cycle.
-struct Watch {
-    whole: Stopwatch,
-    action: Stopwatch,
-    open_ms: f64,
-    actions: Vec<(&'static str, f64)>,
-}
-
-impl Observer for Watch {
-    fn opened(&mut self) {
-        self.open_ms = self.whole.elapsed_ms();
-    }
-
-    fn action_begins(&mut self, _name: &'static str) {
-        self.action = Stopwatch::start();
-    }
-
-    fn action_ended(&mut self, name: &'static str) {
-        self.actions.push((name, self.action.elapsed_ms()));
-    }
-}
-
 impl Heart {
     /// Plans once and hands on what was decided.
     pub(super) fn cycle(&mut self, scope: Scope) {
@@ -57,22 +35,21 @@ impl Heart {
         self.cache.store_mut().set_aside(set_aside);
         self.cycles += 1;
         let cycle = Cycle { now, seed: self.options.seed.wrapping_add(self.cycles) };
-        let start = Stopwatch::start();
-        let mut watch = Watch { whole: start, action: start, open_ms: 0.0, actions: Vec::new() };
+        let mut measure = Measure::start();
         let outcome = {
             let policy = match scope {
                 Scope::Placing => &self.placing,
                 Scope::Everything => &self.everything,
             };
             let cluster = self.cache.cluster_mut();
-            let outcome = kai_engine::plan_observed(cluster, policy, cycle, &mut watch);
+            let outcome = kai_engine::plan_observed(cluster, policy, cycle, &mut measure);
             cluster.carry_over(outcome.carry_over.clone());
             outcome
         };
-        let planned_ms = watch.whole.elapsed_ms();
+        measure.planned();
         self.carry_out(&outcome, now);
         self.note_verdicts(scope, &outcome, now);
-        self.measure(scope, &watch, planned_ms, &outcome);
+        self.show(scope, &measure, &outcome);
         let wanting = self.verdicts.values().any(may_evict) || self.has_stale_groups();
         self.rhythm.planned(Instant::now(), scope, wanting);
         self.set_timer(&outcome);
@@ -85,44 +62,11 @@ impl Heart {
     /// How long a cycle may take.
     pub(crate) const CYCLE_MAX: Duration = CYCLE_MAX;
 
-    fn measure(&self, scope: Scope, watch: &Watch, planned_ms: f64, outcome: &Outcome) {
-        let metrics = &self.metrics;
-        let whole_ms = watch.whole.elapsed_ms();
-        metrics.cycle_ms.set(whole_ms);
-        metrics.open_ms.set(watch.open_ms);
-        metrics.close_ms.set(whole_ms - planned_ms);
-        for (action, ms) in &watch.actions {
-            metrics.action_ms.with_label_values(&[action]).set(*ms);
-        }
-        let name = match scope {
-            Scope::Placing => "placing",
-            Scope::Everything => "everything",
-        };
-        metrics.flying.set(self.flight.len() as i64);
-        metrics.cycles.with_label_values(&[name]).inc();
-        let store = self.cache.store();
-        let display = |name: &str| {
-            let queue = store.objects().queues.get(&Key::new("", name));
-            queue.map_or("", |queue| queue.spec.display_name.as_str())
-        };
-        let used = |name: &str| store.usage().get(name).copied().unwrap_or_default();
-        metrics.queues(outcome, display, used);
-        tracing::debug!(
-            scope = name,
-            decisions = outcome.decisions.len(),
-            pending = self.verdicts.len(),
-            ms = whole_ms,
-            hash = outcome.hash,
-            "planned"
-        );
-    }
-
     /// Hands on everything that a cycle decided.
     fn carry_out(&mut self, outcome: &Outcome, now: Timestamp) {
         let mut batches: BTreeMap<(Option<Key>, Option<Key>), Batch> = BTreeMap::new();
         let mut marked: BTreeSet<Key> = BTreeSet::new();
         let mut scheduled: BTreeSet<(&'static str, Key)> = BTreeSet::new();
-        let mut acted: BTreeSet<(&'static str, Key)> = BTreeSet::new();
         for decision in &outcome.decisions {
             match decision {
                 Decision::Bind(bind) => {
@@ -130,16 +74,20 @@ impl Heart {
                     scheduled.extend(group.map(|group| (bind.action, group)));
                 }
                 Decision::Pipeline { pod, node, .. } => self.pipelined(pod, node),
-                Decision::Evict { pod, uid, group, preemptor, action, .. } => {
-                    let batch = self.note_eviction(decision, now);
+                Decision::Evict { group, preemptor, action, .. } => {
+                    let leaving = self.assume_eviction(decision, now);
                     let stale = *action == Cause::Stale.action();
                     let of = (preemptor.clone(), group.clone().filter(|_| stale));
-                    batches.entry(of).or_insert(batch).pods.push((pod.clone(), uid.clone()));
+                    let batch = batches.entry(of).or_insert_with(|| Batch {
+                        preemptor: preemptor.clone(),
+                        pods: Vec::new(),
+                        time: self.clock.time(),
+                    });
+                    batch.pods.push(leaving);
                     if let Some(group) = group {
                         self.marks.set(group, Mark::Evicted, Some(now));
                         marked.insert(group.clone());
                     }
-                    acted.extend(preemptor.clone().map(|group| (*action, group)));
                 }
             }
         }
@@ -159,12 +107,6 @@ impl Heart {
         }
         for (action, _) in scheduled {
             self.metrics.groups_scheduled.with_label_values(&[action]).inc();
-        }
-        for (action, _) in acted {
-            self.metrics.groups_acted_on.with_label_values(&[action]).inc();
-            if action == Cause::Preempt.action() {
-                self.metrics.preemption_attempts.inc();
-            }
         }
     }
 
@@ -231,41 +173,50 @@ impl Heart {
         });
     }
 
-    /// Counts an eviction and tells the group; the batch that it begins is still empty.
-    fn note_eviction(&mut self, decision: &Decision, now: Timestamp) -> Batch {
+    /// Counts a pod as leaving.
+    fn assume_eviction(&mut self, decision: &Decision, now: Timestamp) -> Leaving {
         let Decision::Evict { pod, uid, group, gang_size, preemptor, action, .. } = decision else {
-            unreachable!("only evictions are noted")
+            unreachable!("only evictions are assumed")
         };
         let message = explain::eviction_message(self.cache.cluster(), decision).unwrap_or_default();
         let eviction = kai_cache::Eviction { uid: uid.clone(), since: now };
         self.cache.assume_eviction(pod.clone(), eviction);
         tracing::info!(%pod, action, preemptor = ?preemptor, "evicted");
-        if let Some(group) = group {
-            let known = self.cache.store().objects().pod_groups.get(group);
-            let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
-            let pool = &self.options.params.node_pool;
-            let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
-            self.metrics.evicted_pods.with_label_values(&labels).inc();
-            let mut annotations = BTreeMap::from([
-                (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
-                (annotation::EVENT_EVICTOR_ACTION.to_owned(), (*action).to_owned()),
-            ]);
-            if let Some(preemptor) = preemptor {
-                annotations.insert(annotation::EVENT_EVICTOR_GROUP.to_owned(), preemptor.name.clone());
-                annotations.insert(
-                    annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(),
-                    preemptor.namespace.clone(),
-                );
-            }
-            self.recorder.record(&Event {
-                regarding: Regarding { kind: POD_GROUP, key: api_key(group), uid },
-                type_: EventType::Normal,
-                reason: "Evict",
-                message: message.clone(),
-                annotations,
-            });
+        Leaving {
+            pod: pod.clone(),
+            uid: uid.clone(),
+            group: group.clone(),
+            gang_size: *gang_size,
+            action,
+            message,
         }
-        Batch { preemptor: preemptor.clone(), pods: Vec::new(), message, time: self.clock.time() }
+    }
+
+    /// Tells the group of a pod that it leaves.
+    pub(super) fn tell_eviction(&self, leaving: &Leaving, preemptor: Option<&Key>) {
+        let Leaving { group, gang_size, action, message, .. } = leaving;
+        let Some(group) = group else { return };
+        let known = self.cache.store().objects().pod_groups.get(group);
+        let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
+        let pool = &self.options.params.node_pool;
+        let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
+        self.metrics.pod_was_evicted(labels.map(str::to_owned));
+        let mut annotations = BTreeMap::from([
+            (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
+            (annotation::EVENT_EVICTOR_ACTION.to_owned(), (*action).to_owned()),
+        ]);
+        if let Some(preemptor) = preemptor {
+            annotations.insert(annotation::EVENT_EVICTOR_GROUP.to_owned(), preemptor.name.clone());
+            annotations
+                .insert(annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
+        }
+        self.recorder.record(&Event {
+            regarding: Regarding { kind: POD_GROUP, key: api_key(group), uid },
+            type_: EventType::Normal,
+            reason: "Evict",
+            message: message.clone(),
+            annotations,
+        });
     }
 
     /// Keeps why groups wait. A cycle that may not evict knows less than one that may, so it does not overrule it; but a

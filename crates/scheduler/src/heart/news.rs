@@ -1,14 +1,15 @@
 //! What the server says is new, and what it answers.
 
 use super::Heart;
-use crate::effect::condition;
 use crate::effect::evict::Evicted;
+use crate::effect::{bind, condition};
+use crate::inbox::Change;
 use crate::rhythm::Weight;
 use crate::timers::GroupTimes;
 use kai_api::well_known::annotation;
 use kai_api::{BindRequest, PodGroup};
 use kai_cache::object::{Change as Stored, Pod};
-use kai_cache::translate::pod as pods;
+use kai_cache::translate::{group as groups, pod as pods};
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
 use kai_runtime::api;
@@ -16,8 +17,10 @@ use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
 use kai_runtime::watch::News;
 use kai_units::{Span, Timestamp, duration};
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Heart {
     /// Takes in what the server says is new; says how much that matters.
@@ -54,7 +57,7 @@ impl Heart {
         self.metrics.unreadable.set(self.unreadable.len() as i64);
         self.unread.remove(&kind);
         if kind == Kind::Queue {
-            self.set_protections();
+            self.queues_changed();
         }
         if kind == Kind::BindRequest {
             for key in self.cache.obsolete_bind_requests() {
@@ -80,7 +83,7 @@ impl Heart {
             return Weight::Nothing;
         }
         if kind == Kind::Queue {
-            self.set_protections();
+            self.queues_changed();
         }
         self.after(kind, &key, &change)
     }
@@ -163,6 +166,9 @@ impl Heart {
         if kind == Kind::Node {
             self.drop_binds_to(&key.name);
         }
+        if kind == Kind::Queue {
+            self.queues_changed();
+        }
         match (kind, known) {
             (_, None) => Weight::Nothing,
             // Whoever finished the request or lost its pod says so itself.
@@ -178,7 +184,8 @@ impl Heart {
             self.marks.lay_over(&key, group);
             self.set_group_timers(&key, group);
             let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
-            if conditions {
+            // What groups of other pools are told is their schedulers' business.
+            if conditions && groups::is_seen(group, &self.options.settings) {
                 self.told.conditioned.insert(key);
             } else {
                 self.told.conditioned.remove(&key);
@@ -186,11 +193,17 @@ impl Heart {
         } else if let Object::Pod(pod) = object {
             let stuck = pod.metadata.deletion_timestamp.map(|at| at.0 + self.options.params.stuck_threshold);
             self.timers.set_pod(&key, stuck);
+            let waits = pod.spec.node_name.is_empty()
+                && pod.spec.scheduler_name == self.options.settings.scheduler_name.as_str();
+            let groups = &self.cache.store().objects().pod_groups;
+            let groupless = waits && pods::group_of(pod).is_some_and(|group| !groups.contains_key(&group));
+            self.odd.groupless(&key, groupless);
         }
     }
 
     /// Forgets what was noted of an object that is gone.
     fn forget(&mut self, kind: Kind, key: &Key) {
+        self.odd.forget(kind, key);
         if kind == Kind::PodGroup {
             self.timers.set_group(key, GroupTimes::default());
             self.marks.forget(key);
@@ -206,6 +219,10 @@ impl Heart {
 
     /// Sets when time changes something for a group.
     pub(super) fn set_group_timers(&mut self, key: &Key, group: &PodGroup) {
+        if !groups::is_seen(group, &self.options.settings) {
+            self.timers.set_group(key, GroupTimes::default());
+            return;
+        }
         let annotations = group.metadata.annotations.as_ref();
         let time = |name: &str| {
             annotations.and_then(|a| a.get(name)).and_then(|text| text.parse::<Timestamp>().ok())
@@ -225,6 +242,11 @@ impl Heart {
                 start: time(annotation::LAST_START),
             },
         );
+    }
+
+    fn queues_changed(&mut self) {
+        self.odd.queues_changed();
+        self.set_protections();
     }
 
     /// Collects how long something that started may be protected.
@@ -264,21 +286,42 @@ impl Heart {
                 }
                 Weight::Nothing
             }
-            Err(error) => {
-                let refused = self.flight.refused(key, self.cache.store_mut());
-                let Some(flying) = refused else { return Weight::Nothing };
-                tracing::warn!(pod = %key, error = &error as &dyn std::error::Error, "cannot make a bind request");
-                // One that is there already is either ours or somebody's who is about to be done with it.
-                if !error.is_conflict() {
-                    self.bind_was_refused(key, &flying.request, &error.told());
+            Err(refusal) => {
+                // An earlier answer may have been lost, and the request be there: what was decided counts until the
+                // server has said what it has.
+                if self.flight.contains(key) {
+                    let (api, inbox, key) = (self.api.clone(), Arc::clone(&self.inbox), key.clone());
+                    self.tasks.spawn(async move {
+                        let found = bind::look_up(&api, &key).await;
+                        inbox.put(Change::BindLookedUp(key, refusal, found));
+                    });
                 }
-                if let Some(group) = &flying.group {
-                    let why = format!("the server refused the bind request of pod {key}: {}", error.told());
-                    self.aside.put(group, why, self.now());
-                }
-                Weight::MakesRoom
+                Weight::Nothing
             }
         }
+    }
+
+    /// The server refused to make a bind request, and has this under its name.
+    pub(super) fn take_looked_up(&mut self, key: &Key, refusal: &api::Error, found: Option<Value>) -> Weight {
+        if let Some(found) = found
+            && let Ok(request) = BindRequest::deserialize(&found)
+        {
+            if self.flight.is_flying(key, &request) {
+                return self.take_bind_answer(key, Ok(found));
+            }
+            // Somebody's who is about to be done with it.
+            self.flight.shown(key, &request);
+        }
+        let Some(flying) = self.flight.refused(key, self.cache.store_mut()) else { return Weight::Nothing };
+        tracing::warn!(pod = %key, error = refusal as &dyn std::error::Error, "cannot make a bind request");
+        if !refusal.is_conflict() {
+            self.bind_was_refused(key, &flying.request, &refusal.told());
+        }
+        if let Some(group) = &flying.group {
+            let why = format!("the server refused the bind request of pod {key}: {}", refusal.told());
+            self.aside.put(group, why, self.now());
+        }
+        Weight::MakesRoom
     }
 
     fn bind_was_made(
@@ -333,14 +376,20 @@ impl Heart {
     /// Pods leave, or the server refused to let them.
     pub(super) fn take_evicted(&mut self, evicted: Evicted) -> Weight {
         let Evicted { batch, leaving, refusal } = evicted;
+        let (leaving, staying) = batch.pods.split_at(leaving);
+        for leaving in leaving {
+            self.tell_eviction(leaving, batch.preemptor.as_ref());
+        }
         let Some(why) = refusal else { return Weight::Nothing };
         tracing::warn!(preemptor = ?batch.preemptor, why, "an eviction was refused");
-        for (pod, _) in batch.pods.iter().skip(leaving) {
-            self.cache.store_mut().forget_eviction(pod);
+        for staying in staying {
+            self.cache.store_mut().forget_eviction(&staying.pod);
         }
         // What was to be gained is not, so whoever was to gain waits before it is tried again.
         if let Some(preemptor) = &batch.preemptor {
             let now = self.now();
+            let pods = staying.iter().map(|staying| &staying.pod);
+            self.cache.cluster_mut().came_to_nothing(preemptor, pods);
             self.aside.put(preemptor, why, now);
         }
         Weight::Matters

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 /// Where a claim says which of its pod's claims it is.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
+/// Marks claims that are freed when nobody uses them any more, and that do not go before.
+const PROTECTED: &str = "resource.kubernetes.io/delete-protection";
+
 /// The controller of claims of pods.
 #[derive(Debug)]
 pub struct Claims;
@@ -32,10 +35,12 @@ impl Controller for Claims {
         let waiting = pods.iter().filter(|pod| uses(pod, kind, object::name(changed)));
         let reserved = changed.pointer("/status/reservedFor").and_then(Value::as_array).into_iter().flatten();
         let reserved = reserved.map(|user| Key::new(namespace, object::str_at(user, "/name")));
-        waiting.map(|pod| Key::of(pod)).chain(reserved).collect()
+        // A claim that is to go is looked at under its own name.
+        waiting.map(|pod| Key::of(pod)).chain(reserved).chain([Key::of(changed)]).collect()
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+        let_go(context, key).await?;
         let Some(found) = context.caches.get(&kind::POD, key) else {
             free_all(context, key).await?;
             return Ok(Next::Wait);
@@ -114,18 +119,44 @@ async fn free_all(context: &Context, pod: &Key) -> Result<()> {
     release(context, &pod.namespace, |user| object::str_at(user, "/name") == pod.name).await
 }
 
-/// Takes users off the claims of a namespace; a claim that nobody uses is no longer allocated.
+fn is_protected(claim: &Value) -> bool {
+    let marks = object::meta(claim, "finalizers").and_then(Value::as_array);
+    marks.into_iter().flatten().any(|mark| mark == PROTECTED)
+}
+
+fn users(claim: &Value) -> &[Value] {
+    claim.pointer("/status/reservedFor").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Lets a claim go that is deleted and used by nobody.
+async fn let_go(context: &Context, key: &Key) -> Result<()> {
+    let Some(claim) = context.caches.get(&kind::RESOURCE_CLAIM, key) else { return Ok(()) };
+    if !object::is_deleting(&claim) || !is_protected(&claim) || !users(&claim).is_empty() {
+        return Ok(());
+    }
+    let mut new = (*claim).clone();
+    let marks = object::meta(&claim, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let left = marks.into_iter().filter(|mark| mark != PROTECTED).collect();
+    object::set_meta(&mut new, "finalizers", Some(Value::Array(left)));
+    context.update(&kind::RESOURCE_CLAIM, Part::Main, &claim, &new).await?;
+    Ok(())
+}
+
+/// Takes users off the claims of a namespace; a protected claim that nobody uses is no longer allocated.
 async fn release(context: &Context, namespace: &str, over: impl Fn(&Value) -> bool) -> Result<()> {
     for claim in context.caches.in_namespace(&kind::RESOURCE_CLAIM, namespace) {
-        let users = claim.pointer("/status/reservedFor").and_then(Value::as_array);
-        let Some(users) = users.filter(|users| users.iter().any(&over)) else { continue };
-        let left: Vec<&Value> = users.iter().filter(|user| !over(user)).collect();
+        if !users(&claim).iter().any(&over) {
+            continue;
+        }
+        let left: Vec<&Value> = users(&claim).iter().filter(|user| !over(user)).collect();
         let mut new = (*claim).clone();
         let status = object::map_mut(&mut new, "status");
         if left.is_empty() {
             status.remove("reservedFor");
-            status.remove("allocation");
-            status.remove("devices");
+            if is_protected(&claim) {
+                status.remove("allocation");
+                status.remove("devices");
+            }
         } else {
             status.insert("reservedFor".to_owned(), json!(left));
         }

@@ -28,15 +28,22 @@ const ORPHAN: &str = "orphan";
 /// How long to wait after discovery failed.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Every resource whose objects can be listed, watched and deleted, in its preferred version.
+/// Every resource whose objects can be listed, watched and deleted, in its preferred version: that of its group, where
+/// the group has the resource in it.
 pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
     let mut versions = vec![(String::new(), "v1".to_owned())];
     let groups = api.send("GET", "/apis", None).await?;
     for group in groups["groups"].as_array().into_iter().flatten() {
-        let version = object::str_at(group, "/preferredVersion/version").to_owned();
-        versions.push((object::str_at(group, "/name").to_owned(), version));
+        let name = object::str_at(group, "/name");
+        let all = group["versions"].as_array().into_iter().flatten();
+        let all = all.map(|version| object::str_at(version, "/version"));
+        let preferred = object::str_at(group, "/preferredVersion/version");
+        let others = all.filter(|version| *version != preferred);
+        versions.extend(
+            std::iter::once(preferred).chain(others).map(|version| (name.to_owned(), version.to_owned())),
+        );
     }
-    let mut kinds = Vec::new();
+    let mut kinds: Vec<Kind> = Vec::new();
     for (group, version) in versions {
         let path = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/{version}") };
         let list = api.send("GET", &path, None).await?;
@@ -45,7 +52,8 @@ pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
                 resource["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let name = object::str_at(resource, "/name");
             let can = ["list", "watch", "delete"].iter().all(|verb| verbs.contains(verb));
-            if can && !name.contains('/') {
+            let known = kinds.iter().any(|kind| *kind.group == *group && *kind.plural == *name);
+            if can && !name.contains('/') && !known {
                 kinds.push(Kind {
                     group: group.clone().into(),
                     version: version.clone().into(),

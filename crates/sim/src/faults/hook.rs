@@ -27,7 +27,7 @@ enum Fate {
 fn fate(client: &mut Client) -> Fate {
     let rates = client.rates;
     client.counts.requests += 1;
-    let partitioned = *client.partition.borrow();
+    let partitioned = client.partition.get();
     let fate = if partitioned || client.happens(rates.timeout_before) {
         Fate::LostBefore
     } else if client.happens(rates.broken) {

@@ -1,6 +1,6 @@
 //! The service that a client talks to: it passes requests on, or does something worse.
 
-use super::{Client, Faults, lineage, stream};
+use super::{Client, Faults, Outage, lineage, stream};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -25,11 +25,13 @@ pub struct FaultyService<S> {
 }
 
 /// What happens to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Passed,
     Delayed(Duration),
     Refused(StatusCode),
+    /// The server is in trouble.
+    Out(Outage),
     LostBefore(Duration),
     LostAfter(Duration),
     /// The client dies, or is dead already.
@@ -38,7 +40,7 @@ enum Fate {
 
 impl<S> FaultyService<S> {
     pub(super) fn new(faults: Faults, client: &str, inner: S) -> Self {
-        let lives = lineage(client).map(|name| *faults.life(name).borrow()).collect();
+        let lives = lineage(client).map(|name| faults.life(name).get()).collect();
         Self { faults, client: client.to_owned(), lives, inner }
     }
 }
@@ -76,7 +78,7 @@ where
         let query = request.uri().query().unwrap_or_default();
         let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));
         let what = format!("{} {}", request.method(), request.uri());
-        let fate = self.fate(request.method(), watches);
+        let fate = self.fate(request.method(), request.uri().path(), watches);
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
         self.faults.journal.note(&self.client, &format!("asks {what} {fate:?}"), &body);
@@ -85,6 +87,7 @@ where
             Fate::Passed => {}
             Fate::Delayed(wait) => tokio::time::sleep(wait).await,
             Fate::Refused(status) => return Ok(refusal(status)),
+            Fate::Out(outage) => return Ok(out(&outage)),
             Fate::LostBefore(wait) => return Err(unanswered(wait).await.into()),
             Fate::LostAfter(wait) => {
                 let response = self.inner.oneshot(request).await.map_err(Into::into)?;
@@ -106,19 +109,19 @@ where
 
 impl<S> FaultyService<S> {
     /// What happens to a request: the first misfortune on its way.
-    fn fate(&self, method: &Method, watches: bool) -> Fate {
+    fn fate(&self, method: &Method, path: &str, watches: bool) -> Fate {
         let mut names = lineage(&self.client).zip(&self.lives);
         let hurt = names.find_map(|(name, life)| {
-            let fate = self.faults.with(name, |client| fate(client, *life, method, watches));
+            let fate = self.faults.with(name, |client| fate(client, *life, method, path, watches));
             (fate != Fate::Passed).then_some(fate)
         });
         hurt.unwrap_or(Fate::Passed)
     }
 }
 
-fn fate(client: &mut Client, life: u64, method: &Method, watches: bool) -> Fate {
+fn fate(client: &mut Client, life: u64, method: &Method, path: &str, watches: bool) -> Fate {
     let rates = client.rates;
-    if *client.life.borrow() != life {
+    if client.life.get() != life {
         return Fate::Never;
     }
     let ordered = client.crash_at.is_some_and(|at| client.counts.requests >= at);
@@ -127,10 +130,12 @@ fn fate(client: &mut Client, life: u64, method: &Method, watches: bool) -> Fate 
         return Fate::Never;
     }
     client.counts.requests += 1;
-    let partitioned = *client.partition.borrow();
+    let partitioned = client.partition.get();
     let fate = if partitioned || client.happens(rates.timeout_before) {
         let wait = if rates.timeout.is_zero() { Duration::from_secs(10) } else { rates.timeout };
         Fate::LostBefore(wait)
+    } else if let Some(outage) = client.outage.as_ref().filter(|outage| outage.hits(method, path)) {
+        Fate::Out(outage.clone())
     } else if watches {
         if client.happens(rates.expired) { Fate::Refused(StatusCode::GONE) } else { Fate::Passed }
     } else if *method != Method::GET && client.happens(rates.conflict) {
@@ -155,12 +160,29 @@ async fn unanswered(wait: Duration) -> io::Error {
 
 fn refusal(code: StatusCode) -> Response<Body> {
     let reason = if code == StatusCode::GONE { "Expired" } else { "Conflict" };
-    let status = json!({
+    answer(code, reason, &format!("{reason}: a simulated fault"), 0)
+}
+
+fn out(outage: &Outage) -> Response<Body> {
+    let code = StatusCode::from_u16(outage.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let reason = if code == StatusCode::TOO_MANY_REQUESTS { "TooManyRequests" } else { "InternalError" };
+    answer(code, reason, &outage.message, outage.retry_after)
+}
+
+fn answer(code: StatusCode, reason: &str, message: &str, retry_after: u32) -> Response<Body> {
+    let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
-        "reason": reason, "message": format!("{reason}: a simulated fault"),
+        "reason": reason, "message": message,
     });
+    if retry_after > 0 {
+        status["details"] = json!({"retryAfterSeconds": retry_after});
+    }
     let mut response = Response::new(Body::from(status.to_string()));
     *response.status_mut() = code;
-    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert("content-type", http::HeaderValue::from_static("application/json"));
+    if retry_after > 0 {
+        headers.insert("retry-after", http::HeaderValue::from(retry_after));
+    }
     response
 }

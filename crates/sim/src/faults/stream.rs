@@ -7,10 +7,10 @@ use futures::StreamExt;
 use futures::future::select_all;
 use futures::stream::{self, BoxStream};
 use http::Response;
+use kai_runtime::signal::Signal;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
-use tokio::sync::watch;
 
 const EXPIRED: &[u8] = b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: a simulated fault\",\"reason\":\"Expired\",\"code\":410}}\n";
 
@@ -52,8 +52,9 @@ struct Watched {
     faults: Faults,
     client: String,
     /// Of the client and of those that it is below.
-    partitions: Vec<watch::Receiver<bool>>,
-    lives: Vec<watch::Receiver<u64>>,
+    partitions: Vec<Signal<bool>>,
+    /// The lives that they had when it began.
+    lives: Vec<(Signal<u64>, u64)>,
     chunks: BoxStream<'static, Result<Bytes, axum::Error>>,
     /// Whole lines that have not been delivered, and the beginning of the next.
     lines: VecDeque<Bytes>,
@@ -64,9 +65,10 @@ struct Watched {
 
 /// The answer to a watch, as the client meets it.
 pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> Response<Body> {
-    let subscribed = lineage(client)
-        .map(|name| faults.with(name, |client| (client.partition.subscribe(), client.life.subscribe())));
-    let (partitions, lives) = subscribed.unzip();
+    let signals = lineage(client).map(|name| {
+        faults.with(name, |client| (client.partition.clone(), (client.life.clone(), client.life.get())))
+    });
+    let (partitions, lives) = signals.unzip();
     let (parts, body) = response.into_parts();
     let watched = Watched {
         faults: faults.clone(),
@@ -137,7 +139,7 @@ impl Watched {
     /// The next whole line; an error when the connection breaks.
     async fn line(&mut self) -> Option<Result<Bytes, io::Error>> {
         loop {
-            if self.partitions.iter().any(|partition| *partition.borrow()) {
+            if self.partitions.iter().any(Signal::get) {
                 return Some(Err(broken()));
             }
             if let Some(line) = self.lines.pop_front() {
@@ -145,8 +147,8 @@ impl Watched {
             }
             let chunk = tokio::select! {
                 biased;
-                () = any_changed(&mut self.lives) => return std::future::pending().await,
-                () = any_changed(&mut self.partitions) => continue,
+                () = first(&self.lives, |(life, begun)| life.until(move |now| now != *begun)) => return std::future::pending().await,
+                () = first(&self.partitions, |partition| partition.until(|cut| cut)) => continue,
                 chunk = self.chunks.next() => chunk?,
             };
             match chunk {
@@ -172,10 +174,9 @@ impl Watched {
     }
 }
 
-/// Waits until one of the values changes.
-async fn any_changed<T>(values: &mut [watch::Receiver<T>]) {
-    // The senders live as long as the faults, which whoever waits here holds.
-    let _ = select_all(values.iter_mut().map(|value| Box::pin(value.changed()))).await;
+/// Waits for what comes first; a client has a lineage, so there is something to wait for.
+async fn first<'a, T, F: Future<Output = ()>>(signals: &'a [T], wait: impl Fn(&'a T) -> F) {
+    select_all(signals.iter().map(|signal| Box::pin(wait(signal)))).await;
 }
 
 fn broken() -> io::Error {

@@ -1,4 +1,4 @@
-//! What only a real control plane shows in full: owners of pods, refusals, volumes and claimed devices.
+//! What only a real control plane shows in full: owners of pods, refusals and volumes.
 
 use super::plane::Plane;
 use crate::world::{Pod, World};
@@ -7,7 +7,6 @@ use kai_runtime::kind::{self, CRON_JOB, DEPLOYMENT, JOB, POD, STATEFUL_SET, STOR
 use kai_scheduler::resources::BIND_REQUEST;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 
 type Real = World<Arc<Plane>>;
 
@@ -72,7 +71,7 @@ pub(super) async fn volumes(world: &Real) {
     });
     world.create(&STORAGE_CLASS, class).await;
     let terms = json!([{"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["volumes-1"]},
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": [world.node(1)]},
     ]}]);
     let volume = json!({"metadata": {"name": "disk"}, "spec": {
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local",
@@ -91,35 +90,8 @@ pub(super) async fn volumes(world: &Real) {
     assert_eq!(object::str_at(&claim, "/spec/volumeName"), "disk");
 }
 
-/// A claim gets its devices together with the node.
-pub(super) async fn claims(world: &Real) {
-    let class = kai_sim::node::device_class();
-    let request = json!({"name": "gpu", "exactly": {"deviceClassName": object::name(&class)}});
-    world
-        .create(
-            &kind::RESOURCE_CLAIM,
-            json!({
-                "metadata": {"name": "gpu", "labels": {"kai.scheduler/queue": "default-queue"}},
-                "spec": {"devices": {"requests": [request]}},
-            }),
-        )
-        .await;
-    let mut pod = Pod::new("user", "default-queue", 0);
-    pod.object["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
-    pod.object["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "gpu"}]);
-    world.pod(pod).await;
-    world.runs("user", 1).await;
-    let claim = world.get(&kind::RESOURCE_CLAIM, "gpu").await.unwrap();
-    assert!(claim["status"]["allocation"].is_object(), "{claim}");
-}
-
 /// Waits for an event.
 async fn told(world: &Real, reason: &str, about: &str) {
-    for _ in 0..150 {
-        if !world.events(reason, about).await.is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    panic!("nobody says {reason} about {about}\n{}", world.story().await);
+    let what = format!("somebody says {reason} about `{about}*`");
+    world.comes(&what, async || !world.events(reason, about).await.is_empty()).await;
 }

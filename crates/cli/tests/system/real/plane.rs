@@ -1,7 +1,8 @@
 //! A real control plane with simulated nodes, and the components as processes under their service accounts.
 
 use super::rights;
-use crate::world::World;
+use crate::world::{Place, World};
+use kai_api::well_known::label;
 use kai_cli::stack;
 use kai_clock::Clock;
 use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
@@ -9,12 +10,12 @@ use kai_object as object;
 use kai_reservation::DeviceSource;
 use kai_runtime::api::{Api, Deletion};
 use kai_runtime::connect;
-use kai_runtime::kind::{self, Key, NODE, POD, SERVICE_ACCOUNT};
+use kai_runtime::kind::{self, Key, Kind, NODE, POD, SERVICE_ACCOUNT};
 use kai_scheduler::resources::QUEUE;
 use kai_sim::connection::Connection;
 use kai_sim::{NodeGroup, kubelet, node};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,9 +28,9 @@ pub(super) const NAMESPACE: &str = "kai-scheduler";
 /// Where reservation pods are, and their service account.
 pub(super) const RESERVATION: &str = "kai-resource-reservation";
 /// Components by the names of their service accounts, and the flags that switch off what needs certificates.
-const COMPONENTS: [(&str, &[&str]); 5] = [
-    ("scheduler", &["--plugin-server-port=0"]),
-    ("binder", &[]),
+const COMPONENTS: [(&str, &[&str]); 4] = [
+    // Nobody makes the volumes of one scenario, and it need not wait long to see that.
+    ("binder", &[r#"--plugins={"volumebinding": {"arguments": {"bindTimeoutSeconds": "4"}}}"#]),
     (
         "pod-grouper",
         &[
@@ -41,16 +42,15 @@ const COMPONENTS: [(&str, &[&str]); 5] = [
     ("podgroup-controller", &["--enable-podgroup-webhook=false"]),
     ("queue-controller", &["--enable-webhook=false"]),
 ];
-/// The scenario whose nodes publish their GPUs as devices.
-pub(super) const WITH_CLAIMS: &str = "claims";
+/// The component that every pool has its own of.
+const SCHEDULER: &str = "scheduler";
+/// How long a scenario waits for what must happen; a lost node takes a minute.
+const PATIENCE: Duration = Duration::from_mins(2);
 /// The label of the namespaces of scenarios.
 const OURS: (&str, &str) = ("scenarios", "here");
-/// Queues that every cluster has.
-const LASTING_QUEUES: [&str; 2] = ["default-parent-queue", "default-queue"];
-
 /// The control plane and all that runs beside it; everything ends with it.
 pub(crate) struct Plane {
-    components: Mutex<Vec<Child>>,
+    components: Mutex<BTreeMap<String, Child>>,
     tasks: Mutex<JoinSet<()>>,
     control: ControlPlane,
     api: Api,
@@ -60,7 +60,7 @@ pub(crate) struct Plane {
 
 impl Drop for Plane {
     fn drop(&mut self) {
-        for component in self.components.lock().unwrap().iter_mut() {
+        for component in self.components.lock().unwrap().values_mut() {
             // It may have ended already, which is what both calls want.
             let _ = component.kill();
             let _ = component.wait();
@@ -82,6 +82,7 @@ impl Plane {
         let clock = Clock::system();
         let mut tasks = JoinSet::new();
         let options = kubelet::Options {
+            heartbeat: Duration::from_secs(3),
             start_delay: Duration::from_millis(200),
             stop_delay: Duration::from_millis(200),
             ..kubelet::Options::default()
@@ -98,9 +99,11 @@ impl Plane {
             folder,
         };
         this.start_reservations().await;
+        for component in COMPONENTS.map(|(component, _)| component).into_iter().chain([SCHEDULER]) {
+            this.kubeconfig_of(NAMESPACE, component).await;
+        }
         for (component, flags) in COMPONENTS {
-            let child = this.start_component(component, flags).await;
-            this.components.lock().unwrap().push(child);
+            this.start_component(component, component, flags);
         }
         this
     }
@@ -113,25 +116,29 @@ impl Plane {
         });
         let answer = self.api.send("POST", &path, Some(("application/json", &request))).await.unwrap();
         let token = object::str_at(&answer, "/status/token");
-        let file = self.folder.join(format!("{account}.kubeconfig"));
+        let file = self.kubeconfig_file(account);
         std::fs::write(&file, self.control.kubeconfig_of(token)).unwrap();
         file
     }
 
-    async fn start_component(&self, component: &str, flags: &[&str]) -> Child {
-        let kubeconfig = self.kubeconfig_of(NAMESPACE, component).await;
-        let log = File::create(self.folder.join(format!("{component}.log"))).unwrap();
-        Command::new(env!("CARGO_BIN_EXE_kai"))
+    fn kubeconfig_file(&self, account: &str) -> PathBuf {
+        self.folder.join(format!("{account}.kubeconfig"))
+    }
+
+    fn start_component(&self, name: &str, component: &str, flags: &[&str]) {
+        let log = File::create(self.folder.join(format!("{name}.log"))).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_kai"))
             .arg(component)
             .arg("--kubeconfig")
-            .arg(kubeconfig)
+            .arg(self.kubeconfig_file(component))
             .args(["--metrics-bind-address=0", "--leader-elect", "--leader-election-namespace", NAMESPACE])
             .args(flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
-            .unwrap()
+            .unwrap();
+        self.components.lock().unwrap().insert(name.to_owned(), child);
     }
 
     /// Lets every reservation pod say its GPU, with the rights of its own service account.
@@ -159,58 +166,82 @@ impl Plane {
         });
     }
 
-    /// A namespace of its own with nodes of eight GPUs.
-    pub(super) async fn world(self: &Arc<Self>, name: &str, nodes: usize) -> World<Arc<Self>> {
-        let dra = name == WITH_CLAIMS;
-        let group = NodeGroup { name: name.to_owned(), dra, ..NodeGroup::gpu_nodes(nodes, 8) };
-        for at in 0..nodes {
-            let made = node::node(&group, at, &self.clock.time());
-            let made = self.api.create(&NODE, "", &made).await.unwrap();
-            if dra {
-                self.api.ensure(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
-                self.api.ensure(&kind::RESOURCE_SLICE, "", &node::slice(&group, &made)).await.unwrap();
-            }
-        }
+    /// A namespace and a pool of nodes of its own, with its own scheduler.
+    pub(super) async fn world(self: &Arc<Self>, name: &str, nodes: NodeGroup) -> World<Arc<Self>> {
+        let labels =
+            nodes.labels.into_iter().chain([(label::NODE_POOL.to_owned(), name.to_owned())]).collect();
+        let group = NodeGroup { name: name.to_owned(), labels, ..nodes };
+        self.add_nodes(&group).await;
         let metadata = json!({"name": name, "labels": {OURS.0: OURS.1}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         self.api.create(&kind::NAMESPACE, "", &namespace).await.unwrap();
+        let pool = format!("--partition-label-value={name}");
+        self.start_component(&scheduler_of(name), SCHEDULER, &["--plugin-server-port=0", &pool]);
         let account = Key::new(name, "default");
         patiently("the namespace is ready", || async {
             self.api.get(&SERVICE_ACCOUNT, &account).await.is_ok()
         })
         .await;
         patiently("the nodes are ready", || async {
-            let nodes = self.api.list(&NODE, "").await.unwrap().items;
+            let nodes = self.in_pool(&NODE, name).await;
             nodes.iter().all(|node| node["spec"]["taints"].is_null())
         })
         .await;
-        World::on(Arc::clone(self), self.api.clone(), name).await
+        let place = Place {
+            namespace: name.to_owned(),
+            nodes: name.to_owned(),
+            pool: Some(name.to_owned()),
+            patience: PATIENCE,
+        };
+        World::on(Arc::clone(self), self.api.clone(), place).await
     }
 
-    /// Takes away what a scenario left.
-    pub(super) async fn clear(&self, name: &str) {
-        let gone = self.api.delete(&kind::NAMESPACE, &Key::new("", name), &Deletion::default()).await;
-        gone.unwrap();
-        patiently("the namespace is gone", || async {
-            self.api.get(&kind::NAMESPACE, &Key::new("", name)).await.is_err()
-        })
-        .await;
-        patiently("no GPU is reserved any more", || async {
-            self.api.list(&POD, RESERVATION).await.unwrap().items.is_empty()
-        })
-        .await;
-        for kind in [NODE, QUEUE] {
-            for item in self.api.list(&kind, "").await.unwrap().items {
-                if !LASTING_QUEUES.contains(&object::name(&item)) {
-                    self.api.delete(&kind, &Key::of(&item), &Deletion::default()).await.unwrap();
-                }
+    async fn add_nodes(&self, group: &NodeGroup) {
+        for at in 0..group.count {
+            let made = node::node(group, at, &self.clock.time());
+            let made = self.api.create(&NODE, "", &made).await.unwrap();
+            if group.dra {
+                self.api.ensure(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
+                self.api.ensure(&kind::RESOURCE_SLICE, "", &node::slice(group, &made)).await.unwrap();
             }
         }
     }
 
+    /// Nodes and queues of a pool are labelled with it.
+    async fn in_pool(&self, kind: &Kind, pool: &str) -> Vec<Value> {
+        let all = self.api.list(kind, "").await.unwrap().items;
+        let ours = |item: &Value| item["metadata"]["labels"][label::NODE_POOL] == pool;
+        all.into_iter().filter(ours).collect()
+    }
+
+    /// Takes away what a scenario left; nothing of it may stay on a node.
+    pub(super) async fn clear(&self, world: &World<Arc<Self>>) {
+        let name = world.namespace();
+        self.stop_scheduler(name);
+        let gone = self.api.delete(&kind::NAMESPACE, &Key::new("", name), &Deletion::default()).await;
+        gone.unwrap();
+        // The namespace goes slowly, and nothing new comes into it; nobody waits for it.
+        self.api.delete_all(&POD, name).await.unwrap();
+        patiently("the pods are gone", || async { world.list(&POD).await.is_empty() }).await;
+        patiently("no GPU is reserved any more", || async { world.reservations().await.is_empty() }).await;
+        for kind in [NODE, QUEUE] {
+            for item in self.in_pool(&kind, name).await {
+                self.api.delete(&kind, &Key::of(&item), &Deletion::default()).await.unwrap();
+            }
+        }
+    }
+
+    fn stop_scheduler(&self, pool: &str) {
+        let scheduler = self.components.lock().unwrap().remove(&scheduler_of(pool));
+        let mut scheduler = scheduler.expect("it was started with the pool");
+        assert!(matches!(scheduler.try_wait(), Ok(None)), "the scheduler of `{pool}` ended early");
+        scheduler.kill().unwrap();
+        scheduler.wait().unwrap();
+    }
+
     /// Ends the components; all requests that the server saw.
     pub(super) async fn stop(&self) -> Vec<Value> {
-        for component in self.components.lock().unwrap().iter_mut() {
+        for component in self.components.lock().unwrap().values_mut() {
             assert!(
                 matches!(component.try_wait(), Ok(None)),
                 "a component ended early; see {}",
@@ -220,6 +251,10 @@ impl Plane {
         let log = tokio::fs::read_to_string(self.control.audit_file()).await.unwrap();
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
+}
+
+fn scheduler_of(pool: &str) -> String {
+    format!("{SCHEDULER}-{pool}")
 }
 
 async fn connect_to(kubeconfig: &Path, name: &'static str) -> Api {

@@ -86,7 +86,7 @@ fn needed(request: &Value) -> Option<Right> {
 }
 
 /// Rights that the scenarios do not need: for races, rollbacks, what is said twice, and settings that they do not have.
-const ELSEWHERE: [(&str, &str, &str); 17] = [
+const ELSEWHERE: [(&str, &str, &str); 14] = [
     // A request whose pod has gone, and what is undone when a binding fails late.
     ("binder", "bindrequests.scheduling.run.ai", "delete"),
     ("binder", "configmaps", "delete"),
@@ -99,18 +99,14 @@ const ELSEWHERE: [(&str, &str, &str); 17] = [
     ("binder", "events", "patch"),
     ("pod-grouper", "events", "patch"),
     ("scheduler", "events", "patch"),
-    // A volume that a provisioner makes on the chosen node.
-    ("binder", "persistentvolumeclaims", "patch"),
     // GPUs that are asked for as a resource and served as devices.
     ("binder", "resourceclaims.resource.k8s.io", "create"),
     ("binder", "resourceclaims.resource.k8s.io", "delete"),
     ("binder", "resourceclaims.resource.k8s.io", "list"),
-    ("binder", "resourceclaims.resource.k8s.io", "patch"),
     // The server asks for it besides the right to the status, and logs no request.
     ("binder", "resourceclaims/binding.resource.k8s.io", "patch"),
-    // `--update-pod-eviction-condition` and `--partition-label-value`.
+    // `--update-pod-eviction-condition`.
     ("scheduler", "pods", "delete"),
-    ("scheduler", "pods", "patch"),
 ];
 
 /// Holds the rights to what was asked for: nothing was refused, and nothing is granted that nobody needed.
