@@ -3,7 +3,6 @@
 use super::*;
 use kai_engine::observer::{Scenarios, SearchResult, Searched};
 use kai_units::Span;
-use std::collections::BTreeMap;
 
 /// Names and labels that KAI has, without what comes with its language.
 const WANTED: &[(&str, &[&str])] = &[
@@ -95,4 +94,27 @@ fn groups_that_come_and_go_do_not_pile_up_in_metrics() {
     metrics.pod_was_evicted(labels(EVICTED_MAX));
     let twice = metrics.evicted_pods.with_label_values(&labels(EVICTED_MAX)).get();
     assert!((twice - 2.0).abs() < f64::EPSILON, "{twice}");
+}
+
+#[test]
+fn a_queue_that_is_gone_or_has_another_name_for_people_is_shown_no_longer_as_it_was() {
+    let registry = Registry::new();
+    let metrics = Metrics::new(&registry, "kai");
+    let report = |name: &str| QueueReport { name: name.to_owned(), ..QueueReport::default() };
+    let names = || {
+        let families = registry.gather();
+        let shares = families.iter().find(|family| family.name() == "kai_queue_fair_share_gpu");
+        let labels = shares.into_iter().flat_map(|family| family.get_metric());
+        let label = |metric: &prometheus::proto::Metric| {
+            metric.get_label().iter().map(|label| label.value().to_owned()).collect::<Vec<_>>().join("/")
+        };
+        labels.map(label).collect::<Vec<_>>()
+    };
+    let outcome = Outcome { queues: vec![report("a"), report("b")], ..Outcome::default() };
+    metrics.queues(&outcome, |_| "", |_| [0.0; 3]);
+    assert_eq!(names().len(), 2);
+    let outcome = Outcome { queues: vec![report("b")], ..Outcome::default() };
+    metrics.queues(&outcome, |_| "Team B", |_| [0.0; 3]);
+    let shown = names();
+    assert!(matches!(&shown[..], [one] if one.contains("Team B")), "{shown:?}");
 }
