@@ -44,7 +44,8 @@ pub(crate) fn run(command: &args::Component, plugins: &PluginSet) -> Result<Exit
                     let router = kai_controllers::podgroup::router();
                     member.beside(webhook::server(&flags.webhook, router).await?);
                 }
-                work(member, |process| kai_controllers::podgroup::run(process, options)).await
+                // Boxed: it is large.
+                Box::pin(work(member, |process| kai_controllers::podgroup::run(process, options))).await
             }
             args::Component::QueueController(flags) => {
                 let options = options::queues(flags)?;

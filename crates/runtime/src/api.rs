@@ -296,7 +296,7 @@ impl Api {
         let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
         let request = self.request("GET", &query, "application/json", Vec::new());
         let sent = self.brake.turn().await;
-        let events = self.client.request_events::<Lean>(request);
+        let events = Box::pin(self.client.request_events::<Lean>(request));
         let events = self.answer("WATCH", &path, sent, events).await?;
         let api = self.clone();
         let failed = move |source| api.failed("WATCH", &path, source);
@@ -307,14 +307,14 @@ impl Api {
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
         let sent = self.admit("GET", path).await?;
         let request = self.request("GET", path, "application/json", Vec::new());
-        self.answer("GET", path, sent, self.client.request_text(request)).await
+        self.answer("GET", path, sent, Box::pin(self.client.request_text(request))).await
     }
 
     /// The lines of an answer that does not end.
     pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
         let request = self.request("GET", path, "application/json", Vec::new());
         let sent = self.brake.turn().await;
-        self.answer("WATCH", path, sent, self.client.request_stream(request)).await
+        self.answer("WATCH", path, sent, Box::pin(self.client.request_stream(request))).await
     }
 
     /// Makes an object.
@@ -362,7 +362,9 @@ impl Api {
             (content_type, body.to_string().into_bytes())
         });
         let request = self.request(method, path, content_type, body);
-        self.answer(method, path, sent, self.client.request::<Lean>(request)).await.map(Lean::into_value)
+        // Boxed: a request is large, and whoever sends it holds it in a future of its own.
+        let request = Box::pin(self.client.request::<Lean>(request));
+        self.answer(method, path, sent, request).await.map(Lean::into_value)
     }
 
     /// Waits for the answer to what was sent then, and lets the brake know how it went.

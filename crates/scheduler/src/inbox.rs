@@ -119,15 +119,13 @@ mod tests {
             let Object::Pod(pod) = object else { unreachable!("only pods are told of") };
             format!("{}{}", pod.metadata.name.to_text(), pod.metadata.label("n").unwrap_or_default())
         };
-        let told = |change: &Change| match change {
-            Change::News(_, News::Applied(object)) => of(object),
-            Change::News(_, News::Gone(object)) => format!("-{}", of(object)),
-            Change::News(..)
-            | Change::BindAnswered(..)
-            | Change::BindLookedUp(..)
-            | Change::Evicted(_)
-            | Change::Usage(_)
-            | Change::Marked(..) => format!("{change:?}"),
+        let told = |change: &Change| {
+            let Change::News(_, news) = change else { unreachable!("only news are told") };
+            match news {
+                News::Applied(object) => of(object),
+                News::Gone(object) => format!("-{}", of(object)),
+                News::All(..) | News::Unreadable(..) => unreachable!("only single pods are told of"),
+            }
         };
         changes.iter().map(told).collect()
     }

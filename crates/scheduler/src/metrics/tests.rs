@@ -93,6 +93,6 @@ fn groups_that_come_and_go_do_not_pile_up_in_metrics() {
     let evicted = families.iter().find(|f| f.name() == "kai_pod_group_evicted_pods_total").unwrap();
     assert_eq!(evicted.get_metric().len(), EVICTED_MAX);
     metrics.pod_was_evicted(labels(EVICTED_MAX));
-    let counted = metrics.evicted_pods.with_label_values(&labels(EVICTED_MAX)).get();
-    assert!((counted - 2.0).abs() < f64::EPSILON, "{counted}");
+    let twice = metrics.evicted_pods.with_label_values(&labels(EVICTED_MAX)).get();
+    assert!((twice - 2.0).abs() < f64::EPSILON, "{twice}");
 }

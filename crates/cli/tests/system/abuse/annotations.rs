@@ -5,8 +5,11 @@ use kai_scheduler::resources::POD_GROUP;
 use serde_json::json;
 use std::time::Duration;
 
-/// What pods say, how many whole GPUs they ask for, what they are told, and whether they run all the same.
-const ODD: [(&str, &[(&str, &str)], u32, &str, bool); 10] = [
+/// A pod's name, what its annotations say, how many whole GPUs it asks for, what it is told, and whether it runs all the
+/// same.
+type Odd = (&'static str, &'static [(&'static str, &'static str)], u32, &'static str, bool);
+
+const ODD: [Odd; 10] = [
     ("both", &[("gpu-fraction", "0.5"), ("gpu-memory", "1000")], 0, "`gpu-fraction` is there too", true),
     ("whole", &[("gpu-fraction", "0.5")], 1, "a part of a GPU and for whole GPUs as well", false),
     ("whole-memory", &[("gpu-memory", "1000")], 2, "a part of a GPU and for whole GPUs as well", false),

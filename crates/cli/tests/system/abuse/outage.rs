@@ -14,7 +14,9 @@ async fn live_through(world: &World, names: &[&'static str], outage: &Outage) ->
     let faults = world.cluster.faults();
     let asked = |name: &&'static str| (*name, faults.counts(name).requests);
     // A server that comes to be in trouble drops its watches first.
-    names.iter().for_each(|name| faults.partition(name));
+    for name in names {
+        faults.partition(name);
+    }
     world.pass(Duration::from_millis(1)).await;
     for name in names {
         faults.heal(name);
