@@ -122,7 +122,8 @@ pub(super) async fn served(api: &Api) -> Result<()> {
         let mut steps = 0;
         while let Err(error) = api.list(&kind, "").await {
             steps += 1;
-            if !error.is_not_found() || steps > SERVED_STEPS {
+            // A kind that has just been defined is not found at first, and then not ready.
+            if !(error.is_not_found() || error.is_transient()) || steps > SERVED_STEPS {
                 bail!("the server does not serve {}: {}", kind.plural, error.told());
             }
             tokio::time::sleep(STEP).await;
