@@ -1,5 +1,5 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`] and
-//! [`e2e`] time the rest.
+//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`],
+//! [`e2e`] and [`steady`] time the rest.
 //!
 //! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from
@@ -13,6 +13,7 @@ mod e2e;
 mod measure;
 mod page;
 mod report;
+mod steady;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -63,6 +64,8 @@ enum Subject {
     Apiserver(apiserver::Args),
     /// Fill a whole cluster, all components running.
     E2e(e2e::Args),
+    /// Change one pod of a large cluster at rest.
+    Steady(steady::Args),
 }
 
 /// One cluster to plan on.
@@ -78,6 +81,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match &args.subject {
         Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
         Some(Subject::E2e(args)) => e2e::run(repository, args),
+        Some(Subject::Steady(args)) => steady::run(repository, args),
         None => plan(repository, args),
     }
 }

@@ -118,7 +118,7 @@ all_optional! {
         pub cron_string: String,
         /// How often usage is read.
         pub fetch_interval: String,
-        /// After how long without news usage is no longer relied on.
+        /// After how long without news usage is out of date, which is told; it counts on.
         pub staleness_period: String,
         /// How long the scheduler waits for the first answer.
         pub wait_timeout: String,

@@ -1,6 +1,7 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
 pub(crate) mod component;
+mod go;
 mod look;
 mod simulate;
 mod up;
@@ -9,7 +10,8 @@ pub(crate) use look::{Jobs, Look, Nodes, Queues, Why};
 pub(crate) use simulate::Simulate;
 pub(crate) use up::Up;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Everything after the program's name.
@@ -18,6 +20,24 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads a command line. Components take flags as Go's programs do.
+    pub(crate) fn read(typed: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut typed: Vec<OsString> = typed.into_iter().collect();
+        let mut command = Self::command();
+        let name = typed.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if Component::has_subcommand(&name) {
+            // Of a flag that is given twice the last counts.
+            command = command.mut_subcommand(&name, |component| component.args_override_self(true));
+            let component = command.find_subcommand(&name).expect("it has just been changed");
+            let flags = go::rewrite(component, typed.split_off(2));
+            typed.extend(flags);
+        }
+        let mut matches = command.try_get_matches_from_mut(typed)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 #[derive(Debug, Subcommand)]

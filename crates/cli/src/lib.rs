@@ -11,6 +11,7 @@ mod crds;
 mod ends;
 mod figures;
 mod look;
+mod member;
 mod plan;
 mod render;
 mod simulate;
@@ -19,7 +20,6 @@ mod up;
 
 use anyhow::Result;
 use args::{Args, Command};
-use clap::Parser;
 use kai_engine::plugin::PluginSet;
 use std::ffi::OsString;
 use std::io::Write;
@@ -32,7 +32,7 @@ const BAD_INPUT: u8 = 2;
 ///
 /// Exit codes: 0 when the command did its work, 1 when an audit found something, 2 when the input cannot be used.
 pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> ExitCode {
-    let args = match Args::try_parse_from(args) {
+    let args = match Args::read(args) {
         Ok(args) => args,
         Err(error) => {
             let code = if error.use_stderr() { BAD_INPUT } else { 0 };

@@ -6,6 +6,7 @@
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
+use kai_runtime::lease::Timing;
 use kai_scheduler::serve::Queries;
 use kai_sim::Cluster;
 use prometheus::Registry;
@@ -25,6 +26,18 @@ pub mod name {
     pub const QUEUE_CONTROLLER: &str = "queue-controller";
     /// Speaks for the reservation pods of simulated nodes.
     pub const RESERVATION: &str = "resource-reservation";
+}
+
+/// Leases by which one of several copies of a component works; KAI's components use the same.
+pub(crate) mod lease {
+    /// The binder's.
+    pub(crate) const BINDER: &str = "2ad35f9c.kai.scheduler";
+    /// The pod grouper's.
+    pub(crate) const GROUPER: &str = "54dff599.kai.scheduler";
+    /// The one of the controller of pod groups' status.
+    pub(crate) const POD_GROUP_CONTROLLER: &str = "o1x22tjj.kai.scheduler";
+    /// The one of the controller of queues' status.
+    pub(crate) const QUEUE_CONTROLLER: &str = "ov3xj497.kai.scheduler";
 }
 
 /// How the components are set.
@@ -96,6 +109,19 @@ impl Component {
             Self::PodGroups => name::POD_GROUP_CONTROLLER,
             Self::Queues => name::QUEUE_CONTROLLER,
             Self::Reservation => name::RESERVATION,
+        }
+    }
+
+    /// The lease of whichever copy of it works, and how that is timed; nothing where each works for itself.
+    pub(crate) fn lease(self) -> Option<(&'static str, Timing)> {
+        let usual = Timing::default();
+        match self {
+            Self::Scheduler => Some((name::SCHEDULER, kai_scheduler::LEASE_TIMING)),
+            Self::Binder => Some((lease::BINDER, usual)),
+            Self::Grouper => Some((lease::GROUPER, usual)),
+            Self::PodGroups => Some((lease::POD_GROUP_CONTROLLER, usual)),
+            Self::Queues => Some((lease::QUEUE_CONTROLLER, usual)),
+            Self::Reservation => None,
         }
     }
 

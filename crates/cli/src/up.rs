@@ -8,6 +8,7 @@ mod admission;
 pub(crate) mod defaults;
 mod kubeconfig;
 mod live;
+mod real;
 mod request;
 mod revive;
 mod state;
@@ -30,6 +31,9 @@ use std::process::ExitCode;
 
 /// Runs a cluster until Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &args::Up, plugins: &PluginSet) -> Result<ExitCode> {
+    if let Some(kubeconfig) = &args.for_real {
+        return real::run(args, kubeconfig, plugins);
+    }
     let nodes = request::nodes(args)?;
     let kubeconfig =
         args.kubeconfig.clone().unwrap_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)));

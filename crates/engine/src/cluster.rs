@@ -29,6 +29,7 @@ use crate::intern::Interner;
 use crate::place::memory::Failures;
 use crate::place::ranked::Lists;
 use crate::resource::{Amounts, Dims};
+use crate::search::victims;
 use crate::share::min_runtime::MinRuntimes;
 use crate::share::{Ledger, QueueTree, QueueTreeMut};
 use crate::storage::Storage;
@@ -94,6 +95,8 @@ pub struct Cluster {
     touched_dropped: usize,
     /// Ranked lists of nodes, kept between searches and cycles.
     pub(crate) lists: Lists,
+    /// Candidates for eviction as they were last sorted.
+    pub(crate) victim_lines: victims::Lines,
     node_by_name: FxHashMap<Sym, NodeIdx>,
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
@@ -229,6 +232,7 @@ impl Cluster {
             failures: Failures::default(),
             touched_dropped: 0,
             lists: Lists::default(),
+            victim_lines: victims::Lines::default(),
             node_by_name: FxHashMap::default(),
             pod_by_key: FxHashMap::default(),
             group_by_key: FxHashMap::default(),

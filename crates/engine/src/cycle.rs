@@ -66,6 +66,7 @@ pub fn plan_observed(
         act(&mut run, *action);
         run.observer.action_ended(action.name());
     }
+    run.end_search();
     act_once_more(&mut run);
     run.outcome.verdicts = verdicts::of_run(&run);
     if policy.search == SearchDepth::Full {
@@ -265,6 +266,13 @@ impl Run<'_, '_> {
         };
         let mut seen = FxHashSet::default();
         self.held.iter().filter(|group| seen.insert(**group)).filter_map(hold).collect()
+    }
+
+    /// What searches share is of no more use: what comes next changes more than they know.
+    pub(crate) fn end_search(&mut self) {
+        if let Some(search) = self.search.take() {
+            search.end(self.plan.cluster_mut(), &self.policy.registry);
+        }
     }
 
     /// Notes that a group began to run.

@@ -19,7 +19,7 @@ pub(crate) mod rules;
 pub(crate) mod simulate;
 pub(crate) mod sparing;
 mod turns;
-mod victims;
+pub(crate) mod victims;
 
 use crate::cluster::Cluster;
 use crate::disruption::Disruptions;
@@ -123,7 +123,7 @@ impl Search {
         let leaves: Vec<QueueIdx> =
             self.candidates.queues().filter(|leaf| rules.allow_leaf(plan, *leaf)).collect();
         for &leaf in &leaves {
-            self.candidates.sort(plan, registry, leaf);
+            self.candidates.sort(plan, registry, leaf, !rules.policy.literal);
         }
         if let (Some(bound), false) = (self.bound(plan, rules, ask, &leaves), rules.policy.literal) {
             return bound;
@@ -177,6 +177,11 @@ impl Search {
         let (rooms, candidates) = (&self.rooms, &self.candidates);
         let bounds = Bounds { cluster, rules, rooms, candidates, leaves };
         bounds.refusal(&ask.whole()).map(Found::TooLittle)
+    }
+
+    /// Leaves behind what the next cycle can use.
+    pub(crate) fn end(self, cluster: &mut Cluster, registry: &Registry) {
+        self.candidates.remember(registry, &mut cluster.victim_lines);
     }
 
     /// Takes up what a committed search changed.

@@ -4,6 +4,7 @@ pub(crate) mod lean;
 
 use crate::brake::Brake;
 use crate::change::merge_patch;
+use crate::denial::{Denials, Right};
 use crate::kind::{Key, Kind};
 use crate::lease::Leadership;
 use crate::limit::Limit;
@@ -13,6 +14,7 @@ use http::Request;
 use kai_object as object;
 use kube::core::WatchEvent;
 use lean::Lean;
+use prometheus::Registry;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,6 +218,7 @@ pub struct Api {
     brake: Arc<Brake>,
     fence: Option<Leadership>,
     refused: Signal<bool>,
+    denials: Arc<Denials>,
 }
 
 impl std::fmt::Debug for Api {
@@ -227,8 +230,8 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// A client that tells the server it is `agent`; the server accounts writes to that name.
     pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        let (brake, refused) = (Arc::default(), Signal::new(false));
-        Self { client, agent, limit: None, brake, fence: None, refused }
+        let (brake, refused, denials) = (Arc::default(), Signal::new(false), Arc::default());
+        Self { client, agent, limit: None, brake, fence: None, refused, denials }
     }
 
     /// The same client for what must not wait behind others: no limit, and a brake of its own.
@@ -254,6 +257,11 @@ impl Api {
     /// Waits until the server no longer knows who we are.
     pub async fn unauthorized(&self) {
         self.refused.until(|refused| refused).await;
+    }
+
+    /// Shows how often the server denied us a right.
+    pub fn measured(&self, metrics: &Registry) {
+        self.denials.register(metrics);
     }
 
     /// What it calls itself.
@@ -395,8 +403,14 @@ impl Api {
     fn failed(&self, method: &str, path: &str, source: kube::Error) -> Error {
         let error =
             Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
-        if error.code() == 401 {
-            self.refused.set(true);
+        match error.code() {
+            401 => self.refused.set(true),
+            403 => {
+                if let Some(right) = Right::of_refusal(&error.reason()) {
+                    self.denials.note(right, path);
+                }
+            }
+            _ => {}
         }
         error
     }

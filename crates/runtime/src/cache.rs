@@ -253,14 +253,25 @@ impl Index {
         Self { name, values, keys: BTreeMap::new() }
     }
 
-    fn add(&mut self, key: &Key, object: &Value) {
-        for value in (self.values)(object) {
+    /// Puts an object where its values say, unless it was there before.
+    fn change(&mut self, key: &Key, before: Option<&Value>, object: &Value) {
+        let values = (self.values)(object);
+        let known = before.map(self.values);
+        if known.as_ref() == Some(&values) {
+            return;
+        }
+        self.take_out(key, known.unwrap_or_default());
+        for value in values {
             self.keys.entry(value).or_default().insert(key.clone());
         }
     }
 
     fn remove(&mut self, key: &Key, object: &Value) {
-        for value in (self.values)(object) {
+        self.take_out(key, (self.values)(object));
+    }
+
+    fn take_out(&mut self, key: &Key, values: Vec<String>) {
+        for value in values {
             if let Some(keys) = self.keys.get_mut(&value) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -272,12 +283,6 @@ impl Index {
 }
 
 impl Objects {
-    fn index(&mut self, key: &Key, object: &Value) {
-        for index in &mut self.indices {
-            index.add(key, object);
-        }
-    }
-
     fn unindex(&mut self, key: &Key, object: &Value) {
         for index in &mut self.indices {
             index.remove(key, object);
@@ -291,11 +296,15 @@ impl Objects {
         if stale || self.gone.contains(object::uid(&object)) {
             return Put::Stale;
         }
-        if let Some(known) = &known {
-            self.unindex(key, known);
+        for index in &mut self.indices {
+            index.change(key, known.as_deref(), &object);
         }
-        self.index(key, &object);
-        self.by_key.insert(key.clone(), object);
+        match self.by_key.get_mut(key) {
+            Some(place) => *place = object,
+            None => {
+                self.by_key.insert(key.clone(), object);
+            }
+        }
         Put::After(known)
     }
 }

@@ -22,6 +22,15 @@ pub enum Error {
         "found no cluster: neither `KUBECONFIG`, nor ~/.kube/config, nor the credentials of a pod can be used"
     )]
     Nowhere(#[source] kube::config::InferConfigError),
+    /// The address is none.
+    #[error("`{url}` is no address; hint: it looks like http://host:port")]
+    Url {
+        /// What was given.
+        url: String,
+        /// Why.
+        #[source]
+        source: http::uri::InvalidUri,
+    },
     /// The configuration makes no client.
     #[error("cannot connect to {url}")]
     Client {
@@ -65,4 +74,10 @@ fn patient(mut config: Config) -> Config {
 pub fn client(config: Config) -> Result<kube::Client, Error> {
     let url = config.cluster_url.to_string();
     kube::Client::try_from(config).map_err(|source| Error::Client { url, source })
+}
+
+/// A client of a server that is no Kubernetes API, and to which we are nobody in particular.
+pub fn plain(url: &str) -> Result<kube::Client, Error> {
+    let parsed = url.parse().map_err(|source| Error::Url { url: url.to_owned(), source })?;
+    client(Config::new(parsed))
 }

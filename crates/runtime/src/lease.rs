@@ -59,6 +59,15 @@ impl Leadership {
     }
 }
 
+/// Whoever holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What it calls itself.
+    pub identity: String,
+    /// When it last renewed the lease, by its own clock.
+    pub renewed: String,
+}
+
 /// What a candidate has seen of the lease.
 #[derive(Debug, Default)]
 struct Seen {
@@ -68,9 +77,22 @@ struct Seen {
 }
 
 impl Candidate {
+    /// Who holds the lease, as it says, and when that was last renewed; nobody where it was given back or never taken.
+    pub async fn holder(&self, api: &Api) -> Result<Option<Holder>> {
+        let lease = match api.get(&LEASE, &self.lease).await {
+            Ok(lease) => lease,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let text = |field: &str| lease["spec"][field].as_str().unwrap_or_default().to_owned();
+        let holder = Holder { identity: text("holderIdentity"), renewed: text("renewTime") };
+        Ok(Some(holder).filter(|holder| !holder.identity.is_empty()))
+    }
+
     /// Waits until the lease is ours.
     pub async fn acquire(&self, api: &Api, clock: Clock) -> Leadership {
         let mut seen = Seen::default();
+        let mut told = String::new();
         loop {
             let began = Instant::now();
             // An answer that comes too late is none: the lease would be over by then.
@@ -81,7 +103,13 @@ impl Candidate {
                     tracing::info!(lease = %self.lease, identity = self.identity, "leading");
                     return Leadership { until: Arc::new(Mutex::new(began + self.timing.renew)) };
                 }
-                Ok(false) => {}
+                Ok(false) => {
+                    let holder = seen.holder();
+                    if told != holder {
+                        tracing::info!(lease = %self.lease, holder, "somebody else leads");
+                        holder.clone_into(&mut told);
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(lease = %self.lease, error = &error as &dyn std::error::Error, "cannot take the lease");
                 }
@@ -189,6 +217,12 @@ impl Seen {
             self.lease = Some(lease.clone());
             self.changed = Some(Instant::now());
         }
+    }
+
+    /// Whoever holds the lease.
+    fn holder(&self) -> &str {
+        let lease = self.lease.as_ref();
+        lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default()
     }
 
     /// Whether the holder has said nothing for as long as its lease lasts.

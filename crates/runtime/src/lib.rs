@@ -24,6 +24,7 @@ pub mod writer;
 
 mod brake;
 mod change;
+mod denial;
 
 pub use kind::{Key, Kind};
 pub use process::Process;

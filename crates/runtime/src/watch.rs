@@ -9,8 +9,9 @@ use crate::health::Freshness;
 use crate::kind::{Key, Kind};
 use futures::{AsyncBufRead, AsyncBufReadExt as _};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -268,7 +269,43 @@ impl Head {
     }
 
     fn key(&self) -> Key {
-        Key::new(&self.metadata.namespace, &self.metadata.name)
+        self.metadata.key()
+    }
+}
+
+impl HeadMeta {
+    /// The metadata of an object, of which nothing else is read.
+    fn of(object: &str) -> Self {
+        let mut found = Self::default();
+        // Breaking off counts as a failure to the reader.
+        let _ = serde_json::Deserializer::from_str(object).deserialize_map(UntilMetadata(&mut found));
+        found
+    }
+
+    fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+}
+
+/// Reads an object up to its metadata, which comes before almost everything else.
+struct UntilMetadata<'a>(&'a mut HeadMeta);
+
+impl<'de> Visitor<'de> for UntilMetadata<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        while let Some(field) = fields.next_key::<Cow<'de, str>>()? {
+            if field == "metadata" {
+                *self.0 = fields.next_value()?;
+                return Ok(());
+            }
+            fields.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
     }
 }
 
@@ -283,24 +320,46 @@ fn take<T: DeserializeOwned>(
     version: &mut String,
     tell: &mut impl FnMut(News<T>),
 ) -> Result<(), Stop> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| Stop::Failed(error.to_string()))?;
-    let head = Head::of(line.object);
-    match line.what {
-        "ERROR" if head.code == 410 => return Err(Stop::Expired),
-        "ERROR" => return Err(Stop::Failed(head.message)),
-        "BOOKMARK" => {}
-        what => match serde_json::from_str(line.object.get()) {
-            Ok(object) if what == "DELETED" => tell(News::Gone(object)),
-            Ok(object) => tell(News::Applied(object)),
-            Err(error) => tell(News::Unreadable(head.key(), error.to_string())),
-        },
+    let text = std::str::from_utf8(line).map_err(|error| Stop::Failed(error.to_string()))?;
+    let (what, read, object) = match usual(text).and_then(|(what, object)| {
+        let read = if what == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
+        Some((what, read, object))
+    }) {
+        Some((what, read, object)) => (what, read.map(Ok), object),
+        None => {
+            let line: Line<'_> =
+                serde_json::from_str(text).map_err(|error| Stop::Failed(error.to_string()))?;
+            match line.what {
+                "ERROR" => return Err(stop(&Head::of(line.object))),
+                "BOOKMARK" => (line.what, None, line.object.get()),
+                what => (what, Some(serde_json::from_str(line.object.get())), line.object.get()),
+            }
+        }
+    };
+    let head = HeadMeta::of(object);
+    match read {
+        Some(Ok(object)) if what == "DELETED" => tell(News::Gone(object)),
+        Some(Ok(object)) => tell(News::Applied(object)),
+        Some(Err(error)) => tell(News::Unreadable(head.key(), error.to_string())),
+        None => {}
     }
     // An event that comes a second time must not set the watch back.
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-    if number(&head.metadata.resource_version) > number(version) {
-        *version = head.metadata.resource_version;
+    if number(&head.resource_version) > number(version) {
+        *version = head.resource_version;
     }
     Ok(())
+}
+
+fn stop(status: &Head) -> Stop {
+    if status.code == 410 { Stop::Expired } else { Stop::Failed(status.message.clone()) }
+}
+
+/// The type and the object of an event that is written as servers do. Whether it is one shows when the object is read.
+fn usual(line: &str) -> Option<(&str, &str)> {
+    let (what, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
+    let object = rest.strip_prefix(",\"object\":")?.trim_ascii_end().strip_suffix('}')?;
+    (what != "ERROR").then_some((what, object))
 }
 
 #[cfg(test)]
@@ -331,6 +390,27 @@ mod tests {
         assert!(matches!(&news[..], [News::Unreadable(key, _)] if *key == Key::new("a", "b")), "{news:?}");
         assert!(goes_on);
         assert_eq!(version, "7");
+    }
+
+    #[test]
+    fn an_event_is_read_however_it_is_written() {
+        let object = r#"{"metadata":{"name":"b","resourceVersion":"7"},"spec":{"size":3}}"#;
+        for line in [
+            format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"),
+            format!("{{\"object\":{object},\"type\":\"ADDED\"}}"),
+            format!("{{ \"type\": \"ADDED\", \"object\": {object} }}"),
+            format!("{{\"type\":\"ADDED\",\"object\":{object},\"more\":{{}}}}"),
+        ] {
+            let mut version = "4".to_owned();
+            let (news, _) = feed(&line, &mut version);
+            assert_eq!(news, [News::Applied(Small { spec: Spec { size: 3 } })], "{line}");
+            assert_eq!(version, "7", "{line}");
+        }
+        let mut version = "4".to_owned();
+        let (news, goes_on) =
+            feed(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#, &mut version);
+        assert!(news.is_empty() && goes_on);
+        assert_eq!(version, "9");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::resources::{BIND_REQUEST, api_key};
 use crate::rhythm::{Rhythm, Weight};
 use crate::timers::Timers;
 use crate::told::Told;
+use crate::usage::Usage;
 use kai_cache::{Cache, Kind};
 use kai_clock::Clock;
 use kai_engine::input::Key;
@@ -61,6 +62,8 @@ pub(crate) struct Heart {
     /// Kinds of which nothing is known yet.
     unread: BTreeSet<Kind>,
     unreadable: BTreeSet<(Kind, Key)>,
+    /// Until when the first word on past usage is waited for.
+    usage_awaited: Option<Instant>,
     /// Why each waiting group waits, by the last cycle that could do everything.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
     /// What is under way beside the writer: evictions, and looking up what the server has.
@@ -110,6 +113,7 @@ impl Heart {
             timers: Timers::default(),
             unread: kinds.into_iter().collect(),
             unreadable: BTreeSet::new(),
+            usage_awaited: options.usage.as_ref().map(|source| Instant::now() + source.wait_max()),
             verdicts: BTreeMap::new(),
             tasks: JoinSet::new(),
             cycles: 0,
@@ -121,12 +125,18 @@ impl Heart {
 
     /// Whether everything has been read, so that a cycle makes sense.
     pub(crate) fn is_informed(&self) -> bool {
-        self.unread.is_empty()
+        self.unread.is_empty() && self.usage_awaited.is_none_or(|until| until <= Instant::now())
     }
 
     /// When something is to be done next, if nothing else happens.
     pub(crate) fn next(&self) -> Option<Instant> {
-        let cycle = self.rhythm.next().map(|(at, _)| at).filter(|_| self.is_informed());
+        if !self.unread.is_empty() {
+            return None;
+        }
+        if let Some(until) = self.usage_awaited.filter(|_| !self.is_informed()) {
+            return Some(until);
+        }
+        let cycle = self.rhythm.next().map(|(at, _)| at);
         [cycle, self.next_telling(), self.odd.next(self.options.tell_after)].into_iter().flatten().min()
     }
 
@@ -175,6 +185,7 @@ impl Heart {
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
                 Change::BindLookedUp(key, refusal, found) => self.take_looked_up(&key, &refusal, found),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
+                Change::Usage(usage) => self.take_usage(usage),
                 Change::Marked(group, changes, outcome) => {
                     self.marks.written(&group, changes, outcome);
                     Weight::Nothing
@@ -182,6 +193,16 @@ impl Heart {
             };
             self.rhythm.changed(Instant::now(), weight);
         }
+    }
+
+    /// Takes in what queues used in the past.
+    fn take_usage(&mut self, usage: Usage) -> Weight {
+        self.usage_awaited = None;
+        if *self.cache.store().usage() == usage {
+            return Weight::Nothing;
+        }
+        self.cache.store_mut().set_usage(usage);
+        Weight::Matters
     }
 
     /// Sets the next moment at which time alone changes something.

@@ -4,6 +4,7 @@
 //! the last is kept, so that what waits grows with the number of objects and not with that of events.
 
 use crate::effect::evict::Evicted;
+use crate::usage::Usage;
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
 use kai_runtime::api;
@@ -24,6 +25,8 @@ pub(crate) enum Change {
     BindLookedUp(Key, api::Error, Option<Value>),
     /// What became of evictions.
     Evicted(Evicted),
+    /// What queues used in the past.
+    Usage(Usage),
     /// Marks were written to a group, or could not be: the group and how many marks there had been by then.
     Marked(Key, u64, Result<(), MarkFailure>),
 }
@@ -70,8 +73,11 @@ impl Waiting {
                 self.latest.remove(&(*kind, Key::new(key.namespace.as_str(), key.name.as_str())));
             }
             Change::News(_, News::All(..)) => self.latest.clear(),
-            Change::BindAnswered(..) | Change::BindLookedUp(..) | Change::Evicted(_) | Change::Marked(..) => {
-            }
+            Change::BindAnswered(..)
+            | Change::BindLookedUp(..)
+            | Change::Evicted(_)
+            | Change::Usage(_)
+            | Change::Marked(..) => {}
         }
         self.changes.push(change);
     }

@@ -1,7 +1,8 @@
 //! The scheduler: watch events in, cycles over one long-lived cluster, decisions out as API writes.
 //!
 //! [`run`] is the process. The server's news become changes in one inbox; the `heart` takes them in, plans when the
-//! `rhythm` says so, counts what was decided at once (`flight`, `marks`) and hands the writes on (`effect`).
+//! `rhythm` says so, counts what was decided at once (`flight`, `marks`) and hands the writes on (`effect`). Where past
+//! use counts, [`usage`] reads it from its database beside all that.
 //! Not here: how a pod is bound, which is the binder's work, and every decision, which is the engine's.
 
 mod aside;
@@ -17,6 +18,7 @@ mod rhythm;
 pub mod serve;
 mod timers;
 mod told;
+pub mod usage;
 
 pub use options::{Eviction, Options};
 
@@ -56,7 +58,15 @@ pub async fn run(
     options.params.device_claims = options.settings.device_claims;
     let inbox = Arc::new(Inbox::default());
     let kinds = resources::follow(&mut process, &inbox, offered);
+    let usage = options.usage.clone();
     let mut heart = Heart::new(options, &plugins, &process, Arc::clone(&inbox), kinds);
+    if let Some(source) = usage {
+        let (clock, measures, inbox) =
+            (process.clock, heart.metrics.usage_source.clone(), Arc::clone(&inbox));
+        process.tasks.spawn(async move {
+            source.follow(clock, &measures, |usage| inbox.put(inbox::Change::Usage(usage))).await;
+        });
+    }
     let health = process.health.clone();
     loop {
         let wake = heart.next();

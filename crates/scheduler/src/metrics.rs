@@ -10,6 +10,7 @@ use prometheus::{
     exponential_buckets,
 };
 use rustc_hash::FxBuildHasher;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use search::{SearchMetrics, TimedAttempt};
@@ -33,6 +34,10 @@ pub(crate) struct Metrics {
     plugin_ms: GaugeVec,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
+    /// What the two above show.
+    shown: Arc<Mutex<BTreeMap<String, Shown>>>,
+    /// How reading past usage goes.
+    pub(crate) usage_source: UsageSource,
     /// Differences that an audit found; KAI has no such metric.
     pub(crate) audit_differences: IntCounter,
     /// Objects that cannot be read.
@@ -43,6 +48,16 @@ pub(crate) struct Metrics {
     pub(crate) names: IntGauge,
     /// Cycles so far.
     pub(crate) cycles: CounterVec,
+}
+
+/// How reading past usage goes.
+#[derive(Clone, Debug)]
+pub(crate) struct UsageSource {
+    pub(crate) query_ms: Histogram,
+    /// Readings that failed; KAI has no such metric.
+    pub(crate) failures: IntCounter,
+    /// 1 while what is known is older than it may be; KAI has no such metric.
+    pub(crate) stale: IntGauge,
 }
 
 /// Group, namespace, uid, node pool and action.
@@ -87,6 +102,24 @@ impl Maker<'_> {
         let buckets = exponential_buckets(5.0, 2.0, 10).expect("constants that are valid");
         let opts = HistogramOpts { common_opts: self.opts(name, help), buckets };
         self.register(Histogram::with_opts(opts))
+    }
+}
+
+impl UsageSource {
+    fn new(make: &Maker<'_>) -> Self {
+        Self {
+            query_ms: make
+                .milliseconds("usage_query_latency_milliseconds", "Time to read the past use of all queues"),
+            failures: make.register(IntCounter::with_opts(
+                make.opts(
+                    "usage_query_failures_total",
+                    "Times that the past use of queues could not be read",
+                ),
+            )),
+            stale: make.register(IntGauge::with_opts(
+                make.opts("usage_is_stale", "Whether the past use of queues that counts is too old"),
+            )),
+        }
     }
 }
 
@@ -141,6 +174,8 @@ impl Metrics {
                 usage("queue_memory_usage", "memory"),
                 usage("queue_gpu_usage", "GPUs"),
             ],
+            usage_source: UsageSource::new(&make),
+            shown: Arc::default(),
             audit_differences: make.register(IntCounter::with_opts(make.opts(
                 "audit_differences_total",
                 "Audits that found the cluster different from its objects",
@@ -189,18 +224,53 @@ impl Metrics {
         display: impl Fn(&str) -> &'a str,
         used: impl Fn(&str) -> [f64; 3],
     ) {
-        for gauges in self.fair_share.iter().chain(&self.usage) {
-            gauges.reset();
-        }
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *shown);
         for QueueReport { name, fair_share, .. } in &outcome.queues {
-            let shown = display(name);
-            let labels = [if shown.is_empty() { name } else { shown }, name.as_str(), shown];
-            let units = [1e3, 1e9, 1e6];
-            for (at, unit) in units.iter().enumerate() {
-                self.fair_share[at].with_label_values(&labels).set(fair_share[at] as f64 / unit);
-                self.usage[at].with_label_values(&labels).set(used(name)[at]);
+            let new = Shown { display: display(name).to_owned(), fair_share: *fair_share, used: used(name) };
+            let known = before.remove(name);
+            if known.as_ref() != Some(&new) {
+                if let Some(known) = known.filter(|known| known.display != new.display) {
+                    self.hide(name, &known);
+                }
+                self.show(name, &new);
             }
+            shown.insert(name.clone(), new);
         }
+        for (name, gone) in &before {
+            self.hide(name, gone);
+        }
+    }
+
+    fn show(&self, name: &str, queue: &Shown) {
+        let units = [1e3, 1e9, 1e6];
+        for (at, unit) in units.iter().enumerate() {
+            let labels = queue.labels(name);
+            self.fair_share[at].with_label_values(&labels).set(queue.fair_share[at] as f64 / unit);
+            self.usage[at].with_label_values(&labels).set(queue.used[at]);
+        }
+    }
+
+    fn hide(&self, name: &str, queue: &Shown) {
+        for gauges in self.fair_share.iter().chain(&self.usage) {
+            // What was never shown is as good as hidden.
+            let _ = gauges.remove_label_values(&queue.labels(name));
+        }
+    }
+}
+
+/// What is shown of a queue. Making labels is what costs, so that only what changes is set.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    display: String,
+    fair_share: [i64; 3],
+    used: [f64; 3],
+}
+
+impl Shown {
+    fn labels<'a>(&'a self, name: &'a str) -> [&'a str; 3] {
+        let shown = self.display.as_str();
+        [if shown.is_empty() { name } else { shown }, name, shown]
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a scheduler is told at its start.
 
+use crate::usage::Source;
 use kai_cache::Settings;
 use kai_cache::config_file::SchedulerConfig;
 use kai_cache::snapshot::SchedulerParams;
@@ -34,6 +35,8 @@ pub struct Options {
     pub detailed_fit_errors: bool,
     /// The prefix of metric names.
     pub metrics_namespace: String,
+    /// Where past usage comes from; without it, none counts.
+    pub usage: Option<Source>,
     /// How long a group may be pending before that is told: most pods are bound before.
     pub tell_after: Duration,
     /// Time between two audits.
@@ -57,6 +60,7 @@ impl Default for Options {
             eviction: Eviction::Api,
             detailed_fit_errors: false,
             metrics_namespace: "kai".to_owned(),
+            usage: None,
             tell_after: Duration::from_secs(2),
             audit_every: Duration::from_mins(10),
             traces_max: 100_000,

@@ -3,6 +3,7 @@
 use crate::effect::condition;
 use kai_api::pod_group::SchedulingCondition;
 use kai_engine::input::Key;
+use kai_engine::verdict::GroupVerdict;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
@@ -13,6 +14,8 @@ pub(crate) struct Telling {
     pub(crate) since: Instant,
     /// What its condition says.
     pub(crate) message: Option<String>,
+    /// What that was said about: the verdict, and the state of the group's pods.
+    pub(crate) about: Option<(GroupVerdict, Option<u64>)>,
     /// What the conditions of its pods say, by pod and uid.
     pub(crate) pods: BTreeMap<(Key, String), String>,
     /// The conditions as they were last written.
@@ -37,6 +40,7 @@ impl Told {
             self.waiting.entry(group).or_insert_with(|| Telling {
                 since: now,
                 message: None,
+                about: None,
                 pods: BTreeMap::new(),
                 conditions: None,
             });

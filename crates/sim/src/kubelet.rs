@@ -168,17 +168,14 @@ impl Kubelet {
                 return Ok(Next::Wait);
             }
         };
-        let key = Key::of(pod);
+        // Annotations may be written together with the status.
+        let mut new = pod.clone();
         if !devices.is_empty() && annotation(pod, well_known::GPU_DEVICES).is_empty() {
-            let mut new = pod.clone();
             set_entry(&mut new, "annotations", well_known::GPU_DEVICES, &devices.join(","));
-            context.update(&kind::POD, Part::Main, pod, &new).await?;
         }
-        let Some(pod) = context.caches.get(&kind::POD, &key) else { return Ok(Next::Wait) };
-        let mut new = (*pod).clone();
         status::creating(&mut new, node, &context.clock.time());
-        context.update(&kind::POD, Part::Status, &pod, &new).await?;
-        Ok(Next::After(self.start_delay(&pod)))
+        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        Ok(Next::After(self.start_delay(pod)))
     }
 
     async fn start(&self, context: &Context, pod: &Value, node: &Value, since: Timestamp) -> Result<Next> {

@@ -17,6 +17,7 @@ use kai_clock::Stopwatch;
 use kai_kubetest::real::{ADMIN_TOKEN, ControlPlane, Controllers};
 use load::Load;
 use processes::Processes;
+pub(super) use report::with_misses;
 use report::{Embedded, Real};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -76,7 +77,7 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
         println!("missed: {miss}");
     }
     if args.write {
-        page::write(repository, section, &report::with_misses(&text, &misses))?;
+        page::write(repository, section, &with_misses(&text, &misses))?;
     }
     if args.gate && !misses.is_empty() {
         bail!("{} targets are missed", misses.len());

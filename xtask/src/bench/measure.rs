@@ -94,29 +94,33 @@ impl Kai {
     /// Instructions spent on planning, by callgrind; `None` where valgrind is not installed.
     pub(super) fn instructions(&self, snapshot: &Path) -> Result<Option<u64>> {
         let out = self.scratch.join("callgrind.out");
-        let run = Command::new("valgrind")
-            .args(["--tool=callgrind", &format!("--toggle-collect={PLANNING}")])
-            .arg(format!("--callgrind-out-file={}", out.display()))
-            .arg(&self.binary)
-            .arg("plan")
-            .arg(snapshot)
-            .args(["--json", "--now", NOW])
-            .stdout(Stdio::null())
-            .output();
-        let Ok(run) = run else {
-            eprintln!("valgrind is not installed: the growth of short runs is left out");
-            return Ok(None);
-        };
-        if !run.status.success() {
-            bail!("callgrind failed: {}", String::from_utf8_lossy(&run.stderr).trim());
-        }
-        let text =
-            std::fs::read_to_string(&out).with_context(|| format!("cannot read `{}`", out.display()))?;
-        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).map(str::trim);
-        let count = total.and_then(|count| count.parse().ok()).context("callgrind wrote no total")?;
-        if count == 0 {
-            bail!("callgrind saw no planning; hint: `{PLANNING}` must match functions of the binary");
-        }
-        Ok(Some(count))
+        let mut planning = Command::new(&self.binary);
+        planning.arg("plan").arg(snapshot).args(["--json", "--now", NOW]);
+        callgrind(PLANNING, &out, &planning)
     }
+}
+
+/// Instructions that a program spends inside some functions; `None` where valgrind is not installed.
+pub(super) fn callgrind(inside: &str, out: &Path, program: &Command) -> Result<Option<u64>> {
+    let run = Command::new("valgrind")
+        .args(["--tool=callgrind", &format!("--toggle-collect={inside}")])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(program.get_program())
+        .args(program.get_args())
+        .stdout(Stdio::null())
+        .output();
+    let Ok(run) = run else {
+        eprintln!("valgrind is not installed: instructions are not counted");
+        return Ok(None);
+    };
+    if !run.status.success() {
+        bail!("callgrind failed: {}", String::from_utf8_lossy(&run.stderr).trim());
+    }
+    let text = std::fs::read_to_string(out).with_context(|| format!("cannot read `{}`", out.display()))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).map(str::trim);
+    let count = total.and_then(|count| count.parse().ok()).context("callgrind wrote no total")?;
+    if count == 0 {
+        bail!("callgrind saw nothing; hint: `{inside}` must match functions of the binary");
+    }
+    Ok(Some(count))
 }

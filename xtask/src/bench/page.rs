@@ -14,13 +14,16 @@ pub(super) enum Part {
     Filled,
     /// The section about filling the embedded cluster, without its heading.
     FilledEmbedded,
+    /// The section about a large cluster at rest, without its heading.
+    Steady,
 }
 
 /// What each section begins with, in the order of the page; everything before them is about planning.
-const SECTIONS: [(Part, &str); 3] = [
+const SECTIONS: [(Part, &str); 4] = [
     (Part::ApiServer, "## The embedded API server\n"),
     (Part::Filled, "## A whole cluster is filled\n"),
     (Part::FilledEmbedded, "## The embedded cluster is filled\n"),
+    (Part::Steady, "## A large cluster at rest\n"),
 ];
 
 /// Replaces one part of the page and leaves the others.

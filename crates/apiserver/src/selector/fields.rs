@@ -97,6 +97,21 @@ const EVENT: [&str; 12] = [
     "type",
 ];
 
+/// Fields of pods by which many clients watch.
+const OFTEN: [&str; 3] = ["spec.nodeName", "spec.schedulerName", "status.phase"];
+
+impl Field {
+    /// Fields that others are likely to ask for, too.
+    pub fn asked_together(&self) -> impl Iterator<Item = Self> + use<'_> {
+        let own = match self {
+            Self::Plain(path) => path.as_str(),
+            Self::Or(..) | Self::PodIp | Self::EventSource | Self::Empty(_) => "",
+        };
+        let others = OFTEN.iter().filter(move |other| OFTEN.contains(&own) && **other != own);
+        others.map(|other| Self::Plain((*other).to_owned()))
+    }
+}
+
 impl FieldSelector {
     /// Reads a query parameter such as `spec.nodeName=n1,status.phase!=Failed`.
     pub fn parse(text: &str, target: FieldTarget<'_>) -> Result<Self, Error> {

@@ -108,9 +108,15 @@ impl Record {
         if let Some((_, own)) = known.iter().find(|(known, _)| known == field) {
             return **own == *value;
         }
-        let own: Box<str> = field.value(&read()).into();
-        let same = *own == *value;
-        known.push((field.clone(), own));
+        let object = read();
+        let own = field.value(&object);
+        let same = own == value;
+        known.push((field.clone(), own.into()));
+        // Reading the object is what costs.
+        for other in field.asked_together() {
+            let own = other.value(&object).into();
+            known.push((other, own));
+        }
         same
     }
 

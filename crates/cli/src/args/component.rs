@@ -1,4 +1,5 @@
-//! The flags of the components: those of KAI's programs, under their names and with their defaults.
+//! The flags of the components: those of KAI's programs, under their names and with their defaults. They may be written
+//! as Go's programs take them (`go`).
 
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -48,8 +49,8 @@ pub(crate) struct Process {
 pub(crate) struct Accepted {
     #[arg(long, hide = true)]
     feature_gates: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    zap_devel: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    zap_devel: Option<bool>,
     #[arg(long, hide = true)]
     zap_encoder: Option<String>,
     #[arg(long, hide = true)]
@@ -58,8 +59,8 @@ pub(crate) struct Accepted {
     zap_stacktrace_level: Option<String>,
     #[arg(long, hide = true)]
     zap_time_encoding: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    skip_controller_name_validation: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    skip_controller_name_validation: Option<bool>,
     #[arg(long, hide = true)]
     rate_limiter_base_delay: Option<i64>,
     #[arg(long, hide = true)]
@@ -170,8 +171,8 @@ pub(crate) struct Scheduler {
     pub(crate) num_of_status_recording_workers: Option<u32>,
     #[arg(long, hide = true)]
     pub(crate) log_flush_frequency: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    pub(crate) enable_profiler: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_profiler: Option<bool>,
     #[arg(long, hide = true)]
     pub(crate) profiler_port: Option<u16>,
     #[arg(long, hide = true)]

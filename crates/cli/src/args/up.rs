@@ -26,11 +26,19 @@ Files:
   --load takes what --save wrote, or a snapshot as `kai plan` reads it: its nodes, queues, pods and pod groups come
   to life, and what could not is told. Nodes of --nodes and --nodes-file are added to those of the file.
 
+A real cluster:
+  --for-real KUBECONFIG runs the scheduler, the binder, the pod grouper and the status controllers in this process
+  against a cluster that is there already, for a trial. What it needs there (definitions, namespaces, priority
+  classes, queues) is listed and made after asking; what is there already stays as it is, unless you say otherwise.
+  Where KAI runs, its scheduler has to stop first; whatever else of it runs is left to do its work. No webhook is
+  served: pods have to say `schedulerName: kai-scheduler` themselves.
+
 Examples:
   kai up
   kai up --nodes 16x8,4x0 --racks 4
   kai up --save state.kai          then, later: kai up --load state.kai --save state.kai
   kai up --load cluster.zip --port 0 --kubeconfig ./kubeconfig
+  kai up --for-real ~/.kube/config
 ";
 
 /// Options of `kai up`.
@@ -63,4 +71,21 @@ pub(crate) struct Up {
     /// Begin with the state in this file: what --save wrote, or a snapshot.
     #[arg(long, value_name = "FILE")]
     pub(crate) load: Option<PathBuf>,
+    /// Run against the cluster of this kubeconfig instead of an embedded one, for a trial; asks before it makes
+    /// anything there.
+    #[arg(
+        long,
+        value_name = "KUBECONFIG",
+        conflicts_with_all = ["nodes", "racks", "nodes_file", "port", "kubeconfig", "no_scheduler", "save", "load"]
+    )]
+    pub(crate) for_real: Option<PathBuf>,
+    /// With --for-real: make what is missing without asking.
+    #[arg(long, requires = "for_real")]
+    pub(crate) yes: bool,
+    /// With --for-real: also bring what is there and differs to what it should be, without asking.
+    #[arg(long, requires = "for_real")]
+    pub(crate) replace: bool,
+    /// With --for-real: the image of the pods that hold a GPU for sharing.
+    #[arg(long, value_name = "IMAGE", requires = "for_real")]
+    pub(crate) reservation_image: Option<String>,
 }

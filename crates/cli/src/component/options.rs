@@ -6,6 +6,7 @@ use kai_cache::Settings;
 use kai_engine::Params;
 use kai_runtime::Key;
 use kai_scheduler::Eviction;
+use kai_scheduler::usage::{self, Source};
 use kai_units::{Span, duration};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,6 +46,10 @@ pub(super) fn scheduler(flags: &flags::Scheduler) -> Result<kai_scheduler::Optio
         Some(path) => crate::config::read(path)?,
         None => kai_cache::config_file::SchedulerConfig::default(),
     };
+    let usage = match &config.usage_db {
+        Some(written) => Some(usage(written)?),
+        None => None,
+    };
     let period = span("schedule-period", &flags.schedule_period)?;
     Ok(kai_scheduler::Options {
         settings,
@@ -54,8 +59,19 @@ pub(super) fn scheduler(flags: &flags::Scheduler) -> Result<kai_scheduler::Optio
         eviction: if flags.update_pod_eviction_condition { Eviction::Delete } else { Eviction::Api },
         detailed_fit_errors: flags.detailed_fit_errors,
         metrics_namespace: flags.metrics_namespace.clone(),
+        usage,
         ..kai_scheduler::Options::default()
     })
+}
+
+/// Where past usage comes from, as the scheduler's configuration says.
+fn usage(written: &Value) -> Result<Source> {
+    let config = usage::Config::read(written, |name| std::env::var(name).ok());
+    let config = config.context("`usageDBConfig` of the scheduler's configuration cannot be used")?;
+    for warning in &config.warnings {
+        tracing::warn!(warning, "the configuration is odd");
+    }
+    Ok(Source::connect(config)?)
 }
 
 /// The options of a binder.

@@ -1,6 +1,7 @@
 //! The binary from outside: what it prints, what it writes, and how it refuses bad input.
 
 mod bad_input;
+mod for_real;
 mod looking;
 mod odd_input;
 mod planning;

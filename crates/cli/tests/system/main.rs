@@ -21,4 +21,5 @@ mod quick_start;
 mod real;
 mod sharing;
 mod topology;
+mod usage;
 mod world;

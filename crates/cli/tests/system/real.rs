@@ -5,7 +5,9 @@
 
 mod odd;
 mod plane;
+mod removal;
 mod rights;
+mod starving;
 
 use crate::world::World;
 use crate::{
@@ -48,7 +50,8 @@ fn two() -> NodeGroup {
 }
 
 /// Those that take longest come first.
-const SCENARIOS: [Scenario; 25] = [
+const SCENARIOS: [Scenario; 30] = [
+    scenario("said-again", one, |world| Box::pin(odd::said_again(world))),
     scenario("node-deleted", two, |world| Box::pin(node_loss::deleted(world))),
     scenario("node-not-ready", two, |world| Box::pin(node_loss::not_ready(world))),
     scenario("binding-set-aside", one, |world| Box::pin(binding::set_aside(world))),
@@ -74,6 +77,10 @@ const SCENARIOS: [Scenario; 25] = [
     scenario("owners", one, |world| Box::pin(odd::owners(world))),
     scenario("refusals", one, |world| Box::pin(odd::refusals(world))),
     scenario("volumes", one, |world| Box::pin(odd::volumes(world))),
+    scenario("repaired", one, |world| Box::pin(odd::repaired(world))),
+    scenario("devices-as-resources", one, |world| Box::pin(odd::devices_as_resources(world))),
+    scenario("maps", one, |world| Box::pin(odd::maps(world))),
+    scenario(plane::BY_DELETING, one, |world| Box::pin(eviction::preemption(world))),
 ];
 
 #[test]
@@ -109,9 +116,13 @@ fn scenarios_hold_on_a_real_control_plane_with_exactly_the_rights_that_are_grant
             failed.extend(ran_ms.is_none().then_some(name));
         }
         assert!(failed.is_empty(), "these scenarios failed: {failed:?}");
-        let requests = plane.stop().await;
+        let requests = plane.requests().await;
         if wanted.is_none() {
             rights::check(&requests);
+            let removed = removal::each_right_is_needed(&plane, &requests).await;
+            println!("{removed} rights were taken away, one by one");
+            let said = starving::what_is_denied_is_said(&plane).await;
+            println!("{said} rights were said to be missing at a start without any");
         }
     });
 }

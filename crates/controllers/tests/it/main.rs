@@ -96,7 +96,7 @@ impl World {
             let metrics = metrics.clone();
             async move {
                 let process = Process::with(api, clock, component.client(), metrics, Health::default());
-                component.run(process).await;
+                Box::pin(component.run(process)).await;
             }
         });
     }

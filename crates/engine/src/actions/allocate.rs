@@ -16,7 +16,7 @@ const NAME: &str = "allocate";
 
 /// Runs the action.
 pub(crate) fn run(run: &mut Run<'_, '_>) {
-    run.search = None;
+    run.end_search();
     let depth = run.policy.queue_depth.get(NAME).copied();
     let waiting = run.waiting_groups();
     let mut walk = TreeWalk::new(

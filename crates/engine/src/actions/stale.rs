@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Runs the action.
 pub(crate) fn run(run: &mut Run<'_, '_>) {
-    run.search = None;
+    run.end_search();
     // What the cycle changed may have become stale, too.
     let decided = run.outcome.decisions.iter().filter_map(|decision| {
         let pod = run.plan.pod(decision.pod())?;

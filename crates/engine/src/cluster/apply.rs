@@ -125,7 +125,11 @@ impl Cluster {
         node.bad_conditions = input.bad_conditions.into_boxed_slice();
         node.allocatable = described.clone();
         node.described = described;
-        node.gpu_memory = GpuMemory { mib: input.gpu_memory.mib.max(1), ..input.gpu_memory };
+        let gpu_memory = GpuMemory { mib: input.gpu_memory.mib.max(1), ..input.gpu_memory };
+        if std::mem::replace(&mut node.gpu_memory, gpu_memory) != gpu_memory {
+            // What pods with a part of a GPU count for in their queues depends on it.
+            self.dirty.groups.extend(node.pods.iter().filter_map(|pod| self.pods[*pod].group));
+        }
         node.gpu_count = input.gpu_count;
         node.mig_strategy = input.mig_strategy;
         node.is_mig = input.mig_enabled.unwrap_or(has_mig);

@@ -1,7 +1,8 @@
 //! The groups that may have to give way, worst first.
 //!
-//! Candidates are sorted once per action and leaf queue. Every probe of a search walks them with fresh cursors and
-//! asks the rules only about groups whose turn it is; a group that gives up a part comes back with the rest.
+//! Candidates are sorted once per action and leaf queue, and mostly stand as they did in the last cycle ([`Lines`]).
+//! Every probe of a search walks them with fresh cursors and asks the rules only about groups whose turn it is; a group
+//! that gives up a part comes back with the rest.
 
 use super::accumulate::freed_by;
 use super::line::Line;
@@ -11,11 +12,12 @@ use crate::order::evict::Held;
 use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
 use crate::order::tree_walk::leaf_of;
-use crate::plugin::Registry;
+use crate::plugin::{GroupOrder, Registry};
 use crate::share::{Triple, difference, sum};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::mem::{Discriminant, discriminant};
 
 /// Preemptible groups with pods that may be evicted, by leaf queue.
 #[derive(Debug, Default)]
@@ -28,12 +30,25 @@ struct Leaf {
     /// In victim order, once somebody asked; until then there may be some who have nothing left to give.
     groups: Line<GroupIdx>,
     is_sorted: bool,
-    /// What each group holds, and all of them together, once sorted.
-    held: FxHashMap<GroupIdx, Triple>,
+    /// What each group holds, with the stamp of its pods, and all of them together, once sorted.
+    held: FxHashMap<GroupIdx, (u64, Triple)>,
     total: Triple,
 }
 
 impl Leaf {
+    /// All of these in victim order.
+    fn sorted(cluster: &Cluster, registry: &Registry, members: impl Iterator<Item = GroupIdx>) -> Self {
+        let mut leaf = Self { is_sorted: true, ..Self::default() };
+        let mut members: Vec<GroupIdx> = members.collect();
+        groups::sort(cluster, registry, &mut members);
+        members.reverse();
+        for &group in &members {
+            leaf.count(cluster, group);
+        }
+        *leaf.groups.members_mut() = members;
+        leaf
+    }
+
     fn count(&mut self, cluster: &Cluster, group: GroupIdx) {
         let mut amounts = [0; 3];
         for &pod in &cluster.groups[group].pods {
@@ -45,9 +60,69 @@ impl Leaf {
             let gpus = freed_by(cluster, pod).map_or(0, |(_, gpus)| gpus);
             amounts = sum(&amounts, &[cpu, memory, gpus]);
         }
-        self.total = sum(&self.total, &amounts);
-        self.held.insert(group, amounts);
+        self.note(group, cluster.groups[group].stamp, amounts);
     }
+
+    fn note(&mut self, group: GroupIdx, stamp: u64, amounts: Triple) {
+        self.total = sum(&self.total, &amounts);
+        self.held.insert(group, (stamp, amounts));
+    }
+
+    /// Puts one in where the order says, among those that are sorted.
+    fn insert(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+        let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
+        let at = self.groups.left().partition_point(after);
+        self.groups.insert(at, group);
+        self.count(cluster, group);
+    }
+
+    /// Takes those over who stand where they did; says who is left to be put in.
+    fn recall(&mut self, cluster: &Cluster, line: &[Stood]) -> Vec<GroupIdx> {
+        let members = std::mem::take(self.groups.members_mut());
+        let mut recalled = Vec::with_capacity(line.len());
+        self.held.reserve(line.len());
+        for stood in line.iter().filter(|stood| cluster.groups[stood.group].stamp == stood.stamp) {
+            self.groups.members_mut().push(stood.group);
+            self.note(stood.group, stood.stamp, stood.held);
+            recalled.push(stood.group);
+        }
+        recalled.sort_unstable();
+        members.into_iter().filter(|group| recalled.binary_search(group).is_err()).collect()
+    }
+}
+
+/// How the candidates of leaf queues stood when they were last sorted. The order of two groups follows from their own
+/// state alone, so that those whose pods have the same stamp still stand in that order.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// The rules by which they were sorted.
+    order: Vec<Discriminant<GroupOrder>>,
+    leaves: FxHashMap<QueueIdx, Vec<Stood>>,
+}
+
+/// One of a line.
+#[derive(Clone, Copy, Debug)]
+struct Stood {
+    group: GroupIdx,
+    stamp: u64,
+    held: Triple,
+}
+
+impl Lines {
+    /// The line of a leaf, if it was sorted by the same rules.
+    fn of(&self, registry: &Registry, leaf: QueueIdx) -> Option<&[Stood]> {
+        let same = lasting_order(registry).is_some_and(|order| order == self.order);
+        if same { self.leaves.get(&leaf).map(Vec::as_slice) } else { None }
+    }
+}
+
+/// The rules of an order that follows from the groups' own states; a user's rule may read anything.
+fn lasting_order(registry: &Registry) -> Option<Vec<Discriminant<GroupOrder>>> {
+    let rule = |order: &GroupOrder| match order {
+        GroupOrder::Priority | GroupOrder::Elastic => Some(discriminant(order)),
+        GroupOrder::Custom(_) => None,
+    };
+    registry.group_order.iter().map(rule).collect()
 }
 
 impl Candidates {
@@ -66,20 +141,45 @@ impl Candidates {
         self.leaves.keys().copied()
     }
 
-    /// Puts the candidates of a leaf in victim order.
-    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx) {
+    /// Puts the candidates of a leaf in victim order; `remembers` says whether the last cycle's may be taken over.
+    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx, remembers: bool) {
         if let Some(entry) = self.leaves.get_mut(&leaf)
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
-            let members = entry.groups.members_mut();
-            members.sort_unstable();
-            members.dedup();
-            members.retain(|group| gives(cluster, *group));
-            groups::sort(cluster, registry, members);
-            members.reverse();
-            for at in 0..entry.groups.left().len() {
-                entry.count(cluster, entry.groups.left()[at]);
+            entry.groups.members_mut().sort_unstable();
+            entry.groups.members_mut().dedup();
+            let mut new = match cluster.victim_lines.of(registry, leaf).filter(|_| remembers) {
+                Some(line) => entry.recall(cluster, line),
+                None => std::mem::take(entry.groups.members_mut()),
+            };
+            new.retain(|group| gives(cluster, *group));
+            if new.len() > entry.groups.left().len() / 8 {
+                *entry = Leaf::sorted(
+                    cluster,
+                    registry,
+                    new.into_iter().chain(entry.groups.left().iter().copied()),
+                );
+                return;
             }
+            for group in new {
+                entry.insert(cluster, registry, group);
+            }
+        }
+    }
+
+    /// Remembers how the candidates stand, for the next cycle.
+    pub(crate) fn remember(&self, registry: &Registry, lines: &mut Lines) {
+        let Some(order) = lasting_order(registry) else { return };
+        if lines.order != order {
+            *lines = Lines { order, ..Lines::default() };
+        }
+        for (&leaf, entry) in self.leaves.iter().filter(|(_, entry)| entry.is_sorted) {
+            let line = lines.leaves.entry(leaf).or_default();
+            line.clear();
+            line.extend(entry.groups.left().iter().map(|group| {
+                let (stamp, held) = entry.held[group];
+                Stood { group: *group, stamp, held }
+            }));
         }
     }
 
@@ -100,7 +200,7 @@ impl Candidates {
             let Some(entry) = self.leaves.get_mut(&leaf).filter(|entry| entry.is_sorted) else { continue };
             let mut known = 0;
             for group in &changed {
-                if let Some(held) = entry.held.remove(group) {
+                if let Some((_, held)) = entry.held.remove(group) {
                     entry.total = difference(&entry.total, &held);
                     known += 1;
                 }
@@ -117,10 +217,7 @@ impl Candidates {
             entry.groups.members_mut().push(group);
             return;
         }
-        let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
-        let at = entry.groups.left().partition_point(after);
-        entry.groups.insert(at, group);
-        entry.count(cluster, group);
+        entry.insert(cluster, registry, group);
     }
 }
 

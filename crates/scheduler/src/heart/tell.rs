@@ -30,7 +30,16 @@ impl Heart {
             .map(|(group, _)| group.clone())
             .collect();
         for group in due {
-            let Some(verdict) = self.verdicts.get(&group).cloned() else { continue };
+            let Some(verdict) = self.verdicts.get(&group) else { continue };
+            let cluster = self.cache.cluster();
+            let stamp = cluster.group(&group).map(|group| cluster.groups[group].stamp);
+            // Most of those who wait wait for the same as before.
+            let Some(telling) = self.told.waiting.get_mut(&group) else { continue };
+            if telling.about.as_ref().is_some_and(|(told, at)| told == verdict && *at == stamp) {
+                continue;
+            }
+            let verdict = verdict.clone();
+            telling.about = Some((verdict.clone(), stamp));
             let message = self.message(&verdict);
             let known = self.told.waiting.get(&group).and_then(|telling| telling.message.clone());
             if known.as_deref() != Some(message.as_str()) {

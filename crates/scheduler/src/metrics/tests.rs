@@ -33,6 +33,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("task_bind_latency_milliseconds", &[]),
     ("task_scheduling_latency_milliseconds", &[]),
     ("total_preemption_attempts", &[]),
+    ("usage_query_latency_milliseconds", &[]),
 ];
 
 #[test]

@@ -26,6 +26,8 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub struct PodGarbage {
     /// Since when a node with pods has been missing.
     missing: Mutex<BTreeMap<String, Timestamp>>,
+    /// When all pods were last looked at.
+    swept: Mutex<Option<Timestamp>>,
 }
 
 impl Controller for PodGarbage {
@@ -47,7 +49,11 @@ impl Controller for PodGarbage {
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
         if key.name.is_empty() {
-            return sweep(context).await;
+            let now = context.clock.now();
+            return match self.next_sweep(now) {
+                Some(due) => Ok(Next::After(time::until(now, due))),
+                None => sweep(context).await,
+            };
         }
         let pods = context.caches.on_node(&kind::POD, &key.name);
         if pods.is_empty() {
@@ -83,6 +89,16 @@ impl Controller for PodGarbage {
 }
 
 impl PodGarbage {
+    /// When all pods are to be looked at, unless that is now: every pod that waits for a node wakes the collector.
+    fn next_sweep(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = swept.map(|swept| time::later(swept, PERIOD)).filter(|due| *due > now);
+        if due.is_none() {
+            *swept = Some(now);
+        }
+        due
+    }
+
     fn missing(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,4 +153,23 @@ async fn sweep(context: &Context) -> Result<Next> {
         }
     }
     Ok(Next::After(PERIOD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_pods_are_looked_at_once_in_a_period() {
+        let garbage = PodGarbage::default();
+        let start = Timestamp::UNIX_EPOCH;
+        assert_eq!(garbage.next_sweep(start), None);
+        let due = time::later(start, PERIOD);
+        assert_eq!(
+            garbage.next_sweep(start),
+            Some(due),
+            "a thousand pods that come in a second wake it once"
+        );
+        assert_eq!(garbage.next_sweep(due), None);
+    }
 }

@@ -159,6 +159,12 @@ impl Watched {
     }
 
     fn split(&mut self, chunk: &Bytes) {
+        // Most chunks are one line.
+        let whole = chunk.iter().position(|byte| *byte == b'\n').is_some_and(|at| at + 1 == chunk.len());
+        if whole && self.rest.is_empty() {
+            self.lines.push_back(chunk.clone());
+            return;
+        }
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(piece);
             if piece.ends_with(b"\n") {

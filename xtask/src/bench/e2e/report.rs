@@ -178,7 +178,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 /// A text with the targets that were missed below it.
-pub(super) fn with_misses(text: &str, misses: &[String]) -> String {
+pub(in crate::bench) fn with_misses(text: &str, misses: &[String]) -> String {
     let lines: Vec<String> = misses.iter().map(|miss| format!("- Missed: {miss}.\n")).collect();
     if lines.is_empty() {
         format!("{text}\nAll targets are met.\n")

@@ -77,7 +77,7 @@ impl Hook {
     /// Whether the rules and selectors choose a write.
     pub(super) fn selects(&self, subject: &Subject<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(subject))
-            && subject.namespace.matches(&self.namespaces)
+            && (self.namespaces.is_everything() || subject.namespace().matches(&self.namespaces))
             && (self.objects.is_everything()
                 || subject.objects.iter().flatten().any(|object| self.objects.matches_object(object)))
     }
@@ -110,15 +110,15 @@ impl Rule {
 }
 
 /// What rules and selectors are asked about.
-#[derive(Debug)]
 pub(super) struct Subject<'a> {
+    core: &'a Core,
+    review: &'a Review<'a>,
     operation: Operation,
     group: &'a str,
     version: &'a str,
     resource: &'a str,
     part: &'a str,
     namespaced: bool,
-    namespace: Namespace,
     objects: [Option<&'a Value>; 2],
 }
 
@@ -142,34 +142,40 @@ impl Namespace {
 
 impl<'a> Subject<'a> {
     pub(super) fn of(
-        core: &Core,
-        review: &Review<'a>,
+        core: &'a Core,
+        review: &'a Review<'a>,
         object: Option<&'a Value>,
         old: Option<&'a Value>,
     ) -> Self {
         let call = review.call;
         let resource = &*call.resource;
-        let labels = |object: &Value| {
-            object::meta(object, "labels").and_then(Value::as_object).cloned().unwrap_or_default()
-        };
-        let namespace = if resource.is("", "namespaces") {
-            Namespace::Labels(object.or(old).map(labels).unwrap_or_default())
-        } else if resource.namespaced {
-            let namespaces = core.builtin("", "namespaces");
-            let namespace = core.store.get(namespaces.table, &call.namespace);
-            Namespace::Labels(namespace.map(|one| labels(&one.value())).unwrap_or_default())
-        } else {
-            Namespace::None
-        };
         Self {
+            core,
+            review,
             operation: review.operation,
             group: &resource.group,
             version: &resource.version,
             resource: &resource.plural,
             part: call.subresource_name(),
             namespaced: resource.namespaced,
-            namespace,
             objects: [object, old],
+        }
+    }
+
+    /// The namespace that the object is in, or is; it is read, which few selectors need.
+    fn namespace(&self) -> Namespace {
+        let (call, [object, old]) = (self.review.call, self.objects);
+        let labels = |object: &Value| {
+            object::meta(object, "labels").and_then(Value::as_object).cloned().unwrap_or_default()
+        };
+        if call.resource.is("", "namespaces") {
+            Namespace::Labels(object.or(old).map(labels).unwrap_or_default())
+        } else if self.namespaced {
+            let namespaces = self.core.builtin("", "namespaces");
+            let namespace = self.core.store.get(namespaces.table, &call.namespace);
+            Namespace::Labels(namespace.map(|one| labels(&one.value())).unwrap_or_default())
+        } else {
+            Namespace::None
         }
     }
 

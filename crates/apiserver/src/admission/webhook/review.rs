@@ -80,11 +80,20 @@ impl<'a> Asked<'a> {
 
     /// The body of the call.
     pub(super) fn to_json(&self) -> Vec<u8> {
-        let mut request = self.request();
-        request["object"] = self.object.cloned().unwrap_or(Value::Null);
-        request["oldObject"] = self.old.cloned().unwrap_or(Value::Null);
-        let review =
-            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});
-        review.to_string().into_bytes()
+        let object = |object: Option<&Value>| object.map_or_else(|| "null".to_owned(), Value::to_string);
+        let mut review = json!({
+            "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": self.request(),
+        })
+        .to_string();
+        // The objects are written as they are, into the request, which is the last field.
+        review.truncate(review.len() - "}}".len());
+        for (field, object) in [("object", object(self.object)), ("oldObject", object(self.old))] {
+            review.push_str(",\"");
+            review.push_str(field);
+            review.push_str("\":");
+            review.push_str(&object);
+        }
+        review.push_str("}}");
+        review.into_bytes()
     }
 }

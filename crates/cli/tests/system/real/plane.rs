@@ -43,7 +43,9 @@ const COMPONENTS: [(&str, &[&str]); 4] = [
     ("queue-controller", &["--enable-webhook=false"]),
 ];
 /// The component that every pool has its own of.
-const SCHEDULER: &str = "scheduler";
+pub(super) const SCHEDULER: &str = "scheduler";
+/// The scenario whose scheduler evicts by deleting.
+pub(super) const BY_DELETING: &str = "preemption-by-deleting";
 /// How long a scenario waits for what must happen; a lost node takes a minute.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// The label of the namespaces of scenarios.
@@ -125,6 +127,39 @@ impl Plane {
         self.folder.join(format!("{account}.kubeconfig"))
     }
 
+    /// The server, for an administrator.
+    pub(super) fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The server, for a service account.
+    pub(super) async fn api_of(&self, account: &str) -> Api {
+        connect_to(&self.kubeconfig_file(account), "test").await
+    }
+
+    /// Starts every component anew, with more flags: those of its name.
+    pub(super) fn restart_all(&self, more: impl Fn(&str) -> Vec<String>) {
+        for (component, flags) in COMPONENTS.into_iter().chain([(SCHEDULER, &["--plugin-server-port=0"][..])])
+        {
+            self.stop_component(component);
+            let more = more(component);
+            let flags: Vec<&str> = flags.iter().copied().chain(more.iter().map(String::as_str)).collect();
+            self.start_component(component, component, &flags);
+        }
+    }
+
+    fn stop_component(&self, name: &str) {
+        if let Some(mut component) = self.components.lock().unwrap().remove(name) {
+            component.kill().unwrap();
+            component.wait().unwrap();
+        }
+    }
+
+    /// What a component has logged.
+    pub(super) fn log_of(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap()
+    }
+
     fn start_component(&self, name: &str, component: &str, flags: &[&str]) {
         let log = File::create(self.folder.join(format!("{name}.log"))).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_kai"))
@@ -176,7 +211,9 @@ impl Plane {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         self.api.create(&kind::NAMESPACE, "", &namespace).await.unwrap();
         let pool = format!("--partition-label-value={name}");
-        self.start_component(&scheduler_of(name), SCHEDULER, &["--plugin-server-port=0", &pool]);
+        let by_deleting = format!("--update-pod-eviction-condition={}", name == BY_DELETING);
+        let flags = ["--plugin-server-port=0", &pool, &by_deleting];
+        self.start_component(&scheduler_of(name), SCHEDULER, &flags);
         let account = Key::new(name, "default");
         patiently("the namespace is ready", || async {
             self.api.get(&SERVICE_ACCOUNT, &account).await.is_ok()
@@ -239,8 +276,8 @@ impl Plane {
         scheduler.wait().unwrap();
     }
 
-    /// Ends the components; all requests that the server saw.
-    pub(super) async fn stop(&self) -> Vec<Value> {
+    /// All requests that the server saw; all components must be alive.
+    pub(super) async fn requests(&self) -> Vec<Value> {
         for component in self.components.lock().unwrap().values_mut() {
             assert!(
                 matches!(component.try_wait(), Ok(None)),
@@ -263,7 +300,7 @@ async fn connect_to(kubeconfig: &Path, name: &'static str) -> Api {
 }
 
 /// Waits until something holds.
-async fn patiently<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+pub(super) async fn patiently<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
     let both = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(200)).await;

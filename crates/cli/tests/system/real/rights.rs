@@ -2,9 +2,9 @@
 
 use super::plane::{NAMESPACE, RESERVATION};
 use kai_object as object;
-use kai_runtime::api::Api;
-use kai_runtime::kind::{Kind, SERVICE_ACCOUNT, kind};
-use serde_json::Value;
+use kai_runtime::api::{Api, Part};
+use kai_runtime::kind::{Key, Kind, SERVICE_ACCOUNT, kind};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -18,7 +18,36 @@ const KINDS: [Kind; 5] = [
 ];
 
 /// Who may do what with what: service account, resource with its group, verb.
-type Right = (String, String, String);
+pub(super) type Right = (String, String, String);
+
+/// A role, who has it, and its rules taken apart: group, resource, verb.
+pub(super) struct Role {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+    pub(super) account: String,
+    pub(super) rules: BTreeSet<(String, String, String)>,
+}
+
+impl Role {
+    /// The rights that it gives.
+    pub(super) fn rights(&self) -> impl Iterator<Item = Right> {
+        let right = |(group, resource, verb): &(String, String, String)| {
+            (self.account.clone(), named(resource, group), verb.clone())
+        };
+        self.rules.iter().map(right)
+    }
+
+    /// Brings the role to these rules.
+    pub(super) async fn set(&self, api: &Api, rules: &BTreeSet<(String, String, String)>) {
+        let written: Vec<Value> = rules
+            .iter()
+            .map(|(group, resource, verb)| {
+                json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
+            })
+            .collect();
+        api.merge(&self.kind, &self.key, Part::Main, &json!({"rules": written})).await.unwrap();
+    }
+}
 
 /// All objects of `deploy/rbac`.
 fn objects() -> Vec<Value> {
@@ -38,40 +67,52 @@ pub(super) async fn install(api: &Api) {
     }
 }
 
-/// Every right that is granted.
-fn granted() -> BTreeSet<Right> {
+/// Every role that is granted.
+pub(super) fn roles() -> Vec<Role> {
     let objects = objects();
-    let mut rights = BTreeSet::new();
-    for binding in objects.iter().filter(|made| object::kind(made).ends_with("Binding")) {
-        let account = object::str_at(binding, "/subjects/0/name");
+    let strings = |rule: &Value, field: &str| -> Vec<String> {
+        let values = rule[field].as_array().cloned().unwrap_or_default();
+        values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let bindings = objects.iter().filter(|made| object::kind(made).ends_with("Binding"));
+    let of = |binding: &Value| {
         let role = objects.iter().find(|made| {
             object::kind(made) == object::str_at(binding, "/roleRef/kind")
                 && object::name(made) == object::str_at(binding, "/roleRef/name")
                 && object::namespace(made) == object::namespace(binding)
         });
-        let strings = |rule: &Value, field: &str| -> Vec<String> {
-            let values = rule[field].as_array().cloned().unwrap_or_default();
-            values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        for rule in role.expect("the role is there")["rules"].as_array().into_iter().flatten() {
+        let role = role.expect("the role is there");
+        let mut rules = BTreeSet::new();
+        for rule in role["rules"].as_array().into_iter().flatten() {
             for group in strings(rule, "apiGroups") {
                 for resource in strings(rule, "resources") {
-                    for verb in strings(rule, "verbs") {
-                        rights.insert((account.to_owned(), named(&resource, &group), verb));
-                    }
+                    rules.extend(
+                        strings(rule, "verbs")
+                            .into_iter()
+                            .map(|verb| (group.clone(), resource.clone(), verb)),
+                    );
                 }
             }
         }
-    }
-    rights
+        let kind =
+            KINDS.into_iter().find(|kind| *kind.kind == *object::kind(role)).expect("the kind is known");
+        let account = object::str_at(binding, "/subjects/0/name").to_owned();
+        Role { kind, key: Key::of(role), account, rules }
+    };
+    bindings.map(of).collect()
 }
 
-fn named(resource: &str, group: &str) -> String {
+/// Every right that is granted.
+fn granted() -> BTreeSet<Right> {
+    roles().iter().flat_map(|role| role.rights().collect::<Vec<_>>()).collect()
+}
+
+pub(super) fn named(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
 /// What a request needed; nothing where nobody of ours asked for an object.
-fn needed(request: &Value) -> Option<Right> {
+pub(super) fn needed(request: &Value) -> Option<Right> {
     let user = object::str_at(request, "/user/username");
     let accounts = [NAMESPACE, RESERVATION].map(|namespace| format!("system:serviceaccount:{namespace}:"));
     let account = accounts.iter().find_map(|prefix| user.strip_prefix(prefix))?;
@@ -85,29 +126,8 @@ fn needed(request: &Value) -> Option<Right> {
     Some((account.to_owned(), named(&resource, object::str_at(reference, "/apiGroup")), verb))
 }
 
-/// Rights that the scenarios do not need: for races, rollbacks, what is said twice, and settings that they do not have.
-const ELSEWHERE: [(&str, &str, &str); 14] = [
-    // A request whose pod has gone, and what is undone when a binding fails late.
-    ("binder", "bindrequests.scheduling.run.ai", "delete"),
-    ("binder", "configmaps", "delete"),
-    // A map or a group that somebody else made meanwhile, and a group whose workload changed.
-    ("binder", "configmaps", "get"),
-    ("binder", "configmaps", "patch"),
-    ("pod-grouper", "podgroups.scheduling.run.ai", "get"),
-    ("pod-grouper", "podgroups.scheduling.run.ai", "patch"),
-    // An event that is counted up.
-    ("binder", "events", "patch"),
-    ("pod-grouper", "events", "patch"),
-    ("scheduler", "events", "patch"),
-    // GPUs that are asked for as a resource and served as devices.
-    ("binder", "resourceclaims.resource.k8s.io", "create"),
-    ("binder", "resourceclaims.resource.k8s.io", "delete"),
-    ("binder", "resourceclaims.resource.k8s.io", "list"),
-    // The server asks for it besides the right to the status, and logs no request.
-    ("binder", "resourceclaims/binding.resource.k8s.io", "patch"),
-    // `--update-pod-eviction-condition`.
-    ("scheduler", "pods", "delete"),
-];
+/// The right that shows in no request: the server asks for it besides the right to the status of a claim.
+const UNSEEN: (&str, &str, &str) = ("binder", "resourceclaims/binding.resource.k8s.io", "patch");
 
 /// Holds the rights to what was asked for: nothing was refused, and nothing is granted that nobody needed.
 pub(super) fn check(requests: &[Value]) {
@@ -121,9 +141,8 @@ pub(super) fn check(requests: &[Value]) {
     };
     assert_eq!(asked("forbid"), BTreeSet::new(), "these rights are missing");
     let used = asked("allow");
-    let elsewhere =
-        ELSEWHERE.map(|(account, resource, verb)| (account.to_owned(), resource.to_owned(), verb.to_owned()));
-    let used: BTreeSet<Right> = used.into_iter().chain(elsewhere).collect();
+    let unseen = (UNSEEN.0.to_owned(), UNSEEN.1.to_owned(), UNSEEN.2.to_owned());
+    let used: BTreeSet<Right> = used.into_iter().chain([unseen]).collect();
     let unused: BTreeSet<Right> = granted().difference(&used).cloned().collect();
     assert_eq!(unused, BTreeSet::new(), "nothing needs these rights");
 }

@@ -1,0 +1,339 @@
+//! `kai up --for-real` against a real control plane: the binary in a process of its own, started again and again.
+
+use crate::{kai, stderr};
+use kai_clock::Clock;
+use kai_kubetest::kubectl::Kubectl;
+use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
+use kai_object as object;
+use kai_runtime::api::{Api, Deletion, Part};
+use kai_runtime::connect;
+use kai_runtime::kind::{DEFINITION, DEPLOYMENT, Key, LEASE, NODE, POD, PRIORITY_CLASS, SERVICE_ACCOUNT};
+use kai_sim::connection::Connection;
+use kai_sim::{NodeGroup, kubelet, node};
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+const STEP: Duration = Duration::from_millis(200);
+
+/// A real cluster with one simulated node.
+struct Cluster {
+    runtime: Runtime,
+    plane: ControlPlane,
+    api: Api,
+    _node: JoinSet<()>,
+}
+
+impl Cluster {
+    fn start(programs: &Programs) -> Self {
+        let runtime = Runtime::new().expect("threads can be started");
+        let (plane, api, tasks) = runtime.block_on(async {
+            let plane = ControlPlane::start_with(programs, Controllers::Run, Audit::None).await;
+            let plane = plane.expect("the control plane starts");
+            let connection = || async {
+                let config = connect::config(Some(plane.kubeconfig_file()), None).await;
+                connect::client(config.expect("the kubeconfig is fine")).expect("the server is there")
+            };
+            let api = Api::new(connection().await, "test");
+            let group = NodeGroup { name: "real".to_owned(), ..NodeGroup::gpu_nodes(1, 8) };
+            let clock = Clock::system();
+            let made = api.create(&NODE, "", &node::node(&group, 0, &clock.time())).await;
+            made.expect("a node can be made");
+            let way = Connection::elsewhere(connection().await, kubelet::CLIENT);
+            let mut tasks = JoinSet::new();
+            tasks.spawn(kubelet::run(way, clock, kubelet::Options::default()));
+            (plane, api, tasks)
+        });
+        let cluster = Self { runtime, plane, api, _node: tasks };
+        let account = Key::new("default", "default");
+        eventually("the namespace is ready", || cluster.get(&SERVICE_ACCOUNT, &account).is_some());
+        cluster
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.plane.kubeconfig_file()
+    }
+
+    fn get(&self, kind: &kai_runtime::Kind, key: &Key) -> Option<Value> {
+        self.runtime.block_on(self.api.get(kind, key)).ok()
+    }
+
+    fn create(&self, kind: &kai_runtime::Kind, namespace: &str, object: &Value) {
+        self.runtime.block_on(self.api.create(kind, namespace, object)).expect("it can be made");
+    }
+
+    fn delete(&self, kind: &kai_runtime::Kind, key: &Key) {
+        let gone = self.runtime.block_on(self.api.delete(kind, key, &Deletion::default()));
+        gone.expect("it is there");
+    }
+
+    /// Makes a pod of ours and waits until it runs.
+    fn runs_a_pod(&self, name: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [
+                {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "2"}}},
+            ]},
+        });
+        self.create(&POD, "default", &pod);
+        let key = Key::new("default", name);
+        eventually("the pod runs", || {
+            self.get(&POD, &key).is_some_and(|pod| object::str_at(&pod, "/status/phase") == "Running")
+        });
+    }
+
+    /// Takes a field out of a definition that is there.
+    fn spoil_a_definition(&self) -> &'static str {
+        let name = "queues.scheduling.run.ai";
+        let key = Key::new("", name);
+        let old = self.get(&DEFINITION, &key).expect("the definition is there");
+        let mut new = old.clone();
+        let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        let properties = new.pointer_mut(properties).and_then(Value::as_object_mut);
+        properties.expect("a queue has properties").remove("priority").expect("a queue has a priority");
+        let written = self.runtime.block_on(self.api.update(&DEFINITION, Part::Main, &old, &new));
+        assert!(written.expect("a definition can be changed").is_some());
+        name
+    }
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(STEP);
+    }
+    panic!("it never came to be that {what}");
+}
+
+/// A trial that runs; it ends with the test, however that ends.
+struct Trial {
+    child: Child,
+    lines: Receiver<String>,
+    printed: String,
+}
+
+impl Trial {
+    fn start(kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kai"))
+            .args(["up", "--for-real"])
+            .arg(kubeconfig)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().expect("it is piped"));
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines, printed: String::new() }
+    }
+
+    /// Reads until this is printed.
+    #[track_caller]
+    fn says(&mut self, words: &str) {
+        while !self.printed.contains(words) {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.printed = format!("{}{line}\n", self.printed),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("it never says `{words}`: {}", self.printed)
+                }
+            }
+        }
+    }
+
+    /// Interrupts it; the status and everything it printed.
+    #[track_caller]
+    fn end(mut self) -> (ExitStatus, String) {
+        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.printed = format!("{}{line}\n", self.printed);
+        }
+        let status = self.child.wait().expect("it is our child");
+        (status, std::mem::take(&mut self.printed))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // It is over already where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn programs() -> Option<Programs> {
+    // Cargo's folder for files of tests is below that of all builds.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is below another");
+    match Programs::find(target) {
+        Ok(programs) => Some(programs),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_trial_makes_what_is_missing_once_it_may_schedules_and_says_what_it_leaves() {
+    let Some(programs) = programs() else { return };
+    let cluster = Cluster::start(&programs);
+    let kubeconfig = cluster.kubeconfig();
+    let train = Key::new("", "train");
+
+    refused_without_consent(&cluster);
+    assert!(cluster.get(&PRIORITY_CLASS, &train).is_none(), "nothing was made");
+
+    let mut first = Trial::start(&kubeconfig, &["--yes"]);
+    first.says("Ctrl-C ends it");
+    first.says("No webhook is served");
+    cluster.runs_a_pod("one");
+    first.says("pods: 1 running");
+    assert!(cluster.get(&PRIORITY_CLASS, &train).is_some());
+
+    let mut second = Trial::start(&kubeconfig, &[]);
+    second.says("nothing is missing there");
+    second.says("kai-scheduler waits: another copy of it");
+    let (status, printed) = second.end();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    assert!(!printed.contains("differ") && !printed.contains("not as this version"), "{printed}");
+
+    let (status, printed) = first.end();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    let lease = cluster.get(&LEASE, &Key::new("kai-scheduler", "kai-scheduler")).expect("it led");
+    assert_eq!(lease["spec"]["holderIdentity"], "", "the lease is given back");
+
+    what_differs_is_replaced_only_when_told(&cluster);
+    beside_kai(&cluster);
+    everything_can_be_taken_away(&cluster, &programs, &printed);
+}
+
+/// Nobody can be asked: it lists what it would make, and makes nothing.
+fn refused_without_consent(cluster: &Cluster) {
+    let kubeconfig = cluster.kubeconfig();
+    let refused = kai(&["up", "--for-real", kubeconfig.to_str().expect("the path is plain")]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("hint: --yes"), "{}", stderr(&refused));
+    let listed = crate::stdout(&refused);
+    for name in [
+        "CustomResourceDefinition queues.scheduling.run.ai",
+        "CustomResourceDefinition bindrequests.scheduling.run.ai",
+        "Namespace kai-scheduler",
+        "RoleBinding kai-resource-reservation/kai-resource-reservation",
+        "PriorityClass train",
+        "Queue default-queue",
+    ] {
+        assert!(listed.contains(&format!("  {name}\n")), "{name} is not listed in: {listed}");
+    }
+    assert!(cluster.get(&DEFINITION, &Key::new("", "queues.scheduling.run.ai")).is_none());
+}
+
+fn what_differs_is_replaced_only_when_told(cluster: &Cluster) {
+    let spoilt = cluster.spoil_a_definition();
+    let whole = |cluster: &Cluster| {
+        let there = cluster.get(&DEFINITION, &Key::new("", spoilt)).expect("it is there");
+        there.to_string().contains("\"priority\":{")
+    };
+    let kubeconfig = cluster.kubeconfig();
+    let mut trial = Trial::start(&kubeconfig, &["--yes"]);
+    trial.says(&format!("left as it is: CustomResourceDefinition {spoilt}"));
+    trial.says("in spec.versions[0].schema");
+    trial.says("Ctrl-C ends it");
+    assert_eq!(trial.end().0.code(), Some(0));
+    assert!(!whole(cluster));
+
+    let mut trial = Trial::start(&kubeconfig, &["--replace"]);
+    trial.says(&format!("replaced: CustomResourceDefinition {spoilt}"));
+    cluster.runs_a_pod("two");
+    assert_eq!(trial.end().0.code(), Some(0));
+    assert!(whole(cluster));
+}
+
+/// Where KAI's scheduler runs ours does not; where another part of it runs, ours is left out.
+fn beside_kai(cluster: &Cluster) {
+    let deployment = |name: &str| {
+        let pod = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod},
+        })
+    };
+    let kubeconfig = cluster.kubeconfig();
+    cluster.create(&DEPLOYMENT, "kai-scheduler", &deployment("kai-scheduler-default"));
+    let refused = kai(&["up", "--for-real", kubeconfig.to_str().expect("the path is plain"), "--yes"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = stderr(&refused);
+    assert!(
+        told.contains("`kai-scheduler/kai-scheduler-default`") && told.contains("--replicas=0"),
+        "{told}"
+    );
+    cluster.delete(&DEPLOYMENT, &Key::new("kai-scheduler", "kai-scheduler-default"));
+
+    cluster.create(&DEPLOYMENT, "kai-scheduler", &deployment("queue-controller"));
+    let mut trial = Trial::start(&kubeconfig, &[]);
+    trial.says("queue-controller runs in the cluster already");
+    cluster.runs_a_pod("three");
+    assert_eq!(trial.end().0.code(), Some(0));
+}
+
+/// The command that was told at the end leaves nothing of a trial.
+fn everything_can_be_taken_away(cluster: &Cluster, programs: &Programs, printed: &str) {
+    assert!(printed.contains("it leaves behind:\n  CustomResourceDefinition "), "{printed}");
+    let command = printed.lines().find_map(|line| line.trim_start().strip_prefix("kubectl delete "));
+    let command = command.expect("it says how to take it away");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("for-real");
+    let kubectl = Kubectl::new(&home, &cluster.kubeconfig()).of(&programs.path("kubectl"));
+    kubectl.run(&format!("delete {command}"), "");
+    for kind in [DEFINITION, PRIORITY_CLASS, kai_runtime::kind::NAMESPACE] {
+        let left = cluster.runtime.block_on(cluster.api.list(&kind, "")).expect("it can be listed").items;
+        let ours = left.iter().find(|item| item["metadata"]["labels"]["kai.scheduler/made-by"] == "kai-up");
+        assert_eq!(ours, None);
+    }
+}
+
+#[test]
+fn options_of_an_embedded_cluster_are_refused_for_a_real_one() {
+    let others: [&[&str]; 8] = [
+        &["--nodes", "1x8"],
+        &["--racks", "1"],
+        &["--nodes-file", "a"],
+        &["--port", "0"],
+        &["--kubeconfig", "a"],
+        &["--no-scheduler"],
+        &["--save", "a"],
+        &["--load", "a"],
+    ];
+    for other in others {
+        let output = kai(&[&["up", "--for-real", "somewhere"], other].concat());
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains("--for-real") && told.contains("cannot be used with") && told.contains(other[0]),
+            "{told}"
+        );
+    }
+    for only in ["--yes", "--replace", "--reservation-image=a"] {
+        let output = kai(&["up", only]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--for-real <KUBECONFIG>"), "{}", stderr(&output));
+    }
+    let output = kai(&["up", "--for-real", "/nowhere/kubeconfig"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("`/nowhere/kubeconfig`"), "{}", stderr(&output));
+}

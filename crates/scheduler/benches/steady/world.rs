@@ -1,0 +1,208 @@
+//! The cluster that is measured: full of pods, at rest, with a few that wait in vain.
+//!
+//! A hundred teams hold exactly what they are entitled to, half of it by gangs of a node, half by single pods; beside
+//! them are pods without GPUs, ours and others'. Those who wait are of lower priority than what runs, and their teams have
+//! what they are entitled to, so that nobody can be evicted for them.
+
+use serde_json::{Value, json};
+
+const TEAMS: usize = 100;
+const GPUS: usize = 8;
+/// Pods of ours without GPUs on each node.
+const OURS: usize = 7;
+const NAMESPACE: &str = "team";
+
+/// How large it is.
+pub(crate) struct World {
+    pub(crate) nodes: usize,
+    /// All pods, those that wait included.
+    pub(crate) pods: usize,
+    pub(crate) waiting: usize,
+}
+
+impl World {
+    pub(crate) fn count(&self, resource: &str) -> usize {
+        match resource {
+            "nodes" => self.nodes,
+            "queues" => TEAMS + 1,
+            "priorityclasses" => PRIORITIES.len(),
+            "podgroups" => self.nodes.div_ceil(2) + self.nodes / 2 * GPUS + self.nodes * OURS + self.waiting,
+            "pods" => self.pods,
+            _ => 0,
+        }
+    }
+
+    /// The object at a place of its list.
+    pub(crate) fn listed(&self, resource: &str, at: usize) -> Value {
+        match resource {
+            "nodes" => node(at),
+            "queues" => self.queue(at),
+            "priorityclasses" => priority_class(at),
+            "podgroups" => self.group_at(at),
+            _ => self.pod_at(at),
+        }
+    }
+
+    fn queue(&self, at: usize) -> Value {
+        let free = json!({"quota": -1, "overQuotaWeight": 1, "limit": -1});
+        let share = if at == 0 { self.nodes * GPUS } else { self.nodes * GPUS / TEAMS };
+        let gpu = json!({"quota": share, "overQuotaWeight": 1, "limit": -1});
+        let parent = if at == 0 { "" } else { "org" };
+        let name = if at == 0 { "org".to_owned() } else { team(at - 1) };
+        json!({
+            "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": meta("", &name),
+            "spec": {"parentQueue": parent, "resources": {"cpu": free, "memory": free, "gpu": gpu}},
+        })
+    }
+
+    fn group_at(&self, at: usize) -> Value {
+        let (gangs, singles) = (self.nodes.div_ceil(2), self.nodes / 2 * GPUS);
+        let (name, team, members) = if at < gangs {
+            (gang(at), at, GPUS)
+        } else if at < gangs + singles {
+            (single(at - gangs), at - gangs, 1)
+        } else if at < gangs + singles + self.nodes * OURS {
+            (plain(at - gangs - singles), at, 1)
+        } else {
+            return waiting_group(at - gangs - singles - self.nodes * OURS);
+        };
+        let mut group = group(&name, team, members, "build-preemptible");
+        group["metadata"]["annotations"] =
+            json!({"kai.scheduler/last-start-timestamp": "2026-01-02T00:00:00Z"});
+        group
+    }
+
+    fn pod_at(&self, at: usize) -> Value {
+        let (gpu, ours) = (self.nodes * GPUS, self.nodes * OURS);
+        if at < gpu {
+            return gpu_pod(at);
+        }
+        let at = at - gpu;
+        if at < ours {
+            return running(pod(&plain(at), at, &plain(at), 0, "build-preemptible"), at % self.nodes);
+        }
+        let at = at - ours;
+        if at < self.waiting {
+            return waiting_pod(at);
+        }
+        let at = at - self.waiting;
+        let mut foreign = pod(&format!("other-{at}"), at, "", 0, "train");
+        foreign["spec"]["schedulerName"] = Value::from("default-scheduler");
+        foreign["metadata"]["annotations"] = json!({});
+        running(foreign, at % self.nodes)
+    }
+}
+
+/// The pod that holds a GPU.
+pub(crate) fn gpu_pod(at: usize) -> Value {
+    let (node, place) = (at / GPUS, at % GPUS);
+    let (group, team) = if node.is_multiple_of(2) {
+        (gang(node / 2), node / 2)
+    } else {
+        let number = node / 2 * GPUS + place;
+        (single(number), number)
+    };
+    running(pod(&format!("run-{node}-{place}"), team, &group, 1, "build-preemptible"), node)
+}
+
+/// A group that waits, and its pod.
+pub(crate) fn waiting_group(at: usize) -> Value {
+    group(&wait(at), at, 1, "train")
+}
+
+/// The pod of a group that waits.
+pub(crate) fn waiting_pod(at: usize) -> Value {
+    pod(&wait(at), at, &wait(at), 1 << (at / TEAMS % 4), "train")
+}
+
+/// A pod that has begun to run on a node.
+pub(crate) fn running(mut pod: Value, node: usize) -> Value {
+    pod["spec"]["nodeName"] = Value::from(node_name(node));
+    pod["status"] = json!({
+        "phase": "Running", "startTime": "2026-01-02T00:00:00Z",
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+    });
+    pod
+}
+
+const PRIORITIES: [(&str, i32); 4] =
+    [("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125)];
+
+fn priority_class(at: usize) -> Value {
+    let (name, value) = PRIORITIES[at];
+    json!({"metadata": meta("", name), "value": value})
+}
+
+fn node(at: usize) -> Value {
+    let name = node_name(at);
+    let has = json!({"cpu": "128", "memory": "1024Gi", "pods": "250", "nvidia.com/gpu": GPUS.to_string()});
+    let mut node = json!({
+        "metadata": meta("", &name),
+        "spec": {},
+        "status": {"capacity": has, "allocatable": has, "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    node["metadata"]["labels"] = json!({
+        "kubernetes.io/hostname": name, "nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "81559",
+    });
+    node
+}
+
+fn group(name: &str, at: usize, members: usize, priority: &str) -> Value {
+    json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": meta(NAMESPACE, name),
+        "spec": {"queue": team(at), "minMember": members, "priorityClassName": priority},
+        "status": {},
+    })
+}
+
+fn pod(name: &str, at: usize, group: &str, gpus: usize, priority: &str) -> Value {
+    let mut requests = json!({"cpu": "500m", "memory": "1Gi"});
+    if gpus > 0 {
+        requests["nvidia.com/gpu"] = Value::from(gpus.to_string());
+    }
+    let mut pod = json!({
+        "metadata": meta(NAMESPACE, name),
+        "spec": {
+            "schedulerName": "kai-scheduler", "priorityClassName": priority,
+            "containers": [{
+                "name": "main", "image": "x", "resources": {"requests": requests, "limits": requests},
+            }],
+        },
+        "status": {"phase": "Pending"},
+    });
+    pod["metadata"]["labels"] = json!({"kai.scheduler/queue": team(at), "app": format!("app-{}", at % 1000)});
+    pod["metadata"]["annotations"] = json!({"pod-group-name": group});
+    pod
+}
+
+fn meta(namespace: &str, name: &str) -> Value {
+    json!({
+        "namespace": namespace, "name": name, "uid": format!("uid-{name}"),
+        "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "1",
+    })
+}
+
+fn team(at: usize) -> String {
+    format!("team-{:02}", at % TEAMS)
+}
+
+fn node_name(at: usize) -> String {
+    format!("node-{at:05}")
+}
+
+fn gang(at: usize) -> String {
+    format!("gang-{at}")
+}
+
+fn single(at: usize) -> String {
+    format!("single-{at}")
+}
+
+/// Those who ask for least come first by name: whoever lost a pod gets its place.
+fn wait(at: usize) -> String {
+    format!("wait-{at:05}")
+}
+
+fn plain(at: usize) -> String {
+    format!("plain-{at}")
+}
