@@ -99,7 +99,8 @@ fn annotations_ask_for_shares() {
     assert_eq!(share(r#"{"gpu-fraction":"0.5"}"#), (GpuRequest::Fraction { hundredths: 50, devices: 1 }, 0));
     assert_eq!(
         share(r#"{"gpu-fraction":"0.5","gpu-memory":"10","gpu-fraction-num-devices":"3"}"#),
-        (GpuRequest::Fraction { hundredths: 50, devices: 3 }, 0)
+        (GpuRequest::Fraction { hundredths: 50, devices: 3 }, 1),
+        "memory beside a fraction has no effect"
     );
     assert_eq!(share(r#"{"gpu-memory":"1024"}"#), (GpuRequest::Memory { mib: 1024, devices: 1 }, 0));
     assert_eq!(share(r#"{"gpu-fraction":"0.001"}"#), (GpuRequest::Fraction { hundredths: 1, devices: 1 }, 0));
@@ -107,6 +108,18 @@ fn annotations_ask_for_shares() {
         assert_eq!(share(&format!(r#"{{"gpu-fraction":"{odd}"}}"#)), (GpuRequest::None, 1), "{odd}");
     }
     assert_eq!(share(r#"{"gpu-memory":"0"}"#), (GpuRequest::None, 1));
+}
+
+#[test]
+fn a_part_of_a_gpu_and_whole_ones_together_hold_a_pod_back() {
+    let spec = r#"{"containers":[{"name":"a","resources":{"requests":{"nvidia.com/gpu":"1"}}}]}"#;
+    for annotations in [r#"{"gpu-fraction":"0.5"}"#, r#"{"gpu-memory":"1000"}"#] {
+        let (input, findings) = with_annotations(annotations, spec);
+        assert_eq!((input.phase, findings.len()), (PodPhase::Gated, 1), "{annotations}");
+    }
+    let none = r#"{"containers":[{"name":"a","resources":{"requests":{"nvidia.com/gpu":"0"}}}]}"#;
+    let (input, findings) = with_annotations(r#"{"gpu-fraction":"0.5"}"#, none);
+    assert_eq!((input.phase, findings.len()), (PodPhase::Pending, 0));
 }
 
 #[test]
