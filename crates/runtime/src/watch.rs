@@ -321,19 +321,18 @@ fn take<T: DeserializeOwned>(
     tell: &mut impl FnMut(News<T>),
 ) -> Result<(), Stop> {
     let text = std::str::from_utf8(line).map_err(|error| Stop::Failed(error.to_string()))?;
-    let (what, read, object) = match usual(text).and_then(|(what, object)| {
+    let usual = usual(text).and_then(|(what, object)| {
         let read = if what == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
         Some((what, read, object))
-    }) {
-        Some((what, read, object)) => (what, read.map(Ok), object),
-        None => {
-            let line: Line<'_> =
-                serde_json::from_str(text).map_err(|error| Stop::Failed(error.to_string()))?;
-            match line.what {
-                "ERROR" => return Err(stop(&Head::of(line.object))),
-                "BOOKMARK" => (line.what, None, line.object.get()),
-                what => (what, Some(serde_json::from_str(line.object.get())), line.object.get()),
-            }
+    });
+    let (what, read, object) = if let Some((what, read, object)) = usual {
+        (what, read.map(Ok), object)
+    } else {
+        let line: Line<'_> = serde_json::from_str(text).map_err(|error| Stop::Failed(error.to_string()))?;
+        match line.what {
+            "ERROR" => return Err(stop(&Head::of(line.object))),
+            "BOOKMARK" => (line.what, None, line.object.get()),
+            what => (what, Some(serde_json::from_str(line.object.get())), line.object.get()),
         }
     };
     let head = HeadMeta::of(object);
