@@ -321,10 +321,11 @@ fn take<T: DeserializeOwned>(
     tell: &mut impl FnMut(News<T>),
 ) -> Result<(), Stop> {
     let text = std::str::from_utf8(line).map_err(|error| Stop::Failed(error.to_string()))?;
-    let (what, read, object) = match usual(text).and_then(|(what, object)| {
+    let usual = usual(text).and_then(|(what, object)| {
         let read = if what == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
         Some((what, read, object))
-    }) {
+    });
+    let (what, read, object) = match usual {
         Some((what, read, object)) => (what, read.map(Ok), object),
         None => {
             let line: Line<'_> =
