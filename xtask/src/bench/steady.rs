@@ -92,6 +92,12 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// What cargo says of something that it built.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
 /// Builds the bench and says where it is.
 fn build(repository: &Repository) -> Result<PathBuf> {
     let built = repository
@@ -102,10 +108,6 @@ fn build(repository: &Repository) -> Result<PathBuf> {
         .context("cannot run cargo")?;
     if !built.status.success() {
         bail!("the bench cannot be built: {}", String::from_utf8_lossy(&built.stderr).trim());
-    }
-    #[derive(Deserialize)]
-    struct Message {
-        executable: Option<PathBuf>,
     }
     let messages = built.stdout.split(|byte| *byte == b'\n');
     let programs = messages.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable);

@@ -104,7 +104,7 @@ fn a_queue_that_is_gone_or_has_another_name_for_people_is_shown_no_longer_as_it_
     let names = || {
         let families = registry.gather();
         let shares = families.iter().find(|family| family.name() == "kai_queue_fair_share_gpu");
-        let labels = shares.into_iter().flat_map(|family| family.get_metric());
+        let labels = shares.into_iter().flat_map(prometheus::proto::MetricFamily::get_metric);
         let label = |metric: &prometheus::proto::Metric| {
             metric.get_label().iter().map(|label| label.value().to_owned()).collect::<Vec<_>>().join("/")
         };
