@@ -325,7 +325,6 @@ fn take<T: DeserializeOwned>(
         let read = if what == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
         Some((what, read, object))
     });
-<<<<<<< HEAD
     let (what, read, object) = if let Some((what, read, object)) = usual {
         (what, read.map(Ok), object)
     } else {
@@ -334,18 +333,6 @@ fn take<T: DeserializeOwned>(
             "ERROR" => return Err(stop(&Head::of(line.object))),
             "BOOKMARK" => (line.what, None, line.object.get()),
             what => (what, Some(serde_json::from_str(line.object.get())), line.object.get()),
-=======
-    let (what, read, object) = match usual {
-        Some((what, read, object)) => (what, read.map(Ok), object),
-        None => {
-            let line: Line<'_> =
-                serde_json::from_str(text).map_err(|error| Stop::Failed(error.to_string()))?;
-            match line.what {
-                "ERROR" => return Err(stop(&Head::of(line.object))),
-                "BOOKMARK" => (line.what, None, line.object.get()),
-                what => (what, Some(serde_json::from_str(line.object.get())), line.object.get()),
-            }
->>>>>>> speed
         }
     };
     let head = HeadMeta::of(object);
