@@ -53,7 +53,8 @@ struct Measured {
 
 #[derive(Deserialize)]
 struct Change {
-    change: String,
+    #[serde(rename = "change")]
+    what: String,
     placing_ms: Figures,
     evicting_ms: Figures,
 }
@@ -110,8 +111,8 @@ fn build(repository: &Repository) -> Result<PathBuf> {
         bail!("the bench cannot be built: {}", String::from_utf8_lossy(&built.stderr).trim());
     }
     let messages = built.stdout.split(|byte| *byte == b'\n');
-    let programs = messages.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable);
-    programs.last().context("cargo built no bench")
+    let mut programs = messages.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable);
+    programs.next_back().context("cargo built no bench")
 }
 
 /// Instructions spent in cycles, by callgrind.
@@ -136,10 +137,10 @@ impl Measured {
             self.rounds,
             self.start_ms / 1e3,
         );
-        for Change { change, placing_ms, evicting_ms } in &self.changes {
+        for Change { what, placing_ms, evicting_ms } in &self.changes {
             writeln!(
                 text,
-                "| {change} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                "| {what} | {:.2} | {:.2} | {:.2} | {:.2} |",
                 placing_ms.median, placing_ms.most, evicting_ms.median, evicting_ms.most
             )
             .expect("writing to a string");
@@ -152,10 +153,7 @@ impl Measured {
             return Vec::new();
         }
         let both = self.changes.iter().flat_map(|change| {
-            [
-                (&change.change, "placing", &change.placing_ms),
-                (&change.change, "evicting", &change.evicting_ms),
-            ]
+            [(&change.what, "placing", &change.placing_ms), (&change.what, "evicting", &change.evicting_ms)]
         });
         let over = both.filter(|(_, _, figures)| figures.median > CYCLE_MS_MAX);
         over.map(|(change, part, figures)| {

@@ -4,6 +4,8 @@
 //! take writes. So the processor time of the thread, from an event to the end of the cycle that follows, is that of
 //! reading the event, bringing the cluster up to date, planning, and handing on what was decided.
 
+#![expect(clippy::print_stdout, reason = "a bench says what it measured")]
+
 mod server;
 mod world;
 
