@@ -85,16 +85,26 @@ async fn wanted(api: &Api) -> Result<Vec<Piece>> {
         wanted.push(Piece::new(kind.context("the rights of reservation pods have a strange kind")?, object));
     }
     wanted.extend(defaults::priority_classes());
-    let queues = match api.list(&QUEUE, "").await {
-        Ok(there) => there.items,
-        Err(error) if error.is_not_found() => Vec::new(),
-        Err(error) => bail!("cannot list the queues: {}", error.told()),
-    };
+    let queues = queues(api).await?;
     let made_by_us = |queue: &Value| queue["metadata"]["labels"][MADE_BY.0] == MADE_BY.1;
     if queues.is_empty() || queues.iter().any(made_by_us) {
         wanted.extend(defaults::queues());
     }
     Ok(wanted)
+}
+
+/// The queues that are there; none where there is no such kind.
+async fn queues(api: &Api) -> Result<Vec<Value>> {
+    for _ in 0..SERVED_STEPS {
+        match api.list(&QUEUE, "").await {
+            Ok(there) => return Ok(there.items),
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
+            // A kind whose definition has just been changed is not ready at first.
+            Err(error) if error.code() == 429 => tokio::time::sleep(STEP).await,
+            Err(error) => bail!("cannot list the queues: {}", error.told()),
+        }
+    }
+    bail!("cannot list the queues: the server is busy; hint: try again a little later")
 }
 
 /// Makes something that is missing.
