@@ -2,7 +2,7 @@
 
 use super::{Moment, Rows, View};
 use crate::figures::{by_resource, unit};
-use crate::render::queues::{RESOURCES, tree};
+use crate::render::queues::{RESOURCES, is_bounded, rows, tree};
 use crate::render::{amount, table_of};
 use kai_engine::outcome::QueueReport;
 use kai_engine::verdict::QueueResource;
@@ -11,14 +11,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Draws the queues.
-pub(super) fn view(moment: &Moment, rows: Rows) -> View {
+pub(super) fn view(moment: &Moment, most: Rows) -> View {
     let tree = tree(&moment.outcome);
-    let mut lines = Vec::new();
-    for (queue, depth) in &tree {
-        append(&mut lines, queue, *depth);
-    }
+    let is_shown = |queue: &QueueReport, at: usize| is_bounded(queue, at) || queue.requested[at] > 0;
+    let lines = rows(&tree, is_shown, |queue, [name, kind, quota, limit, share], resource, at| {
+        let [used, pending] =
+            [queue.allocated[at], pending(queue, at)].map(|held| amount::text(resource, held));
+        [name, kind, quota, limit, share, used, pending]
+    });
     let headings = ["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "USED", "PENDING"];
-    let table = table_of(headings, lines, rows.max());
+    let table = table_of(headings, lines, most.max());
     let mut text = table.unwrap_or_else(|| "there are no queues".to_owned());
     let left_out = left_out(moment);
     for (queue, why) in &left_out {
@@ -45,28 +47,6 @@ pub(super) fn view(moment: &Moment, rows: Rows) -> View {
 /// What is wanted and not held.
 fn pending(queue: &QueueReport, at: usize) -> i64 {
     (queue.requested[at] - queue.allocated[at]).max(0)
-}
-
-fn append(rows: &mut Vec<[String; 7]>, queue: &QueueReport, depth: usize) {
-    let mut name = format!("{}{}", "  ".repeat(depth), queue.name);
-    for (resource, at) in RESOURCES {
-        let is_bounded = queue.quota[at].is_some_and(|quota| quota > 0) || queue.limit[at].is_some();
-        let is_shown = match resource {
-            QueueResource::Gpu => true,
-            QueueResource::Cpu | QueueResource::Memory => is_bounded || queue.requested[at] > 0,
-        };
-        if is_shown {
-            rows.push([
-                std::mem::take(&mut name),
-                amount::name(resource).to_owned(),
-                amount::bound(resource, queue.quota[at]),
-                amount::bound(resource, queue.limit[at]),
-                amount::text(resource, queue.fair_share[at]),
-                amount::text(resource, queue.allocated[at]),
-                amount::text(resource, pending(queue, at)),
-            ]);
-        }
-    }
 }
 
 fn report(queue: &QueueReport) -> Value {

@@ -13,11 +13,48 @@ pub(crate) const RESOURCES: [(QueueResource, usize); 3] =
 ///
 /// CPU and memory are left out where a queue neither bounds nor uses them.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
-    let mut rows = Vec::new();
-    for (queue, depth) in tree(outcome) {
-        append(&mut rows, queue, depth);
-    }
+    let is_shown = |queue: &QueueReport, at: usize| {
+        let is_used = queue.requested[at] > 0 || queue.allocated[at] > 0 || queue.allocated_after[at] > 0;
+        is_bounded(queue, at) && is_used
+    };
+    let rows = rows(&tree(outcome), is_shown, |queue, [name, kind, quota, limit, share], resource, at| {
+        let [requested, before, after] = [queue.requested, queue.allocated, queue.allocated_after]
+            .map(|amounts| amount::text(resource, amounts[at]));
+        [name, kind, quota, limit, share, requested, before, after]
+    });
     super::table(["QUEUE", "RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "REQUESTED", "BEFORE", "AFTER"], rows)
+}
+
+/// Whether a queue says how much it gets of a resource.
+pub(crate) fn is_bounded(queue: &QueueReport, at: usize) -> bool {
+    queue.quota[at].is_some_and(|quota| quota > 0) || queue.limit[at].is_some()
+}
+
+/// The rows of a table of queues. GPUs are always shown, CPU and memory where `is_shown` says so; `cells` completes what
+/// all tables begin with: name, resource, quota, limit and fair share.
+pub(crate) fn rows<const N: usize>(
+    tree: &[(&QueueReport, usize)],
+    is_shown: impl Fn(&QueueReport, usize) -> bool,
+    cells: impl Fn(&QueueReport, [String; 5], QueueResource, usize) -> [String; N],
+) -> Vec<[String; N]> {
+    let mut rows = Vec::new();
+    for (queue, depth) in tree {
+        // Said once, in the first row of a queue.
+        let mut name = format!("{}{}", "  ".repeat(*depth), queue.name);
+        for (resource, at) in RESOURCES {
+            if resource == QueueResource::Gpu || is_shown(queue, at) {
+                let first = [
+                    std::mem::take(&mut name),
+                    amount::name(resource).to_owned(),
+                    amount::bound(resource, queue.quota[at]),
+                    amount::bound(resource, queue.limit[at]),
+                    amount::text(resource, queue.fair_share[at]),
+                ];
+                rows.push(cells(queue, first, resource, at));
+            }
+        }
+    }
+    rows
 }
 
 /// Queues with their depth, children after their parents.
@@ -49,28 +86,4 @@ fn children(outcome: &Outcome) -> BTreeMap<Option<&str>, Vec<&QueueReport>> {
         children.entry(parent).or_default().push(queue);
     }
     children
-}
-
-fn append(rows: &mut Vec<[String; 8]>, queue: &QueueReport, depth: usize) {
-    let mut name = format!("{}{}", "  ".repeat(depth), queue.name);
-    for (resource, at) in RESOURCES {
-        let is_bounded = queue.quota[at].is_some_and(|quota| quota > 0) || queue.limit[at].is_some();
-        let is_used = queue.requested[at] > 0 || queue.allocated[at] > 0 || queue.allocated_after[at] > 0;
-        let is_shown = match resource {
-            QueueResource::Gpu => true,
-            QueueResource::Cpu | QueueResource::Memory => is_bounded && is_used,
-        };
-        if is_shown {
-            rows.push([
-                std::mem::take(&mut name),
-                amount::name(resource).to_owned(),
-                amount::bound(resource, queue.quota[at]),
-                amount::bound(resource, queue.limit[at]),
-                amount::text(resource, queue.fair_share[at]),
-                amount::text(resource, queue.requested[at]),
-                amount::text(resource, queue.allocated[at]),
-                amount::text(resource, queue.allocated_after[at]),
-            ]);
-        }
-    }
 }

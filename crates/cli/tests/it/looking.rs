@@ -1,7 +1,7 @@
 //! `kai queues`, `kai jobs`, `kai nodes` and `kai why` against a cluster that is served over HTTPS, with all components.
 
 use crate::tour::is_shown;
-use crate::{scratch, stderr, stdout};
+use crate::{is_refusal, scratch, stderr, stdout};
 use kai_cli::stack;
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
@@ -363,12 +363,7 @@ fn refused(args: &[&str], words: &[&str]) {
         .env("HOME", "/nowhere")
         .output()
         .expect("the binary runs");
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
-    for word in words {
-        assert!(text.contains(word), "`{word}` is missing in: {text}");
-    }
+    is_refusal(&output, words);
 }
 
 #[test]

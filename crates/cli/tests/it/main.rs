@@ -36,6 +36,16 @@ fn shape(name: &str, nodes: usize) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
+/// Bad input is refused in words, among them these.
+fn is_refusal(output: &Output, words: &[&str]) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing in: {text}");
+    }
+}
+
 fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -1,6 +1,6 @@
 //! `kai up` as people use it: the binary in a process of its own, `kubectl` from outside, signals at the end.
 
-use crate::{kai, scratch, stderr};
+use crate::{is_refusal, kai, scratch, stderr};
 use kai_kubetest::kubectl::Kubectl;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -245,12 +245,7 @@ fn refused(args: &[&str], words: &[&str]) {
     let mut all = vec!["up", "--kubeconfig", kubeconfig.to_str().expect("the path is plain")];
     all.extend(args);
     let output = kai(&all);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
-    for word in words {
-        assert!(text.contains(word), "`{word}` is missing in: {text}");
-    }
+    is_refusal(&output, words);
 }
 
 #[test]
