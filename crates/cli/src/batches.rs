@@ -2,7 +2,7 @@
 
 use kai_engine::Outcome;
 use kai_engine::input::Key;
-use kai_engine::outcome::{Decision, EvictionWhy, QueueChange};
+use kai_engine::outcome::{Decision, EvictionReason, QueueChange};
 use std::collections::BTreeMap;
 
 /// Everything that one action evicted for one group.
@@ -24,7 +24,7 @@ pub(crate) struct Batch<'a> {
     /// The pods, in the order of the decisions.
     pub(crate) pods: Vec<&'a Key>,
     /// The rule.
-    pub(crate) why: &'a EvictionWhy,
+    pub(crate) why: &'a EvictionReason,
 }
 
 impl<'a> Story<'a> {
@@ -43,12 +43,12 @@ impl<'a> Story<'a> {
 }
 
 /// The queue that takes and the one that gives, where the rule is about queues.
-fn queues(why: &EvictionWhy) -> Option<(&QueueChange, &QueueChange)> {
+fn queues(why: &EvictionReason) -> Option<(&QueueChange, &QueueChange)> {
     match why {
-        EvictionWhy::AboveShare { taker, giver } | EvictionWhy::AboveQuota { taker, giver } => {
+        EvictionReason::AboveShare { taker, giver } | EvictionReason::AboveQuota { taker, giver } => {
             Some((taker, giver))
         }
-        EvictionWhy::Moved { .. } | EvictionWhy::Priority { .. } | EvictionWhy::Stale { .. } => None,
+        EvictionReason::Moved { .. } | EvictionReason::Priority { .. } | EvictionReason::Stale { .. } => None,
     }
 }
 

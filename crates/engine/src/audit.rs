@@ -34,16 +34,16 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// Which law.
-    pub law: Law,
+    pub invariant: Invariant,
     /// What breaks it, in words.
     pub what: String,
 }
 
 /// The laws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Law {
+pub enum Invariant {
     /// Decisions name things that exist, once, in a state that allows them.
-    Sense,
+    Consistency,
     /// No node holds more than it has.
     NodeCapacity,
     /// No GPU is shared beyond its memory.
@@ -63,20 +63,20 @@ pub enum Law {
     /// Only what may be evicted is, once, and for somebody who gains by it.
     Eviction,
     /// Consolidation moves pods; it takes nothing from anybody.
-    Move,
+    Consolidation,
     /// No queue loses to reclaim what it is entitled to, nor takes more than it is entitled to.
     Reclaim,
     /// Groups keep their minimum until their minimum run time is over.
     MinRuntime,
     /// Disruption budgets are kept.
-    Budget,
+    DisruptionBudget,
     /// Every pending group has one verdict.
     Verdicts,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.law, self.what)
+        write!(f, "{:?}: {}", self.invariant, self.what)
     }
 }
 
@@ -85,8 +85,8 @@ impl fmt::Display for Violation {
 struct Findings(Vec<Violation>);
 
 impl Findings {
-    fn say(&mut self, law: Law, what: String) {
-        self.0.push(Violation { law, what });
+    fn say(&mut self, invariant: Invariant, what: String) {
+        self.0.push(Violation { invariant, what });
     }
 }
 
@@ -118,16 +118,18 @@ fn verdicts(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut F
     let mut named: Vec<&Key> = outcome.verdicts.iter().map(|v| &v.group).collect();
     named.sort();
     for pair in named.windows(2).filter(|pair| pair[0] == pair[1]) {
-        findings.say(Law::Verdicts, format!("group `{}` has two verdicts", pair[0]));
+        findings.say(Invariant::Verdicts, format!("group `{}` has two verdicts", pair[0]));
     }
     for group in &outcome.verdicts {
         for verdict in std::iter::once(&group.leading).chain(&group.further) {
-            if let Verdict::NoNode(fit) | Verdict::GangShort { fit, .. } = verdict
+            if let Verdict::NoNode(fit) | Verdict::GangNotSatisfied { fit, .. } = verdict
                 && fit.nodes > 0
                 && fit.reasons.is_empty()
             {
-                findings
-                    .say(Law::Verdicts, format!("no reason is given why pod `{}` found no node", fit.pod));
+                findings.say(
+                    Invariant::Verdicts,
+                    format!("no reason is given why pod `{}` found no node", fit.pod),
+                );
             }
         }
     }
@@ -136,7 +138,7 @@ fn verdicts(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut F
     for (index, _) in before.present_groups().filter(|(_, group)| group.pods.iter().any(left)) {
         let key = before.group_key(index);
         if named.binary_search(&&key).is_err() {
-            findings.say(Law::Verdicts, format!("group `{key}` has pending pods and no verdict"));
+            findings.say(Invariant::Verdicts, format!("group `{key}` has pending pods and no verdict"));
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) use node_terms::NodeTerms;
 use crate::ids::Sym;
 use crate::input::{SpecInput, TaintEffect};
 use crate::intern::Interner;
-use crate::verdict::NodeMiss;
+use crate::verdict::NodeRejection;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use tolerations::Tolerations;
@@ -102,13 +102,15 @@ impl Classes {
         labels: &[(Sym, Sym)],
         taints: &[Taint],
         names: &Interner,
-    ) -> Result<(), NodeMiss> {
+    ) -> Result<(), NodeRejection> {
         if !self.matches_affinity(class, node_name, labels, names) {
-            return Err(NodeMiss::NodeAffinity);
+            return Err(NodeRejection::NodeAffinity);
         }
         match self.untolerated(class, taints, names) {
             None => Ok(()),
-            Some(taint) => Err(NodeMiss::Taint(names.text(taint.key).into(), names.text(taint.value).into())),
+            Some(taint) => {
+                Err(NodeRejection::Taint(names.text(taint.key).into(), names.text(taint.value).into()))
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use crate::ids::{ClaimIdx, Sym};
 use crate::input::{ClaimDevice, ClaimInput, DeviceClassInput, DeviceId, Key, PodClaim, SliceInput};
 use crate::intern::Interner;
 use crate::outcome::ExtendedClaim;
-use crate::verdict::{ClaimMiss, PodMiss};
+use crate::verdict::{ClaimRejection, PodRejection};
 use smallvec::SmallVec;
 
 /// The devices of a cluster and the claims on them.
@@ -113,7 +113,13 @@ impl Devices {
     }
 
     /// The checks of a pod's claims that do not depend on a node.
-    pub fn precheck(&self, pod: Sym, queue: Sym, served: Served, names: &Interner) -> Result<(), PodMiss> {
+    pub fn precheck(
+        &self,
+        pod: Sym,
+        queue: Sym,
+        served: Served,
+        names: &Interner,
+    ) -> Result<(), PodRejection> {
         precheck(&self.claims, &self.inventory, (pod, queue), served, names)
     }
     /// What a pod's claims would be given on a node.
@@ -122,7 +128,7 @@ impl Devices {
         pod: Sym,
         extended: Option<&ExtendedAsk>,
         node: &NodeView<'_>,
-    ) -> Result<Fit, ClaimMiss> {
+    ) -> Result<Fit, ClaimRejection> {
         fit(&self.claims, &self.inventory, &self.claims.named(pod), extended, node)
     }
 

@@ -20,7 +20,7 @@ pub use plain::{Sentence, plain};
 
 use crate::input::Key;
 use crate::verdict::{
-    CapacityRule, GangGap, GroupVerdict, NodeFit, PodMiss, QueueExcess, QueueNumbers, Verdict,
+    CapacityRule, GangGap, GroupVerdict, NodeFit, PodRejection, QueueExcess, QueueNumbers, Verdict,
 };
 use kai_units::{Span, Timestamp, duration};
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ fn headline(errors: &[FitError<'_>]) -> ReasonCode {
 pub fn pod_message(group: &GroupVerdict, pod: &Key) -> String {
     let verdicts = || std::iter::once(&group.leading).chain(&group.further);
     for verdict in verdicts() {
-        if let Verdict::PodImpossible { pod: of, reason, .. } = verdict
+        if let Verdict::PodUnschedulable { pod: of, reason, .. } = verdict
             && of == pod
         {
             return fit::impossible(pod, reason, &group.group, &group.queue);
@@ -154,22 +154,22 @@ pub fn in_node_pool(pool: &str, message: &str) -> String {
 
 fn node_fit(verdict: &Verdict) -> Option<&NodeFit> {
     match verdict {
-        Verdict::GangShort { fit, .. } | Verdict::NoNode(fit) => Some(fit),
+        Verdict::GangNotSatisfied { fit, .. } | Verdict::NoNode(fit) => Some(fit),
         Verdict::Placed
-        | Verdict::NotTried
+        | Verdict::NotAttempted
         | Verdict::QueueMissing
         | Verdict::QueueNotLeaf
-        | Verdict::Broken(_)
+        | Verdict::InvalidGroup(_)
         | Verdict::NotReady { .. }
         | Verdict::OverLimit(_)
         | Verdict::NonPreemptibleOverQuota(_)
         | Verdict::BeyondQueueDepth { .. }
         | Verdict::Topology(_)
-        | Verdict::PodImpossible { .. }
+        | Verdict::PodUnschedulable { .. }
         | Verdict::PreemptionDelay { .. }
         | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
-        | Verdict::SetAside { .. }
+        | Verdict::InBackoff { .. }
         | Verdict::Quarantined(_) => None,
     }
 }
@@ -186,19 +186,19 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
     let pods = |message| vec![FitError::new(ReasonCode::PodSchedulingErrors, message)];
     match verdict {
         Verdict::Placed
-        | Verdict::NotTried
+        | Verdict::NotAttempted
         | Verdict::NotReady { .. }
         | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
-        | Verdict::PodImpossible { reason: PodMiss::UnknownSubGroup(_), .. } => Vec::new(),
+        | Verdict::PodUnschedulable { reason: PodRejection::UnknownSubGroup(_), .. } => Vec::new(),
         Verdict::QueueMissing => {
             let message = format!("Queue '{}' does not exist", group.queue);
             vec![FitError::new(ReasonCode::QueueDoesNotExist, message)]
         }
         Verdict::QueueNotLeaf
-        | Verdict::Broken(_)
+        | Verdict::InvalidGroup(_)
         | Verdict::BeyondQueueDepth { .. }
-        | Verdict::SetAside { .. }
+        | Verdict::InBackoff { .. }
         | Verdict::Quarantined(_) => {
             vec![FitError::new(ReasonCode::Unschedulable, plain(verdict, &group.queue).text)]
         }
@@ -206,13 +206,13 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
         Verdict::NonPreemptibleOverQuota(excess) => {
             vec![over_capacity(excess, CapacityRule::NonPreemptibleQuota)]
         }
-        Verdict::GangShort { sub_group, found, needed, fit } => {
+        Verdict::GangNotSatisfied { sub_group, found, needed, fit } => {
             let gang = GangGap { sub_group: sub_group.clone(), found: *found, needed: *needed };
             pods(gang_short(&gang, &fit::no_node(std::iter::once(fit))))
         }
         Verdict::NoNode(fit) => pods(not_found(&fit.pod, &fit::no_node(std::iter::once(fit)))),
         Verdict::Topology(miss) => topology::explain(miss, &group.group),
-        Verdict::PodImpossible { pod, reason, gang } => {
+        Verdict::PodUnschedulable { pod, reason, gang } => {
             let why = fit::impossible(pod, reason, &group.group, &group.queue);
             pods(gang.as_ref().map_or_else(|| not_found(pod, &why), |gang| gang_short(gang, &why)))
         }

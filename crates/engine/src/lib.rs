@@ -4,7 +4,6 @@
 //! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
 
 mod actions;
-pub mod alike;
 pub mod audit;
 pub mod carry_over;
 pub mod class;
@@ -30,6 +29,7 @@ pub mod ports;
 pub mod resource;
 mod search;
 pub mod share;
+pub mod signature;
 #[cfg(test)]
 mod small_world;
 pub mod storage;

@@ -96,7 +96,7 @@ pub enum Decision {
         /// The deciding action.
         action: &'static str,
         /// The rule that allowed it, with the numbers it went by.
-        why: Box<EvictionWhy>,
+        why: Box<EvictionReason>,
     },
 }
 
@@ -112,7 +112,7 @@ impl Decision {
 
 /// The rule that allowed an eviction (cpu in millicores, memory in bytes, GPUs in millionths).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum EvictionWhy {
+pub enum EvictionReason {
     /// The pod gets another place.
     Moved {
         /// The node it moves to.

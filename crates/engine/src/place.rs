@@ -25,7 +25,9 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
-use crate::verdict::{CapacityRule, GangGap, NodeFit, PodMiss, TopologyMiss, TopologyReason, Verdict};
+use crate::verdict::{
+    CapacityRule, GangGap, NodeFit, PodRejection, TopologyReason, TopologyRejection, Verdict,
+};
 use memory::Known;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,7 +46,7 @@ pub(crate) struct Step<'p> {
 /// Why a pod got no place.
 enum Unplaced {
     NoNode(NodeFit),
-    Impossible(Key, PodMiss),
+    Impossible(Key, PodRejection),
 }
 
 impl<'p> Step<'p> {
@@ -155,10 +157,10 @@ impl<'p> Step<'p> {
         match (why, short.map(|set| gap(set.min))) {
             (Unplaced::NoNode(fit), None) => Verdict::NoNode(fit),
             (Unplaced::NoNode(fit), Some(GangGap { sub_group, found, needed })) => {
-                Verdict::GangShort { sub_group, found, needed, fit }
+                Verdict::GangNotSatisfied { sub_group, found, needed, fit }
             }
             (Unplaced::Impossible(pod, reason), gang) => {
-                Verdict::PodImpossible { pod, reason, gang: gang.map(Box::new) }
+                Verdict::PodUnschedulable { pod, reason, gang: gang.map(Box::new) }
             }
         }
     }
@@ -285,7 +287,7 @@ impl<'p> Step<'p> {
                 match custom.subsets(plan, self.group, member, pods, set.nodes(plan)) {
                     Ok(parts) => split.extend(parts.into_iter().map(|p| NodeSet::Some(p.into()))),
                     Err(words) => {
-                        self.note(Verdict::Broken(words));
+                        self.note(Verdict::InvalidGroup(words));
                         return None;
                     }
                 }
@@ -303,7 +305,7 @@ fn topology_miss(
     reason: TopologyReason,
 ) -> Verdict {
     let level = constraint.required.or(constraint.preferred);
-    Verdict::Topology(TopologyMiss {
+    Verdict::Topology(TopologyRejection {
         topology: plan.text(constraint.topology).to_owned(),
         sub_group: plan.text(member).to_owned(),
         level: level.map_or(String::new(), |l| plan.text(l).to_owned()),

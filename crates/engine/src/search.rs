@@ -31,7 +31,7 @@ use crate::plan::Plan;
 use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
 use crate::share::Triple;
-use crate::verdict::EvictionReason;
+use crate::verdict::EvictionFailureReason;
 use accumulate::Gathered;
 use ask::{Ask, Part};
 use bounds::Bounds;
@@ -70,7 +70,7 @@ pub(crate) enum Found {
     /// There is nobody who may be evicted.
     NoVictims,
     /// Everything that may be evicted is too little.
-    TooLittle(EvictionReason),
+    TooLittle(EvictionFailureReason),
 }
 
 /// What a search without success looked at.

@@ -18,7 +18,7 @@ use crate::class::NodeTerms;
 use crate::ids::Sym;
 use crate::input::{CapacityInput, ClaimPhase, Key, StorageClassInput, VolumeClaimInput, VolumeInput};
 use crate::intern::Interner;
-use crate::verdict::PodMiss;
+use crate::verdict::PodRejection;
 use capacities::Capacities;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -176,21 +176,21 @@ impl Storage {
     }
 
     /// Whether a pod's claims, by name in its namespace, can be met at all.
-    pub fn prefilter(&self, namespace: Sym, claims: &[Sym], names: &Interner) -> Result<(), PodMiss> {
+    pub fn prefilter(&self, namespace: Sym, claims: &[Sym], names: &Interner) -> Result<(), PodRejection> {
         let text = |claim: &Sym| names.text(*claim).to_owned();
         let is_usable = |name: &&Sym| {
             let claim = self.claims.get(&(namespace, **name));
             claim.is_some_and(|claim| !claim.deleting && claim.phase != ClaimPhase::Lost)
         };
         if let Some(lost) = claims.iter().find(|name| !is_usable(name)) {
-            return Err(PodMiss::VolumeClaim(text(lost)));
+            return Err(PodRejection::VolumeClaim(text(lost)));
         }
         let is_too_early = |name: &&Sym| {
             let claim = self.claims.get(&(namespace, **name));
             claim.is_some_and(|claim| claim.bound_volume().is_none() && !self.waits(claim))
         };
         match claims.iter().find(is_too_early) {
-            Some(early) => Err(PodMiss::UnboundImmediate(text(early))),
+            Some(early) => Err(PodRejection::UnboundImmediate(text(early))),
             None => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ pub use spread::{SpreadNode, SpreadState};
 use crate::ids::{Idx, IndexVec, LabelSetIdx, NodeIdx, Sym};
 use crate::input::SpecInput;
 use crate::intern::Interner;
-use crate::verdict::NodeMiss;
+use crate::verdict::NodeRejection;
 use counters::{Counters, Role, Step, domain_of};
 use label_sets::LabelSets;
 use rustc_hash::FxHashMap;
@@ -246,24 +246,24 @@ impl Terms {
         label_set: LabelSetIdx,
         terms: &TermRefs,
         node_labels: &[(Sym, Sym)],
-    ) -> Result<(), NodeMiss> {
+    ) -> Result<(), NodeRejection> {
         debug_assert!(!self.has_uncounted(), "new terms are counted before they are asked");
         if let Some(refs) = &terms.0 {
             if !self.has_company(label_set, refs, node_labels) {
-                return Err(NodeMiss::PodAffinity);
+                return Err(NodeRejection::PodAffinity);
             }
             let is_near = |&term: &TermIdx| {
                 self.domain_on(term, node_labels).is_some_and(|d| self.counters.cell(term, d).matching > 0)
             };
             if refs.anti.iter().any(is_near) {
-                return Err(NodeMiss::PodAntiAffinity);
+                return Err(NodeRejection::PodAntiAffinity);
             }
         }
         let refused = self.terms_matching(label_set).any(|term| {
             self.counters.totals(term).anti > 0
                 && self.domain_on(term, node_labels).is_some_and(|d| self.counters.cell(term, d).anti > 0)
         });
-        if refused { Err(NodeMiss::ExistingAntiAffinity) } else { Ok(()) }
+        if refused { Err(NodeRejection::ExistingAntiAffinity) } else { Ok(()) }
     }
 
     /// The weights of preferred terms on a node, the pod's own and those of pods on nodes; more is better.

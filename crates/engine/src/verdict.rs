@@ -38,13 +38,13 @@ pub enum Verdict {
     /// All its pods got a place, or a place to wait for.
     Placed,
     /// No action of this cycle looked at it.
-    NotTried,
+    NotAttempted,
     /// Its queue does not exist.
     QueueMissing,
     /// Its queue has children: only leaf queues run groups.
     QueueNotLeaf,
     /// The group itself is malformed.
-    Broken(String),
+    InvalidGroup(String),
     /// Fewer pods are there, or ungated, than the group needs.
     NotReady {
         /// Sub-group; empty for the group itself.
@@ -64,7 +64,7 @@ pub enum Verdict {
         depth: u32,
     },
     /// Not enough pods of a gang found a node.
-    GangShort {
+    GangNotSatisfied {
         /// Sub-group; empty for the default one.
         sub_group: String,
         /// Pods that found a node.
@@ -77,13 +77,13 @@ pub enum Verdict {
     /// A pod found no node.
     NoNode(NodeFit),
     /// A topology constraint.
-    Topology(TopologyMiss),
+    Topology(TopologyRejection),
     /// A pod can never be placed as it is.
-    PodImpossible {
+    PodUnschedulable {
         /// The pod.
         pod: Key,
         /// Why.
-        reason: PodMiss,
+        reason: PodRejection,
         /// Its gang, where the pods that found a node are fewer than needed.
         gang: Option<Box<GangGap>>,
     },
@@ -95,7 +95,7 @@ pub enum Verdict {
         until: i64,
     },
     /// Nobody was evicted or moved for it.
-    NoVictims(Box<EvictionMiss>),
+    NoVictims(Box<EvictionFailure>),
     /// It waits on its nodes for room that is being freed.
     WaitingForVictims {
         /// Pods that wait.
@@ -103,7 +103,7 @@ pub enum Verdict {
     },
     /// What was decided for it could not be carried out, so it is left out for a while. The engine does not say this;
     /// whoever carries decisions out does.
-    SetAside {
+    InBackoff {
         /// What failed, in words.
         why: String,
         /// How often in a row.
@@ -117,16 +117,16 @@ pub enum Verdict {
 
 /// Why nobody was evicted or moved for a group by one action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EvictionMiss {
+pub struct EvictionFailure {
     /// The action.
     pub cause: Cause,
     /// What made the refusal.
-    pub reason: EvictionReason,
+    pub reason: EvictionFailureReason,
 }
 
 /// What made a refusal to evict, with its numbers (cpu in millicores, memory in bytes, GPUs in millionths).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum EvictionReason {
+pub enum EvictionFailureReason {
     /// Reclaim: with the group its queue would hold more than its fair share, so that it may not take from others.
     BeyondFairShare {
         /// The queue.
@@ -145,7 +145,7 @@ pub enum EvictionReason {
     /// No running group may be evicted for it: by queue, priority, preemptibility or minimum run time.
     NoCandidates,
     /// Even if all that may be evicted were gone there would be too little.
-    TooLittle {
+    InsufficientEvictable {
         /// Which resource.
         resource: QueueResource,
         /// What the group asks for.
@@ -167,7 +167,7 @@ pub enum EvictionReason {
         gpus: i64,
     },
     /// Even if all that may be evicted were gone there would be too little of a resource that queues do not account for.
-    TooLittleOf {
+    InsufficientEvictableOther {
         /// Its name.
         resource: String,
         /// What the group asks for.
@@ -191,7 +191,7 @@ pub enum EvictionReason {
         most: i64,
     },
     /// Consolidation: all that is free is too little.
-    TooLittleFree {
+    InsufficientFree {
         /// Which resource.
         resource: QueueResource,
         /// What the group asks for.
@@ -200,33 +200,33 @@ pub enum EvictionReason {
         free: i64,
     },
     /// A group that looks like it and is no harder found nothing in this cycle.
-    LikeAnother(Key),
+    EquivalentGroupFailed(Key),
     /// This group would be asked to give way, but a pod of it has been evicted for the pending one before, or the pending one
     /// for it, and nothing has changed since.
-    NotAgain(Key),
+    RepeatedEviction(Key),
     /// Scenarios were tried, and none worked.
-    NothingWorked {
+    NoValidScenario {
         /// How many.
         tried: u32,
         /// Every set of victims was among them.
         all: bool,
         /// The rule that the last otherwise good one broke.
-        refused: Option<EvictionRefusal>,
+        refused: Option<ScenarioRejection>,
     },
     /// The search's budget ran out.
-    GaveUp {
+    BudgetExhausted {
         /// Scenarios tried.
         tried: u32,
         /// Steps spent: node evaluations and edits.
         steps: u64,
     },
     /// No eviction would help a pod of it.
-    Impossible(PodMiss),
+    Unschedulable(PodRejection),
 }
 
 /// The rule that a plan with evictions broke.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum EvictionRefusal {
+pub enum ScenarioRejection {
     /// It would take from a queue what that queue is entitled to.
     Unfair,
     /// This group's minimum run time is not over.
@@ -234,11 +234,11 @@ pub enum EvictionRefusal {
     /// A group that must be moved has nowhere to go.
     NotMoved,
     /// A pod placed in this cycle would lose its place.
-    Fresh,
+    PlacedThisCycle,
     /// More groups than may be moved.
     TooManyMoved,
     /// A disruption budget.
-    Budget(Key),
+    DisruptionBudget(Key),
     /// A user's validator, in its own words.
     Plugin(String),
 }
@@ -300,18 +300,18 @@ pub struct NodeFit {
     /// Nodes looked at.
     pub nodes: u32,
     /// Nodes per reason, by reason.
-    pub reasons: Vec<(NodeMiss, u32)>,
+    pub reasons: Vec<(NodeRejection, u32)>,
 }
 
 /// Why one node does not take a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NodeMiss {
+pub enum NodeRejection {
     /// Not enough GPUs.
     Gpus,
     /// Its GPUs have less memory than wanted.
     GpuMemory,
     /// Not enough memory is left on its GPUs.
-    GpuRoom,
+    GpuMemoryFree,
     /// Not enough CPU.
     Cpu,
     /// Not enough memory.
@@ -321,7 +321,7 @@ pub enum NodeMiss {
     /// Not enough of a MIG profile, by name.
     Mig(String),
     /// Not enough of something, and the pod would fit without this overhead.
-    Overhead(Box<NodeMiss>, AmountList),
+    Overhead(Box<NodeRejection>, AmountList),
     /// No pod slot.
     PodSlots,
     /// No second pod slot, for the pod that would reserve the GPU it shares.
@@ -345,15 +345,15 @@ pub enum NodeMiss {
     /// Pod topology spread.
     Spread,
     /// A volume cannot be used or made there.
-    Volume(VolumeMiss),
+    Volume(VolumeRejection),
     /// The node's kind of GPU does not match the request.
-    GpuKind(GpuKindMiss),
+    GpuKind(GpuKindMismatch),
     /// A worker role is missing.
     Role,
     /// A queue's bound would be passed there.
     OverCapacity(Box<QueueExcess>, CapacityRule),
     /// Device claims cannot be met.
-    Claims(ClaimMiss),
+    Claims(ClaimRejection),
     /// NUMA zones cannot be aligned.
     Numa,
     /// Outside the topology domain, or not part of the topology.
@@ -373,7 +373,7 @@ pub enum CapacityRule {
 
 /// Why a node's kind of GPU does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum GpuKindMiss {
+pub enum GpuKindMismatch {
     /// Old-style MIG requests are never placed.
     LegacyMig,
     /// The node runs old-style MIG pods.
@@ -392,7 +392,7 @@ pub enum GpuKindMiss {
 
 /// Why a volume keeps a pod from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum VolumeMiss {
+pub enum VolumeRejection {
     /// The volume cannot be used from there.
     NodeConflict,
     /// The volume is in another zone.
@@ -407,7 +407,7 @@ pub enum VolumeMiss {
 
 /// Why device claims cannot be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ClaimMiss {
+pub enum ClaimRejection {
     /// An allocated claim cannot be used from there.
     ElsewhereAllocated,
     /// No set of free devices satisfies the claims.
@@ -416,7 +416,7 @@ pub enum ClaimMiss {
 
 /// Why a pod can never be placed as it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PodMiss {
+pub enum PodRejection {
     /// Its label names a sub-group that does not exist.
     UnknownSubGroup(String),
     /// A config map is missing.
@@ -460,7 +460,7 @@ pub struct PoolGap {
 
 /// A topology constraint that could not be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct TopologyMiss {
+pub struct TopologyRejection {
     /// The topology.
     pub topology: String,
     /// Sub-group; empty for the group itself.
@@ -498,7 +498,7 @@ pub enum Measured {
     /// Everything at hand together: this domain, or all nodes when empty.
     Whole(String),
     /// Each domain of the required level, by id; the first few of them.
-    Each(Vec<DomainRoom>),
+    Each(Vec<DomainCapacity>),
 }
 
 impl Default for Measured {
@@ -509,7 +509,7 @@ impl Default for Measured {
 
 /// The room in one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct DomainRoom {
+pub struct DomainCapacity {
     /// Domain id.
     pub domain: String,
     /// Pods it can hold, where that was counted.

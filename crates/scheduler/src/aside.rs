@@ -58,7 +58,7 @@ impl Aside {
     /// Why a group is left out.
     pub(crate) fn verdict(&self, group: &Key, now: Timestamp) -> Option<Verdict> {
         let failing = self.groups.get(group).filter(|failing| failing.until > now)?;
-        Some(Verdict::SetAside {
+        Some(Verdict::InBackoff {
             why: failing.why.clone(),
             failures: failing.failures,
             until: failing.until.0,

@@ -5,7 +5,7 @@ use kai_engine::input::{
 };
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig, Policy};
-use kai_engine::verdict::{NodeMiss, Verdict};
+use kai_engine::verdict::{NodeRejection, Verdict};
 use kai_engine::{Cluster, Cycle, Decision, Delta, Outcome, plan};
 use kai_units::Timestamp;
 use std::sync::Arc;
@@ -76,5 +76,5 @@ fn another_team_is_kept_away_and_told_why() {
     let outcome = cycle(deltas);
     assert_eq!(bound(&outcome), []);
     let Verdict::NoNode(fit) = &outcome.verdicts[0].leading else { panic!("{:?}", outcome.verdicts) };
-    assert_eq!(fit.reasons, [(NodeMiss::Plugin("the node belongs to team `vision`".into()), 1)]);
+    assert_eq!(fit.reasons, [(NodeRejection::Plugin("the node belongs to team `vision`".into()), 1)]);
 }

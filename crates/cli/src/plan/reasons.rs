@@ -4,8 +4,8 @@ use crate::batches::{Batch, Story, stories};
 use crate::figures::{by_resource, key, named, unit};
 use kai_engine::Outcome;
 use kai_engine::explain::{Refusal, plain, refusals, rule};
-use kai_engine::outcome::{EvictionWhy, QueueChange};
-use kai_engine::verdict::{EvictionReason, EvictionRefusal, GroupVerdict, QueueResource, Verdict};
+use kai_engine::outcome::{EvictionReason, QueueChange};
+use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
 use kai_units::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -25,17 +25,17 @@ pub(super) fn evictions(outcome: &Outcome) -> Vec<Value> {
 /// Pods of a group that give way by the same rule.
 fn victims(batch: &Batch<'_>) -> Value {
     let (name, numbers) = match batch.why {
-        EvictionWhy::Moved { node } => ("moved", json!({ "moved_to": node })),
-        EvictionWhy::AboveShare { taker, giver } => {
+        EvictionReason::Moved { node } => ("moved", json!({ "moved_to": node })),
+        EvictionReason::AboveShare { taker, giver } => {
             ("above_share", json!({ "taker": taker.queue, "giver": giver.queue }))
         }
-        EvictionWhy::AboveQuota { taker, giver } => {
+        EvictionReason::AboveQuota { taker, giver } => {
             ("above_quota", json!({ "taker": taker.queue, "giver": giver.queue }))
         }
-        EvictionWhy::Priority { preemptor, victim } => {
+        EvictionReason::Priority { preemptor, victim } => {
             ("priority", json!({ "priority": preemptor, "victim_priority": victim }))
         }
-        EvictionWhy::Stale { since } => ("stale", json!({ "since": Timestamp(*since).to_string() })),
+        EvictionReason::Stale { since } => ("stale", json!({ "since": Timestamp(*since).to_string() })),
     };
     let mut told = object(json!({
         "group": batch.group.map(ToString::to_string),
@@ -95,16 +95,16 @@ fn refusal(refusal: &Refusal<'_>) -> Value {
 }
 
 /// The name of a reason, and its numbers.
-fn numbers(reason: &EvictionReason) -> (&'static str, Map<String, Value>) {
+fn numbers(reason: &EvictionFailureReason) -> (&'static str, Map<String, Value>) {
     let (name, numbers) = match reason {
-        EvictionReason::BeyondFairShare { queue, resource: r, fair_share, used, requested } => (
+        EvictionFailureReason::BeyondFairShare { queue, resource: r, fair_share, used, requested } => (
             "beyond_fair_share",
             json!({
                 "of_queue": queue, "resource": key(*r), "fair_share": unit(*r, *fair_share), "used": unit(*r, *used),
                 "requested": unit(*r, *requested),
             }),
         ),
-        EvictionReason::BeyondQuota(excess) => {
+        EvictionFailureReason::BeyondQuota(excess) => {
             let r = excess.resource;
             (
                 "beyond_quota",
@@ -114,56 +114,65 @@ fn numbers(reason: &EvictionReason) -> (&'static str, Map<String, Value>) {
                 }),
             )
         }
-        EvictionReason::NoCandidates => ("no_candidates", json!({})),
-        EvictionReason::TooLittle { resource: r, requested, free, evictable, queues } => (
-            "too_little",
+        EvictionFailureReason::NoCandidates => ("no_candidates", json!({})),
+        EvictionFailureReason::InsufficientEvictable { resource: r, requested, free, evictable, queues } => (
+            "insufficient_evictable",
             json!({
                 "resource": key(*r), "requested": unit(*r, *requested), "free": unit(*r, *free),
                 "evictable": unit(*r, *evictable), "in_queues": queues,
             }),
         ),
-        EvictionReason::NodesTooSmall { pods, fitting, gpus } => (
+        EvictionFailureReason::NodesTooSmall { pods, fitting, gpus } => (
             "nodes_too_small",
             json!({ "of_pods": pods, "fitting": fitting, "least_gpus": unit(QueueResource::Gpu, *gpus) }),
         ),
-        EvictionReason::TooLittleOf { resource, requested, free, evictable } => (
-            "too_little_of",
+        EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable } => (
+            "insufficient_evictable_other",
             json!({
                 "resource": resource, "requested": named(resource, *requested), "free": named(resource, *free),
                 "evictable": named(resource, *evictable),
             }),
         ),
-        EvictionReason::DomainTooSmall { level, domain, resource, requested, most } => (
+        EvictionFailureReason::DomainTooSmall { level, domain, resource, requested, most } => (
             "domain_too_small",
             json!({
                 "level": level, "domain": domain, "resource": resource, "requested": named(resource, *requested),
                 "most": named(resource, *most),
             }),
         ),
-        EvictionReason::TooLittleFree { resource: r, requested, free } => (
-            "too_little_free",
+        EvictionFailureReason::InsufficientFree { resource: r, requested, free } => (
+            "insufficient_free",
             json!({ "resource": key(*r), "requested": unit(*r, *requested), "free": unit(*r, *free) }),
         ),
-        EvictionReason::LikeAnother(group) => ("like_another", json!({ "like": group.to_string() })),
-        EvictionReason::NotAgain(group) => ("not_again", json!({ "group": group.to_string() })),
-        EvictionReason::NothingWorked { tried, all, refused } => {
-            ("nothing_worked", json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(broken) }))
+        EvictionFailureReason::EquivalentGroupFailed(group) => {
+            ("equivalent_group_failed", json!({ "like": group.to_string() }))
         }
-        EvictionReason::GaveUp { tried, steps } => ("gave_up", json!({ "tried": tried, "steps": steps })),
-        EvictionReason::Impossible(_) => ("impossible", json!({})),
+        EvictionFailureReason::RepeatedEviction(group) => {
+            ("repeated_eviction", json!({ "group": group.to_string() }))
+        }
+        EvictionFailureReason::NoValidScenario { tried, all, refused } => (
+            "no_valid_scenario",
+            json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(broken) }),
+        ),
+        EvictionFailureReason::BudgetExhausted { tried, steps } => {
+            ("budget_exhausted", json!({ "tried": tried, "steps": steps }))
+        }
+        EvictionFailureReason::Unschedulable(_) => ("unschedulable", json!({})),
     };
     (name, object(numbers))
 }
 
-fn broken(refusal: &EvictionRefusal) -> Value {
+fn broken(refusal: &ScenarioRejection) -> Value {
     match refusal {
-        EvictionRefusal::Unfair => json!({ "rule": "unfair" }),
-        EvictionRefusal::MinRuntime(group) => json!({ "rule": "min_runtime", "of": group.to_string() }),
-        EvictionRefusal::NotMoved => json!({ "rule": "not_moved" }),
-        EvictionRefusal::Fresh => json!({ "rule": "fresh" }),
-        EvictionRefusal::TooManyMoved => json!({ "rule": "too_many_moved" }),
-        EvictionRefusal::Budget(budget) => json!({ "rule": "disruption_budget", "of": budget.to_string() }),
-        EvictionRefusal::Plugin(words) => json!({ "rule": "plugin", "of": words }),
+        ScenarioRejection::Unfair => json!({ "rule": "unfair" }),
+        ScenarioRejection::MinRuntime(group) => json!({ "rule": "min_runtime", "of": group.to_string() }),
+        ScenarioRejection::NotMoved => json!({ "rule": "not_moved" }),
+        ScenarioRejection::PlacedThisCycle => json!({ "rule": "placed_this_cycle" }),
+        ScenarioRejection::TooManyMoved => json!({ "rule": "too_many_moved" }),
+        ScenarioRejection::DisruptionBudget(budget) => {
+            json!({ "rule": "disruption_budget", "of": budget.to_string() })
+        }
+        ScenarioRejection::Plugin(words) => json!({ "rule": "plugin", "of": words }),
     }
 }
 
@@ -179,22 +188,22 @@ fn object(value: Value) -> Map<String, Value> {
 pub(super) fn name(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Placed => "placed",
-        Verdict::NotTried => "not_tried",
+        Verdict::NotAttempted => "not_attempted",
         Verdict::QueueMissing => "queue_missing",
         Verdict::QueueNotLeaf => "queue_not_leaf",
-        Verdict::Broken(_) => "broken",
+        Verdict::InvalidGroup(_) => "invalid_group",
         Verdict::NotReady { .. } => "not_ready",
         Verdict::OverLimit(_) => "over_limit",
         Verdict::NonPreemptibleOverQuota(_) => "non_preemptible_over_quota",
         Verdict::BeyondQueueDepth { .. } => "beyond_queue_depth",
-        Verdict::GangShort { .. } => "gang_short",
+        Verdict::GangNotSatisfied { .. } => "gang_not_satisfied",
         Verdict::NoNode(_) => "no_node",
         Verdict::Topology(_) => "topology",
-        Verdict::PodImpossible { .. } => "pod_impossible",
+        Verdict::PodUnschedulable { .. } => "pod_unschedulable",
         Verdict::PreemptionDelay { .. } => "preemption_delay",
         Verdict::NoVictims(_) => "no_victims",
         Verdict::WaitingForVictims { .. } => "waiting_for_victims",
-        Verdict::SetAside { .. } => "set_aside",
+        Verdict::InBackoff { .. } => "in_backoff",
         Verdict::Quarantined(_) => "quarantined",
     }
 }

@@ -4,7 +4,7 @@ use super::{amount, queues};
 use crate::batches::{Batch, Story, stories};
 use kai_engine::Outcome;
 use kai_engine::explain::rule;
-use kai_engine::outcome::{EvictionWhy, QueueChange};
+use kai_engine::outcome::{EvictionReason, QueueChange};
 use kai_engine::verdict::QueueResource;
 use std::collections::BTreeMap;
 
@@ -109,12 +109,12 @@ fn pods(batch: &Batch<'_>) -> String {
     }
 }
 
-fn what(why: &EvictionWhy) -> String {
+fn what(why: &EvictionReason) -> String {
     match why {
-        EvictionWhy::Moved { node } => format!("moved to {node}"),
-        EvictionWhy::AboveShare { .. }
-        | EvictionWhy::AboveQuota { .. }
-        | EvictionWhy::Priority { .. }
-        | EvictionWhy::Stale { .. } => format!("evicted: {}", rule(why)),
+        EvictionReason::Moved { node } => format!("moved to {node}"),
+        EvictionReason::AboveShare { .. }
+        | EvictionReason::AboveQuota { .. }
+        | EvictionReason::Priority { .. }
+        | EvictionReason::Stale { .. } => format!("evicted: {}", rule(why)),
     }
 }

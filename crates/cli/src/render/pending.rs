@@ -2,7 +2,7 @@
 
 use kai_engine::Outcome;
 use kai_engine::explain::{Sentence, plain, refusals};
-use kai_engine::verdict::{EvictionReason, GroupVerdict, Verdict};
+use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, Verdict};
 use std::collections::BTreeSet;
 
 /// One row a group that is not wholly placed; `None` when there is none.
@@ -62,8 +62,8 @@ pub(crate) fn obstacles(verdict: &GroupVerdict) -> Vec<Obstacle> {
 }
 
 /// Whether what keeps a pod from every node is what keeps actions from evicting somebody for it.
-fn is_told(verdict: &GroupVerdict, reason: &EvictionReason) -> bool {
-    let EvictionReason::Impossible(miss) = reason else { return false };
-    let same = |of: &Verdict| matches!(of, Verdict::PodImpossible { reason, .. } if reason == miss);
+fn is_told(verdict: &GroupVerdict, reason: &EvictionFailureReason) -> bool {
+    let EvictionFailureReason::Unschedulable(miss) = reason else { return false };
+    let same = |of: &Verdict| matches!(of, Verdict::PodUnschedulable { reason, .. } if reason == miss);
     same(&verdict.leading) || verdict.further.iter().any(same)
 }

@@ -3,9 +3,10 @@
 use super::outcome;
 use insta::assert_snapshot;
 use kai_engine::input::Key;
-use kai_engine::outcome::{Bind, Cause, Decision, EvictionWhy, Outcome, QueueChange, QueueReport};
+use kai_engine::outcome::{Bind, Cause, Decision, EvictionReason, Outcome, QueueChange, QueueReport};
 use kai_engine::verdict::{
-    EvictionMiss, EvictionReason, GroupVerdict, NodeFit, NodeMiss, QueueExcess, QueueResource, Verdict,
+    EvictionFailure, EvictionFailureReason, GroupVerdict, NodeFit, NodeRejection, QueueExcess, QueueResource,
+    Verdict,
 };
 
 fn key(name: &str) -> Key {
@@ -60,7 +61,10 @@ fn fit() -> NodeFit {
     NodeFit {
         pod: key("train-3"),
         nodes: 3,
-        reasons: vec![(NodeMiss::Gpus, 2), (NodeMiss::Taint("maintenance".to_owned(), String::new()), 1)],
+        reasons: vec![
+            (NodeRejection::Gpus, 2),
+            (NodeRejection::Taint("maintenance".to_owned(), String::new()), 1),
+        ],
     }
 }
 
@@ -69,7 +73,7 @@ fn evict(
     group: Option<&str>,
     preemptor: Option<&str>,
     action: &'static str,
-    why: EvictionWhy,
+    why: EvictionReason,
 ) -> Decision {
     Decision::Evict {
         pod: key(pod),
@@ -82,11 +86,11 @@ fn evict(
     }
 }
 
-fn moved(node: &str) -> EvictionWhy {
-    EvictionWhy::Moved { node: node.to_owned() }
+fn moved(node: &str) -> EvictionReason {
+    EvictionReason::Moved { node: node.to_owned() }
 }
 
-fn above_share() -> EvictionWhy {
+fn above_share() -> EvictionReason {
     let change = |queue: &str, cpu: [i64; 2], gpus: [i64; 2]| QueueChange {
         queue: queue.to_owned(),
         quota: [Some(16_000), None, Some(4_000_000)],
@@ -94,22 +98,22 @@ fn above_share() -> EvictionWhy {
         before: [cpu[0], 1 << 30, gpus[0]],
         after: [cpu[1], 1 << 30, gpus[1]],
     };
-    EvictionWhy::AboveShare {
+    EvictionReason::AboveShare {
         taker: change("bob", [2_000, 2_000], [2_000_000, 4_000_000]),
         giver: change("alice", [4_000, 2_000], [7_000_000, 5_000_000]),
     }
 }
 
-fn no_victims(cause: Cause, reason: EvictionReason) -> Verdict {
-    Verdict::NoVictims(Box::new(EvictionMiss { cause, reason }))
+fn no_victims(cause: Cause, reason: EvictionFailureReason) -> Verdict {
+    Verdict::NoVictims(Box::new(EvictionFailure { cause, reason }))
 }
 
-fn like(group: &str) -> EvictionReason {
-    EvictionReason::LikeAnother(key(group))
+fn like(group: &str) -> EvictionFailureReason {
+    EvictionFailureReason::EquivalentGroupFailed(key(group))
 }
 
-fn too_little() -> EvictionReason {
-    EvictionReason::TooLittle {
+fn too_little() -> EvictionFailureReason {
+    EvictionFailureReason::InsufficientEvictable {
         resource: QueueResource::Gpu,
         requested: 24_000_000,
         free: 0,
@@ -139,16 +143,21 @@ fn example() -> Outcome {
                 Some("low"),
                 Some("high"),
                 "preempt",
-                EvictionWhy::Priority { preemptor: 75, victim: 50 },
+                EvictionReason::Priority { preemptor: 75, victim: 50 },
             ),
-            evict("half-0", Some("half"), None, "stalegangeviction", EvictionWhy::Stale { since: 0 }),
+            evict("half-0", Some("half"), None, "stalegangeviction", EvictionReason::Stale { since: 0 }),
         ],
         verdicts: vec![
             GroupVerdict {
                 group: key("big"),
                 queue: "research".to_owned(),
                 pending: 4,
-                leading: Verdict::GangShort { sub_group: String::new(), found: 3, needed: 4, fit: fit() },
+                leading: Verdict::GangNotSatisfied {
+                    sub_group: String::new(),
+                    found: 3,
+                    needed: 4,
+                    fit: fit(),
+                },
                 further: vec![
                     Verdict::OverLimit(excess()),
                     no_victims(Cause::Consolidation, like("other")),

@@ -1,6 +1,5 @@
 //! What consolidation, reclaim and preempt have in common: groups take turns, and each looks for victims.
 
-use crate::alike::{Prospect, Representatives, Scope, Signatures};
 use crate::carry_over;
 use crate::cluster::Cluster;
 use crate::cluster::pod::PodState;
@@ -11,7 +10,7 @@ use crate::input::Key;
 use crate::observer::{SearchResult, Searched};
 use crate::order::evict::preemption_delay;
 use crate::order::tree_walk::{Purpose, TreeWalk};
-use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
+use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
 use crate::place::checks;
 use crate::policy::SearchDepth;
 use crate::search::ask::Ask;
@@ -21,7 +20,8 @@ use crate::search::simulate::Solution;
 use crate::search::sparing::{Ground, Taking, put_back_needless};
 use crate::search::{Found, Search, Tried};
 use crate::share::{Preemptibility, RESOURCES, gate, levelled_pair, reclaim, root_ledgers, root_path};
-use crate::verdict::{EvictionMiss, EvictionReason, QueueResource, Verdict};
+use crate::signature::{Prospect, Representatives, Scope, Signatures};
+use crate::verdict::{EvictionFailure, EvictionFailureReason, QueueResource, Verdict};
 use std::collections::BTreeSet;
 
 /// Runs one of the actions.
@@ -115,7 +115,7 @@ impl Turn {
                 // What bars one group does not bar its likes.
                 if let Some(&other) = rules.met_barred.get() {
                     let other = run.plan.group_key(other);
-                    return self.refuse(run, group, EvictionReason::NotAgain(other));
+                    return self.refuse(run, group, EvictionFailureReason::RepeatedEviction(other));
                 }
                 if run.policy.params.use_signatures {
                     self.failed.note(&run.plan, &mut self.signatures, group, ask.pods.len());
@@ -125,14 +125,19 @@ impl Turn {
         }
     }
 
-    fn refuse(&self, run: &mut Run<'_, '_>, group: GroupIdx, reason: EvictionReason) -> bool {
-        let miss = EvictionMiss { cause: self.cause, reason };
+    fn refuse(&self, run: &mut Run<'_, '_>, group: GroupIdx, reason: EvictionFailureReason) -> bool {
+        let miss = EvictionFailure { cause: self.cause, reason };
         run.note_obstacle_once(group, Verdict::NoVictims(Box::new(miss)));
         false
     }
 
     /// What must hold before victims are looked for.
-    fn obstacle(&mut self, run: &Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
+    fn obstacle(
+        &mut self,
+        run: &Run<'_, '_>,
+        rules: &Rules<'_>,
+        ask: &Ask,
+    ) -> Result<(), EvictionFailureReason> {
         let cluster: &Cluster = &run.plan;
         if self.cause == Cause::Reclaim && rules.shares().is_some() {
             within_share(cluster, rules)?;
@@ -140,10 +145,10 @@ impl Turn {
         if run.policy.params.use_signatures
             && let Some(other) = self.speaker(run, ask)
         {
-            return Err(EvictionReason::LikeAnother(cluster.group_key(other)));
+            return Err(EvictionFailureReason::EquivalentGroupFailed(cluster.group_key(other)));
         }
         for &pod in &ask.pods {
-            checks::check_lasting(cluster, run.policy, pod).map_err(EvictionReason::Impossible)?;
+            checks::check_lasting(cluster, run.policy, pod).map_err(EvictionFailureReason::Unschedulable)?;
         }
         Ok(())
     }
@@ -156,11 +161,16 @@ impl Turn {
         }
         match self.failed.prospect(cluster, signatures, ask.group) {
             Prospect::NotEasier(other) => Some(other),
-            Prospect::New | Prospect::Easier(_) => None,
+            Prospect::NoRepresentative | Prospect::Easier(_) => None,
         }
     }
 
-    fn search(&mut self, run: &mut Run<'_, '_>, rules: &Rules<'_>, ask: &Ask) -> Result<(), EvictionReason> {
+    fn search(
+        &mut self,
+        run: &mut Run<'_, '_>,
+        rules: &Rules<'_>,
+        ask: &Ask,
+    ) -> Result<(), EvictionFailureReason> {
         let registry = &run.policy.registry;
         let (total, seed) = (run.total, run.cycle.seed);
         let search = self.search.get_or_insert_with(|| Search::new(&run.plan, registry, total, seed));
@@ -180,14 +190,14 @@ impl Turn {
         let solution = match found {
             Found::Solved(solution) => solution,
             Found::Nothing(tried) => return Err(nothing(&run.plan, ask, &tried)),
-            Found::NoVictims => return Err(EvictionReason::NoCandidates),
+            Found::NoVictims => return Err(EvictionFailureReason::NoCandidates),
             Found::TooLittle(reason) => return Err(reason),
         };
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
             run.plan.rollback(mark);
             self.result = SearchResult::Unsolved;
-            return Err(EvictionReason::NothingWorked { tried: 1, all: false, refused: None });
+            return Err(EvictionFailureReason::NoValidScenario { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
         run.takings.push(Taking { cause: self.cause, ask: ask.clone(), solution });
@@ -213,7 +223,7 @@ fn may_search(
     rules: &Rules<'_>,
     ask: &Ask,
     free: (i64, i64),
-) -> Result<(), EvictionReason> {
+) -> Result<(), EvictionFailureReason> {
     let cluster: &Cluster = &run.plan;
     let has_shares = run.policy.registry.builtin.proportion.is_some();
     let fixed = rules.reclaimer.preemptibility == Preemptibility::NonPreemptible;
@@ -226,7 +236,7 @@ fn may_search(
                 Some(excess) => {
                     let at = root_path(cluster, queue).nth(excess.level).unwrap_or(queue);
                     let name = cluster.text(cluster.queues[at].display);
-                    Err(EvictionReason::BeyondQuota(excess.named(name)))
+                    Err(EvictionFailureReason::BeyondQuota(excess.named(name)))
                 }
             }
         }
@@ -236,15 +246,17 @@ fn may_search(
 }
 
 /// A search that failed, as a reason.
-fn nothing(cluster: &Cluster, ask: &Ask, tried: &Tried) -> EvictionReason {
+fn nothing(cluster: &Cluster, ask: &Ask, tried: &Tried) -> EvictionFailureReason {
     let pods = ask.pods.len() as u32;
     let fitting = tried.fitting.and_then(|fitting| u32::try_from(fitting).ok());
     match fitting {
-        _ if tried.gave_up => EvictionReason::GaveUp { tried: tried.played, steps: tried.steps },
-        Some(fitting) if fitting < pods => {
-            EvictionReason::NodesTooSmall { pods, fitting, gpus: ask.whole().least_gpus() }
+        _ if tried.gave_up => {
+            EvictionFailureReason::BudgetExhausted { tried: tried.played, steps: tried.steps }
         }
-        _ => EvictionReason::NothingWorked {
+        Some(fitting) if fitting < pods => {
+            EvictionFailureReason::NodesTooSmall { pods, fitting, gpus: ask.whole().least_gpus() }
+        }
+        _ => EvictionFailureReason::NoValidScenario {
             tried: tried.played,
             all: tried.exhausted,
             refused: tried.refused.as_ref().map(|refusal| refusal.told(cluster)),
@@ -253,7 +265,7 @@ fn nothing(cluster: &Cluster, ask: &Ask, tried: &Tried) -> EvictionReason {
 }
 
 /// Whether a group's queue stays within its fair share, and within its quota if the group is non-preemptible.
-fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionReason> {
+fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFailureReason> {
     let (ledger, reclaimer) = (&cluster.queues[rules.reclaimer.queue].ledger, &rules.reclaimer);
     let asked = &reclaimer.request.amounts;
     if reclaim::may_reclaim(ledger, reclaimer.preemptibility, asked) {
@@ -263,10 +275,10 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionReas
     let over = (0..3).find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
     let Some(r) = over else {
         let excess = gate::over_quota(std::iter::once(ledger), asked);
-        let beyond = |excess: gate::Excess| EvictionReason::BeyondQuota(excess.named(queue));
-        return Err(excess.map_or(EvictionReason::NoCandidates, beyond));
+        let beyond = |excess: gate::Excess| EvictionFailureReason::BeyondQuota(excess.named(queue));
+        return Err(excess.map_or(EvictionFailureReason::NoCandidates, beyond));
     };
-    Err(EvictionReason::BeyondFairShare {
+    Err(EvictionFailureReason::BeyondFairShare {
         queue,
         resource: RESOURCES[r],
         fair_share: ledger.fair_share[r],
@@ -276,13 +288,21 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionReas
 }
 
 /// Whether what is free or being freed would be enough if it were in one piece.
-fn enough_in_all(cluster: &Cluster, pods: &[PodIdx], (gpus, mib): (i64, i64)) -> Result<(), EvictionReason> {
+fn enough_in_all(
+    cluster: &Cluster,
+    pods: &[PodIdx],
+    (gpus, mib): (i64, i64),
+) -> Result<(), EvictionFailureReason> {
     let asked: i64 = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).sum();
     let asked_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
     if gpus >= asked && mib >= asked_mib {
         return Ok(());
     }
-    Err(EvictionReason::TooLittleFree { resource: QueueResource::Gpu, requested: asked, free: gpus })
+    Err(EvictionFailureReason::InsufficientFree {
+        resource: QueueResource::Gpu,
+        requested: asked,
+        free: gpus,
+    })
 }
 
 /// Lets those keep their places for whom later searches of the cycle made room.
@@ -360,7 +380,7 @@ impl Run<'_, '_> {
         cause: Cause,
         gang_size: usize,
         preemptor: Option<Key>,
-        why: EvictionWhy,
+        why: EvictionReason,
     ) {
         self.room_was_made = true;
         let p = &self.plan.pods[pod];
@@ -376,17 +396,17 @@ impl Run<'_, '_> {
     }
 
     /// The rule by which a pod gives way.
-    fn why(&self, cause: Cause, ask: &Ask, solution: &Solution, pod: PodIdx) -> EvictionWhy {
+    fn why(&self, cause: Cause, ask: &Ask, solution: &Solution, pod: PodIdx) -> EvictionReason {
         let cluster: &Cluster = &self.plan;
         let p = &cluster.pods[pod];
         if let (Some(_), Some(node)) = (&p.state.leaving, p.state.node()) {
-            return EvictionWhy::Moved { node: cluster.text(cluster.nodes[node].name).to_owned() };
+            return EvictionReason::Moved { node: cluster.text(cluster.nodes[node].name).to_owned() };
         }
         let (taker, victim) = (&cluster.groups[ask.group], p.group.map(|group| &cluster.groups[group]));
         let queues = taker.queue.zip(victim.and_then(|victim| victim.queue));
         let (Cause::Reclaim, Some((taking, giving))) = (cause, queues) else {
             let victim = victim.map_or(0, |victim| victim.priority);
-            return EvictionWhy::Priority { preemptor: taker.priority, victim };
+            return EvictionReason::Priority { preemptor: taker.priority, victim };
         };
         let (taking, giving) = levelled_pair(cluster, taking, giving);
         let change = |queue: QueueIdx| {
@@ -403,9 +423,9 @@ impl Run<'_, '_> {
         let (taker, giver) = (change(taking), change(giving));
         let ledger = solution.ledgers.get(&giving).unwrap_or(&cluster.queues[giving].ledger);
         if reclaim::holds_beyond_share(ledger, &ledger.allocated) {
-            EvictionWhy::AboveShare { taker, giver }
+            EvictionReason::AboveShare { taker, giver }
         } else {
-            EvictionWhy::AboveQuota { taker, giver }
+            EvictionReason::AboveQuota { taker, giver }
         }
     }
 }

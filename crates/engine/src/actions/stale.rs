@@ -4,7 +4,7 @@ use crate::cycle::Run;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::input::Key;
-use crate::outcome::{Cause, EvictionWhy};
+use crate::outcome::{Cause, EvictionReason};
 use kai_units::Span;
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     if allowed {
         disruptions.draw(&run.plan, &pods);
         for &pod in &pods {
-            run.push_eviction(pod, Cause::Stale, pods.len(), None, EvictionWhy::Stale { since: since.0 });
+            run.push_eviction(pod, Cause::Stale, pods.len(), None, EvictionReason::Stale { since: since.0 });
             run.plan.evict(pod);
         }
     }

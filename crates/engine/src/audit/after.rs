@@ -1,6 +1,6 @@
 //! Who is where once an outcome's decisions are carried out.
 
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::pod::Status;
 use crate::ids::{NodeIdx, PodIdx};
@@ -76,7 +76,7 @@ impl After {
                 Decision::Evict { .. } => continue,
             };
             let (Some(pod), Some(node)) = (before.pod(key), before.node(node)) else {
-                findings.say(Law::Sense, format!("pod `{key}` or node `{node}` does not exist"));
+                findings.say(Invariant::Consistency, format!("pod `{key}` or node `{node}` does not exist"));
                 continue;
             };
             *placed.entry(pod).or_default() += 1;
@@ -84,7 +84,8 @@ impl After {
             held.push(Held { pod, node, gpu_groups: groups.clone(), how });
         }
         for (pod, _) in placed.into_iter().filter(|(_, times)| *times > 1) {
-            findings.say(Law::Sense, format!("pod `{}` is given a place twice", before.pod_key(pod)));
+            findings
+                .say(Invariant::Consistency, format!("pod `{}` is given a place twice", before.pod_key(pod)));
         }
         Self { held, evicted }
     }
@@ -105,18 +106,18 @@ fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BT
     for decision in &outcome.decisions {
         let Decision::Evict { pod: key, action, .. } = decision else { continue };
         let Some(pod) = before.pod(key) else {
-            findings.say(Law::Sense, format!("evicted pod `{key}` does not exist"));
+            findings.say(Invariant::Consistency, format!("evicted pod `{key}` does not exist"));
             continue;
         };
         if !evicted.insert(pod) {
-            findings.say(Law::Eviction, format!("pod `{key}` is evicted twice"));
+            findings.say(Invariant::Eviction, format!("pod `{key}` is evicted twice"));
         }
         if !before.pods[pod].state.status.is_active_allocated() {
-            findings.say(Law::Eviction, format!("pod `{key}` is evicted without being in use"));
+            findings.say(Invariant::Eviction, format!("pod `{key}` is evicted without being in use"));
         }
         let group = before.pods[pod].group.map(|g| &before.groups[g]);
         if *action != "stalegangeviction" && !group.is_some_and(|g| g.preemptible) {
-            findings.say(Law::Eviction, format!("pod `{key}` may not be evicted for others"));
+            findings.say(Invariant::Eviction, format!("pod `{key}` may not be evicted for others"));
         }
     }
     evicted
@@ -125,23 +126,30 @@ fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BT
 fn may_be_placed(before: &Cluster, pod: PodIdx, key: &Key, evicted: bool, findings: &mut Findings) {
     let p = &before.pods[pod];
     if p.state.status != Status::Pending && !evicted {
-        findings.say(Law::Sense, format!("pod `{key}` is given a place but is not pending"));
+        findings.say(Invariant::Consistency, format!("pod `{key}` is given a place but is not pending"));
     }
     let group = p.group.filter(|g| before.groups[*g].present);
     let Some(group) = group.map(|g| &before.groups[g]) else {
-        findings.say(Law::Sense, format!("pod `{key}` is given a place without a group"));
+        findings.say(Invariant::Consistency, format!("pod `{key}` is given a place without a group"));
         return;
     };
     if p.member.is_none() {
-        findings.say(Law::Sense, format!("pod `{key}` is given a place outside its group's tree"));
+        findings
+            .say(Invariant::Consistency, format!("pod `{key}` is given a place outside its group's tree"));
     }
     if group.broken.is_some() {
-        findings.say(Law::Sense, format!("pod `{key}` is given a place although its group is broken"));
+        findings.say(
+            Invariant::Consistency,
+            format!("pod `{key}` is given a place although its group is broken"),
+        );
     }
     match group.queue {
-        None => findings.say(Law::Sense, format!("pod `{key}` is given a place without a queue")),
+        None => findings.say(Invariant::Consistency, format!("pod `{key}` is given a place without a queue")),
         Some(queue) if !before.queues[queue].children.is_empty() => {
-            findings.say(Law::Sense, format!("pod `{key}` is given a place in a queue that has children"));
+            findings.say(
+                Invariant::Consistency,
+                format!("pod `{key}` is given a place in a queue that has children"),
+            );
         }
         Some(_) => {}
     }

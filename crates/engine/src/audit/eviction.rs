@@ -2,7 +2,7 @@
 
 use super::after::{After, How};
 use super::takings::{Taking, Takings};
-use super::{Findings, Law, fairness, protection};
+use super::{Findings, Invariant, fairness, protection};
 use crate::cluster::Cluster;
 use crate::cluster::group::Group;
 use crate::cluster::pod::Status;
@@ -43,15 +43,17 @@ fn preemptor(before: &Cluster, taking: &Taking, findings: &mut Findings) {
     let key = before.group_key(taking.preemptor);
     let action = taking.cause.action();
     if taking.placed.is_empty() {
-        findings
-            .say(Law::Eviction, format!("pods are evicted for group `{key}`, which places none ({action})"));
+        findings.say(
+            Invariant::Eviction,
+            format!("pods are evicted for group `{key}`, which places none ({action})"),
+        );
     }
     if taking.evicted.iter().any(|pod| before.pods[*pod].group == Some(taking.preemptor)) {
-        findings.say(Law::Eviction, format!("group `{key}` evicts its own pods"));
+        findings.say(Invariant::Eviction, format!("group `{key}` evicts its own pods"));
     }
     let from = group.last_eviction.map_or(group.created, |last| last.max(group.created));
     if group.preemption_delay.is_some_and(|delay| delay > Span(0) && before.settled_at() < from + delay) {
-        findings.say(Law::Eviction, format!("group `{key}` evicts others within its preemption delay"));
+        findings.say(Invariant::Eviction, format!("group `{key}` evicts others within its preemption delay"));
     }
 }
 
@@ -63,14 +65,14 @@ fn preempt(before: &Cluster, taking: &Taking, findings: &mut Findings) {
         let preemptor = before.group_key(taking.preemptor);
         if theirs.queue != ours.queue {
             findings.say(
-                Law::Eviction,
+                Invariant::Eviction,
                 format!("pod `{key}` is preempted by group `{preemptor}` of another queue"),
             );
         }
         if theirs.priority >= ours.priority {
             let what =
                 format!("pod `{key}` is preempted by group `{preemptor}`, which is not more important");
-            findings.say(Law::Eviction, what);
+            findings.say(Invariant::Eviction, what);
         }
     }
 }
@@ -85,16 +87,24 @@ fn consolidation(
 ) {
     let key = before.group_key(taking.preemptor);
     if !before.groups[taking.preemptor].preemptible {
-        findings.say(Law::Move, format!("pods are moved for group `{key}`, which cannot be evicted itself"));
+        findings.say(
+            Invariant::Consolidation,
+            format!("pods are moved for group `{key}`, which cannot be evicted itself"),
+        );
     }
     for pod in taking.evicted.iter().filter(|pod| !takings.is_moved(**pod)) {
-        findings
-            .say(Law::Move, format!("pod `{}` is to be moved and has no new place", before.pod_key(*pod)));
+        findings.say(
+            Invariant::Consolidation,
+            format!("pod `{}` is to be moved and has no new place", before.pod_key(*pod)),
+        );
     }
     let groups: BTreeSet<Option<GroupIdx>> =
         taking.evicted.iter().chain(&taking.moved).map(|pod| before.pods[*pod].group).collect();
     if policy.params.max_consolidation_victims.is_some_and(|most| groups.len() > most as usize) {
-        findings.say(Law::Move, format!("pods of {} groups are moved for group `{key}`", groups.len()));
+        findings.say(
+            Invariant::Consolidation,
+            format!("pods of {} groups are moved for group `{key}`", groups.len()),
+        );
     }
 }
 
@@ -112,7 +122,7 @@ fn overtaken(before: &Cluster, takings: &Takings, findings: &mut Findings) {
         };
         if !takings.all[moved_by + 1..].iter().any(may_take) {
             let what = format!("pod `{}` is to be moved and has no new place", before.pod_key(pod));
-            findings.say(Law::Move, what);
+            findings.say(Invariant::Consolidation, what);
         }
     }
 }
@@ -134,14 +144,14 @@ fn stale(before: &Cluster, policy: &Policy, after: &After, takings: &Takings, fi
         let in_use = |pod: &PodIdx| before.pods[*pod].state.status.is_active_used() || more.contains(pod);
         let works = super::gang::is_satisfied_by(before, group, &in_use);
         if works || group.count(Status::Succeeded) > 0 {
-            findings.say(Law::Eviction, format!("group `{key}` is evicted as stale and is not"));
+            findings.say(Invariant::Eviction, format!("group `{key}` is evicted as stale and is not"));
         }
         let grace = group.staleness_grace.unwrap_or(policy.params.staleness_grace);
         if grace < Span(0) || now < group.stale_since.unwrap_or(now) + grace {
-            findings.say(Law::Eviction, format!("group `{key}` is evicted as stale before its time"));
+            findings.say(Invariant::Eviction, format!("group `{key}` is evicted as stale before its time"));
         }
         if has_left(before, after, group) {
-            findings.say(Law::Eviction, format!("group `{key}` is evicted as stale in part"));
+            findings.say(Invariant::Eviction, format!("group `{key}` is evicted as stale in part"));
         }
     }
 }

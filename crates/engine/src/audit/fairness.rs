@@ -5,7 +5,7 @@
 
 use super::books::{Books, path, side, within};
 use super::takings::{Taking, Takings};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::pod::Place;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx, QueueIdx};
@@ -44,7 +44,7 @@ pub(super) fn check(
     for &pod in &taking.evicted {
         if before.pods[pod].group.and_then(|g| before.groups[g].queue) == Some(ours) {
             let what = format!("pod `{}` is reclaimed by its own queue", before.pod_key(pod));
-            findings.say(Law::Reclaim, what);
+            findings.say(Invariant::Reclaim, what);
         }
     }
     let rules = policy.registry.builtin.proportion.filter(|proportion| proportion.rules_reclaim);
@@ -96,7 +96,8 @@ impl Reclaim<'_> {
         let wanted = self.with_asked(&self.books().held[self.ours]);
         let share = self.books().share[self.ours];
         if !within(&wanted, &share.map(Some)) {
-            findings.say(Law::Reclaim, format!("group `{group}` reclaims beyond its queue's fair share"));
+            findings
+                .say(Invariant::Reclaim, format!("group `{group}` reclaims beyond its queue's fair share"));
         }
         if self.before.groups[self.taking.preemptor].preemptible {
             return;
@@ -108,7 +109,7 @@ impl Reclaim<'_> {
                 let what = format!(
                     "group `{group}`, which cannot be evicted, reclaims beyond the quota of `{name}`"
                 );
-                findings.say(Law::Reclaim, what);
+                findings.say(Invariant::Reclaim, what);
             }
         }
     }
@@ -167,7 +168,7 @@ impl Reclaim<'_> {
                 let name = self.before.text(self.before.queues[theirs].name);
                 let group = self.before.group_key(self.taking.preemptor);
                 let what = format!("queue `{name}` loses to group `{group}` what it is entitled to");
-                findings.say(Law::Reclaim, what);
+                findings.say(Invariant::Reclaim, what);
             }
         }
         by_queue
@@ -209,7 +210,7 @@ impl Reclaim<'_> {
                             RESOURCES[r],
                             name(sibling)
                         );
-                        findings.say(Law::Reclaim, what);
+                        findings.say(Invariant::Reclaim, what);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Groups are whole or absent: nothing is placed below a group's minimum, and no eviction leaves a part of one.
 
 use super::after::{After, How};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::group::{Group, MemberKind};
 use crate::ids::{GroupIdx, Idx, IndexVec, MemberIdx, PodIdx};
@@ -26,7 +26,7 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
         let key = before.group_key(index);
         let whole = |c: &Count| c.sure + c.waiting;
         if !satisfied(group, Group::root(), &counts, &whole) {
-            findings.say(Law::Gang, format!("group `{key}` is placed below its minimum"));
+            findings.say(Invariant::Gang, format!("group `{key}` is placed below its minimum"));
         }
         for (member, set) in group.pod_sets() {
             let c = counts[member];
@@ -34,13 +34,15 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
                 let name = before.text(group.members[member].name);
                 let what =
                     format!("{} of {} pods of `{name}` in group `{key}` are placed", whole(&c), set.min);
-                findings.say(Law::Gang, what);
+                findings.say(Invariant::Gang, what);
             }
         }
         let binds = after.held.iter().any(|h| h.how == How::Bound && before.pods[h.pod].group == Some(index));
         if binds && !satisfied(group, Group::root(), &counts, &|c: &Count| c.sure) {
-            findings
-                .say(Law::Gang, format!("pods of group `{key}` are bound while its minimum waits for room"));
+            findings.say(
+                Invariant::Gang,
+                format!("pods of group `{key}` are bound while its minimum waits for room"),
+            );
         }
     }
 }
@@ -57,15 +59,17 @@ pub(super) fn check_losses(before: &Cluster, after: &After, findings: &mut Findi
         let any = group.members.indices().map(|member| whole(&left[member])).sum::<u32>();
         let worked = satisfied(group, Group::root(), &had, &whole);
         if any > 0 && worked && !satisfied(group, Group::root(), &left, &whole) {
-            findings
-                .say(Law::Gang, format!("evictions leave {any} pods of group `{key}`, below its minimum"));
+            findings.say(
+                Invariant::Gang,
+                format!("evictions leave {any} pods of group `{key}`, below its minimum"),
+            );
         }
         for (member, set) in group.pod_sets() {
             let (had, left) = (whole(&had[member]), whole(&left[member]));
             if left > 0 && had >= set.min && left < set.min {
                 let name = before.text(group.members[member].name);
                 let what = format!("evictions leave {left} of {} pods of `{name}` in group `{key}`", set.min);
-                findings.say(Law::Gang, what);
+                findings.say(Invariant::Gang, what);
             }
         }
     }

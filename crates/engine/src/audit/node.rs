@@ -1,7 +1,7 @@
 //! No node, GPU or device holds more than it has.
 
 use super::after::{After, Held, How};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::node::Node;
 use crate::ids::NodeIdx;
@@ -76,7 +76,7 @@ fn amounts<'a>(
         if all.get(dim) > has && !(has == 0 && before.is_device_backed(name)) {
             let (node, name, words) = (before.text(n.name), before.text(name), moment.words());
             let what = format!("node `{node}` {words} {} {name} of {has}", all.get(dim));
-            findings.say(Law::NodeCapacity, what);
+            findings.say(Invariant::NodeCapacity, what);
         }
     }
 }
@@ -118,7 +118,7 @@ fn gpus<'a>(
         if shape.is_shared() && held.gpu_groups.len() != shape.devices() as usize {
             let pod = before.pod_key(held.pod);
             let what = format!("pod `{pod}` gets {} of {} GPUs", held.gpu_groups.len(), shape.devices());
-            findings.say(Law::GpuMemory, what);
+            findings.say(Invariant::GpuMemory, what);
         }
         for group in held.gpu_groups.iter().filter(|g| memory[g.as_str()] > n.gpu_memory.mib) {
             let used = memory[group.as_str()];
@@ -127,13 +127,13 @@ fn gpus<'a>(
                 moment.words(),
                 n.gpu_memory.mib
             );
-            findings.say(Law::GpuMemory, what);
+            findings.say(Invariant::GpuMemory, what);
         }
     }
     let used = whole + memory.len() as i64 * WHOLE_GPU;
     if takes_more && used > gpus_of(n) {
         let what = format!("node `{name}` {} {used} millionths of GPUs of {}", moment.words(), gpus_of(n));
-        findings.say(Law::NodeCapacity, what);
+        findings.say(Invariant::NodeCapacity, what);
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) fn check_devices(before: &Cluster, outcome: &Outcome, findings: &mut 
                     let what = format!(
                         "device `{driver}/{pool}/{device}` serves `{first}` (on `{node}`) and `{owner}`"
                     );
-                    findings.say(Law::Devices, what);
+                    findings.say(Invariant::Devices, what);
                 }
             }
         }

@@ -4,7 +4,7 @@ use super::after::After;
 use super::books::{path, side};
 use super::matching::selects;
 use super::takings::{Taking, Takings};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::outcome::Cause;
@@ -42,7 +42,8 @@ pub(super) fn min_runtime(
         let key = before.group_key(index);
         let has_more = group.pod_sets().any(|(_, set)| set.pods.len() > set.min as usize);
         if !has_more {
-            findings.say(Law::MinRuntime, format!("group `{key}` is evicted before its minimum run time"));
+            findings
+                .say(Invariant::MinRuntime, format!("group `{key}` is evicted before its minimum run time"));
             continue;
         }
         let more = joined.get(&index).map_or(&[][..], Vec::as_slice);
@@ -57,7 +58,7 @@ pub(super) fn min_runtime(
             let gone = mine(&lost[&index]);
             if gone > 0 && had >= set.min && had + mine(more) < set.min + gone {
                 let what = format!("group `{key}` falls below its minimum before its minimum run time");
-                findings.say(Law::MinRuntime, what);
+                findings.say(Invariant::MinRuntime, what);
             }
         }
     }
@@ -112,7 +113,7 @@ pub(super) fn budgets(before: &Cluster, after: &After, findings: &mut Findings) 
             (drawn.get(&at).copied().unwrap_or(0), i64::from(budget.disruptions_allowed.max(0)));
         if drawn > most {
             let what = format!("{drawn} pods of disruption budget `{}` are evicted, of {most}", budget.key);
-            findings.say(Law::Budget, what);
+            findings.say(Invariant::DisruptionBudget, what);
         }
     }
 }

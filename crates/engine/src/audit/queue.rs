@@ -1,7 +1,7 @@
 //! No queue passes its limit, and groups that cannot be evicted stay within quota, by this cycle's doing.
 
 use super::after::{After, How};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::pod::{Place, Status};
 use crate::ids::{IndexVec, PodIdx, QueueIdx};
@@ -43,13 +43,13 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
             let (books, limit) = (all[index], queue.ledger.limit[r]);
             if books.added[r] > 0 && limit.is_some_and(|limit| books.all[r] > limit) {
                 let what = format!("queue `{name}` holds {} {resource:?} of {limit:?}", books.all[r]);
-                findings.say(Law::QueueLimit, what);
+                findings.say(Invariant::QueueLimit, what);
             }
             let (books, quota) = (fixed[index], queue.ledger.quota[r]);
             if books.added[r] > 0 && quota.is_some_and(|quota| books.all[r] > quota) {
                 let what =
                     format!("queue `{name}` holds {} {resource:?} for good of {quota:?}", books.all[r]);
-                findings.say(Law::NonPreemptibleQuota, what);
+                findings.say(Invariant::NonPreemptibleQuota, what);
             }
         }
     }
@@ -77,7 +77,7 @@ fn orphans(before: &Cluster, after: &After, findings: &mut Findings) {
             && old.gpu_groups == new.gpu_groups
         {
             let what = format!("pod `{}` is evicted and waits where it was", before.pod_key(pod));
-            findings.say(Law::Eviction, what);
+            findings.say(Invariant::Eviction, what);
         }
     }
 }

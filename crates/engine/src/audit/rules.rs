@@ -2,7 +2,7 @@
 
 use super::after::{After, Held};
 use super::matching::{any_term, clash, selects, tolerates};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::ids::{NodeIdx, PodIdx};
 use crate::input::{AffinityTerm, GpuRequest, MigStrategy, TaintEffect};
@@ -14,7 +14,7 @@ pub(super) fn check(before: &Cluster, policy: &Policy, after: &After, findings: 
         let neighbours = surroundings(before, after, held);
         for why in description.into_iter().chain(neighbours) {
             let (pod, node) = (before.pod_key(held.pod), before.text(before.nodes[held.node].name));
-            findings.say(Law::Placement, format!("pod `{pod}` is put on node `{node}`: {why}"));
+            findings.say(Invariant::Placement, format!("pod `{pod}` is put on node `{node}`: {why}"));
         }
     }
 }

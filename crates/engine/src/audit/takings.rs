@@ -2,11 +2,11 @@
 
 use super::after::After;
 use super::books::Books;
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::input::Key;
-use crate::outcome::{Cause, Decision, EvictionWhy, Outcome};
+use crate::outcome::{Cause, Decision, EvictionReason, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one group takes from others.
@@ -87,7 +87,7 @@ impl Reader<'_, '_> {
     fn read(&mut self, decision: &Decision) {
         match decision {
             Decision::Evict { pod, preemptor, action, why, .. } => {
-                let moves = matches!(**why, EvictionWhy::Moved { .. });
+                let moves = matches!(**why, EvictionReason::Moved { .. });
                 self.evict(pod, preemptor.as_ref(), cause_of(action), moves);
             }
             Decision::Bind(bind) => self.place(&bind.pod, &bind.node, bind.action, false),
@@ -99,7 +99,10 @@ impl Reader<'_, '_> {
         let Some(pod) = self.before.pod(key) else { return };
         let place = self.before.pods[pod].state.place.as_ref();
         let Some(cause) = cause else {
-            self.findings.say(Law::Sense, format!("pod `{key}` is evicted by an action that evicts nothing"));
+            self.findings.say(
+                Invariant::Consistency,
+                format!("pod `{key}` is evicted by an action that evicts nothing"),
+            );
             return;
         };
         if cause == Cause::Stale {
@@ -117,7 +120,7 @@ impl Reader<'_, '_> {
                 self.done.overtaken.insert(pod, self.done.all.len() - 1);
             }
         } else {
-            self.findings.say(Law::Eviction, format!("pod `{key}` is evicted for nobody"));
+            self.findings.say(Invariant::Eviction, format!("pod `{key}` is evicted for nobody"));
         }
         // What finds another place holds its share all the while.
         if let Some(place) = place.filter(|_| !self.done.is_moved(pod)) {
@@ -130,7 +133,7 @@ impl Reader<'_, '_> {
         let was_evicted = self.done.has_place.contains(&pod);
         if moved != was_evicted {
             let what = if moved { "moved without being evicted" } else { "evicted, and yet not moved" };
-            self.findings.say(Law::Sense, format!("pod `{key}` is {what}"));
+            self.findings.say(Invariant::Consistency, format!("pod `{key}` is {what}"));
         }
         match cause_of(action) {
             None => self.open = false,

@@ -1,7 +1,7 @@
 //! Pods whose group requires one domain of a topology are in one.
 
 use super::after::{After, How};
-use super::{Findings, Law};
+use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::group::{Constraint, Group};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, Sym};
@@ -52,13 +52,13 @@ fn check_member(
         } else {
             let node = before.text(before.nodes[held.node].name);
             let what = format!("node `{node}` is in no domain of `{level}`, which group `{key}` requires");
-            findings.say(Law::Topology, what);
+            findings.say(Invariant::Topology, what);
         }
     }
     let apart = if old.is_empty() { new.len() > 1 } else { new.iter().any(|d| !old.contains(d)) };
     if apart {
         let what = format!("pods of group `{key}` are in several domains of `{level}`, and one is required");
-        findings.say(Law::Topology, what);
+        findings.say(Invariant::Topology, what);
     }
 }
 

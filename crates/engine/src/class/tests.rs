@@ -25,7 +25,7 @@ impl World {
         let taints = taints.collect();
         (names.intern(name), labels, taints)
     }
-    fn accepts(&mut self, spec: &SpecInput, node: NodeRow<'_>) -> Result<(), NodeMiss> {
+    fn accepts(&mut self, spec: &SpecInput, node: NodeRow<'_>) -> Result<(), NodeRejection> {
         let class = self.classes.resolve(spec, &mut self.names);
         let (name, labels, taints) = self.node(node);
         self.classes.accepts(class, name, &labels, &taints, &self.names)
@@ -65,8 +65,8 @@ const TAINTED: NodeRow<'static> = ("n2", &[], &[("team", "blue", TaintEffect::No
 fn every_pair_of_the_selector_must_be_there() {
     let mut world = World::default();
     assert_eq!(world.accepts(&selecting(&[("gpu", "h100"), ("slots", "8")]), GPU_NODE), Ok(()));
-    assert_eq!(world.accepts(&selecting(&[("gpu", "a100")]), GPU_NODE), Err(NodeMiss::NodeAffinity));
-    assert_eq!(world.accepts(&selecting(&[("zone", "a")]), GPU_NODE), Err(NodeMiss::NodeAffinity));
+    assert_eq!(world.accepts(&selecting(&[("gpu", "a100")]), GPU_NODE), Err(NodeRejection::NodeAffinity));
+    assert_eq!(world.accepts(&selecting(&[("zone", "a")]), GPU_NODE), Err(NodeRejection::NodeAffinity));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn terms_on_the_name_read_the_name() {
 fn an_untolerated_taint_is_named() {
     let mut world = World::default();
     let miss = world.accepts(&SpecInput::default(), TAINTED);
-    assert_eq!(miss, Err(NodeMiss::Taint("team".into(), "blue".into())));
+    assert_eq!(miss, Err(NodeRejection::Taint("team".into(), "blue".into())));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Cluster;
 use crate::dra::{ExtendedAsk, ExtendedRequest, Fit, NodeView};
 use crate::ids::{NodeIdx, PodIdx, Sym};
 use crate::resource::{self, WHOLE_GPU};
-use crate::verdict::ClaimMiss;
+use crate::verdict::ClaimRejection;
 
 impl Cluster {
     /// Resolves what changed about devices, and the GPUs that nodes have and pods want through them.
@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     /// What a pod's claims would be given on a node.
-    pub(crate) fn claims_fit(&self, pod: PodIdx, node: NodeIdx) -> Result<Fit, ClaimMiss> {
+    pub(crate) fn claims_fit(&self, pod: PodIdx, node: NodeIdx) -> Result<Fit, ClaimRejection> {
         let n = &self.nodes[node];
         let ask = self.extended_ask(pod, node);
         let view = NodeView { name: n.name, labels: &n.labels, names: &self.names };

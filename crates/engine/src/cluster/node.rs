@@ -284,7 +284,7 @@ impl Node {
                 return None;
             }
             return Some(if matches!(shape.gpu, GpuRequest::Memory { .. }) {
-                Lack::GpuRoom
+                Lack::GpuMemoryFree
             } else {
                 Lack::Gpus
             });
@@ -349,7 +349,7 @@ pub enum Lack {
     /// Memory of each GPU, however empty.
     GpuMemory,
     /// Memory that is left on a GPU.
-    GpuRoom,
+    GpuMemoryFree,
     /// Another dimension.
     Dim(resource::Dim),
 }

@@ -5,7 +5,7 @@ use super::{Cluster, presence_of};
 use crate::ids::{NodeIdx, PodIdx, Sym};
 use crate::storage::{CapacityCheck, OwnedClaims, VolumeNode, VolumePod};
 use crate::terms::Presence;
-use crate::verdict::{NodeMiss, PodMiss};
+use crate::verdict::{NodeRejection, PodRejection};
 
 impl Cluster {
     fn claims_of(&self, pod: PodIdx) -> &[Sym] {
@@ -67,7 +67,12 @@ impl Cluster {
     }
 
     /// Why a node cannot serve a pod's volumes, if it cannot.
-    pub(crate) fn volumes_refusal(&self, pod: PodIdx, node: NodeIdx, simulated: bool) -> Option<NodeMiss> {
+    pub(crate) fn volumes_refusal(
+        &self,
+        pod: PodIdx,
+        node: NodeIdx,
+        simulated: bool,
+    ) -> Option<NodeRejection> {
         let n = &self.nodes[node];
         let view = VolumeNode { name: n.name, labels: &n.labels, attach_limits: &n.attach_limits };
         let others = n.pods.iter().map(|p| (self.pods[*p].namespace, self.claims_of(*p)));
@@ -77,7 +82,7 @@ impl Cluster {
     }
 
     /// Why a pod's volumes can be served nowhere, if so.
-    pub(crate) fn volumes_check(&self, pod: PodIdx) -> Result<(), PodMiss> {
+    pub(crate) fn volumes_check(&self, pod: PodIdx) -> Result<(), PodRejection> {
         if !self.has_volumes(pod) {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::cluster::group::{Group, MemberKind, PodSet};
 use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx};
-use crate::verdict::{GroupVerdict, PodMiss, Verdict};
+use crate::verdict::{GroupVerdict, PodRejection, Verdict};
 
 /// Verdicts of all groups that have pods waiting when the cycle ends, or that were given places in it.
 pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
@@ -46,7 +46,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         all.push(Verdict::Quarantined(words.clone()));
     }
     if let Some(words) = &group.broken {
-        all.push(Verdict::Broken(words.clone()));
+        all.push(Verdict::InvalidGroup(words.clone()));
     }
     match group.queue {
         None => all.push(Verdict::QueueMissing),
@@ -74,7 +74,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         all.extend(group.pod_sets().find(unready).and_then(|(m, _)| not_ready(cluster, group, m)));
     }
     if all.is_empty() {
-        all.push(if group.pending() > 0 { Verdict::NotTried } else { Verdict::Placed });
+        all.push(if group.pending() > 0 { Verdict::NotAttempted } else { Verdict::Placed });
     }
     all
 }
@@ -96,11 +96,11 @@ fn strangers(cluster: &Cluster, group: &Group) -> Vec<Verdict> {
         .filter(|pod| cluster.pods[**pod].member.is_none())
         .map(|pod| {
             let name = cluster.pods[*pod].sub_group.map_or("default", |s| cluster.text(s));
-            (cluster.pod_key(*pod), PodMiss::UnknownSubGroup(name.to_owned()))
+            (cluster.pod_key(*pod), PodRejection::UnknownSubGroup(name.to_owned()))
         })
         .collect();
     pods.sort();
-    pods.into_iter().map(|(pod, reason)| Verdict::PodImpossible { pod, reason, gang: None }).collect()
+    pods.into_iter().map(|(pod, reason)| Verdict::PodUnschedulable { pod, reason, gang: None }).collect()
 }
 
 /// The first member that keeps a group from being ready.

@@ -8,7 +8,7 @@ use super::inventory::Inventory;
 use super::place::NodeView;
 use crate::ids::{ClaimIdx, Sym};
 use crate::intern::Interner;
-use crate::verdict::{ClaimMiss, PodMiss};
+use crate::verdict::{ClaimRejection, PodRejection};
 use std::sync::Arc;
 
 /// Whether the cluster serves device claims.
@@ -37,26 +37,26 @@ pub fn precheck(
     (pod, queue): (Sym, Sym),
     served: Served,
     names: &Interner,
-) -> Result<(), PodMiss> {
+) -> Result<(), PodRejection> {
     let references = claims.references(pod);
     if served == Served::No && !references.is_empty() {
-        return Err(PodMiss::ClaimsUnavailable);
+        return Err(PodRejection::ClaimsUnavailable);
     }
     for reference in references {
         let name = || names.text(reference.claim.unwrap_or(reference.name)).to_owned();
-        let index = claims.resolve(pod, reference).ok_or_else(|| PodMiss::ClaimMissing(name()))?;
+        let index = claims.resolve(pod, reference).ok_or_else(|| PodRejection::ClaimMissing(name()))?;
         let claim = &claims[index];
         if claim.consumers() >= CONSUMERS_MAX && !claim.state.reserved_for.contains(&pod) {
-            return Err(PodMiss::ClaimFull(name()));
+            return Err(PodRejection::ClaimFull(name()));
         }
         if !reference.from_template && claim.wants_gpus() && claim.queue_label != Some(queue) {
             let label = claim.queue_label.map(|label| names.text(label).to_owned());
-            return Err(PodMiss::ClaimQueueLabel(name(), label));
+            return Err(PodRejection::ClaimQueueLabel(name(), label));
         }
         if claim.state.allocation.is_none() {
             let missing = claim.ask.alternatives().find(|a| !inventory.has_class(a.class));
             if let Some(alternative) = missing {
-                return Err(PodMiss::DeviceClassMissing(names.text(alternative.class).to_owned()));
+                return Err(PodRejection::DeviceClassMissing(names.text(alternative.class).to_owned()));
             }
         }
     }
@@ -71,13 +71,13 @@ pub fn fit(
     wanted: &[ClaimIdx],
     extended: Option<&ExtendedAsk>,
     node: &NodeView<'_>,
-) -> Result<Fit, ClaimMiss> {
+) -> Result<Fit, ClaimRejection> {
     let mut open: Vec<ClaimIdx> = Vec::new();
     let mut asks: Vec<&Ask> = Vec::new();
     for &index in wanted {
         match &claims[index].state.allocation {
             Some(allocation) if !allocation.usable.reaches(node) => {
-                return Err(ClaimMiss::ElsewhereAllocated);
+                return Err(ClaimRejection::ElsewhereAllocated);
             }
             Some(_) => {}
             None => {
@@ -90,9 +90,9 @@ pub fn fit(
     if asks.is_empty() {
         return Ok(Fit::default());
     }
-    let devices = inventory.on(node.name).ok_or(ClaimMiss::NoDevices)?;
+    let devices = inventory.on(node.name).ok_or(ClaimRejection::NoDevices)?;
     let in_use = |device| claims.times_in_use(device) > 0;
-    let found = allocate(inventory, in_use, devices, &asks).ok_or(ClaimMiss::NoDevices)?;
+    let found = allocate(inventory, in_use, devices, &asks).ok_or(ClaimRejection::NoDevices)?;
     let mut found = found.into_iter().map(Arc::new);
     let claims = open.into_iter().zip(found.by_ref()).collect();
     Ok(Fit { claims, extended: extended.and_then(|_| found.next()) })

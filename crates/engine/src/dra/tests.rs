@@ -75,7 +75,7 @@ impl World {
         let (_, labels) = self.nodes.iter().find(|(n, _)| *n == name).expect("the node exists");
         NodeView { name, labels, names: &self.names }
     }
-    fn fit(&self, pod: Sym, node: &str) -> Result<Fit, ClaimMiss> {
+    fn fit(&self, pod: Sym, node: &str) -> Result<Fit, ClaimRejection> {
         self.devices.fit(pod, None, &self.view(node))
     }
     /// Names of the devices that a node can use, in order.

@@ -3,7 +3,7 @@
 use super::amount::{number, unit};
 use crate::cluster::Cluster;
 use crate::input::Key;
-use crate::outcome::{Cause, Decision, EvictionWhy, QueueChange};
+use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
 use crate::share::root_path;
 use crate::verdict::QueueResource;
 
@@ -32,8 +32,8 @@ pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String
         queues.find(|queue| cluster.text(queue.display) == change.queue).map(|queue| queue.ledger.priority)
     };
     let mut beside = Beside::default();
-    if let EvictionWhy::AboveShare { taker: takes, giver } | EvictionWhy::AboveQuota { taker: takes, giver } =
-        why.as_ref()
+    if let EvictionReason::AboveShare { taker: takes, giver }
+    | EvictionReason::AboveQuota { taker: takes, giver } = why.as_ref()
     {
         beside.giver = priority(group.and_then(queue_of), giver);
         beside.taker = priority(taker.and_then(queue_of), takes);
@@ -48,29 +48,29 @@ pub(super) fn message(
     pod: &Key,
     preemptor: Option<&Key>,
     action: &str,
-    why: &EvictionWhy,
+    why: &EvictionReason,
     beside: Beside,
 ) -> String {
     let by = preemptor.map_or_else(String::new, |group| format!(" {group}"));
     match why {
-        EvictionWhy::Stale { .. } => {
+        EvictionReason::Stale { .. } => {
             let minimum = beside.minimum;
             format!("Pod {pod} was evicted: its workload runs with fewer pods than its minimum of {minimum}")
         }
-        EvictionWhy::AboveShare { taker, giver } | EvictionWhy::AboveQuota { taker, giver } => {
+        EvictionReason::AboveShare { taker, giver } | EvictionReason::AboveQuota { taker, giver } => {
             let mut text = format!("Pod {pod} was preempted by workload{by}.");
             for (queue, priority) in [(giver, beside.giver), (taker, beside.taker)] {
                 text.extend(priority.map(|priority| format!("\n{}", uses(queue, priority))));
             }
             text
         }
-        EvictionWhy::Moved { .. } if action == Cause::Consolidation.action() => {
+        EvictionReason::Moved { .. } if action == Cause::Consolidation.action() => {
             format!("Pod {pod} was evicted and gets another place, for bin packing (consolidation)")
         }
-        EvictionWhy::Moved { .. } if action == Cause::Reclaim.action() => {
+        EvictionReason::Moved { .. } if action == Cause::Reclaim.action() => {
             format!("Pod {pod} was preempted by workload{by}.")
         }
-        EvictionWhy::Moved { .. } | EvictionWhy::Priority { .. } => {
+        EvictionReason::Moved { .. } | EvictionReason::Priority { .. } => {
             format!("Pod {pod} was preempted by higher priority workload{by}")
         }
     }

@@ -6,8 +6,10 @@
 use super::amount::{number, unit, unit_of};
 use super::plain::{MORE_ROOM, Sentence, amount, beyond, pod_hint, pod_miss};
 use crate::input;
-use crate::outcome::{Cause, EvictionWhy, QueueChange};
-use crate::verdict::{EvictionMiss, EvictionReason, EvictionRefusal, GroupVerdict, QueueResource, Verdict};
+use crate::outcome::{Cause, EvictionReason, QueueChange};
+use crate::verdict::{
+    EvictionFailure, EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict,
+};
 use kai_units::Timestamp;
 
 /// The resources of a triple, those that people ask about first.
@@ -20,18 +22,18 @@ pub struct Refusal<'a> {
     /// The actions, in the order they ran.
     pub causes: Vec<Cause>,
     /// What kept them back.
-    pub reason: &'a EvictionReason,
+    pub reason: &'a EvictionFailureReason,
     /// The same in words.
     pub sentence: Sentence,
 }
 
 /// What kept each action from making room for a group by eviction, each reason once.
 pub fn refusals(group: &GroupVerdict) -> Vec<Refusal<'_>> {
-    let mut merged: Vec<(Vec<Cause>, &EvictionReason)> = Vec::new();
+    let mut merged: Vec<(Vec<Cause>, &EvictionFailureReason)> = Vec::new();
     for verdict in std::iter::once(&group.leading).chain(&group.further) {
         let Verdict::NoVictims(miss) = verdict else { continue };
         // The same words would mean different things for reasons that depend on the action.
-        let is_shared = |of: &[Cause], reason: &EvictionReason| {
+        let is_shared = |of: &[Cause], reason: &EvictionFailureReason| {
             *reason == miss.reason && (of.contains(&miss.cause) || !depends_on_cause(reason))
         };
         match merged.iter_mut().find(|(causes, reason)| is_shared(causes, reason)) {
@@ -49,12 +51,12 @@ pub fn refusals(group: &GroupVerdict) -> Vec<Refusal<'_>> {
 }
 
 /// Why one action evicted or moved nobody.
-pub(super) fn no_victims(miss: &EvictionMiss, queue: &str) -> Sentence {
+pub(super) fn no_victims(miss: &EvictionFailure, queue: &str) -> Sentence {
     sentence(&[miss.cause], &miss.reason, queue)
 }
 
 /// `no reclaim or preemption: …`, and what would help.
-fn sentence(causes: &[Cause], reason: &EvictionReason, queue: &str) -> Sentence {
+fn sentence(causes: &[Cause], reason: &EvictionFailureReason, queue: &str) -> Sentence {
     let mut names: Vec<&str> = causes.iter().map(|cause| noun(*cause)).collect();
     let last = names.pop().unwrap_or("eviction");
     let names = if names.is_empty() { last.to_owned() } else { format!("{} or {last}", names.join(", ")) };
@@ -74,35 +76,35 @@ fn noun(cause: Cause) -> &'static str {
     }
 }
 
-fn depends_on_cause(reason: &EvictionReason) -> bool {
+fn depends_on_cause(reason: &EvictionFailureReason) -> bool {
     match reason {
-        EvictionReason::NoCandidates | EvictionReason::TooLittle { .. } => true,
-        EvictionReason::BeyondFairShare { .. }
-        | EvictionReason::BeyondQuota(_)
-        | EvictionReason::NodesTooSmall { .. }
-        | EvictionReason::TooLittleOf { .. }
-        | EvictionReason::DomainTooSmall { .. }
-        | EvictionReason::TooLittleFree { .. }
-        | EvictionReason::LikeAnother(_)
-        | EvictionReason::NotAgain(_)
-        | EvictionReason::NothingWorked { .. }
-        | EvictionReason::GaveUp { .. }
-        | EvictionReason::Impossible(_) => false,
+        EvictionFailureReason::NoCandidates | EvictionFailureReason::InsufficientEvictable { .. } => true,
+        EvictionFailureReason::BeyondFairShare { .. }
+        | EvictionFailureReason::BeyondQuota(_)
+        | EvictionFailureReason::NodesTooSmall { .. }
+        | EvictionFailureReason::InsufficientEvictableOther { .. }
+        | EvictionFailureReason::DomainTooSmall { .. }
+        | EvictionFailureReason::InsufficientFree { .. }
+        | EvictionFailureReason::EquivalentGroupFailed(_)
+        | EvictionFailureReason::RepeatedEviction(_)
+        | EvictionFailureReason::NoValidScenario { .. }
+        | EvictionFailureReason::BudgetExhausted { .. }
+        | EvictionFailureReason::Unschedulable(_) => false,
     }
 }
 
-fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
+fn text(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
     match reason {
-        EvictionReason::BeyondFairShare { queue, resource, fair_share, used, requested } => format!(
+        EvictionFailureReason::BeyondFairShare { queue, resource, fair_share, used, requested } => format!(
             "queue `{queue}` would go to {} of its fair share of {}",
             number(used + requested, unit(*resource)),
             amount(*resource, *fair_share),
         ),
-        EvictionReason::BeyondQuota(excess) => {
+        EvictionFailureReason::BeyondQuota(excess) => {
             format!("{} for pods that cannot be preempted", beyond(excess, "quota"))
         }
-        EvictionReason::NoCandidates => no_candidates(cause, queue),
-        EvictionReason::TooLittle { resource, requested, free, evictable, queues } => {
+        EvictionFailureReason::NoCandidates => no_candidates(cause, queue),
+        EvictionFailureReason::InsufficientEvictable { resource, requested, free, evictable, queues } => {
             let lacking = amount(*resource, requested - free);
             let only_so_many = only_so_many(*resource, *evictable);
             match cause {
@@ -118,7 +120,7 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
                 ),
             }
         }
-        EvictionReason::NodesTooSmall { pods, fitting, gpus } => {
+        EvictionFailureReason::NodesTooSmall { pods, fitting, gpus } => {
             let gpus = amount(QueueResource::Gpu, *gpus);
             let who = if *pods == 1 {
                 format!("its pod would find no node with {gpus}")
@@ -127,38 +129,42 @@ fn text(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
             };
             format!("even with everybody gone who may be evicted, {who}")
         }
-        EvictionReason::TooLittleOf { resource, requested, free, evictable } => format!(
-            "it would need {} from others; {} evictable",
-            named(resource, requested - free),
-            so_many(&number(*evictable, unit_of(resource)))
-        ),
-        EvictionReason::DomainTooSmall { level, domain, resource, requested, most } => format!(
+        EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable } => {
+            format!(
+                "it would need {} from others; {} evictable",
+                named(resource, requested - free),
+                so_many(&number(*evictable, unit_of(resource)))
+            )
+        }
+        EvictionFailureReason::DomainTooSmall { level, domain, resource, requested, most } => format!(
             "its pods belong in one `{level}`; even with everybody gone who may be evicted, `{domain}` would have {} of the \
              {} that they need, and no other one more",
             number(*most, unit_of(resource)),
             named(resource, *requested),
         ),
-        EvictionReason::TooLittleFree { resource, requested, free } => {
+        EvictionFailureReason::InsufficientFree { resource, requested, free } => {
             let only_so_many = only_so_many(*resource, *free);
             let in_all = if *free == 0 { "" } else { " in all" };
             format!("it needs {}, and {only_so_many} free{in_all}", amount(*resource, *requested))
         }
-        EvictionReason::LikeAnother(group) => {
+        EvictionFailureReason::EquivalentGroupFailed(group) => {
             format!("group `{group}`, which asks for no more, found nothing")
         }
-        EvictionReason::NotAgain(group) => format!(
+        EvictionFailureReason::RepeatedEviction(group) => format!(
             "group `{group}` would have to give way, but one of the two was evicted for the other before, and demand, quotas \
              and capacity are as they were"
         ),
-        EvictionReason::NothingWorked { tried, all, refused } => {
+        EvictionFailureReason::NoValidScenario { tried, all, refused } => {
             nothing_worked(*tried, *all, refused.as_ref())
         }
-        EvictionReason::GaveUp { tried, steps } => format!(
+        EvictionFailureReason::BudgetExhausted { tried, steps } => format!(
             "the search budget ran out after {} and {}",
             counted(u64::from(*tried), "scenario"),
             counted(*steps, "step")
         ),
-        EvictionReason::Impossible(miss) => format!("evictions would not help, since {}", pod_miss(miss)),
+        EvictionFailureReason::Unschedulable(miss) => {
+            format!("evictions would not help, since {}", pod_miss(miss))
+        }
     }
 }
 
@@ -193,7 +199,7 @@ fn no_candidates(cause: Cause, queue: &str) -> String {
     }
 }
 
-fn nothing_worked(tried: u32, all: bool, refused: Option<&EvictionRefusal>) -> String {
+fn nothing_worked(tried: u32, all: bool, refused: Option<&ScenarioRejection>) -> String {
     let tried = match (tried, all) {
         (0, _) => "no set of victims makes enough room".to_owned(),
         (1, true) => "the only set of victims was tried and does not work".to_owned(),
@@ -205,30 +211,34 @@ fn nothing_worked(tried: u32, all: bool, refused: Option<&EvictionRefusal>) -> S
 }
 
 /// The rule that the last otherwise good plan broke.
-fn broken(refusal: &EvictionRefusal) -> String {
+fn broken(refusal: &ScenarioRejection) -> String {
     match refusal {
-        EvictionRefusal::Unfair => "a queue would lose what it is entitled to".to_owned(),
-        EvictionRefusal::MinRuntime(group) => format!("the minimum run time of group `{group}` is not over"),
-        EvictionRefusal::NotMoved => "a pod that must be moved has nowhere to go".to_owned(),
-        EvictionRefusal::Fresh => "a pod placed in this cycle would lose its place".to_owned(),
-        EvictionRefusal::TooManyMoved => "more groups would be moved than a cycle may move".to_owned(),
-        EvictionRefusal::Budget(budget) => format!("disruption budget `{budget}` would be broken"),
-        EvictionRefusal::Plugin(words) => words.clone(),
+        ScenarioRejection::Unfair => "a queue would lose what it is entitled to".to_owned(),
+        ScenarioRejection::MinRuntime(group) => {
+            format!("the minimum run time of group `{group}` is not over")
+        }
+        ScenarioRejection::NotMoved => "a pod that must be moved has nowhere to go".to_owned(),
+        ScenarioRejection::PlacedThisCycle => "a pod placed in this cycle would lose its place".to_owned(),
+        ScenarioRejection::TooManyMoved => "more groups would be moved than a cycle may move".to_owned(),
+        ScenarioRejection::DisruptionBudget(budget) => {
+            format!("disruption budget `{budget}` would be broken")
+        }
+        ScenarioRejection::Plugin(words) => words.clone(),
     }
 }
 
 /// What a user can do.
-fn hint(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
+fn hint(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
     match reason {
-        EvictionReason::BeyondFairShare { queue, .. } => {
+        EvictionFailureReason::BeyondFairShare { queue, .. } => {
             format!(
                 "raise the quota or the over-quota weight of `{queue}`, or wait for its own pods to finish"
             )
         }
-        EvictionReason::BeyondQuota(excess) => {
+        EvictionFailureReason::BeyondQuota(excess) => {
             format!("use a preemptible priority class, or raise the quota of `{}`", excess.queue)
         }
-        EvictionReason::NoCandidates => match cause {
+        EvictionFailureReason::NoCandidates => match cause {
             Cause::Consolidation | Cause::Stale => MORE_ROOM.to_owned(),
             Cause::Reclaim => format!(
                 "only preemptible groups of queues above their share give way, once their minimum run time is over; raise \
@@ -236,45 +246,45 @@ fn hint(cause: Cause, reason: &EvictionReason, queue: &str) -> String {
             ),
             Cause::Preempt => "use a priority class of a higher value, or wait".to_owned(),
         },
-        EvictionReason::TooLittle { .. }
-        | EvictionReason::TooLittleOf { .. }
-        | EvictionReason::TooLittleFree { .. }
-        | EvictionReason::NotAgain(_) => MORE_ROOM.to_owned(),
-        EvictionReason::DomainTooSmall { level, .. } => {
+        EvictionFailureReason::InsufficientEvictable { .. }
+        | EvictionFailureReason::InsufficientEvictableOther { .. }
+        | EvictionFailureReason::InsufficientFree { .. }
+        | EvictionFailureReason::RepeatedEviction(_) => MORE_ROOM.to_owned(),
+        EvictionFailureReason::DomainTooSmall { level, .. } => {
             format!("ask for less, or let its pods be further apart than one `{level}`")
         }
-        EvictionReason::NodesTooSmall { .. } => {
+        EvictionFailureReason::NodesTooSmall { .. } => {
             "ask for fewer GPUs in each pod, wait for pods to finish, or add a node".to_owned()
         }
-        EvictionReason::LikeAnother(group) => format!("see what keeps `{group}` pending"),
-        EvictionReason::NothingWorked { refused, .. } => {
+        EvictionFailureReason::EquivalentGroupFailed(group) => format!("see what keeps `{group}` pending"),
+        EvictionFailureReason::NoValidScenario { refused, .. } => {
             refused.as_ref().map_or_else(|| MORE_ROOM.to_owned(), broken_hint)
         }
-        EvictionReason::GaveUp { .. } => {
+        EvictionFailureReason::BudgetExhausted { .. } => {
             "raise `scenarioSearchBudgets` in the scheduler's configuration, or wait for pods to finish"
                 .to_owned()
         }
-        EvictionReason::Impossible(miss) => {
+        EvictionFailureReason::Unschedulable(miss) => {
             pod_hint(miss).unwrap_or("see why the pod cannot be placed as it is").to_owned()
         }
     }
 }
 
-fn broken_hint(refusal: &EvictionRefusal) -> String {
+fn broken_hint(refusal: &ScenarioRejection) -> String {
     match refusal {
-        EvictionRefusal::Unfair => "raise the quota of its queue, or wait for pods to finish".to_owned(),
-        EvictionRefusal::MinRuntime(group) => {
+        ScenarioRejection::Unfair => "raise the quota of its queue, or wait for pods to finish".to_owned(),
+        ScenarioRejection::MinRuntime(group) => {
             format!("wait until `{group}` has run long enough, or shorten the minimum run time of its queue")
         }
-        EvictionRefusal::NotMoved => MORE_ROOM.to_owned(),
-        EvictionRefusal::Fresh => "wait for the next cycle".to_owned(),
-        EvictionRefusal::TooManyMoved => {
+        ScenarioRejection::NotMoved => MORE_ROOM.to_owned(),
+        ScenarioRejection::PlacedThisCycle => "wait for the next cycle".to_owned(),
+        ScenarioRejection::TooManyMoved => {
             "raise `maxNumberConsolidationPreemptees`, or wait for pods to finish".to_owned()
         }
-        EvictionRefusal::Budget(budget) => {
+        ScenarioRejection::DisruptionBudget(budget) => {
             format!("wait until `{budget}` allows more disruptions, or loosen it")
         }
-        EvictionRefusal::Plugin(_) => "see the configuration of the plugin that refused".to_owned(),
+        ScenarioRejection::Plugin(_) => "see the configuration of the plugin that refused".to_owned(),
     }
 }
 
@@ -283,23 +293,23 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 /// The rule by which a pod gives way, in words.
-pub fn rule(why: &EvictionWhy) -> String {
+pub fn rule(why: &EvictionReason) -> String {
     match why {
-        EvictionWhy::Moved { .. } => "it starts again elsewhere".to_owned(),
-        EvictionWhy::AboveShare { giver, .. } => {
+        EvictionReason::Moved { .. } => "it starts again elsewhere".to_owned(),
+        EvictionReason::AboveShare { giver, .. } => {
             let share = |at: usize| giver.quota[at].map(|quota| quota.max(giver.fair_share[at]));
             format!("queue `{}` held more than its share{}", giver.queue, of_what(giver, share))
         }
-        EvictionWhy::AboveQuota { taker, giver } => format!(
+        EvictionReason::AboveQuota { taker, giver } => format!(
             "queue `{}` held more than its quota{}, and `{}` stays within its own",
             giver.queue,
             of_what(giver, |at| giver.quota[at]),
             taker.queue
         ),
-        EvictionWhy::Priority { preemptor, victim } => {
+        EvictionReason::Priority { preemptor, victim } => {
             format!("priority {preemptor} comes before {victim}")
         }
-        EvictionWhy::Stale { since } => {
+        EvictionReason::Stale { since } => {
             format!("its gang has run below its minimum since {}", Timestamp(*since))
         }
     }

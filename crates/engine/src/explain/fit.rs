@@ -5,7 +5,10 @@ use super::amount::{is_storage, number, unit_of};
 use super::capacity;
 use crate::input::{self, AmountList, Key, NodeCondition};
 use crate::resource::is_mig;
-use crate::verdict::{CapacityRule, ClaimMiss, GpuKindMiss, NodeFit, NodeMiss, PodMiss, PoolGap, VolumeMiss};
+use crate::verdict::{
+    CapacityRule, ClaimRejection, GpuKindMismatch, NodeFit, NodeRejection, PodRejection, PoolGap,
+    VolumeRejection,
+};
 use kai_units::Quantity;
 use std::collections::BTreeMap;
 
@@ -19,10 +22,10 @@ pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
         return super::UNABLE_TO_SCHEDULE_POD.to_owned();
     }
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let mut misses: Vec<&(NodeMiss, u32)> = fits.iter().flat_map(|fit| &fit.reasons).collect();
+    let mut misses: Vec<&(NodeRejection, u32)> = fits.iter().flat_map(|fit| &fit.reasons).collect();
     // Shared GPUs that are full go without saying when there is more to say.
-    if misses.iter().any(|(miss, _)| *miss != NodeMiss::GpuRoom) {
-        misses.retain(|(miss, _)| *miss != NodeMiss::GpuRoom);
+    if misses.iter().any(|(miss, _)| *miss != NodeRejection::GpuMemoryFree) {
+        misses.retain(|(miss, _)| *miss != NodeRejection::GpuMemoryFree);
     }
     for (miss, nodes) in misses {
         if let Some(words) = node_miss(miss) {
@@ -36,49 +39,51 @@ pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
 }
 
 /// Why one node does not take a pod; nodes outside a domain are left out without a word.
-fn node_miss(miss: &NodeMiss) -> Option<String> {
+fn node_miss(miss: &NodeRejection) -> Option<String> {
     let lacking = |what: &str| format!("node(s) didn't have enough resources: {what}");
     Some(match miss {
-        NodeMiss::Gpus => lacking("GPUs"),
-        NodeMiss::GpuMemory | NodeMiss::GpuRoom => lacking("GPU memory"),
-        NodeMiss::Cpu => lacking("CPU cores"),
-        NodeMiss::Memory => lacking("memory"),
-        NodeMiss::Resource(name) => lacking(name),
-        NodeMiss::Mig(name) => format!("node(s) didn't have enough of mig profile: {name}"),
-        NodeMiss::Overhead(inner, overhead) => format!(
+        NodeRejection::Gpus => lacking("GPUs"),
+        NodeRejection::GpuMemory | NodeRejection::GpuMemoryFree => lacking("GPU memory"),
+        NodeRejection::Cpu => lacking("CPU cores"),
+        NodeRejection::Memory => lacking("memory"),
+        NodeRejection::Resource(name) => lacking(name),
+        NodeRejection::Mig(name) => format!("node(s) didn't have enough of mig profile: {name}"),
+        NodeRejection::Overhead(inner, overhead) => format!(
             "{}. Not enough resources due to pod overhead resources. The overhead resources are {}",
             node_miss(inner)?,
             overhead_list(overhead)
         ),
-        NodeMiss::PodSlots => lacking("pods"),
-        NodeMiss::ReservationSlot => "node(s) pod number exceeded".to_owned(),
-        NodeMiss::Cordoned => "node is unschedulable".to_owned(),
-        NodeMiss::Condition(condition) => format!("node has {} condition", condition_name(*condition)),
-        NodeMiss::Taint(key, value) => format!("node(s) had untolerated taint {{{key}: {value}}}"),
-        NodeMiss::NodeAffinity => "node(s) didn't match Pod's node affinity/selector".to_owned(),
-        NodeMiss::Ports => "node(s) didn't have free ports for the requested pod ports".to_owned(),
-        NodeMiss::PodAffinity => "node(s) didn't match pod affinity rules".to_owned(),
-        NodeMiss::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules".to_owned(),
-        NodeMiss::ExistingAntiAffinity => {
+        NodeRejection::PodSlots => lacking("pods"),
+        NodeRejection::ReservationSlot => "node(s) pod number exceeded".to_owned(),
+        NodeRejection::Cordoned => "node is unschedulable".to_owned(),
+        NodeRejection::Condition(condition) => format!("node has {} condition", condition_name(*condition)),
+        NodeRejection::Taint(key, value) => format!("node(s) had untolerated taint {{{key}: {value}}}"),
+        NodeRejection::NodeAffinity => "node(s) didn't match Pod's node affinity/selector".to_owned(),
+        NodeRejection::Ports => "node(s) didn't have free ports for the requested pod ports".to_owned(),
+        NodeRejection::PodAffinity => "node(s) didn't match pod affinity rules".to_owned(),
+        NodeRejection::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules".to_owned(),
+        NodeRejection::ExistingAntiAffinity => {
             "node(s) didn't satisfy existing pods anti-affinity rules".to_owned()
         }
-        NodeMiss::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
-        NodeMiss::Volume(miss) => volume_miss(*miss).to_owned(),
-        NodeMiss::GpuKind(miss) => gpu_kind(*miss).to_owned(),
-        NodeMiss::Role => "node(s) didn't have the worker role that the pod needs".to_owned(),
-        NodeMiss::OverCapacity(excess, rule) => {
+        NodeRejection::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
+        NodeRejection::Volume(miss) => volume_miss(*miss).to_owned(),
+        NodeRejection::GpuKind(miss) => gpu_kind(*miss).to_owned(),
+        NodeRejection::Role => "node(s) didn't have the worker role that the pod needs".to_owned(),
+        NodeRejection::OverCapacity(excess, rule) => {
             let (code, details) = (over_capacity_code(*rule).text(), capacity::message(excess, *rule));
             format!("node does not have enough capacity. Reason: {code}, Details: {details}")
         }
-        NodeMiss::Claims(ClaimMiss::ElsewhereAllocated) => {
+        NodeRejection::Claims(ClaimRejection::ElsewhereAllocated) => {
             "claim node selector does not match node(s)".to_owned()
         }
-        NodeMiss::Claims(ClaimMiss::NoDevices) => "cannot allocate all DRA claims on node(s)".to_owned(),
-        NodeMiss::Numa => {
+        NodeRejection::Claims(ClaimRejection::NoDevices) => {
+            "cannot allocate all DRA claims on node(s)".to_owned()
+        }
+        NodeRejection::Numa => {
             "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned()
         }
-        NodeMiss::OutsideDomain => return None,
-        NodeMiss::Plugin(words) => words.clone(),
+        NodeRejection::OutsideDomain => return None,
+        NodeRejection::Plugin(words) => words.clone(),
     })
 }
 
@@ -109,72 +114,74 @@ fn condition_name(condition: NodeCondition) -> &'static str {
     }
 }
 
-fn volume_miss(miss: VolumeMiss) -> &'static str {
+fn volume_miss(miss: VolumeRejection) -> &'static str {
     match miss {
-        VolumeMiss::NodeConflict => "node(s) didn't match PersistentVolume's node affinity",
-        VolumeMiss::Zone => "node(s) had no available volume zone",
-        VolumeMiss::Unbound => "node(s) didn't find available persistent volumes to bind",
-        VolumeMiss::Capacity => "node(s) did not have enough free storage",
-        VolumeMiss::AttachLimit => "node(s) exceed max volume count",
+        VolumeRejection::NodeConflict => "node(s) didn't match PersistentVolume's node affinity",
+        VolumeRejection::Zone => "node(s) had no available volume zone",
+        VolumeRejection::Unbound => "node(s) didn't find available persistent volumes to bind",
+        VolumeRejection::Capacity => "node(s) did not have enough free storage",
+        VolumeRejection::AttachLimit => "node(s) exceed max volume count",
     }
 }
 
-fn gpu_kind(miss: GpuKindMiss) -> &'static str {
+fn gpu_kind(miss: GpuKindMismatch) -> &'static str {
     match miss {
-        GpuKindMiss::LegacyMig => "Legacy MIG jobs cannot be scheduled on node(s)",
-        GpuKindMiss::NodeHasLegacyMig => "MIG job cannot be scheduled on node with legacy MIG jobs",
-        GpuKindMiss::NoMig => "MIG job cannot be scheduled on non-MIG node",
-        GpuKindMiss::MigSingle => "only whole gpu jobs can run on a node with MigStrategy='single'",
-        GpuKindMiss::MigMixed => "non MIG jobs cant run on a node with MigStrategy='mixed'",
-        GpuKindMiss::SharedOnDra => "fractional/shared GPU pods are not yet supported on DRA-only nodes",
-        GpuKindMiss::MemoryUnknown => {
+        GpuKindMismatch::LegacyMig => "Legacy MIG jobs cannot be scheduled on node(s)",
+        GpuKindMismatch::NodeHasLegacyMig => "MIG job cannot be scheduled on node with legacy MIG jobs",
+        GpuKindMismatch::NoMig => "MIG job cannot be scheduled on non-MIG node",
+        GpuKindMismatch::MigSingle => "only whole gpu jobs can run on a node with MigStrategy='single'",
+        GpuKindMismatch::MigMixed => "non MIG jobs cant run on a node with MigStrategy='mixed'",
+        GpuKindMismatch::SharedOnDra => "fractional/shared GPU pods are not yet supported on DRA-only nodes",
+        GpuKindMismatch::MemoryUnknown => {
             "node is not a gpu node or the gpu memory count on the node was not synced yet"
         }
     }
 }
 
 /// Why a pod can never be placed as it is.
-pub(super) fn impossible(pod: &Key, reason: &PodMiss, group: &Key, queue: &str) -> String {
+pub(super) fn impossible(pod: &Key, reason: &PodRejection, group: &Key, queue: &str) -> String {
     let unmet = |check: &str, words: &str| {
         format!("Scheduling conditions were not met for pod {pod}:\n{check}: {words}.\n")
     };
     let namespace = &pod.namespace;
     match reason {
-        PodMiss::UnknownSubGroup(name) => {
+        PodRejection::UnknownSubGroup(name) => {
             format!("Pod references subgroup \"{name}\", which does not exist in PodGroup {group}")
         }
-        PodMiss::ConfigMap(name) => unmet("ConfigMap", &format!("Missing required configmaps: [{name}]")),
-        PodMiss::VolumeClaim(name) => unmet(
+        PodRejection::ConfigMap(name) => {
+            unmet("ConfigMap", &format!("Missing required configmaps: [{name}]"))
+        }
+        PodRejection::VolumeClaim(name) => unmet(
             "VolumeBinding",
             &format!("persistentvolumeclaim \"{name}\" is missing, lost or being deleted"),
         ),
-        PodMiss::UnboundImmediate(_) => {
+        PodRejection::UnboundImmediate(_) => {
             unmet("VolumeBinding", "pod has unbound immediate PersistentVolumeClaims")
         }
-        PodMiss::PoolTooSmall(gap) => unmet("MaxNodePoolResources", &pool_too_small(pod, gap)),
-        PodMiss::ClaimsUnavailable => format!(
+        PodRejection::PoolTooSmall(gap) => unmet("MaxNodePoolResources", &pool_too_small(pod, gap)),
+        PodRejection::ClaimsUnavailable => format!(
             "pod {pod} cannot be scheduled, it references resource claims while dynamic resource allocation is \
              not available in the cluster"
         ),
-        PodMiss::ClaimMissing(name) => {
+        PodRejection::ClaimMissing(name) => {
             format!(
                 "failed to get resource claim {namespace}/{name}: could not find ResourceClaim \"{namespace}/{name}\""
             )
         }
-        PodMiss::ClaimFull(name) => format!(
+        PodRejection::ClaimFull(name) => format!(
             "resource claim {namespace}/{name} has reached its maximum number of consumers ({})",
             crate::dra::CONSUMERS_MAX
         ),
-        PodMiss::ClaimQueueLabel(name, None) => format!(
+        PodRejection::ClaimQueueLabel(name, None) => format!(
             "pod {pod} cannot be scheduled: DRA claim {name} is a shared GPU claim but does not have a queue label \
              (kai.scheduler/queue)"
         ),
-        PodMiss::ClaimQueueLabel(name, Some(label)) => format!(
+        PodRejection::ClaimQueueLabel(name, Some(label)) => format!(
             "pod {pod} cannot be scheduled: DRA claim {name} is a shared GPU claim with wrong queue label (expected \
              queue: {queue}, claim queue label: {label})"
         ),
-        PodMiss::DeviceClassMissing(name) => format!("device class {name} does not exist"),
-        PodMiss::Plugin(words) => words.clone(),
+        PodRejection::DeviceClassMissing(name) => format!("device class {name} does not exist"),
+        PodRejection::Plugin(words) => words.clone(),
     }
 }
 

@@ -4,8 +4,8 @@ use super::amount::{number, unit, unit_of};
 use crate::cluster::group::DEFAULT_POD_SET;
 use crate::input::{self, NodeCondition};
 use crate::verdict::{
-    CapacityRule, ClaimMiss, GpuKindMiss, Measured, NodeFit, NodeMiss, PodMiss, QueueExcess, QueueResource,
-    TopologyMiss, TopologyReason, Verdict, VolumeMiss,
+    CapacityRule, ClaimRejection, GpuKindMismatch, Measured, NodeFit, NodeRejection, PodRejection,
+    QueueExcess, QueueResource, TopologyReason, TopologyRejection, Verdict, VolumeRejection,
 };
 use kai_units::Timestamp;
 use std::fmt;
@@ -33,7 +33,7 @@ impl fmt::Display for Sentence {
 pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
     let (text, hint) = match verdict {
         Verdict::Placed => ("every pod has a place".to_owned(), None),
-        Verdict::NotTried => (
+        Verdict::NotAttempted => (
             "no action of this cycle looked at it".to_owned(),
             Some("wait for the next cycle, or check which actions are configured".to_owned()),
         ),
@@ -45,7 +45,7 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
             format!("queue `{queue}` has child queues, and only leaf queues run groups"),
             Some("name one of its child queues".to_owned()),
         ),
-        Verdict::Broken(why) => (format!("the group is malformed: {why}"), None),
+        Verdict::InvalidGroup(why) => (format!("the group is malformed: {why}"), None),
         Verdict::NotReady { sub_group, ready, needed } => (
             format!("{ready} of {needed} needed pods are there and not held back{}", in_sub_group(sub_group)),
             Some(format!(
@@ -62,7 +62,7 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
             format!("{depth} groups of queue `{queue}` come first, and a cycle looks at no more"),
             Some("wait for them, or raise the queue depth".to_owned()),
         ),
-        Verdict::GangShort { sub_group, found, needed, fit } => (
+        Verdict::GangNotSatisfied { sub_group, found, needed, fit } => (
             format!(
                 "{found} of {needed} needed pods found a node{}; {}",
                 in_sub_group(sub_group),
@@ -72,7 +72,7 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         ),
         Verdict::NoNode(fit) => (no_node(fit), fit_hint(fit)),
         Verdict::Topology(miss) => (topology(miss), Some(topology_hint(&miss.reason).to_owned())),
-        Verdict::PodImpossible { pod, reason, .. } => (
+        Verdict::PodUnschedulable { pod, reason, .. } => (
             format!("pod `{pod}` cannot be placed as it is: {}", pod_miss(reason)),
             pod_hint(reason).map(str::to_owned),
         ),
@@ -83,7 +83,7 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         Verdict::WaitingForVictims { waiting } => {
             (format!("{} for room that is being freed", pods_wait(*waiting)), None)
         }
-        Verdict::SetAside { why, failures, until } => {
+        Verdict::InBackoff { why, failures, until } => {
             (format!("{why} ({failures} times in a row); it is left out until {}", Timestamp(*until)), None)
         }
         Verdict::Quarantined(why) => (
@@ -140,7 +140,7 @@ fn no_node(fit: &NodeFit) -> String {
     if fit.nodes == 0 {
         return format!("there is no node that pod `{}` could be tried on", fit.pod);
     }
-    let counted = |(miss, nodes): &(NodeMiss, u32)| format!("{nodes} × {}", node_miss(miss));
+    let counted = |(miss, nodes): &(NodeRejection, u32)| format!("{nodes} × {}", node_miss(miss));
     let reasons: Vec<String> = fit.reasons.iter().map(counted).collect();
     if fit.nodes == 1 {
         return format!("the only node does not take pod `{}`: {}", fit.pod, reasons.join(", "));
@@ -150,70 +150,72 @@ fn no_node(fit: &NodeFit) -> String {
 
 /// What would help against the reason of the most nodes that something simple helps against.
 fn fit_hint(fit: &NodeFit) -> Option<String> {
-    let mut reasons: Vec<&(NodeMiss, u32)> = fit.reasons.iter().collect();
+    let mut reasons: Vec<&(NodeRejection, u32)> = fit.reasons.iter().collect();
     reasons.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
     reasons.into_iter().find_map(|(miss, _)| miss_hint(miss))
 }
 
-fn miss_hint(miss: &NodeMiss) -> Option<String> {
-    if let NodeMiss::Taint(key, _) = miss {
+fn miss_hint(miss: &NodeRejection) -> Option<String> {
+    if let NodeRejection::Taint(key, _) = miss {
         return Some(format!("tolerate the taint `{key}`, or remove it from a node"));
     }
-    if let NodeMiss::OverCapacity(excess, _) = miss {
+    if let NodeRejection::OverCapacity(excess, _) = miss {
         return Some(format!("raise the bound of queue `{}`", excess.queue));
     }
-    if let NodeMiss::Resource(_) | NodeMiss::Mig(_) = miss {
+    if let NodeRejection::Resource(_) | NodeRejection::Mig(_) = miss {
         return Some(MORE_ROOM.to_owned());
     }
     let help = [
-        (NodeMiss::Gpus, MORE_ROOM),
-        (NodeMiss::GpuMemory, "ask for less memory of each GPU, or add a node with larger GPUs"),
-        (NodeMiss::GpuRoom, MORE_ROOM),
-        (NodeMiss::Cpu, MORE_ROOM),
-        (NodeMiss::Memory, MORE_ROOM),
-        (NodeMiss::PodSlots, MORE_ROOM),
-        (NodeMiss::NodeAffinity, "label a node as the pod asks for, or correct its node selector"),
-        (NodeMiss::Cordoned, "uncordon a node"),
+        (NodeRejection::Gpus, MORE_ROOM),
+        (NodeRejection::GpuMemory, "ask for less memory of each GPU, or add a node with larger GPUs"),
+        (NodeRejection::GpuMemoryFree, MORE_ROOM),
+        (NodeRejection::Cpu, MORE_ROOM),
+        (NodeRejection::Memory, MORE_ROOM),
+        (NodeRejection::PodSlots, MORE_ROOM),
+        (NodeRejection::NodeAffinity, "label a node as the pod asks for, or correct its node selector"),
+        (NodeRejection::Cordoned, "uncordon a node"),
     ];
     help.into_iter().find(|(of, _)| of == miss).map(|(_, hint)| hint.to_owned())
 }
 
 /// Why one node does not take a pod.
-fn node_miss(miss: &NodeMiss) -> String {
+fn node_miss(miss: &NodeRejection) -> String {
     let words = match miss {
-        NodeMiss::Gpus => "not enough GPUs",
-        NodeMiss::GpuMemory => "GPUs with too little memory",
-        NodeMiss::GpuRoom => "not enough GPU memory left",
-        NodeMiss::Cpu => "not enough CPU",
-        NodeMiss::Memory => "not enough memory",
-        NodeMiss::Resource(name) | NodeMiss::Mig(name) => return format!("not enough `{name}`"),
-        NodeMiss::Overhead(miss, _) => {
+        NodeRejection::Gpus => "not enough GPUs",
+        NodeRejection::GpuMemory => "GPUs with too little memory",
+        NodeRejection::GpuMemoryFree => "not enough GPU memory left",
+        NodeRejection::Cpu => "not enough CPU",
+        NodeRejection::Memory => "not enough memory",
+        NodeRejection::Resource(name) | NodeRejection::Mig(name) => return format!("not enough `{name}`"),
+        NodeRejection::Overhead(miss, _) => {
             return format!("{} (it would fit without its overhead)", node_miss(miss));
         }
-        NodeMiss::PodSlots => "no pod slot",
-        NodeMiss::ReservationSlot => "no pod slot for the pod that reserves its GPU",
-        NodeMiss::Cordoned => "cordoned",
-        NodeMiss::Condition(condition) => node_condition(*condition),
-        NodeMiss::Taint(key, value) if value.is_empty() => return format!("taint `{key}`"),
-        NodeMiss::Taint(key, value) => return format!("taint `{key}={value}`"),
-        NodeMiss::NodeAffinity => "node selector or affinity does not match",
-        NodeMiss::Ports => "host port taken",
-        NodeMiss::PodAffinity => "pod affinity does not match",
-        NodeMiss::PodAntiAffinity => "anti-affinity to a pod that is there",
-        NodeMiss::ExistingAntiAffinity => "anti-affinity of a pod that is there",
-        NodeMiss::Spread => "topology spread",
-        NodeMiss::Volume(volume) => volume_miss(*volume),
-        NodeMiss::GpuKind(kind) => gpu_kind(*kind),
-        NodeMiss::Role => "no worker role for such pods",
-        NodeMiss::OverCapacity(excess, CapacityRule::Limit) => return beyond(excess, "limit"),
-        NodeMiss::OverCapacity(excess, CapacityRule::NonPreemptibleQuota) => {
+        NodeRejection::PodSlots => "no pod slot",
+        NodeRejection::ReservationSlot => "no pod slot for the pod that reserves its GPU",
+        NodeRejection::Cordoned => "cordoned",
+        NodeRejection::Condition(condition) => node_condition(*condition),
+        NodeRejection::Taint(key, value) if value.is_empty() => return format!("taint `{key}`"),
+        NodeRejection::Taint(key, value) => return format!("taint `{key}={value}`"),
+        NodeRejection::NodeAffinity => "node selector or affinity does not match",
+        NodeRejection::Ports => "host port taken",
+        NodeRejection::PodAffinity => "pod affinity does not match",
+        NodeRejection::PodAntiAffinity => "anti-affinity to a pod that is there",
+        NodeRejection::ExistingAntiAffinity => "anti-affinity of a pod that is there",
+        NodeRejection::Spread => "topology spread",
+        NodeRejection::Volume(volume) => volume_miss(*volume),
+        NodeRejection::GpuKind(kind) => gpu_kind(*kind),
+        NodeRejection::Role => "no worker role for such pods",
+        NodeRejection::OverCapacity(excess, CapacityRule::Limit) => return beyond(excess, "limit"),
+        NodeRejection::OverCapacity(excess, CapacityRule::NonPreemptibleQuota) => {
             return format!("{} for pods that cannot be preempted", beyond(excess, "quota"));
         }
-        NodeMiss::Claims(ClaimMiss::ElsewhereAllocated) => "its device claim is allocated elsewhere",
-        NodeMiss::Claims(ClaimMiss::NoDevices) => "no free devices for its claims",
-        NodeMiss::Numa => "NUMA zones cannot be aligned",
-        NodeMiss::OutsideDomain => "outside the topology domain",
-        NodeMiss::Plugin(why) => return why.clone(),
+        NodeRejection::Claims(ClaimRejection::ElsewhereAllocated) => {
+            "its device claim is allocated elsewhere"
+        }
+        NodeRejection::Claims(ClaimRejection::NoDevices) => "no free devices for its claims",
+        NodeRejection::Numa => "NUMA zones cannot be aligned",
+        NodeRejection::OutsideDomain => "outside the topology domain",
+        NodeRejection::Plugin(why) => return why.clone(),
     };
     words.to_owned()
 }
@@ -228,36 +230,36 @@ fn node_condition(condition: NodeCondition) -> &'static str {
     }
 }
 
-fn volume_miss(miss: VolumeMiss) -> &'static str {
+fn volume_miss(miss: VolumeRejection) -> &'static str {
     match miss {
-        VolumeMiss::NodeConflict => "a volume cannot be used from there",
-        VolumeMiss::Zone => "a volume is in another zone",
-        VolumeMiss::Unbound => "no volume can be found or made",
-        VolumeMiss::Capacity => "not enough free storage",
-        VolumeMiss::AttachLimit => "too many volumes attached",
+        VolumeRejection::NodeConflict => "a volume cannot be used from there",
+        VolumeRejection::Zone => "a volume is in another zone",
+        VolumeRejection::Unbound => "no volume can be found or made",
+        VolumeRejection::Capacity => "not enough free storage",
+        VolumeRejection::AttachLimit => "too many volumes attached",
     }
 }
 
-fn gpu_kind(miss: GpuKindMiss) -> &'static str {
+fn gpu_kind(miss: GpuKindMismatch) -> &'static str {
     match miss {
-        GpuKindMiss::LegacyMig => "MIG requests by annotation are not placed",
-        GpuKindMiss::NodeHasLegacyMig => "runs pods with MIG requests by annotation",
-        GpuKindMiss::NoMig => "no MIG",
-        GpuKindMiss::MigSingle => "MIG strategy `single` takes whole devices only",
-        GpuKindMiss::MigMixed => "MIG strategy `mixed` takes MIG requests only",
-        GpuKindMiss::SharedOnDra => "GPUs of a DRA driver cannot be shared",
-        GpuKindMiss::MemoryUnknown => "its GPU memory is not known",
+        GpuKindMismatch::LegacyMig => "MIG requests by annotation are not placed",
+        GpuKindMismatch::NodeHasLegacyMig => "runs pods with MIG requests by annotation",
+        GpuKindMismatch::NoMig => "no MIG",
+        GpuKindMismatch::MigSingle => "MIG strategy `single` takes whole devices only",
+        GpuKindMismatch::MigMixed => "MIG strategy `mixed` takes MIG requests only",
+        GpuKindMismatch::SharedOnDra => "GPUs of a DRA driver cannot be shared",
+        GpuKindMismatch::MemoryUnknown => "its GPU memory is not known",
     }
 }
 
 /// Why a pod cannot be placed as it is.
-pub(super) fn pod_miss(miss: &PodMiss) -> String {
+pub(super) fn pod_miss(miss: &PodRejection) -> String {
     match miss {
-        PodMiss::UnknownSubGroup(name) => format!("its sub-group `{name}` does not exist"),
-        PodMiss::ConfigMap(name) => format!("config map `{name}` is missing"),
-        PodMiss::VolumeClaim(name) => format!("volume claim `{name}` is missing, lost or being deleted"),
-        PodMiss::UnboundImmediate(name) => format!("volume claim `{name}` must be bound first"),
-        PodMiss::PoolTooSmall(gap) => {
+        PodRejection::UnknownSubGroup(name) => format!("its sub-group `{name}` does not exist"),
+        PodRejection::ConfigMap(name) => format!("config map `{name}` is missing"),
+        PodRejection::VolumeClaim(name) => format!("volume claim `{name}` is missing, lost or being deleted"),
+        PodRejection::UnboundImmediate(name) => format!("volume claim `{name}` must be bound first"),
+        PodRejection::PoolTooSmall(gap) => {
             let amount = |value| match gap.resource.as_str() {
                 input::CPU => amount(QueueResource::Cpu, value),
                 input::MEMORY => amount(QueueResource::Memory, value),
@@ -271,40 +273,40 @@ pub(super) fn pod_miss(miss: &PodMiss) -> String {
                 amount(gap.largest)
             )
         }
-        PodMiss::ClaimsUnavailable => "the cluster does not serve device claims".to_owned(),
-        PodMiss::ClaimMissing(name) => format!("device claim `{name}` is missing"),
-        PodMiss::ClaimFull(name) => format!("device claim `{name}` has as many users as it may have"),
-        PodMiss::ClaimQueueLabel(name, None) => {
+        PodRejection::ClaimsUnavailable => "the cluster does not serve device claims".to_owned(),
+        PodRejection::ClaimMissing(name) => format!("device claim `{name}` is missing"),
+        PodRejection::ClaimFull(name) => format!("device claim `{name}` has as many users as it may have"),
+        PodRejection::ClaimQueueLabel(name, None) => {
             format!("shared device claim `{name}` lacks the label of its queue")
         }
-        PodMiss::ClaimQueueLabel(name, Some(label)) => {
+        PodRejection::ClaimQueueLabel(name, Some(label)) => {
             format!("shared device claim `{name}` has the label of another queue, `{label}`")
         }
-        PodMiss::DeviceClassMissing(name) => format!("device class `{name}` is missing"),
-        PodMiss::Plugin(why) => why.clone(),
+        PodRejection::DeviceClassMissing(name) => format!("device class `{name}` is missing"),
+        PodRejection::Plugin(why) => why.clone(),
     }
 }
 
 /// What would help such a pod.
-pub(super) fn pod_hint(miss: &PodMiss) -> Option<&'static str> {
+pub(super) fn pod_hint(miss: &PodRejection) -> Option<&'static str> {
     match miss {
-        PodMiss::UnknownSubGroup(_) => Some("correct the pod's label, or add the sub-group"),
-        PodMiss::ConfigMap(_) => Some("create the config map"),
-        PodMiss::VolumeClaim(_) => Some("create the volume claim"),
-        PodMiss::PoolTooSmall(_) => Some("ask for less, or add a larger node"),
-        PodMiss::ClaimMissing(_) => Some("create the device claim"),
-        PodMiss::ClaimQueueLabel(..) => Some("label the claim with the group's queue"),
-        PodMiss::DeviceClassMissing(_) => Some("create the device class, or correct its name"),
-        PodMiss::UnboundImmediate(_)
-        | PodMiss::ClaimsUnavailable
-        | PodMiss::ClaimFull(_)
-        | PodMiss::Plugin(_) => None,
+        PodRejection::UnknownSubGroup(_) => Some("correct the pod's label, or add the sub-group"),
+        PodRejection::ConfigMap(_) => Some("create the config map"),
+        PodRejection::VolumeClaim(_) => Some("create the volume claim"),
+        PodRejection::PoolTooSmall(_) => Some("ask for less, or add a larger node"),
+        PodRejection::ClaimMissing(_) => Some("create the device claim"),
+        PodRejection::ClaimQueueLabel(..) => Some("label the claim with the group's queue"),
+        PodRejection::DeviceClassMissing(_) => Some("create the device class, or correct its name"),
+        PodRejection::UnboundImmediate(_)
+        | PodRejection::ClaimsUnavailable
+        | PodRejection::ClaimFull(_)
+        | PodRejection::Plugin(_) => None,
     }
 }
 
-fn topology(miss: &TopologyMiss) -> String {
+fn topology(miss: &TopologyRejection) -> String {
     let of = in_sub_group(&miss.sub_group);
-    let TopologyMiss { topology, level, .. } = miss;
+    let TopologyRejection { topology, level, .. } = miss;
     match &miss.reason {
         TopologyReason::Unknown => format!("topology `{topology}` does not exist{of}"),
         TopologyReason::BadLevel => format!("topology `{topology}` has no level `{level}`{of}"),

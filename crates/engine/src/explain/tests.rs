@@ -6,8 +6,8 @@ mod plain;
 use super::*;
 use crate::input::NodeCondition;
 use crate::verdict::{
-    ClaimMiss, DomainRoom, GpuKindMiss, Measured, NodeMiss, PoolGap, QueueResource, TopologyMiss,
-    TopologyReason, VolumeMiss,
+    ClaimRejection, DomainCapacity, GpuKindMismatch, Measured, NodeRejection, PoolGap, QueueResource,
+    TopologyReason, TopologyRejection, VolumeRejection,
 };
 
 const GPU: i64 = 1_000_000;
@@ -27,7 +27,7 @@ fn pod(name: &str) -> Key {
     Key::new("lab", name)
 }
 
-fn fit(reasons: Vec<(NodeMiss, u32)>) -> NodeFit {
+fn fit(reasons: Vec<(NodeRejection, u32)>) -> NodeFit {
     NodeFit { pod: pod("train-0"), nodes: reasons.iter().map(|r| r.1).sum(), reasons }
 }
 
@@ -35,8 +35,8 @@ fn excess(resource: QueueResource, bound: i64, used: i64, requested: i64) -> Que
     QueueExcess { queue: "research".into(), resource, bound, used, requested, numbers: None }
 }
 
-fn impossible(reason: PodMiss) -> Verdict {
-    Verdict::PodImpossible { pod: pod("train-0"), reason, gang: None }
+fn impossible(reason: PodRejection) -> Verdict {
+    Verdict::PodUnschedulable { pod: pod("train-0"), reason, gang: None }
 }
 
 /// The message of the only reason, after its code was checked.
@@ -145,11 +145,17 @@ fn a_queue_that_says_no_shows_its_numbers() {
 #[test]
 fn nodes_are_counted_by_reason() {
     let misses = vec![
-        (NodeMiss::Gpus, 3),
-        (NodeMiss::Cpu, 12),
-        (NodeMiss::OutsideDomain, 7),
-        (NodeMiss::GpuRoom, 5),
-        (NodeMiss::Overhead(Box::new(NodeMiss::Memory), vec![("cpu".into(), 250), ("memory".into(), 64)]), 1),
+        (NodeRejection::Gpus, 3),
+        (NodeRejection::Cpu, 12),
+        (NodeRejection::OutsideDomain, 7),
+        (NodeRejection::GpuMemoryFree, 5),
+        (
+            NodeRejection::Overhead(
+                Box::new(NodeRejection::Memory),
+                vec![("cpu".into(), 250), ("memory".into(), 64)],
+            ),
+            1,
+        ),
     ];
     assert_eq!(
         only(Verdict::NoNode(fit(misses)), "PodSchedulingErrors"),
@@ -159,7 +165,7 @@ fn nodes_are_counted_by_reason() {
          didn't have enough resources: GPUs."
     );
     assert_eq!(
-        only(Verdict::NoNode(fit(vec![(NodeMiss::OutsideDomain, 1)])), "PodSchedulingErrors"),
+        only(Verdict::NoNode(fit(vec![(NodeRejection::OutsideDomain, 1)])), "PodSchedulingErrors"),
         "Resources were not found for pod lab/train-0 due to: no nodes with enough resources were found"
     );
     assert_eq!(
@@ -171,28 +177,31 @@ fn nodes_are_counted_by_reason() {
 #[test]
 fn each_node_reason_has_its_words() {
     let texts = [
-        (NodeMiss::GpuMemory, "node(s) didn't have enough resources: GPU memory"),
-        (NodeMiss::GpuRoom, "node(s) didn't have enough resources: GPU memory"),
-        (NodeMiss::Memory, "node(s) didn't have enough resources: memory"),
-        (NodeMiss::PodSlots, "node(s) didn't have enough resources: pods"),
-        (NodeMiss::Resource("acme.com/nic".into()), "node(s) didn't have enough resources: acme.com/nic"),
+        (NodeRejection::GpuMemory, "node(s) didn't have enough resources: GPU memory"),
+        (NodeRejection::GpuMemoryFree, "node(s) didn't have enough resources: GPU memory"),
+        (NodeRejection::Memory, "node(s) didn't have enough resources: memory"),
+        (NodeRejection::PodSlots, "node(s) didn't have enough resources: pods"),
         (
-            NodeMiss::Mig("nvidia.com/mig-1g.5gb".into()),
+            NodeRejection::Resource("acme.com/nic".into()),
+            "node(s) didn't have enough resources: acme.com/nic",
+        ),
+        (
+            NodeRejection::Mig("nvidia.com/mig-1g.5gb".into()),
             "node(s) didn't have enough of mig profile: nvidia.com/mig-1g.5gb",
         ),
-        (NodeMiss::ReservationSlot, "node(s) pod number exceeded"),
-        (NodeMiss::Cordoned, "node is unschedulable"),
-        (NodeMiss::Condition(NodeCondition::NotReady), "node has NotReady condition"),
-        (NodeMiss::Condition(NodeCondition::PidPressure), "node has PIDPressure condition"),
-        (NodeMiss::Taint("spot".into(), "yes".into()), "node(s) had untolerated taint {spot: yes}"),
-        (NodeMiss::NodeAffinity, "node(s) didn't match Pod's node affinity/selector"),
-        (NodeMiss::PodAntiAffinity, "node(s) didn't match pod anti-affinity rules"),
-        (NodeMiss::Volume(VolumeMiss::Capacity), "node(s) did not have enough free storage"),
-        (NodeMiss::GpuKind(GpuKindMiss::NoMig), "MIG job cannot be scheduled on non-MIG node"),
-        (NodeMiss::Claims(ClaimMiss::NoDevices), "cannot allocate all DRA claims on node(s)"),
-        (NodeMiss::Plugin("not on Mondays".into()), "not on Mondays"),
+        (NodeRejection::ReservationSlot, "node(s) pod number exceeded"),
+        (NodeRejection::Cordoned, "node is unschedulable"),
+        (NodeRejection::Condition(NodeCondition::NotReady), "node has NotReady condition"),
+        (NodeRejection::Condition(NodeCondition::PidPressure), "node has PIDPressure condition"),
+        (NodeRejection::Taint("spot".into(), "yes".into()), "node(s) had untolerated taint {spot: yes}"),
+        (NodeRejection::NodeAffinity, "node(s) didn't match Pod's node affinity/selector"),
+        (NodeRejection::PodAntiAffinity, "node(s) didn't match pod anti-affinity rules"),
+        (NodeRejection::Volume(VolumeRejection::Capacity), "node(s) did not have enough free storage"),
+        (NodeRejection::GpuKind(GpuKindMismatch::NoMig), "MIG job cannot be scheduled on non-MIG node"),
+        (NodeRejection::Claims(ClaimRejection::NoDevices), "cannot allocate all DRA claims on node(s)"),
+        (NodeRejection::Plugin("not on Mondays".into()), "not on Mondays"),
         (
-            NodeMiss::OverCapacity(
+            NodeRejection::OverCapacity(
                 Box::new(excess(QueueResource::Gpu, GPU, 0, 2 * GPU)),
                 CapacityRule::Limit,
             ),
@@ -208,11 +217,11 @@ fn each_node_reason_has_its_words() {
 
 #[test]
 fn a_gang_tells_how_far_it_got() {
-    let short = |sub_group: &str| Verdict::GangShort {
+    let short = |sub_group: &str| Verdict::GangNotSatisfied {
         sub_group: sub_group.into(),
         found: 3,
         needed: 4,
-        fit: fit(vec![(NodeMiss::Gpus, 2)]),
+        fit: fit(vec![(NodeRejection::Gpus, 2)]),
     };
     let why = "no nodes with enough resources were found: 2 node(s) didn't have enough resources: GPUs.";
     assert_eq!(
@@ -229,9 +238,9 @@ fn a_gang_tells_how_far_it_got() {
              scheduling. Additional pods cannot be scheduled in this sub-group due to: {why}"
         )
     );
-    let full = Verdict::PodImpossible {
+    let full = Verdict::PodUnschedulable {
         pod: pod("train-0"),
-        reason: PodMiss::ClaimFull("c".into()),
+        reason: PodRejection::ClaimFull("c".into()),
         gang: Some(Box::new(GangGap { sub_group: String::new(), found: 1, needed: 2 })),
     };
     assert_eq!(
@@ -259,7 +268,7 @@ fn a_pool_without_a_large_enough_node_is_named() {
     };
     let text = |resource, largest| {
         pod_message(
-            &group(vec![impossible(PodMiss::PoolTooSmall(Box::new(gap(resource, largest))))]),
+            &group(vec![impossible(PodRejection::PoolTooSmall(Box::new(gap(resource, largest))))]),
             &pod("train-0"),
         )
     };
@@ -283,41 +292,41 @@ fn a_pool_without_a_large_enough_node_is_named() {
 fn pods_that_cannot_be_placed_say_why() {
     let unmet = "Scheduling conditions were not met for pod lab/train-0:\n";
     let texts = [
-        (PodMiss::ConfigMap("env".into()), format!("{unmet}ConfigMap: Missing required configmaps: [env].\n")),
+        (PodRejection::ConfigMap("env".into()), format!("{unmet}ConfigMap: Missing required configmaps: [env].\n")),
         (
-            PodMiss::UnboundImmediate("data".into()),
+            PodRejection::UnboundImmediate("data".into()),
             format!("{unmet}VolumeBinding: pod has unbound immediate PersistentVolumeClaims.\n"),
         ),
         (
-            PodMiss::ClaimQueueLabel("c".into(), Some("other".into())),
+            PodRejection::ClaimQueueLabel("c".into(), Some("other".into())),
             "pod lab/train-0 cannot be scheduled: DRA claim c is a shared GPU claim with wrong queue label (expected \
              queue: research, claim queue label: other)"
                 .into(),
         ),
         (
-            PodMiss::ClaimMissing("c".into()),
+            PodRejection::ClaimMissing("c".into()),
             "failed to get resource claim lab/c: could not find ResourceClaim \"lab/c\"".into(),
         ),
         (
-            PodMiss::ClaimQueueLabel("c".into(), None),
+            PodRejection::ClaimQueueLabel("c".into(), None),
             "pod lab/train-0 cannot be scheduled: DRA claim c is a shared GPU claim but does not have a queue label \
              (kai.scheduler/queue)"
                 .into(),
         ),
         (
-            PodMiss::UnknownSubGroup("workers".into()),
+            PodRejection::UnknownSubGroup("workers".into()),
             "Pod references subgroup \"workers\", which does not exist in PodGroup lab/train".into(),
         ),
     ];
     for (reason, text) in texts {
         assert_eq!(pod_message(&group(vec![impossible(reason)]), &pod("train-0")), text);
     }
-    let unknown = group(vec![impossible(PodMiss::UnknownSubGroup("workers".into()))]);
+    let unknown = group(vec![impossible(PodRejection::UnknownSubGroup("workers".into()))]);
     assert!(reasons(&unknown).is_empty(), "the pod is at fault, not the group");
 }
 
 fn topology(sub_group: &str, measured: Measured) -> Verdict {
-    Verdict::Topology(TopologyMiss {
+    Verdict::Topology(TopologyRejection {
         topology: "dc".into(),
         sub_group: sub_group.into(),
         level: "rack".into(),
@@ -325,8 +334,8 @@ fn topology(sub_group: &str, measured: Measured) -> Verdict {
     })
 }
 
-fn room(domain: &str, pods: u32) -> DomainRoom {
-    DomainRoom { domain: domain.into(), pods: Some(pods), lacks: Vec::new() }
+fn room(domain: &str, pods: u32) -> DomainCapacity {
+    DomainCapacity { domain: domain.into(), pods: Some(pods), lacks: Vec::new() }
 }
 
 #[test]
@@ -356,7 +365,7 @@ fn domains_without_a_count_of_pods_tell_what_they_lack() {
         ("gpu".into(), 12_500_000, 8 * GPU),
         ("nvidia.com/mig-1g.5gb".into(), 3000, 1000),
     ];
-    let measured = Measured::Each(vec![DomainRoom { domain: "r1".into(), pods: None, lacks }]);
+    let measured = Measured::Each(vec![DomainCapacity { domain: "r1".into(), pods: None, lacks }]);
     let verdict = group(vec![topology("", measured)]);
     assert_eq!(
         reasons(&verdict)[0].message,
@@ -380,7 +389,8 @@ fn a_cluster_that_is_too_small_as_a_whole_is_named() {
     let whole = |domain: &str| only(topology("", Measured::Whole(domain.into())), "PodSchedulingErrors");
     assert_eq!(whole(""), format!("{start}: not enough resources in the cluster to allocate the job"));
     assert_eq!(whole("z1"), format!("{start}: not enough resources in z1 to allocate the job"));
-    let unknown = Verdict::Topology(TopologyMiss { topology: "dc".into(), ..TopologyMiss::default() });
+    let unknown =
+        Verdict::Topology(TopologyRejection { topology: "dc".into(), ..TopologyRejection::default() });
     assert_eq!(only(unknown, "PodSchedulingErrors"), "Requested topology dc does not exist");
 }
 
@@ -389,7 +399,7 @@ fn one_obstacle_heads_the_condition_and_several_do_not() {
     let one = group(vec![Verdict::QueueMissing]);
     assert_eq!(condition_message(&one), "QueueDoesNotExist: Queue 'research' does not exist.");
     assert_eq!(detailed(&one), "\nQueueDoesNotExist.\nQueue 'research' does not exist.");
-    let gpus = || Verdict::NoNode(fit(vec![(NodeMiss::Gpus, 1)]));
+    let gpus = || Verdict::NoNode(fit(vec![(NodeRejection::Gpus, 1)]));
     let several = group(vec![gpus(), Verdict::QueueMissing, gpus()]);
     let lacking = "Resources were not found for pod lab/train-0 due to: no nodes with enough resources were found: 1 \
                    node(s) didn't have enough resources: GPUs.";
@@ -397,21 +407,21 @@ fn one_obstacle_heads_the_condition_and_several_do_not() {
         condition_message(&several),
         format!("Unable to schedule podgroup: 2 {lacking}. \nQueue 'research' does not exist.")
     );
-    let nothing = group(vec![Verdict::NotTried]);
+    let nothing = group(vec![Verdict::NotAttempted]);
     assert_eq!(condition_message(&nothing), "Unable to schedule podgroup");
     assert_eq!(detailed(&nothing), "\nUnable to schedule podgroup.");
 }
 
 #[test]
 fn a_pod_shows_its_own_obstacle_before_its_groups() {
-    let gpus = |count| Verdict::NoNode(fit(vec![(NodeMiss::Gpus, count)]));
+    let gpus = |count| Verdict::NoNode(fit(vec![(NodeRejection::Gpus, count)]));
     let verdict = group(vec![Verdict::QueueMissing, gpus(1), gpus(2)]);
     assert_eq!(
         pod_message(&verdict, &pod("train-0")),
         "no nodes with enough resources were found: 3 node(s) didn't have enough resources: GPUs."
     );
     assert!(pod_message(&verdict, &pod("train-1")).starts_with("Unable to schedule podgroup: Queue"));
-    assert_eq!(pod_message(&group(vec![Verdict::NotTried]), &pod("train-1")), "Unable to schedule pod");
+    assert_eq!(pod_message(&group(vec![Verdict::NotAttempted]), &pod("train-1")), "Unable to schedule pod");
     assert_eq!(in_node_pool("a100", "full"), "Node-Pool 'a100': full");
 }
 

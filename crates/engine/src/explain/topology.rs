@@ -5,10 +5,10 @@ use super::{FitError, ReasonCode};
 use crate::cluster::group::DEFAULT_POD_SET;
 use crate::input::{self, Key};
 use crate::resource::is_mig;
-use crate::verdict::{DomainRoom, Measured, TopologyMiss, TopologyReason};
+use crate::verdict::{DomainCapacity, Measured, TopologyReason, TopologyRejection};
 
 /// The explanations of a miss.
-pub(super) fn explain(miss: &TopologyMiss, group: &Key) -> Vec<FitError<'static>> {
+pub(super) fn explain(miss: &TopologyRejection, group: &Key) -> Vec<FitError<'static>> {
     let summed =
         |words: &str| vec![FitError::new(ReasonCode::PodSchedulingErrors, summary(miss, group, words))];
     match &miss.reason {
@@ -30,7 +30,7 @@ pub(super) fn explain(miss: &TopologyMiss, group: &Key) -> Vec<FitError<'static>
     }
 }
 
-fn summary(miss: &TopologyMiss, group: &Key, words: &str) -> String {
+fn summary(miss: &TopologyRejection, group: &Key, words: &str) -> String {
     let sub_group = sub_group(miss).map_or_else(String::new, |name| format!(", subgroup {name}"));
     format!(
         "topology {}, requirement {} couldn't be satisfied for job <{group}>{sub_group}{words}",
@@ -39,12 +39,12 @@ fn summary(miss: &TopologyMiss, group: &Key, words: &str) -> String {
 }
 
 /// The sub-group's name; the group itself and the default sub-group go without.
-fn sub_group(miss: &TopologyMiss) -> Option<&str> {
+fn sub_group(miss: &TopologyRejection) -> Option<&str> {
     let name = miss.sub_group.as_str();
     (!name.is_empty() && name != DEFAULT_POD_SET).then_some(name)
 }
 
-fn too_small(room: &DomainRoom, wanted: u32, sub_group: Option<&str>) -> FitError<'static> {
+fn too_small(room: &DomainCapacity, wanted: u32, sub_group: Option<&str>) -> FitError<'static> {
     let domain = &room.domain;
     let (messages, details): (Vec<String>, Vec<String>) = match room.pods {
         Some(pods) => {

@@ -5,10 +5,10 @@ use crate::dra::Served;
 use crate::ids::PodIdx;
 use crate::policy::Policy;
 use crate::resource::{self, Dim};
-use crate::verdict::{PodMiss, PoolGap};
+use crate::verdict::{PodRejection, PoolGap};
 
 /// The first reason why a pod cannot be placed anywhere.
-pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
+pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodRejection> {
     let registry = &policy.registry;
     if registry.builtin.predicates {
         pool_size(cluster, pod, &policy.params.node_pool)?;
@@ -19,13 +19,13 @@ pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodM
         claims(cluster, policy, pod)?;
     }
     for custom in &registry.pre_filters {
-        custom.check(cluster, pod).map_err(PodMiss::Plugin)?;
+        custom.check(cluster, pod).map_err(PodRejection::Plugin)?;
     }
     Ok(())
 }
 
 /// The first reason why a pod cannot be placed anywhere that no eviction can change.
-pub fn check_lasting(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
+pub fn check_lasting(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodRejection> {
     if policy.registry.builtin.predicates {
         pool_size(cluster, pod, &policy.params.node_pool)?;
         config_maps(cluster, pod)?;
@@ -35,7 +35,7 @@ pub fn check_lasting(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<
 }
 
 /// Whether the node pool has, on whatever node, as much of each resource as the pod wants.
-pub fn pool_size(cluster: &Cluster, pod: PodIdx, pool: &str) -> Result<(), PodMiss> {
+pub fn pool_size(cluster: &Cluster, pod: PodIdx, pool: &str) -> Result<(), PodRejection> {
     let shape = cluster.shape(pod);
     let largest = &cluster.figures.largest;
     let gpus = if shape.is_shared() {
@@ -46,7 +46,7 @@ pub fn pool_size(cluster: &Cluster, pod: PodIdx, pool: &str) -> Result<(), PodMi
     let too_small = |dim: Dim, wanted: i64| {
         let name = cluster.dims.name(dim);
         (wanted > largest.get(dim) && !cluster.is_device_backed(name))
-            .then(|| PodMiss::PoolTooSmall(Box::new(pool_gap(cluster, pod, pool, (dim, wanted)))))
+            .then(|| PodRejection::PoolTooSmall(Box::new(pool_gap(cluster, pod, pool, (dim, wanted)))))
     };
     let others = shape.request.iter().filter(|(dim, _)| *dim != resource::GPU);
     let first = std::iter::once((resource::GPU, gpus)).chain(others).find_map(|(dim, w)| too_small(dim, w));
@@ -67,7 +67,7 @@ fn pool_gap(cluster: &Cluster, pod: PodIdx, pool: &str, (dim, wanted): (Dim, i64
     }
 }
 
-fn config_maps(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {
+fn config_maps(cluster: &Cluster, pod: PodIdx) -> Result<(), PodRejection> {
     let p = &cluster.pods[pod];
     let needed = p.extra.as_ref().map_or(&[][..], |e| &e.config_maps);
     let mut missing: Vec<&str> = needed
@@ -76,10 +76,10 @@ fn config_maps(cluster: &Cluster, pod: PodIdx) -> Result<(), PodMiss> {
         .map(|name| cluster.text(*name))
         .collect();
     missing.sort_unstable();
-    missing.first().map_or(Ok(()), |name| Err(PodMiss::ConfigMap((*name).to_owned())))
+    missing.first().map_or(Ok(()), |name| Err(PodRejection::ConfigMap((*name).to_owned())))
 }
 
-fn claims(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodMiss> {
+fn claims(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodRejection> {
     let p = &cluster.pods[pod];
     if p.extra.as_ref().is_none_or(|e| e.claims.is_empty()) {
         return Ok(());

@@ -15,7 +15,7 @@ use crate::node_set::{Marked, NodeSet};
 use crate::plan::Plan;
 use crate::plugin::Strategy;
 use crate::resource;
-use crate::verdict::{NodeFit, NodeMiss};
+use crate::verdict::{NodeFit, NodeRejection};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,12 +215,12 @@ impl Wanted {
 
 /// Why each node of a set does not take a pod, counted by reason.
 pub(crate) fn explain(plan: &Plan<'_>, trial: &Trial<'_>, set: &NodeSet) -> NodeFit {
-    let mut reasons: BTreeMap<NodeMiss, u32> = BTreeMap::new();
+    let mut reasons: BTreeMap<NodeRejection, u32> = BTreeMap::new();
     let mut fit = empty_fit(plan, trial.pod);
     for &node in set.nodes(plan) {
         fit.nodes += 1;
         if trial.topology.is_some_and(|t| t.score(node).is_none()) {
-            *reasons.entry(NodeMiss::OutsideDomain).or_default() += 1;
+            *reasons.entry(NodeRejection::OutsideDomain).or_default() += 1;
             continue;
         }
         let lacks = filter::lacks(plan, trial, node);

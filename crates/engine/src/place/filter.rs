@@ -9,10 +9,10 @@ use crate::ids::NodeIdx;
 use crate::input::{GpuRequest, MigStrategy};
 use crate::resource::{self, Amounts};
 use crate::share::{gate, root_ledgers, root_path};
-use crate::verdict::{GpuKindMiss, NodeMiss, VolumeMiss};
+use crate::verdict::{GpuKindMismatch, NodeRejection, VolumeRejection};
 
 /// The first rule that keeps a pod from a node, after its request has been found to fit.
-pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     let registry = &trial.policy.registry;
     let builtin = &registry.builtin;
     if builtin.predicates
@@ -23,27 +23,27 @@ pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Op
     if trial.has_claims
         && let Err(miss) = cluster.claims_fit(trial.pod, node)
     {
-        return Some(NodeMiss::Claims(miss));
+        return Some(NodeRejection::Claims(miss));
     }
     if let (Some((requests, ignored)), Some(numa)) = (&trial.numa, &cluster.nodes[node].ledger.numa)
         && !numa.admits(requests, ignored)
     {
-        return Some(NodeMiss::Numa);
+        return Some(NodeRejection::Numa);
     }
     for (_, filter) in &registry.filters {
         if let Err(words) = filter.fits(cluster, trial.pod, node) {
-            return Some(NodeMiss::Plugin(words));
+            return Some(NodeRejection::Plugin(words));
         }
     }
     None
 }
 
-fn predicates(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+fn predicates(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     let n = &cluster.nodes[node];
     let shape = cluster.shape(trial.pod);
     let pod = &cluster.pods[trial.pod];
     over_capacity(cluster, trial, node)
-        .or_else(|| gpu_kind(n, shape, pod.claim_gpus).map(NodeMiss::GpuKind))
+        .or_else(|| gpu_kind(n, shape, pod.claim_gpus).map(NodeRejection::GpuKind))
         .or_else(|| pod_slots(cluster, trial, node))
         .or_else(|| condition(n))
         .or_else(|| cluster.classes.accepts(shape.class, n.name, &n.labels, &n.taints, &cluster.names).err())
@@ -61,7 +61,7 @@ fn predicates(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<Nod
 }
 
 /// The queue's bounds, for requests whose cost depends on the node.
-fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     if !trial.cost_varies || trial.policy.registry.builtin.proportion.is_none() {
         return None;
     }
@@ -75,40 +75,40 @@ fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<
     let excess = gate::check(root_ledgers(cluster, queue), &requested, trial.preemptibility)?;
     let at = root_path(cluster, queue).nth(excess.level)?;
     let named = excess.named(cluster.text(cluster.queues[at].display));
-    Some(NodeMiss::OverCapacity(Box::new(named), excess.rule))
+    Some(NodeRejection::OverCapacity(Box::new(named), excess.rule))
 }
 
 /// The kind of GPU a node offers against the kind a pod wants.
-pub fn gpu_kind(node: &Node, shape: &Shape, claim_gpus: i64) -> Option<GpuKindMiss> {
+pub fn gpu_kind(node: &Node, shape: &Shape, claim_gpus: i64) -> Option<GpuKindMismatch> {
     if shape.spec.legacy_mig {
-        return Some(GpuKindMiss::LegacyMig);
+        return Some(GpuKindMismatch::LegacyMig);
     }
     if shape.is_cpu_only() && claim_gpus == 0 {
         return None;
     }
     let (shared, mig) = (shape.is_shared(), shape.gpu == GpuRequest::Mig);
     if node.has_dra_gpus && shared {
-        return Some(GpuKindMiss::SharedOnDra);
+        return Some(GpuKindMismatch::SharedOnDra);
     }
     if mig && !node.is_mig {
-        return Some(GpuKindMiss::NoMig);
+        return Some(GpuKindMismatch::NoMig);
     }
     if node.is_mig {
         if mig && node.ledger.legacy_mig > 0 {
-            return Some(GpuKindMiss::NodeHasLegacyMig);
+            return Some(GpuKindMismatch::NodeHasLegacyMig);
         }
         match node.mig_strategy {
-            MigStrategy::Single if shared || mig => return Some(GpuKindMiss::MigSingle),
-            MigStrategy::Mixed if !mig => return Some(GpuKindMiss::MigMixed),
+            MigStrategy::Single if shared || mig => return Some(GpuKindMismatch::MigSingle),
+            MigStrategy::Mixed if !mig => return Some(GpuKindMismatch::MigMixed),
             MigStrategy::None | MigStrategy::Single | MigStrategy::Mixed => {}
         }
     }
     let by_memory = matches!(shape.gpu, GpuRequest::Memory { .. });
-    (by_memory && !node.gpu_memory.known).then_some(GpuKindMiss::MemoryUnknown)
+    (by_memory && !node.gpu_memory.known).then_some(GpuKindMismatch::MemoryUnknown)
 }
 
 /// A pod needs a slot; one that makes a GPU shared needs a second one for the pod that reserves it.
-fn pod_slots(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeMiss> {
+fn pod_slots(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     let free = cluster.nodes[node].free(resource::PODS);
     if free >= 2 {
         return None;
@@ -117,39 +117,43 @@ fn pod_slots(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<Node
         cluster.shape(trial.pod).is_shared()
             && gpus::choose(cluster, &trial.policy.registry, trial.pod, node).is_some_and(|c| c.new > 0)
     };
-    if free < 1 { Some(NodeMiss::PodSlots) } else { opens_gpu().then_some(NodeMiss::ReservationSlot) }
-}
-
-fn condition(node: &Node) -> Option<NodeMiss> {
-    if node.unschedulable {
-        return Some(NodeMiss::Cordoned);
+    if free < 1 {
+        Some(NodeRejection::PodSlots)
+    } else {
+        opens_gpu().then_some(NodeRejection::ReservationSlot)
     }
-    node.bad_conditions.first().copied().map(NodeMiss::Condition)
 }
 
-fn ports(cluster: &Cluster, shape: &Shape, node: &Node) -> Option<NodeMiss> {
+fn condition(node: &Node) -> Option<NodeRejection> {
+    if node.unschedulable {
+        return Some(NodeRejection::Cordoned);
+    }
+    node.bad_conditions.first().copied().map(NodeRejection::Condition)
+}
+
+fn ports(cluster: &Cluster, shape: &Shape, node: &Node) -> Option<NodeRejection> {
     let wanted = &shape.spec.ports;
     let taken = |pod: &crate::ids::PodIdx| crate::ports::conflict(wanted, &cluster.shape(*pod).spec.ports);
-    (!wanted.is_empty() && node.pods.iter().any(taken)).then_some(NodeMiss::Ports)
+    (!wanted.is_empty() && node.pods.iter().any(taken)).then_some(NodeRejection::Ports)
 }
 
-fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Option<NodeMiss> {
+fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Option<NodeRejection> {
     if !trial.policy.params.restrict_nodes {
         return None;
     }
     let wants_gpu = !shape.is_cpu_only() || claim_gpus > 0;
     let has_role = if wants_gpu { node.gpu_worker } else { node.cpu_worker };
-    (!has_role).then_some(NodeMiss::Role)
+    (!has_role).then_some(NodeRejection::Role)
 }
 
 /// Every resource that a node lacks for a pod, for explanations.
-pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<NodeMiss> {
+pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<NodeRejection> {
     let n = &cluster.nodes[node];
     let load = trial.load(cluster);
     let backed = |r| cluster.is_device_backed(r);
     let mut misses = Vec::new();
     let first = n.first_lack(&load, When::Eventually, &cluster.dims, &backed);
-    if let Some(lack @ (Lack::Gpus | Lack::GpuMemory | Lack::GpuRoom)) = first {
+    if let Some(lack @ (Lack::Gpus | Lack::GpuMemory | Lack::GpuMemoryFree)) = first {
         misses.push(lack_miss(cluster, lack));
     }
     for (dim, wanted) in load.shape.request.iter().filter(|(d, _)| *d != resource::GPU) {
@@ -163,13 +167,13 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
         misses.extend(first.map(|lack| lack_miss(cluster, lack)));
         if misses.is_empty() && trial.has_volumes && !cluster.storage_fits(trial.pod, node, When::Eventually)
         {
-            misses.push(NodeMiss::Volume(VolumeMiss::Capacity));
+            misses.push(NodeRejection::Volume(VolumeRejection::Capacity));
         }
     }
     let overhead = &load.shape.overhead;
     if !overhead.is_empty() && only_overhead(n, &load.shape.request, overhead) {
         let overhead = &load.shape.spec.overhead;
-        misses = misses.into_iter().map(|m| NodeMiss::Overhead(Box::new(m), overhead.clone())).collect();
+        misses = misses.into_iter().map(|m| NodeRejection::Overhead(Box::new(m), overhead.clone())).collect();
     }
     misses
 }
@@ -178,17 +182,17 @@ fn only_overhead(node: &Node, request: &Amounts, overhead: &Amounts) -> bool {
     request.iter().all(|(dim, wanted)| wanted - overhead.get(dim) <= node.free(dim))
 }
 
-fn lack_miss(cluster: &Cluster, lack: Lack) -> NodeMiss {
+fn lack_miss(cluster: &Cluster, lack: Lack) -> NodeRejection {
     match lack {
-        Lack::Gpus => NodeMiss::Gpus,
-        Lack::GpuMemory => NodeMiss::GpuMemory,
-        Lack::GpuRoom => NodeMiss::GpuRoom,
-        Lack::Dim(resource::CPU) => NodeMiss::Cpu,
-        Lack::Dim(resource::MEMORY) => NodeMiss::Memory,
-        Lack::Dim(resource::PODS) => NodeMiss::PodSlots,
+        Lack::Gpus => NodeRejection::Gpus,
+        Lack::GpuMemory => NodeRejection::GpuMemory,
+        Lack::GpuMemoryFree => NodeRejection::GpuMemoryFree,
+        Lack::Dim(resource::CPU) => NodeRejection::Cpu,
+        Lack::Dim(resource::MEMORY) => NodeRejection::Memory,
+        Lack::Dim(resource::PODS) => NodeRejection::PodSlots,
         Lack::Dim(dim) => {
             let name = cluster.text(cluster.dims.name(dim)).to_owned();
-            if resource::is_mig(&name) { NodeMiss::Mig(name) } else { NodeMiss::Resource(name) }
+            if resource::is_mig(&name) { NodeRejection::Mig(name) } else { NodeRejection::Resource(name) }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::ids::{LabelSetIdx, ShapeIdx};
 use crate::node_set::NodeSet;
 use crate::plugin::Depends;
-use crate::verdict::NodeMiss;
+use crate::verdict::NodeRejection;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) enum Known<'a> {
 }
 
 /// Counts of nodes per reason.
-pub(crate) type Reasons = Arc<Vec<(NodeMiss, u32)>>;
+pub(crate) type Reasons = Arc<Vec<(NodeRejection, u32)>>;
 
 /// Failed searches.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,7 @@ use crate::place::{held_nodes, is_below};
 use crate::resource::{CPU, Dim, GPU, MEMORY, PODS};
 use crate::share::sum;
 use crate::topology::{Levels, Topology};
-use crate::verdict::{EvictionReason, QueueResource};
+use crate::verdict::{EvictionFailureReason, QueueResource};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -40,7 +40,7 @@ pub(crate) struct Bounds<'a> {
 
 impl Bounds<'_> {
     /// Why no plan can work, if sums tell.
-    pub(crate) fn refusal(&self, part: &Part<'_>) -> Option<EvictionReason> {
+    pub(crate) fn refusal(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
         self.of_queues(part).or_else(|| self.of_others(part)).or_else(|| self.of_domains(part))
     }
 
@@ -49,7 +49,7 @@ impl Bounds<'_> {
         self.rules.cause == Cause::Consolidation
     }
 
-    fn of_queues(&self, part: &Part<'_>) -> Option<EvictionReason> {
+    fn of_queues(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
         let amounts = |leaf: &QueueIdx| self.candidates.total_of(*leaf);
         let evictable = self.leaves.iter().fold([0; 3], |all, leaf| sum(&all, &amounts(leaf)));
         let free = self.rooms.totals();
@@ -64,14 +64,20 @@ impl Bounds<'_> {
         })?;
         let (requested, free) = (asked[at], free[at]);
         if self.moves_only() {
-            return Some(EvictionReason::TooLittleFree { resource, requested, free });
+            return Some(EvictionFailureReason::InsufficientFree { resource, requested, free });
         }
         let queues = self.leaves.iter().filter(|leaf| amounts(leaf)[at] > 0).count() as u32;
-        Some(EvictionReason::TooLittle { resource, requested, free, evictable: evictable[at], queues })
+        Some(EvictionFailureReason::InsufficientEvictable {
+            resource,
+            requested,
+            free,
+            evictable: evictable[at],
+            queues,
+        })
     }
 
     /// Resources that queues do not account for.
-    fn of_others(&self, part: &Part<'_>) -> Option<EvictionReason> {
+    fn of_others(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
         let wanted = self.wanted(part.pods, |dim| ![CPU, MEMORY, GPU].contains(&dim));
         if wanted.is_empty() {
             return None;
@@ -87,11 +93,11 @@ impl Bounds<'_> {
         let (dim, requested) = wanted[short];
         let resource = self.cluster.text(self.cluster.dims.name(dim)).to_owned();
         let (free, evictable) = (free[short], evictable[short]);
-        Some(EvictionReason::TooLittleOf { resource, requested, free, evictable })
+        Some(EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable })
     }
 
     /// Domains in which pods must be together.
-    fn of_domains(&self, part: &Part<'_>) -> Option<EvictionReason> {
+    fn of_domains(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
         if !self.rules.policy.registry.builtin.topology {
             return None;
         }
@@ -106,7 +112,7 @@ impl Bounds<'_> {
         part: &Part<'_>,
         member: MemberIdx,
         constraint: &Constraint,
-    ) -> Option<EvictionReason> {
+    ) -> Option<EvictionFailureReason> {
         let topology = self.cluster.topologies.get(constraint.topology)?;
         let level = constraint.required.filter(|_| Levels::of(topology, constraint).is_some())?;
         let depth = topology.depth_of(level)?;
@@ -133,7 +139,7 @@ impl Bounds<'_> {
             }
         }
         let (domain, gap) = best?;
-        Some(EvictionReason::DomainTooSmall {
+        Some(EvictionFailureReason::DomainTooSmall {
             level: self.cluster.text(level).to_owned(),
             domain: topology.domain(domain).id.to_string(),
             resource: self.cluster.text(self.cluster.dims.name(gap.dim)).to_owned(),

@@ -14,7 +14,7 @@ use crate::policy::Policy;
 use crate::share::min_runtime;
 use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
 use crate::share::{Ledger, Preemptibility, QueueTree, levelled_pair, root_path};
-use crate::verdict::EvictionRefusal;
+use crate::verdict::ScenarioRejection;
 use kai_units::Timestamp;
 use rustc_hash::FxHashSet;
 use std::cell::OnceCell;
@@ -61,15 +61,15 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// The same with names.
-    pub(crate) fn told(&self, cluster: &Cluster) -> EvictionRefusal {
+    pub(crate) fn told(&self, cluster: &Cluster) -> ScenarioRejection {
         match self {
-            Self::Unfair => EvictionRefusal::Unfair,
-            Self::MinRuntime(group) => EvictionRefusal::MinRuntime(cluster.group_key(*group)),
-            Self::NotMoved => EvictionRefusal::NotMoved,
-            Self::Fresh => EvictionRefusal::Fresh,
-            Self::TooMany => EvictionRefusal::TooManyMoved,
-            Self::Budget(budget) => EvictionRefusal::Budget(budget.clone()),
-            Self::Plugin(words) => EvictionRefusal::Plugin(words.clone()),
+            Self::Unfair => ScenarioRejection::Unfair,
+            Self::MinRuntime(group) => ScenarioRejection::MinRuntime(cluster.group_key(*group)),
+            Self::NotMoved => ScenarioRejection::NotMoved,
+            Self::Fresh => ScenarioRejection::PlacedThisCycle,
+            Self::TooMany => ScenarioRejection::TooManyMoved,
+            Self::Budget(budget) => ScenarioRejection::DisruptionBudget(budget.clone()),
+            Self::Plugin(words) => ScenarioRejection::Plugin(words.clone()),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::ids::{Idx, NodeIdx};
 use crate::input::{LabelSelector, NodeTerm, Requirement, RequirementOp, SelectorOp};
 use crate::terms::Presence;
-use crate::verdict::{NodeMiss, VolumeMiss};
+use crate::verdict::{NodeRejection, VolumeRejection};
 use proptest::prelude::*;
 
 const GIB: i64 = 1 << 30;
@@ -72,12 +72,17 @@ impl World {
         let input = CapacityInput { key: Key::new("sys", name), class: "fast".into(), bytes, nodes };
         self.storage.set_capacity(&input, &mut self.names);
     }
-    fn prefilter(&mut self, claims: &[&str]) -> Result<(), PodMiss> {
+    fn prefilter(&mut self, claims: &[&str]) -> Result<(), PodRejection> {
         let claims = self.syms(claims);
         let namespace = self.names.intern("ns");
         self.storage.prefilter(namespace, &claims, &self.names)
     }
-    fn filter_with(&mut self, claims: &[&str], node: usize, capacity: CapacityCheck) -> Result<(), NodeMiss> {
+    fn filter_with(
+        &mut self,
+        claims: &[&str],
+        node: usize,
+        capacity: CapacityCheck,
+    ) -> Result<(), NodeRejection> {
         let claims = self.syms(claims);
         let namespace = self.names.intern("ns");
         let (name, labels) = &self.nodes[node];
@@ -85,15 +90,15 @@ impl World {
         let others = self.others.iter().map(|claims| (namespace, claims.as_slice()));
         self.storage.filter(namespace, &claims, &node, others, capacity, &self.names)
     }
-    fn filter(&mut self, claims: &[&str], node: usize) -> Result<(), NodeMiss> {
+    fn filter(&mut self, claims: &[&str], node: usize) -> Result<(), NodeRejection> {
         self.filter_with(claims, node, CapacityCheck::Reported)
     }
     /// What each node says.
-    fn misses(&mut self, claims: &[&str]) -> Vec<Option<VolumeMiss>> {
+    fn misses(&mut self, claims: &[&str]) -> Vec<Option<VolumeRejection>> {
         (0..self.nodes.len())
             .map(|node| match self.filter(claims, node) {
                 Ok(()) => None,
-                Err(NodeMiss::Volume(miss)) => Some(miss),
+                Err(NodeRejection::Volume(miss)) => Some(miss),
                 Err(other) => panic!("not about volumes: {other:?}"),
             })
             .collect()
@@ -116,7 +121,7 @@ fn claims_must_exist_and_be_neither_lost_nor_going() {
     world.claim("going", |c| c.deleting = true);
     assert_eq!(world.prefilter(&["fine"]), Ok(()));
     for bad in ["missing", "lost", "going"] {
-        assert_eq!(world.prefilter(&["fine", bad]), Err(PodMiss::VolumeClaim(bad.into())));
+        assert_eq!(world.prefilter(&["fine", bad]), Err(PodRejection::VolumeClaim(bad.into())));
     }
 }
 
@@ -131,7 +136,7 @@ fn claims_that_do_not_wait_for_their_pod_must_be_bound() {
     world.bound("bound", "v");
     assert_eq!(world.prefilter(&["bound"]), Ok(()));
     for early in ["eager", "classless", "chosen"] {
-        assert_eq!(world.prefilter(&[early]), Err(PodMiss::UnboundImmediate(early.into())));
+        assert_eq!(world.prefilter(&[early]), Err(PodRejection::UnboundImmediate(early.into())));
     }
 }
 
@@ -140,9 +145,9 @@ fn a_bound_volume_is_used_from_its_nodes_only() {
     let mut world = World::new(&HOSTS);
     world.bound("data", "v");
     world.volume("v", |v| v.node_terms = vec![on("host", "h1")]);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::NodeConflict), None]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::NodeConflict), None]);
     world.storage.remove_volume("v", &mut world.names);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::NodeConflict); 2]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::NodeConflict); 2]);
 }
 
 #[test]
@@ -155,7 +160,7 @@ fn a_bound_volume_stays_in_its_zones() {
     world.bound("data", "v");
     for key in ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"] {
         world.volume("v", |v| v.zones = vec![(key.into(), vec!["b".into(), "c".into()])]);
-        assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Zone), None, None], "{key}");
+        assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Zone), None, None], "{key}");
     }
 }
 
@@ -164,28 +169,32 @@ fn a_waiting_claim_takes_a_free_volume_that_the_node_can_use() {
     let mut world = World::new(&HOSTS);
     world.class("fast", |c| c.no_provisioner = true);
     world.claim("data", |_| {});
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound); 2]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound); 2]);
     let local = |v: &mut VolumeInput| {
         v.available = true;
         v.node_terms = vec![on("host", "h1")];
     };
     world.volume("v", local);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound), None]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
     world.volume("v", |v| {
         local(v);
         v.bytes = GIB - 1;
     });
-    assert_eq!(world.filter(&["data"], 1), Err(NodeMiss::Volume(VolumeMiss::Unbound)), "too small");
+    assert_eq!(world.filter(&["data"], 1), Err(NodeRejection::Volume(VolumeRejection::Unbound)), "too small");
     world.volume("v", |v| {
         local(v);
         v.claim = Some(Key::new("ns", "other"));
     });
-    assert_eq!(world.filter(&["data"], 1), Err(NodeMiss::Volume(VolumeMiss::Unbound)), "reserved");
+    assert_eq!(world.filter(&["data"], 1), Err(NodeRejection::Volume(VolumeRejection::Unbound)), "reserved");
     world.volume("v", |v| {
         local(v);
         v.class = "slow".into();
     });
-    assert_eq!(world.filter(&["data"], 1), Err(NodeMiss::Volume(VolumeMiss::Unbound)), "of another class");
+    assert_eq!(
+        world.filter(&["data"], 1),
+        Err(NodeRejection::Volume(VolumeRejection::Unbound)),
+        "of another class"
+    );
 }
 
 #[test]
@@ -216,7 +225,7 @@ fn a_volume_reserved_for_a_claim_is_the_one_it_gets() {
         v.claim = Some(Key::new("ns", "data"));
         v.node_terms = vec![on("host", "h1")];
     });
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound), None]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
 }
 
 #[test]
@@ -224,7 +233,7 @@ fn volumes_are_made_where_the_class_allows_it() {
     let mut world = World::new(&HOSTS);
     world.class("fast", |c| c.allowed = vec![on("host", "h1")]);
     world.claim("data", |_| {});
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Unbound), None]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
 }
 
 #[test]
@@ -232,7 +241,7 @@ fn a_claim_with_a_chosen_node_goes_there() {
     let mut world = World::new(&HOSTS);
     world.class("fast", |_| {});
     world.claim("data", |c| c.selected_node = Some("n1".into()));
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::NodeConflict), None]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::NodeConflict), None]);
 }
 
 #[test]
@@ -240,13 +249,13 @@ fn reported_capacity_must_hold_each_claim_unless_it_is_simulated() {
     let mut world = World::new(&HOSTS);
     world.class("fast", |c| c.tracks_capacity = true);
     world.claim("data", |_| {});
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Capacity); 2]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Capacity); 2]);
     world.capacity("c0", GIB - 1, Some("h0"));
     world.capacity("c1", GIB, Some("h1"));
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Capacity), None]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Capacity), None]);
     assert!(world.filter_with(&["data"], 0, CapacityCheck::Simulated).is_ok());
     world.storage.remove_capacity(&Key::new("sys", "c1"), &mut world.names);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeMiss::Capacity); 2]);
+    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Capacity); 2]);
 }
 
 #[test]
@@ -262,8 +271,8 @@ fn a_driver_attaches_so_many_distinct_volumes() {
     world.limits = vec![(driver, 2)];
     world.others = vec![world.syms(&["a"]), world.syms(&["a"])];
     assert!(world.filter(&["b"], 0).is_ok());
-    assert_eq!(world.filter(&["b", "c"], 0), Err(NodeMiss::Volume(VolumeMiss::AttachLimit)));
-    assert_eq!(world.filter(&["b", "new"], 0), Err(NodeMiss::Volume(VolumeMiss::AttachLimit)));
+    assert_eq!(world.filter(&["b", "c"], 0), Err(NodeRejection::Volume(VolumeRejection::AttachLimit)));
+    assert_eq!(world.filter(&["b", "new"], 0), Err(NodeRejection::Volume(VolumeRejection::AttachLimit)));
     world.others = vec![world.syms(&["a", "b", "c"])];
     assert!(world.filter(&["a"], 0).is_ok(), "it is attached already");
     world.limits.clear();

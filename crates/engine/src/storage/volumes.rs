@@ -4,7 +4,7 @@ use super::{Claim, Storage, SymKey};
 use crate::ids::Sym;
 use crate::intern::Interner;
 use crate::terms::selector::label;
-use crate::verdict::{NodeMiss, VolumeMiss};
+use crate::verdict::{NodeRejection, VolumeRejection};
 use smallvec::SmallVec;
 
 /// A node, as volumes see it.
@@ -94,14 +94,14 @@ impl Storage {
         others: impl Iterator<Item = (Sym, &'a [Sym])>,
         capacity: CapacityCheck,
         names: &Interner,
-    ) -> Result<(), NodeMiss> {
+    ) -> Result<(), NodeRejection> {
         let known =
             |name: &Sym| self.claims.get(&(namespace, *name)).map(|claim| ((namespace, *name), claim));
         let claims: SmallVec<[(SymKey, &Claim); 4]> = claims.iter().filter_map(known).collect();
         self.bound_claims_fit(&claims, node, names)
             .and_then(|()| self.waiting_claims_fit(&claims, node, capacity, names))
             .and_then(|()| self.attachments_fit(&claims, node, others))
-            .map_err(NodeMiss::Volume)
+            .map_err(NodeRejection::Volume)
     }
 
     fn bound_claims_fit(
@@ -109,18 +109,18 @@ impl Storage {
         claims: &[(SymKey, &Claim)],
         node: &VolumeNode<'_>,
         names: &Interner,
-    ) -> Result<(), VolumeMiss> {
+    ) -> Result<(), VolumeRejection> {
         let mut zoned = false;
         for volume in claims.iter().filter_map(|(_, claim)| claim.bound_volume()) {
-            let Some(volume) = self.volumes.get(&volume) else { return Err(VolumeMiss::NodeConflict) };
+            let Some(volume) = self.volumes.get(&volume) else { return Err(VolumeRejection::NodeConflict) };
             if !volume.nodes.is_empty() && !volume.nodes.matches(node.name, node.labels, names) {
-                return Err(VolumeMiss::NodeConflict);
+                return Err(VolumeRejection::NodeConflict);
             }
             zoned |= !volume.zones.iter().all(|zone| zone.admits(node.labels));
         }
         // A node that tells neither zone nor region is taken to reach them all.
         let tells_zone = || self.zone_keys.0.iter().any(|key| label(node.labels, *key).is_some());
-        if zoned && tells_zone() { Err(VolumeMiss::Zone) } else { Ok(()) }
+        if zoned && tells_zone() { Err(VolumeRejection::Zone) } else { Ok(()) }
     }
 
     fn waiting_claims_fit(
@@ -129,7 +129,7 @@ impl Storage {
         node: &VolumeNode<'_>,
         capacity: CapacityCheck,
         names: &Interner,
-    ) -> Result<(), VolumeMiss> {
+    ) -> Result<(), VolumeRejection> {
         let waiting = claims.iter().filter(|(_, claim)| claim.bound_volume().is_none() && self.waits(claim));
         let mut waiting: SmallVec<[(SymKey, &Claim); 4]> = waiting.copied().collect();
         // Small claims choose first, so that they leave the large volumes alone.
@@ -138,7 +138,7 @@ impl Storage {
         let mut to_make: SmallVec<[&Claim; 4]> = SmallVec::new();
         for (key, claim) in waiting {
             match claim.selected_node {
-                Some(selected) if selected != node.name => return Err(VolumeMiss::NodeConflict),
+                Some(selected) if selected != node.name => return Err(VolumeRejection::NodeConflict),
                 Some(_) => to_make.push(claim),
                 None => match self.find_volume(key, claim, node, &chosen, names) {
                     Some(volume) => chosen.push(volume),
@@ -178,12 +178,12 @@ impl Storage {
         node: &VolumeNode<'_>,
         capacity: CapacityCheck,
         names: &Interner,
-    ) -> Result<(), VolumeMiss> {
+    ) -> Result<(), VolumeRejection> {
         let Some(class) = self.class_of(claim).filter(|class| class.makes_volumes) else {
-            return Err(VolumeMiss::Unbound);
+            return Err(VolumeRejection::Unbound);
         };
         if !class.allowed.is_empty() && !class.allowed.matches(node.name, node.labels, names) {
-            return Err(VolumeMiss::Unbound);
+            return Err(VolumeRejection::Unbound);
         }
         let reported = || {
             let enough =
@@ -191,7 +191,7 @@ impl Storage {
             self.capacities.reaching(node.labels).any(|(_, capacity)| enough(capacity))
         };
         match capacity {
-            CapacityCheck::Reported if class.tracks_capacity && !reported() => Err(VolumeMiss::Capacity),
+            CapacityCheck::Reported if class.tracks_capacity && !reported() => Err(VolumeRejection::Capacity),
             CapacityCheck::Reported | CapacityCheck::Simulated => Ok(()),
         }
     }
@@ -201,7 +201,7 @@ impl Storage {
         claims: &[(SymKey, &Claim)],
         node: &VolumeNode<'_>,
         others: impl Iterator<Item = (Sym, &'a [Sym])>,
-    ) -> Result<(), VolumeMiss> {
+    ) -> Result<(), VolumeRejection> {
         let limit =
             |driver: Sym| node.attach_limits.iter().find(|(d, _)| *d == driver).map(|(_, most)| *most);
         let counted = |key, claim| self.attachment(key, claim).filter(|(driver, _)| limit(*driver).is_some());
@@ -225,7 +225,7 @@ impl Storage {
             let count = there.iter().filter(|(d, _)| d == driver).count();
             limit(*driver).is_none_or(|most| count <= most as usize)
         });
-        if fits { Ok(()) } else { Err(VolumeMiss::AttachLimit) }
+        if fits { Ok(()) } else { Err(VolumeRejection::AttachLimit) }
     }
 
     /// The driver that attaches a claim's volume, and what it attaches.

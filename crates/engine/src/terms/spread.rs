@@ -9,7 +9,7 @@ use super::{Domain, TermIdx, TermRefs, Terms};
 use crate::ids::{LabelSetIdx, NodeIdx, Sym};
 use crate::input::SpreadConstraint;
 use crate::intern::Interner;
-use crate::verdict::NodeMiss;
+use crate::verdict::NodeRejection;
 use rustc_hash::FxHashMap;
 
 /// The most that [`SpreadState::soft_score`] gives.
@@ -132,12 +132,12 @@ impl Terms {
 
 impl SpreadState {
     /// Whether a node keeps every hard constraint.
-    pub fn allows(&self, node_labels: &[(Sym, Sym)]) -> Result<(), NodeMiss> {
+    pub fn allows(&self, node_labels: &[(Sym, Sym)]) -> Result<(), NodeRejection> {
         let kept = self.hard.iter().all(|level| {
             label(node_labels, level.spread.key)
                 .is_some_and(|value| level.count(value) + level.own - level.smallest <= level.spread.max_skew)
         });
-        if kept { Ok(()) } else { Err(NodeMiss::Spread) }
+        if kept { Ok(()) } else { Err(NodeRejection::Spread) }
     }
 
     /// How well a node suits the soft constraints: 0.3 in empty domains, less in fuller ones, 0 in the fullest and on

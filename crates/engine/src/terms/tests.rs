@@ -97,7 +97,7 @@ impl World {
             self.terms.count_new(pods.iter().map(|p| as_placed(p, resolved)));
         }
     }
-    fn filter(&mut self, pod: &PodSpec, node: usize) -> Result<(), NodeMiss> {
+    fn filter(&mut self, pod: &PodSpec, node: usize) -> Result<(), NodeRejection> {
         let (set, refs) = self.resolve(pod);
         self.count_new();
         self.terms.filter(set, &refs, &self.resolved[node])

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
 use crate::ids::{DomainIdx, Idx, NodeIdx, PodIdx};
 use crate::node_set::NodeSet;
-use crate::verdict::{DomainRoom, Measured, TopologyReason};
+use crate::verdict::{DomainCapacity, Measured, TopologyReason};
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -241,7 +241,7 @@ pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyR
     let mut domains = room.order().swap_remove(depth - start.depth);
     domains.retain(|domain| held.allows(topology, *domain));
     domains.sort_unstable();
-    let describe = |domain: &DomainIdx| DomainRoom {
+    let describe = |domain: &DomainIdx| DomainCapacity {
         domain: topology.domain(*domain).id.to_string(),
         pods: room.pods(*domain).map(|pods| u32::try_from(pods.max(0)).unwrap_or(u32::MAX)),
         lacks: room

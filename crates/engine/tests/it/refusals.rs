@@ -7,7 +7,7 @@ use crate::evictions::{CYCLE, hold};
 use crate::worlds::crowded::timeless;
 use kai_engine::audit::audit;
 use kai_engine::input::{GroupInput, Key, PodInput, PodPhase};
-use kai_engine::outcome::{Bind, Cause, EvictionWhy};
+use kai_engine::outcome::{Bind, Cause, EvictionReason};
 use kai_engine::policy::{Action, Policy};
 use kai_engine::{Cluster, Decision, Delta, Outcome, plan};
 use kai_testkit::scenario::Scenario;
@@ -134,7 +134,7 @@ impl Judge<'_> {
             gang_size: 1,
             preemptor: Some(waiting.clone()),
             action: cause.action(),
-            why: Box::new(EvictionWhy::Priority { preemptor: 0, victim: 0 }),
+            why: Box::new(EvictionReason::Priority { preemptor: 0, victim: 0 }),
         };
         let wait = |bind: &Bind| Decision::Pipeline {
             pod: bind.pod.clone(),

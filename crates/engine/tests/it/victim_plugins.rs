@@ -5,7 +5,7 @@ use kai_engine::ids::{GroupIdx, PodIdx};
 use kai_engine::outcome::Cause;
 use kai_engine::plugin::{Generator, ScenarioGenerator, Validator, VictimBatch, VictimFilter};
 use kai_engine::policy::{Policy, SearchDepth};
-use kai_engine::verdict::{EvictionReason, EvictionRefusal, Verdict};
+use kai_engine::verdict::{EvictionFailureReason, ScenarioRejection, Verdict};
 use kai_engine::{Cycle, Decision, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
@@ -69,8 +69,10 @@ fn a_validator_forbids_with_its_own_words() {
     assert!(evicted(&outcome).is_empty());
     let words = outcome.verdicts.iter().flat_map(|verdict| &verdict.further).find_map(|verdict| {
         let Verdict::NoVictims(miss) = verdict else { return None };
-        let EvictionReason::NothingWorked { refused: Some(refused), .. } = &miss.reason else { return None };
-        if let EvictionRefusal::Plugin(words) = refused { Some(words.clone()) } else { None }
+        let EvictionFailureReason::NoValidScenario { refused: Some(refused), .. } = &miss.reason else {
+            return None;
+        };
+        if let ScenarioRejection::Plugin(words) = refused { Some(words.clone()) } else { None }
     });
     assert_eq!(words.as_deref(), Some("not today"));
 }

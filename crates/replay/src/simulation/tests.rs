@@ -6,7 +6,7 @@ use crate::script::{AfterEviction, PodScript};
 use kai_engine::input::{
     GpuRequest, GroupInput, Key, NodeInput, PodInput, PodPhase, QueueInput, QueueShare, SpecInput, WHOLE_GPU,
 };
-use kai_engine::outcome::EvictionWhy;
+use kai_engine::outcome::EvictionReason;
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig};
 
@@ -204,7 +204,7 @@ fn eviction(name: &str, uid: &str, action: &'static str) -> Outcome {
         gang_size: 1,
         preemptor: None,
         action,
-        why: Box::new(EvictionWhy::Priority { preemptor: 75, victim: 50 }),
+        why: Box::new(EvictionReason::Priority { preemptor: 75, victim: 50 }),
     };
     Outcome { decisions: vec![evict], ..Outcome::default() }
 }

@@ -258,20 +258,20 @@ fn may_evict(verdict: &GroupVerdict) -> bool {
             Verdict::OverLimit(_)
             | Verdict::NonPreemptibleOverQuota(_)
             | Verdict::BeyondQueueDepth { .. }
-            | Verdict::GangShort { .. }
+            | Verdict::GangNotSatisfied { .. }
             | Verdict::NoNode(_)
             | Verdict::Topology(_)
-            | Verdict::PodImpossible { .. }
+            | Verdict::PodUnschedulable { .. }
             | Verdict::PreemptionDelay { .. }
             | Verdict::NoVictims(_)
             | Verdict::WaitingForVictims { .. }
-            | Verdict::NotTried => true,
+            | Verdict::NotAttempted => true,
             Verdict::Placed
             | Verdict::QueueMissing
             | Verdict::QueueNotLeaf
-            | Verdict::Broken(_)
+            | Verdict::InvalidGroup(_)
             | Verdict::NotReady { .. }
-            | Verdict::SetAside { .. }
+            | Verdict::InBackoff { .. }
             | Verdict::Quarantined(_) => false,
         }
 }

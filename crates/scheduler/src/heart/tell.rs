@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kai_engine::cluster::pod::Status;
 use kai_engine::explain;
 use kai_engine::input::Key;
-use kai_engine::verdict::{GroupVerdict, PodMiss, Verdict};
+use kai_engine::verdict::{GroupVerdict, PodRejection, Verdict};
 use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ impl Heart {
     fn message(&self, verdict: &GroupVerdict) -> String {
         let has_no_obstacle = matches!(
             verdict.leading,
-            Verdict::NotReady { .. } | Verdict::SetAside { .. } | Verdict::WaitingForVictims { .. }
+            Verdict::NotReady { .. } | Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. }
         );
         let text = if has_no_obstacle {
             explain::plain(&verdict.leading, &verdict.queue).text
@@ -129,7 +129,7 @@ impl Heart {
                 continue;
             }
             let Some(uid) = stored.pods.get(&key).map(|pod| pod.metadata.uid.to_string()) else { continue };
-            let message = if matches!(verdict.leading, Verdict::SetAside { .. }) {
+            let message = if matches!(verdict.leading, Verdict::InBackoff { .. }) {
                 explain::plain(&verdict.leading, &verdict.queue).text
             } else {
                 explain::pod_message(verdict, &key)
@@ -160,6 +160,6 @@ impl Heart {
 /// Whether a pod names a sub-group that its group does not have.
 fn is_stranger(verdict: &GroupVerdict, pod: &Key) -> bool {
     std::iter::once(&verdict.leading).chain(&verdict.further).any(|verdict| {
-        matches!(verdict, Verdict::PodImpossible { pod: of, reason: PodMiss::UnknownSubGroup(_), .. } if of == pod)
+        matches!(verdict, Verdict::PodUnschedulable { pod: of, reason: PodRejection::UnknownSubGroup(_), .. } if of == pod)
     })
 }

@@ -5,7 +5,7 @@ use super::record::{Case, map, text};
 use super::world::{World, described};
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::place::checks;
-use kai_engine::verdict::PodMiss;
+use kai_engine::verdict::PodRejection;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ fn pool_size(case: &Case<'_>) -> CallOutcome {
     let status = &case.result()[1];
     match miss {
         None => same(status, &Value::Null),
-        Some(PodMiss::PoolTooSmall(gap)) => {
+        Some(PodRejection::PoolTooSmall(gap)) => {
             let name = match gap.resource.as_str() {
                 "gpu" => "GPU",
                 "cpu" => "CPU",

@@ -4,8 +4,8 @@ use super::compare::same;
 use super::record::{Case, list, map, text};
 use super::world::World;
 use super::{Adapter, Area, CallOutcome};
-use kai_engine::alike::{Prospect, Representatives, Scope, Signatures};
 use kai_engine::place::feasible::feasible_nodes;
+use kai_engine::signature::{Prospect, Representatives, Scope, Signatures};
 use serde_json::{Value, json};
 
 pub(super) const AREA: Area = Area { name: "unit-solver", adapter };
@@ -56,7 +56,7 @@ fn easier(case: &Case<'_>) -> CallOutcome {
         representatives.note(cluster, &mut signatures, world.group(key), 1);
     }
     let (is_easier, with) = match representatives.prospect(cluster, &mut signatures, world.group(&asked)) {
-        Prospect::New => (true, None),
+        Prospect::NoRepresentative => (true, None),
         Prospect::Easier(with) => (true, Some(with)),
         Prospect::NotEasier(with) => (false, Some(with)),
     };

@@ -5,7 +5,7 @@ use kai_engine::cluster::Cluster;
 use kai_engine::cluster::pod::Status;
 use kai_engine::input::{Key, WHOLE_GPU};
 use kai_engine::outcome::Decision;
-use kai_engine::verdict::{NodeFit, NodeMiss, PodMiss, QueueExcess, TopologyReason, Verdict};
+use kai_engine::verdict::{NodeFit, NodeRejection, PodRejection, QueueExcess, TopologyReason, Verdict};
 use std::collections::BTreeMap;
 
 /// A group's pods as the scenario lists them.
@@ -92,7 +92,7 @@ fn words(verdict: &Verdict) -> String {
         Verdict::NotReady { sub_group, ready, needed } => {
             format!("not ready: {ready} of {needed}{}", in_sub_group(sub_group))
         }
-        Verdict::GangShort { sub_group, found, needed, fit } => {
+        Verdict::GangNotSatisfied { sub_group, found, needed, fit } => {
             format!("gang short: {found} of {needed}{}; {}", in_sub_group(sub_group), fit_words(fit))
         }
         Verdict::NoNode(fit) => format!("no node: {}", fit_words(fit)),
@@ -104,21 +104,21 @@ fn words(verdict: &Verdict) -> String {
                 too_small(&miss.reason)
             )
         }
-        Verdict::PodImpossible { pod, reason, .. } => {
+        Verdict::PodUnschedulable { pod, reason, .. } => {
             format!("impossible: {} {}", pod.name, impossible(reason))
         }
         Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
         Verdict::NoVictims(miss) => format!("{} evicts nobody", miss.cause.action()),
         Verdict::WaitingForVictims { waiting } => format!("{waiting} wait for room"),
-        Verdict::Broken(why) => format!("broken: {why}"),
+        Verdict::InvalidGroup(why) => format!("broken: {why}"),
         Verdict::PreemptionDelay { delay, .. } => {
             format!("preemption delay of {} s", delay / 1_000_000)
         }
         Verdict::Placed
         | Verdict::QueueMissing
         | Verdict::QueueNotLeaf
-        | Verdict::NotTried
-        | Verdict::SetAside { .. }
+        | Verdict::NotAttempted
+        | Verdict::InBackoff { .. }
         | Verdict::Quarantined(_) => format!("{verdict:?}"),
     }
 }
@@ -137,15 +137,15 @@ fn fit_words(fit: &NodeFit) -> String {
     fit.reasons.iter().fold(head, |text, (miss, count)| format!("{text} {}*{count}", miss_words(miss)))
 }
 
-fn miss_words(miss: &NodeMiss) -> String {
-    if let NodeMiss::OverCapacity(excess, rule) = miss {
+fn miss_words(miss: &NodeRejection) -> String {
+    if let NodeRejection::OverCapacity(excess, rule) = miss {
         return format!("{rule:?}({})", excess_words(excess));
     }
     format!("{miss:?}")
 }
 
-fn impossible(reason: &PodMiss) -> String {
-    if let PodMiss::PoolTooSmall(gap) = reason {
+fn impossible(reason: &PodRejection) -> String {
+    if let PodRejection::PoolTooSmall(gap) = reason {
         return format!("pool too small: {} {} of {}", gap.resource, gap.wanted, gap.largest);
     }
     format!("{reason:?}")

@@ -25,7 +25,7 @@ pub(super) fn check(case: &Case, policy: &Policy, session: &Session, diff: &mut 
                 group: cluster.group_key(group),
                 queue: cluster.text(cluster.groups[group].queue_name).to_owned(),
                 pending: 1,
-                leading: Verdict::PodImpossible { pod: key.clone(), reason, gang: None },
+                leading: Verdict::PodUnschedulable { pod: key.clone(), reason, gang: None },
                 further: Vec::new(),
             };
             explain::pod_message(&verdict, &key)

@@ -114,7 +114,7 @@ fn any_backed_resource_gets_devices_and_gives_them_back() {
     let fit = |world: &World, pod| world.devices.fit(pod, Some(&ask), &world.view("n0"));
     let found = fit(&backed.world, first).expect("four devices are free");
     let undo = backed.world.devices.reserve(first, &found);
-    assert_eq!(fit(&backed.world, second), Err(ClaimMiss::NoDevices));
+    assert_eq!(fit(&backed.world, second), Err(ClaimRejection::NoDevices));
     let exported = backed.world.devices.export_extended(first, &ask, &backed.world.names).expect("held");
     assert_eq!(exported.devices.len(), 3);
     assert_eq!(exported.devices[0].request, "container-0-request-1");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::input::{NodeTerm, Requirement, RequirementOp};
 
-fn check(world: &mut World, pod: Sym) -> Result<(), PodMiss> {
+fn check(world: &mut World, pod: Sym) -> Result<(), PodRejection> {
     let queue = world.sym("queue");
     world.devices.precheck(pod, queue, Served::Yes, &world.names)
 }
@@ -25,7 +25,7 @@ fn claims_need_a_cluster_that_serves_them() {
     let pod = world.pod("p", &["c"]);
     let queue = world.sym("queue");
     let checked = world.devices.precheck(pod, queue, Served::No, &world.names);
-    assert_eq!(checked, Err(PodMiss::ClaimsUnavailable));
+    assert_eq!(checked, Err(PodRejection::ClaimsUnavailable));
     assert_eq!(check(&mut world, pod), Ok(()));
 }
 
@@ -33,11 +33,11 @@ fn claims_need_a_cluster_that_serves_them() {
 fn missing_claims_and_templates_not_made_yet_are_reported() {
     let mut world = World::with_gpus(&[("n0", 1)]);
     let pod = world.pod("p", &["lost"]);
-    assert_eq!(check(&mut world, pod), Err(PodMiss::ClaimMissing("lost".into())));
+    assert_eq!(check(&mut world, pod), Err(PodRejection::ClaimMissing("lost".into())));
     let unmade = PodClaim { name: "mine".into(), from_template: true, ..PodClaim::default() };
     let ns = world.sym("ns");
     world.devices.set_pod((pod, ns), &[unmade], &[], &mut world.names);
-    assert_eq!(check(&mut world, pod), Err(PodMiss::ClaimMissing("mine".into())));
+    assert_eq!(check(&mut world, pod), Err(PodRejection::ClaimMissing("mine".into())));
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn a_claim_takes_256_consumers_and_no_more() {
     assert_eq!(check(&mut world, pods[0]), Ok(()));
     let found = world.fit(pods[0], "n0").expect("the claim is allocated there");
     let _undo = world.devices.reserve(pods[0], &found);
-    assert_eq!(check(&mut world, pods[1]), Err(PodMiss::ClaimFull("c".into())));
+    assert_eq!(check(&mut world, pods[1]), Err(PodRejection::ClaimFull("c".into())));
     assert_eq!(check(&mut world, pods[0]), Ok(()), "a consumer is not refused its own claim");
     world.claim(&ClaimInput { other_consumers: 1, ..crowded(255) });
-    assert_eq!(check(&mut world, pods[1]), Err(PodMiss::ClaimFull("c".into())));
+    assert_eq!(check(&mut world, pods[1]), Err(PodRejection::ClaimFull("c".into())));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn shared_gpu_claims_need_their_queues_label() {
     let pod = world.pod("p", &["c"]);
     for label in [None, Some("other".to_owned())] {
         world.claim(&ClaimInput { queue_label: label.clone(), ..claim("c", &[exactly("gpus", 1)]) });
-        assert_eq!(check(&mut world, pod), Err(PodMiss::ClaimQueueLabel("c".into(), label)));
+        assert_eq!(check(&mut world, pod), Err(PodRejection::ClaimQueueLabel("c".into(), label)));
     }
     let from_template = PodClaim { from_template: true, ..reference("c") };
     let ns = world.sym("ns");
@@ -86,7 +86,7 @@ fn classes_must_exist_until_devices_have_been_given() {
     world.devices.remove_class(GPU_CLASS, &mut world.names);
     let pod = world.pod("p", &["c"]);
     world.claim(&claim("c", &[exactly("gpus", 1)]));
-    assert_eq!(check(&mut world, pod), Err(PodMiss::DeviceClassMissing(GPU_CLASS.into())));
+    assert_eq!(check(&mut world, pod), Err(PodRejection::DeviceClassMissing(GPU_CLASS.into())));
     world.claim(&ClaimInput {
         allocation: Some(given(&[id("n0", "0")])),
         ..claim("c", &[exactly("gpus", 1)])
@@ -104,7 +104,7 @@ fn an_allocated_claim_is_usable_only_where_its_selector_says() {
     world.claim(&ClaimInput { allocation, ..claim("c", &[exactly("gpus", 1)]) });
     let pod = world.pod("p", &["c"]);
     world.settle();
-    assert_eq!(world.fit(pod, "n0"), Err(ClaimMiss::ElsewhereAllocated));
+    assert_eq!(world.fit(pod, "n0"), Err(ClaimRejection::ElsewhereAllocated));
     assert_eq!(world.fit(pod, "n1"), Ok(Fit::default()));
 }
 
@@ -117,10 +117,10 @@ fn claims_of_one_pod_are_met_together_and_bind_others_to_the_node() {
     let both = world.pod("p", &["a", "b"]);
     let one = world.pod("q", &["b"]);
     world.settle();
-    assert_eq!(world.fit(both, "n0"), Err(ClaimMiss::NoDevices));
+    assert_eq!(world.fit(both, "n0"), Err(ClaimRejection::NoDevices));
     let found = world.fit(both, "n1").expect("two are free");
     let undo = world.devices.reserve(both, &found);
     assert_eq!(undo.len(), 2);
-    assert_eq!(world.fit(one, "n0"), Err(ClaimMiss::ElsewhereAllocated));
+    assert_eq!(world.fit(one, "n0"), Err(ClaimRejection::ElsewhereAllocated));
     assert!(world.fit(one, "n1").is_ok());
 }

@@ -4,20 +4,28 @@ use super::super::eviction_event::{Beside, message};
 use super::super::{condition_message, plain, reasons, refusals, rule};
 use super::{GPU, excess, group, pod};
 use crate::input::Key;
-use crate::outcome::{Cause, EvictionWhy, QueueChange};
-use crate::verdict::{EvictionMiss, EvictionReason, EvictionRefusal, PodMiss, QueueResource, Verdict};
+use crate::outcome::{Cause, EvictionReason, QueueChange};
+use crate::verdict::{
+    EvictionFailure, EvictionFailureReason, PodRejection, QueueResource, ScenarioRejection, Verdict,
+};
 
-fn miss(cause: Cause, reason: EvictionReason) -> Verdict {
-    Verdict::NoVictims(Box::new(EvictionMiss { cause, reason }))
+fn miss(cause: Cause, reason: EvictionFailureReason) -> Verdict {
+    Verdict::NoVictims(Box::new(EvictionFailure { cause, reason }))
 }
 
-fn too_little(evictable: i64, queues: u32) -> EvictionReason {
+fn too_little(evictable: i64, queues: u32) -> EvictionFailureReason {
     let resource = QueueResource::Gpu;
-    EvictionReason::TooLittle { resource, requested: 28 * GPU, free: 4 * GPU, evictable, queues }
+    EvictionFailureReason::InsufficientEvictable {
+        resource,
+        requested: 28 * GPU,
+        free: 4 * GPU,
+        evictable,
+        queues,
+    }
 }
 
-fn worked(tried: u32, all: bool, refused: Option<EvictionRefusal>) -> EvictionReason {
-    EvictionReason::NothingWorked { tried, all, refused }
+fn worked(tried: u32, all: bool, refused: Option<ScenarioRejection>) -> EvictionFailureReason {
+    EvictionFailureReason::NoValidScenario { tried, all, refused }
 }
 
 fn change(queue: &str, before: i64, after: i64) -> QueueChange {
@@ -31,7 +39,7 @@ fn change(queue: &str, before: i64, after: i64) -> QueueChange {
 }
 
 #[track_caller]
-fn all_read(cases: &[(Cause, EvictionReason, &str)]) {
+fn all_read(cases: &[(Cause, EvictionFailureReason, &str)]) {
     for (cause, reason, text) in cases {
         assert_eq!(plain(&miss(*cause, reason.clone()), "team").to_string(), *text);
     }
@@ -39,16 +47,19 @@ fn all_read(cases: &[(Cause, EvictionReason, &str)]) {
 
 #[test]
 fn a_refusal_names_its_bound_with_numbers() {
-    let beyond = EvictionReason::BeyondFairShare {
+    let beyond = EvictionFailureReason::BeyondFairShare {
         queue: "team".into(),
         resource: QueueResource::Gpu,
         fair_share: 4 * GPU,
         used: 3 * GPU,
         requested: 2 * GPU,
     };
-    let free =
-        |free| EvictionReason::TooLittleFree { resource: QueueResource::Gpu, requested: 4 * GPU, free };
-    let small = |pods| EvictionReason::NodesTooSmall { pods, fitting: pods / 2, gpus: 8 * GPU };
+    let free = |free| EvictionFailureReason::InsufficientFree {
+        resource: QueueResource::Gpu,
+        requested: 4 * GPU,
+        free,
+    };
+    let small = |pods| EvictionFailureReason::NodesTooSmall { pods, fitting: pods / 2, gpus: 8 * GPU };
     let room = "wait for pods to finish, or add a node";
     all_read(&[
         (
@@ -58,7 +69,7 @@ fn a_refusal_names_its_bound_with_numbers() {
         ),
         (
             Cause::Preempt,
-            EvictionReason::BeyondQuota(excess(QueueResource::Cpu, 1_000, 500, 1_000)),
+            EvictionFailureReason::BeyondQuota(excess(QueueResource::Cpu, 1_000, 500, 1_000)),
             "no preemption: queue `research` would go to 1.5 of its quota of 1 CPU core for pods that cannot be \
              preempted; hint: use a preemptible priority class, or raise the quota of `research`",
         ),
@@ -113,31 +124,31 @@ fn a_search_without_success_says_how_far_it_got() {
     all_read(&[
         (
             Cause::Preempt,
-            EvictionReason::NoCandidates,
+            EvictionFailureReason::NoCandidates,
             "no preemption: queue `team` has no less important group that may be evicted for it; hint: use a priority \
              class of a higher value, or wait",
         ),
         (
             Cause::Consolidation,
-            EvictionReason::LikeAnother(other.clone()),
+            EvictionFailureReason::EquivalentGroupFailed(other.clone()),
             "no consolidation: group `lab/other`, which asks for no more, found nothing; hint: see what \
              keeps `lab/other` pending",
         ),
         (
             Cause::Reclaim,
-            EvictionReason::NotAgain(other.clone()),
+            EvictionFailureReason::RepeatedEviction(other.clone()),
             "no reclaim: group `lab/other` would have to give way, but one of the two was evicted for the other before, and \
              demand, quotas and capacity are as they were; hint: wait for pods to finish, or add a node",
         ),
         (
             Cause::Reclaim,
-            worked(12, true, Some(EvictionRefusal::MinRuntime(other.clone()))),
+            worked(12, true, Some(ScenarioRejection::MinRuntime(other.clone()))),
             "no reclaim: all 12 sets of victims were tried and none works: the minimum run time of group `lab/other` is \
              not over; hint: wait until `lab/other` has run long enough, or shorten the minimum run time of its queue",
         ),
         (
             Cause::Reclaim,
-            worked(1, false, Some(EvictionRefusal::Budget(other))),
+            worked(1, false, Some(ScenarioRejection::DisruptionBudget(other))),
             "no reclaim: one set of victims was tried and does not work: disruption budget `lab/other` would be broken; \
              hint: wait until `lab/other` allows more disruptions, or loosen it",
         ),
@@ -148,13 +159,13 @@ fn a_search_without_success_says_how_far_it_got() {
         ),
         (
             Cause::Preempt,
-            EvictionReason::GaveUp { tried: 1, steps: 90_000 },
+            EvictionFailureReason::BudgetExhausted { tried: 1, steps: 90_000 },
             "no preemption: the search budget ran out after 1 scenario and 90000 steps; hint: raise \
              `scenarioSearchBudgets` in the scheduler's configuration, or wait for pods to finish",
         ),
         (
             Cause::Preempt,
-            EvictionReason::Impossible(PodMiss::ConfigMap("env".into())),
+            EvictionFailureReason::Unschedulable(PodRejection::ConfigMap("env".into())),
             "no preemption: evictions would not help, since config map `env` is missing; hint: create the config map",
         ),
     ]);
@@ -162,15 +173,15 @@ fn a_search_without_success_says_how_far_it_got() {
 
 #[test]
 fn actions_with_the_same_reason_share_a_sentence() {
-    let like = || EvictionReason::LikeAnother(Key::new("lab", "other"));
+    let like = || EvictionFailureReason::EquivalentGroupFailed(Key::new("lab", "other"));
     let verdict = group(vec![
         Verdict::QueueMissing,
         miss(Cause::Consolidation, like()),
         miss(Cause::Reclaim, like()),
         miss(Cause::Reclaim, like()),
         miss(Cause::Preempt, like()),
-        miss(Cause::Reclaim, EvictionReason::NoCandidates),
-        miss(Cause::Preempt, EvictionReason::NoCandidates),
+        miss(Cause::Reclaim, EvictionFailureReason::NoCandidates),
+        miss(Cause::Preempt, EvictionFailureReason::NoCandidates),
     ]);
     let texts: Vec<String> = refusals(&verdict).into_iter().map(|refusal| refusal.sentence.text).collect();
     assert_eq!(
@@ -185,24 +196,25 @@ fn actions_with_the_same_reason_share_a_sentence() {
 
 #[test]
 fn conditions_do_not_tell_about_evictions() {
-    let verdict = group(vec![Verdict::QueueMissing, miss(Cause::Reclaim, EvictionReason::NoCandidates)]);
+    let verdict =
+        group(vec![Verdict::QueueMissing, miss(Cause::Reclaim, EvictionFailureReason::NoCandidates)]);
     assert_eq!(condition_message(&verdict), "QueueDoesNotExist: Queue 'research' does not exist.");
-    assert!(reasons(&group(vec![miss(Cause::Reclaim, EvictionReason::NoCandidates)])).is_empty());
+    assert!(reasons(&group(vec![miss(Cause::Reclaim, EvictionFailureReason::NoCandidates)])).is_empty());
 }
 
 #[test]
 fn rules_name_what_a_queue_held_too_much_of() {
     let (taker, giver) = (change("speech", 0, 1), change("vision", 3, 2));
-    let above_share = EvictionWhy::AboveShare { taker: taker.clone(), giver: giver.clone() };
+    let above_share = EvictionReason::AboveShare { taker: taker.clone(), giver: giver.clone() };
     assert_eq!(rule(&above_share), "queue `vision` held more than its share of GPUs");
-    let above_quota = EvictionWhy::AboveQuota { taker, giver };
+    let above_quota = EvictionReason::AboveQuota { taker, giver };
     assert_eq!(
         rule(&above_quota),
         "queue `vision` held more than its quota of GPUs, and `speech` stays within its own"
     );
-    assert_eq!(rule(&EvictionWhy::Priority { preemptor: 75, victim: 50 }), "priority 75 comes before 50");
+    assert_eq!(rule(&EvictionReason::Priority { preemptor: 75, victim: 50 }), "priority 75 comes before 50");
     assert_eq!(
-        rule(&EvictionWhy::Stale { since: 1_767_225_600_000_000 }),
+        rule(&EvictionReason::Stale { since: 1_767_225_600_000_000 }),
         "its gang has run below its minimum since 2026-01-01T00:00:00Z"
     );
 }
@@ -210,7 +222,7 @@ fn rules_name_what_a_queue_held_too_much_of() {
 #[test]
 fn events_name_both_queues_of_a_reclaim() {
     let beside = Beside { giver: Some(100), taker: Some(200), minimum: 0 };
-    let why = EvictionWhy::AboveShare { taker: change("Speech", 0, 1), giver: change("Vision", 3, 2) };
+    let why = EvictionReason::AboveShare { taker: change("Speech", 0, 1), giver: change("Vision", 3, 2) };
     let next = Key::new("lab", "next");
     let text = message(&pod("train-0"), Some(&next), "reclaim", &why, beside);
     assert_eq!(
@@ -226,13 +238,13 @@ fn events_name_both_queues_of_a_reclaim() {
 #[test]
 fn events_tell_the_other_kinds_of_evictions_apart() {
     let next = Key::new("lab", "next");
-    let text = |action, why: EvictionWhy| {
+    let text = |action, why: EvictionReason| {
         let beside = Beside { minimum: 4, ..Beside::default() };
         message(&pod("train-0"), Some(&next), action, &why, beside)
     };
-    let moved = || EvictionWhy::Moved { node: "n1".into() };
+    let moved = || EvictionReason::Moved { node: "n1".into() };
     let higher = "Pod lab/train-0 was preempted by higher priority workload lab/next";
-    assert_eq!(text("preempt", EvictionWhy::Priority { preemptor: 75, victim: 50 }), higher);
+    assert_eq!(text("preempt", EvictionReason::Priority { preemptor: 75, victim: 50 }), higher);
     assert_eq!(text("preempt", moved()), higher);
     assert_eq!(text("reclaim", moved()), "Pod lab/train-0 was preempted by workload lab/next.");
     assert_eq!(
@@ -240,7 +252,7 @@ fn events_tell_the_other_kinds_of_evictions_apart() {
         "Pod lab/train-0 was evicted and gets another place, for bin packing (consolidation)"
     );
     assert_eq!(
-        text("stalegangeviction", EvictionWhy::Stale { since: 0 }),
+        text("stalegangeviction", EvictionReason::Stale { since: 0 }),
         "Pod lab/train-0 was evicted: its workload runs with fewer pods than its minimum of 4"
     );
 }

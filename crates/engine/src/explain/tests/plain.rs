@@ -2,7 +2,7 @@
 
 use super::super::plain;
 use super::{GPU, excess, fit, impossible, topology};
-use crate::verdict::{Measured, NodeMiss, PodMiss, PoolGap, QueueResource, Verdict};
+use crate::verdict::{Measured, NodeRejection, PodRejection, PoolGap, QueueResource, Verdict};
 
 #[test]
 fn sentences_have_numbers_and_a_next_step() {
@@ -13,7 +13,7 @@ fn sentences_have_numbers_and_a_next_step() {
         pool: "default".into(),
         ..PoolGap::default()
     };
-    let mixed = fit(vec![(NodeMiss::Gpus, 2), (NodeMiss::Taint("spot".into(), String::new()), 1)]);
+    let mixed = fit(vec![(NodeRejection::Gpus, 2), (NodeRejection::Taint("spot".into(), String::new()), 1)]);
     let cases = [
         (Verdict::Placed, "every pod has a place"),
         (
@@ -40,12 +40,12 @@ fn sentences_have_numbers_and_a_next_step() {
             "2 of 4 needed pods are there and not held back in sub-group `workers`; hint: create or release the missing 2, or lower the minimum",
         ),
         (
-            Verdict::GangShort { sub_group: String::new(), found: 1, needed: 4, fit: mixed },
+            Verdict::GangNotSatisfied { sub_group: String::new(), found: 1, needed: 4, fit: mixed },
             "1 of 4 needed pods found a node; none of 3 nodes takes pod `lab/train-0`: 2 × not enough GPUs, 1 × taint \
              `spot`; hint: wait for pods to finish, or add a node",
         ),
         (
-            Verdict::NoNode(fit(vec![(NodeMiss::Cordoned, 2)])),
+            Verdict::NoNode(fit(vec![(NodeRejection::Cordoned, 2)])),
             "none of 2 nodes takes pod `lab/train-0`: 2 × cordoned; hint: uncordon a node",
         ),
         (
@@ -59,7 +59,7 @@ fn sentences_have_numbers_and_a_next_step() {
              pods",
         ),
         (
-            impossible(PodMiss::PoolTooSmall(Box::new(memory))),
+            impossible(PodRejection::PoolTooSmall(Box::new(memory))),
             "pod `lab/train-0` cannot be placed as it is: it asks for 512 GB of memory, and the largest node of pool \
              `default` has 256 GB of memory; hint: ask for less, or add a larger node",
         ),

@@ -21,7 +21,7 @@ fn anti_affinity_keeps_a_pod_out_of_the_domain_of_matching_pods() {
     let mut world = World::new(&ZONES);
     world.place(&pod(&[("app", "web")]), 0);
     let shy = anti(pod(&[]), near("zone", "app", "web"));
-    assert_eq!(world.filter(&shy, 1), Err(NodeMiss::PodAntiAffinity));
+    assert_eq!(world.filter(&shy, 1), Err(NodeRejection::PodAntiAffinity));
     assert_eq!(world.fitting(&shy), [2]);
 }
 
@@ -30,7 +30,7 @@ fn anti_affinity_of_a_placed_pod_keeps_matching_pods_out_of_its_domain() {
     let mut world = World::new(&ZONES);
     world.place(&anti(pod(&[]), near("zone", "app", "web")), 0);
     let web = pod(&[("app", "web")]);
-    assert_eq!(world.filter(&web, 1), Err(NodeMiss::ExistingAntiAffinity));
+    assert_eq!(world.filter(&web, 1), Err(NodeRejection::ExistingAntiAffinity));
     assert_eq!(world.fitting(&web), [2]);
     let (set, refs) = world.resolve(&web);
     assert!(world.terms.affects(set, &refs));
@@ -63,7 +63,7 @@ fn anti_affinity_says_nothing_about_nodes_without_the_label() {
 fn affinity_asks_for_matching_pods_in_the_domain() {
     let mut world = World::new(&ZONES);
     let fond = affinity(pod(&[]), near("zone", "app", "web"));
-    assert_eq!(world.filter(&fond, 0), Err(NodeMiss::PodAffinity));
+    assert_eq!(world.filter(&fond, 0), Err(NodeRejection::PodAffinity));
     world.place(&pod(&[("app", "web")]), 0);
     assert_eq!(world.fitting(&fond), [0, 1]);
 }

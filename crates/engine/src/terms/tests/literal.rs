@@ -28,12 +28,12 @@ fn same_domain(key: &str, a: &Labels, b: &Labels) -> bool {
 }
 
 impl World {
-    fn literal_filter(&self, pod: &PodSpec, node: usize) -> Result<(), NodeMiss> {
+    fn literal_filter(&self, pod: &PodSpec, node: usize) -> Result<(), NodeRejection> {
         let labels = &self.nodes[node];
         let terms = &pod.spec.affinity;
         let matches_all = |p: &PodSpec| terms.iter().all(|t| matches(t, p));
         if terms.iter().any(|t| value(labels, &t.topology_key).is_none()) {
-            return Err(NodeMiss::PodAffinity);
+            return Err(NodeRejection::PodAffinity);
         }
         let company = terms.iter().all(|t| {
             self.pods
@@ -44,14 +44,14 @@ impl World {
             matches_all(&p.pod) && terms.iter().any(|t| value(&self.nodes[p.node], &t.topology_key).is_some())
         });
         if !(company || !anyone && matches_all(pod)) {
-            return Err(NodeMiss::PodAffinity);
+            return Err(NodeRejection::PodAffinity);
         }
         let near = |t: &AffinityTerm, p: &PodOn| same_domain(&t.topology_key, labels, &self.nodes[p.node]);
         if self.pods.iter().any(|p| pod.spec.anti_affinity.iter().any(|t| matches(t, &p.pod) && near(t, p))) {
-            return Err(NodeMiss::PodAntiAffinity);
+            return Err(NodeRejection::PodAntiAffinity);
         }
         if self.pods.iter().any(|p| p.pod.spec.anti_affinity.iter().any(|t| matches(t, pod) && near(t, p))) {
-            return Err(NodeMiss::ExistingAntiAffinity);
+            return Err(NodeRejection::ExistingAntiAffinity);
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use super::super::compare::same;
 use super::super::record::{Case, amount, map};
 use super::super::world::{World, described};
 use super::super::{Adapter, CallOutcome};
-use kai_engine::alike::{Prospect, Representatives, Scope, Signatures};
 use kai_engine::cluster::node::When;
 use kai_engine::ids::PodIdx;
 use kai_engine::input::{GpuRequest, SharedSpec};
 use kai_engine::resource::AMOUNT_MAX;
+use kai_engine::signature::{Prospect, Representatives, Scope, Signatures};
 use serde_json::{Map, Value, json};
 
 /// The position of GPUs among the resources that quota is about.
@@ -134,7 +134,7 @@ fn asks_less(own: &Value, other: &Value) -> bool {
     failed.note(&world.cluster, &mut signatures, other, 1);
     match failed.prospect(&world.cluster, &mut signatures, own) {
         Prospect::Easier(_) => true,
-        Prospect::New | Prospect::NotEasier(_) => false,
+        Prospect::NoRepresentative | Prospect::NotEasier(_) => false,
     }
 }
 

@@ -143,7 +143,7 @@ fn a_group_is_skipped_unless_it_is_easier_than_one_that_failed() {
         ("mixed", &[cpu(300), cpu(50)]),
     ]);
     let even = world.find("even");
-    assert_eq!(prospect(&world, &[], "equal"), Prospect::New);
+    assert_eq!(prospect(&world, &[], "equal"), Prospect::NoRepresentative);
     assert_eq!(prospect(&world, &["even"], "equal"), Prospect::NotEasier(even));
     assert_eq!(prospect(&world, &["even"], "larger"), Prospect::NotEasier(even));
     assert_eq!(prospect(&world, &["even"], "smaller"), Prospect::Easier(even));

@@ -19,7 +19,7 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prospect {
     /// No group that looks like it has failed.
-    New,
+    NoRepresentative,
     /// A group that looks like it has failed, but this one is easier.
     Easier(GroupIdx),
     /// A group that looks like it has failed, and this one is no easier: searching for it can be left out.
@@ -31,7 +31,7 @@ impl Prospect {
     pub fn may_skip(self) -> bool {
         match self {
             Self::NotEasier(_) => true,
-            Self::New | Self::Easier(_) => false,
+            Self::NoRepresentative | Self::Easier(_) => false,
         }
     }
 }
@@ -60,10 +60,10 @@ impl Representatives {
     /// What the failures so far tell about a group.
     pub fn prospect(&self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) -> Prospect {
         if self.failed.is_empty() {
-            return Prospect::New;
+            return Prospect::NoRepresentative;
         }
         match self.failed.get(&self.key(cluster, signatures, group)) {
-            None => Prospect::New,
+            None => Prospect::NoRepresentative,
             Some(failed) if Demand::of(cluster, group).is_easier_than(&failed.demand) => {
                 Prospect::Easier(failed.group)
             }
