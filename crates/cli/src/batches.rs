@@ -31,8 +31,8 @@ impl<'a> Story<'a> {
     /// The queues that take and give, each change once: with `true` the one that takes.
     pub(crate) fn changes(&self) -> Vec<(&'a QueueChange, bool)> {
         let mut changes: Vec<(&QueueChange, bool)> = Vec::new();
-        for (taker, giver) in self.batches.iter().filter_map(|batch| queues(batch.why)) {
-            for change in [(taker, true), (giver, false)] {
+        for (reclaimer, victim) in self.batches.iter().filter_map(|batch| queues(batch.why)) {
+            for change in [(reclaimer, true), (victim, false)] {
                 if !changes.contains(&change) {
                     changes.push(change);
                 }
@@ -45,9 +45,8 @@ impl<'a> Story<'a> {
 /// The queue that takes and the one that gives, where the rule is about queues.
 fn queues(why: &EvictionReason) -> Option<(&QueueChange, &QueueChange)> {
     match why {
-        EvictionReason::AboveShare { taker, giver } | EvictionReason::AboveQuota { taker, giver } => {
-            Some((taker, giver))
-        }
+        EvictionReason::AboveShare { reclaimer, victim }
+        | EvictionReason::AboveQuota { reclaimer, victim } => Some((reclaimer, victim)),
         EvictionReason::Moved { .. } | EvictionReason::Priority { .. } | EvictionReason::Stale { .. } => None,
     }
 }

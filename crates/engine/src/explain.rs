@@ -15,7 +15,7 @@ mod topology;
 
 pub use capacity::QueueDetails;
 pub use eviction_event::eviction_message;
-pub use evictions::{Refusal, refusals, rule};
+pub use evictions::{FailedActions, failed_actions, rule};
 pub use plain::{Sentence, plain};
 
 use crate::input::Key;

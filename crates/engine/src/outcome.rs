@@ -121,16 +121,16 @@ pub enum EvictionReason {
     /// Its queue held more than its allocatable share of something.
     AboveShare {
         /// The two queues where the ways of both from the root part.
-        taker: QueueChange,
+        reclaimer: QueueChange,
         /// The queue that loses.
-        giver: QueueChange,
+        victim: QueueChange,
     },
-    /// Its queue held more than its quota, and the taker's stays within its own.
+    /// Its queue held more than its quota, and the reclaimer's stays within its own.
     AboveQuota {
         /// The two queues where the ways of both from the root part.
-        taker: QueueChange,
+        reclaimer: QueueChange,
         /// The queue that loses.
-        giver: QueueChange,
+        victim: QueueChange,
     },
     /// The preemptor is more important.
     Priority {

@@ -23,7 +23,7 @@ use crate::node_set::NodeSet;
 use crate::order::member::{Selection, sorted_children};
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::share::{Preemptibility, Triple, gate, root_ledgers, root_path, sum};
+use crate::share::{Preemptibility, Triple, capacity_policy, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
 use crate::verdict::{
     CapacityRule, GangGap, NodeFit, PodRejection, TopologyReason, TopologyRejection, Verdict,
@@ -350,11 +350,11 @@ pub(crate) fn over_capacity(
     let requested = requested(plan, pods);
     let preemptibility =
         if g.preemptible { Preemptibility::Preemptible } else { Preemptibility::NonPreemptible };
-    let excess = gate::check(root_ledgers(&**plan, queue), &requested, preemptibility)?;
+    let excess = capacity_policy::check(root_ledgers(&**plan, queue), &requested, preemptibility)?;
     let at = root_path(&**plan, queue).nth(excess.level)?;
     let at = &plan.queues[at];
     let mut named = excess.named(plan.text(at.display));
-    let numbers = gate::numbers(plan.text(at.name), &at.ledger, &requested, preemptibility);
+    let numbers = capacity_policy::numbers(plan.text(at.name), &at.ledger, &requested, preemptibility);
     named.numbers = Some(Box::new(numbers));
     Some(match excess.rule {
         CapacityRule::Limit => Verdict::OverLimit(named),

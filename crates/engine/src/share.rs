@@ -6,8 +6,8 @@
 //! multiplier other than 1 does ([`reclaim`]).
 //! Not here: moving ledgers when pods come and go (the cluster does), texts for people.
 
+pub mod capacity_policy;
 pub mod division;
-pub mod gate;
 pub mod min_runtime;
 pub mod order;
 pub mod reclaim;

@@ -11,7 +11,7 @@ mod failed;
 #[cfg(test)]
 mod tests;
 
-pub use failed::{Prospect, Representatives, Scope};
+pub use failed::{Comparison, Representatives, Scope};
 
 use crate::class::ClassIdx;
 use crate::cluster::Cluster;

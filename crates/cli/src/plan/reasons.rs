@@ -3,7 +3,7 @@
 use crate::batches::{Batch, Story, stories};
 use crate::figures::{by_resource, key, named, unit};
 use kai_engine::Outcome;
-use kai_engine::explain::{Refusal, plain, refusals, rule};
+use kai_engine::explain::{FailedActions, failed_actions, plain, rule};
 use kai_engine::outcome::{EvictionReason, QueueChange};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
 use kai_units::Timestamp;
@@ -26,11 +26,11 @@ pub(super) fn evictions(outcome: &Outcome) -> Vec<Value> {
 fn victims(batch: &Batch<'_>) -> Value {
     let (name, numbers) = match batch.why {
         EvictionReason::Moved { node } => ("moved", json!({ "moved_to": node })),
-        EvictionReason::AboveShare { taker, giver } => {
-            ("above_share", json!({ "taker": taker.queue, "giver": giver.queue }))
+        EvictionReason::AboveShare { reclaimer, victim } => {
+            ("above_share", json!({ "reclaimer": reclaimer.queue, "victim": victim.queue }))
         }
-        EvictionReason::AboveQuota { taker, giver } => {
-            ("above_quota", json!({ "taker": taker.queue, "giver": giver.queue }))
+        EvictionReason::AboveQuota { reclaimer, victim } => {
+            ("above_quota", json!({ "reclaimer": reclaimer.queue, "victim": victim.queue }))
         }
         EvictionReason::Priority { preemptor, victim } => {
             ("priority", json!({ "priority": preemptor, "victim_priority": victim }))
@@ -56,7 +56,7 @@ fn change((change, takes): (&QueueChange, bool)) -> Value {
             "after": unit(resource, change.after[at]),
         })
     });
-    json!({ "queue": change.queue, "role": if takes { "takes" } else { "gives" }, "resources": resources })
+    json!({ "queue": change.queue, "role": if takes { "reclaimer" } else { "victim" }, "resources": resources })
 }
 
 /// One object a group that is not wholly placed.
@@ -76,13 +76,13 @@ pub(crate) fn group(verdict: &GroupVerdict) -> Value {
         "queue": verdict.queue,
         "pods": verdict.pending,
         "further": further.map(reason).collect::<Vec<_>>(),
-        "no_victims": refusals(verdict).iter().map(refusal).collect::<Vec<_>>(),
+        "no_victims": failed_actions(verdict).iter().map(refusal).collect::<Vec<_>>(),
     }));
     told.append(&mut reason(&verdict.leading));
     Value::Object(told)
 }
 
-fn refusal(refusal: &Refusal<'_>) -> Value {
+fn refusal(refusal: &FailedActions<'_>) -> Value {
     let (name, mut numbers) = numbers(refusal.reason);
     let mut told = object(json!({
         "by": refusal.causes.iter().map(|cause| cause.action()).collect::<Vec<_>>(),

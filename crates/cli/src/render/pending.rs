@@ -1,7 +1,7 @@
 //! Why each pending group is pending, with its numbers and what would help.
 
 use kai_engine::Outcome;
-use kai_engine::explain::{Sentence, plain, refusals};
+use kai_engine::explain::{Sentence, failed_actions, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, Verdict};
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ pub(crate) fn obstacles(verdict: &GroupVerdict) -> Vec<Obstacle> {
     let in_words = |of: &Verdict| plain(of, &verdict.queue);
     let leading = Some(&verdict.leading).filter(|leading| !is_refusal(leading)).map(in_words);
     let further = verdict.further.iter().filter(|further| !is_refusal(further)).map(in_words);
-    let refused = refusals(verdict).into_iter().filter(|refusal| !is_told(verdict, refusal.reason));
+    let refused = failed_actions(verdict).into_iter().filter(|refusal| !is_told(verdict, refusal.reason));
     let all = leading.into_iter().map(|sentence| Obstacle { is_further: false, sentence });
     let all = all.chain(further.map(|sentence| Obstacle { is_further: true, sentence }));
     let all = all.chain(refused.map(|refusal| Obstacle { is_further: false, sentence: refusal.sentence }));

@@ -99,8 +99,8 @@ fn above_share() -> EvictionReason {
         after: [cpu[1], 1 << 30, gpus[1]],
     };
     EvictionReason::AboveShare {
-        taker: change("bob", [2_000, 2_000], [2_000_000, 4_000_000]),
-        giver: change("alice", [4_000, 2_000], [7_000_000, 5_000_000]),
+        reclaimer: change("bob", [2_000, 2_000], [2_000_000, 4_000_000]),
+        victim: change("alice", [4_000, 2_000], [7_000_000, 5_000_000]),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use crate::render::{self, amount};
 use anyhow::Result;
-use kai_engine::share::division::{Stake, divide};
+use kai_engine::share::division::{ResourceShare, divide};
 use kai_engine::share::{RESOURCES, Triple, UNITS};
 use kai_engine::verdict::QueueResource;
 use kai_units::Timestamp;
@@ -62,11 +62,17 @@ impl ShareAsk {
         })
     }
 
-    fn stake(self, queue: &QueueAsk, rank: u32, resource: QueueResource, most: f64) -> Stake {
+    fn resource_share(
+        self,
+        queue: &QueueAsk,
+        rank: u32,
+        resource: QueueResource,
+        most: f64,
+    ) -> ResourceShare {
         let amount = |number: f64| base_units(resource, number, most);
         let bound = |number: f64| (number >= 0.0).then(|| amount(number));
         let request = amount(self.request);
-        Stake {
+        ResourceShare {
             quota: bound(self.deserved),
             requestable: bound(self.max_allowed).map_or(request, |limit| limit.min(request)),
             weight: self.weight,
@@ -104,12 +110,12 @@ impl Question {
         let mut answer: BTreeMap<&str, Triple> = BTreeMap::new();
         for (at, resource) in RESOURCES.into_iter().enumerate() {
             let ranked = by_age.iter().zip(0..);
-            let mut stakes: Vec<Stake> = ranked
-                .map(|((_, queue), rank)| queue.shares[at].stake(queue, rank, resource, most))
+            let mut shares: Vec<ResourceShare> = ranked
+                .map(|((_, queue), rank)| queue.shares[at].resource_share(queue, rank, resource, most))
                 .collect();
-            divide(UNITS[at], base_units(resource, self.total[at], most), 0.0, &mut stakes);
-            for ((uid, _), stake) in by_age.iter().zip(&stakes) {
-                answer.entry(uid).or_default()[at] = stake.share;
+            divide(UNITS[at], base_units(resource, self.total[at], most), 0.0, &mut shares);
+            for ((uid, _), resource_share) in by_age.iter().zip(&shares) {
+                answer.entry(uid).or_default()[at] = resource_share.share;
             }
         }
         answer

@@ -119,12 +119,12 @@ fn evictions_and_reasons_are_numbers_too() {
     let reclaim = named("evictions", "by", "reclaim");
     assert_eq!(reclaim["for"], "lab/tts");
     let victims = &reclaim["victims"][0];
-    assert_eq!((&victims["rule"], &victims["giver"]), (&json!("above_share"), &json!("vision")));
+    assert_eq!((&victims["rule"], &victims["victim"]), (&json!("above_share"), &json!("vision")));
     assert_eq!(victims["pods"], json!(["lab/sweep-7", "lab/sweep-6"]));
-    let giver = &reclaim["queues"][1];
-    assert_eq!((&giver["queue"], &giver["role"]), (&json!("vision"), &json!("gives")));
+    let victim = &reclaim["queues"][1];
+    assert_eq!((&victim["queue"], &victim["role"]), (&json!("vision"), &json!("victim")));
     let gpus = json!({ "quota": 6, "fair_share": 6, "before": 8, "after": 6 });
-    assert_eq!(giver["resources"]["gpu"], gpus);
+    assert_eq!(victim["resources"]["gpu"], gpus);
     let moved = &named("evictions", "by", "consolidation")["victims"][0];
     assert_eq!((&moved["rule"], &moved["moved_to"]), (&json!("moved"), &json!("gpu-3")));
     let preempted = &named("evictions", "by", "preempt")["victims"][0];

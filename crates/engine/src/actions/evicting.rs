@@ -19,8 +19,10 @@ use crate::search::rules::Rules;
 use crate::search::simulate::Solution;
 use crate::search::sparing::{Ground, Taking, put_back_needless};
 use crate::search::{Found, Search, Tried};
-use crate::share::{Preemptibility, RESOURCES, gate, levelled_pair, reclaim, root_ledgers, root_path};
-use crate::signature::{Prospect, Representatives, Scope, Signatures};
+use crate::share::{
+    Preemptibility, RESOURCES, capacity_policy, levelled_pair, reclaim, root_ledgers, root_path,
+};
+use crate::signature::{Comparison, Representatives, Scope, Signatures};
 use crate::verdict::{EvictionFailure, EvictionFailureReason, QueueResource, Verdict};
 use std::collections::BTreeSet;
 
@@ -159,9 +161,9 @@ impl Turn {
         if run.policy.search == SearchDepth::Full {
             return self.failed.speaker_for(cluster, signatures, ask.group, ask.pods.len());
         }
-        match self.failed.prospect(cluster, signatures, ask.group) {
-            Prospect::NotEasier(other) => Some(other),
-            Prospect::NoRepresentative | Prospect::Easier(_) => None,
+        match self.failed.compare(cluster, signatures, ask.group) {
+            Comparison::NotEasier(other) => Some(other),
+            Comparison::NoRepresentative | Comparison::Easier(_) => None,
         }
     }
 
@@ -231,7 +233,7 @@ fn may_search(
         Cause::Preempt if has_shares && fixed => {
             let amounts = crate::place::requested(cluster, &ask.pods);
             let queue = rules.reclaimer.queue;
-            match gate::over_quota(root_ledgers(cluster, queue), &amounts) {
+            match capacity_policy::over_quota(root_ledgers(cluster, queue), &amounts) {
                 None => Ok(()),
                 Some(excess) => {
                     let at = root_path(cluster, queue).nth(excess.level).unwrap_or(queue);
@@ -274,8 +276,9 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFail
     let queue = cluster.text(cluster.queues[reclaimer.queue].display).to_owned();
     let over = (0..3).find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
     let Some(r) = over else {
-        let excess = gate::over_quota(std::iter::once(ledger), asked);
-        let beyond = |excess: gate::Excess| EvictionFailureReason::BeyondQuota(excess.named(queue));
+        let excess = capacity_policy::over_quota(std::iter::once(ledger), asked);
+        let beyond =
+            |excess: capacity_policy::Excess| EvictionFailureReason::BeyondQuota(excess.named(queue));
         return Err(excess.map_or(EvictionFailureReason::NoCandidates, beyond));
     };
     Err(EvictionFailureReason::BeyondFairShare {
@@ -395,20 +398,20 @@ impl Run<'_, '_> {
         });
     }
 
-    /// The rule by which a pod gives way.
+    /// The rule that allows the eviction of a pod.
     fn why(&self, cause: Cause, ask: &Ask, solution: &Solution, pod: PodIdx) -> EvictionReason {
         let cluster: &Cluster = &self.plan;
         let p = &cluster.pods[pod];
         if let (Some(_), Some(node)) = (&p.state.leaving, p.state.node()) {
             return EvictionReason::Moved { node: cluster.text(cluster.nodes[node].name).to_owned() };
         }
-        let (taker, victim) = (&cluster.groups[ask.group], p.group.map(|group| &cluster.groups[group]));
-        let queues = taker.queue.zip(victim.and_then(|victim| victim.queue));
-        let (Cause::Reclaim, Some((taking, giving))) = (cause, queues) else {
+        let (preemptor, victim) = (&cluster.groups[ask.group], p.group.map(|group| &cluster.groups[group]));
+        let queues = preemptor.queue.zip(victim.and_then(|victim| victim.queue));
+        let (Cause::Reclaim, Some((reclaimer, victim))) = (cause, queues) else {
             let victim = victim.map_or(0, |victim| victim.priority);
-            return EvictionReason::Priority { preemptor: taker.priority, victim };
+            return EvictionReason::Priority { preemptor: preemptor.priority, victim };
         };
-        let (taking, giving) = levelled_pair(cluster, taking, giving);
+        let (reclaimer, victim) = levelled_pair(cluster, reclaimer, victim);
         let change = |queue: QueueIdx| {
             let now = &cluster.queues[queue].ledger;
             let before = solution.ledgers.get(&queue).unwrap_or(now);
@@ -420,12 +423,12 @@ impl Run<'_, '_> {
                 after: now.allocated,
             }
         };
-        let (taker, giver) = (change(taking), change(giving));
-        let ledger = solution.ledgers.get(&giving).unwrap_or(&cluster.queues[giving].ledger);
+        let ledger = solution.ledgers.get(&victim).unwrap_or(&cluster.queues[victim].ledger);
+        let (reclaimer, victim) = (change(reclaimer), change(victim));
         if reclaim::holds_beyond_share(ledger, &ledger.allocated) {
-            EvictionReason::AboveShare { taker, giver }
+            EvictionReason::AboveShare { reclaimer, victim }
         } else {
-            EvictionReason::AboveQuota { taker, giver }
+            EvictionReason::AboveQuota { reclaimer, victim }
         }
     }
 }

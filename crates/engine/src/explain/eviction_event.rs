@@ -11,9 +11,9 @@ use crate::verdict::QueueResource;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Beside {
     /// Priority of the queue that loses.
-    pub(super) giver: Option<i32>,
+    pub(super) victim: Option<i32>,
     /// Priority of the queue that takes.
-    pub(super) taker: Option<i32>,
+    pub(super) reclaimer: Option<i32>,
     /// Pods that the victim's group needs at least.
     pub(super) minimum: u32,
 }
@@ -24,7 +24,7 @@ pub(super) struct Beside {
 pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String> {
     let Decision::Evict { pod, group, preemptor, action, why, .. } = decision else { return None };
     let group = group.as_ref().and_then(|key| cluster.group(key));
-    let taker = preemptor.as_ref().and_then(|key| cluster.group(key));
+    let reclaimer = preemptor.as_ref().and_then(|key| cluster.group(key));
     let queue_of = |group| cluster.groups[group].queue;
     let priority = |leaf: Option<_>, change: &QueueChange| {
         let path = leaf.into_iter().flat_map(|leaf| root_path(cluster, leaf));
@@ -32,11 +32,11 @@ pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String
         queues.find(|queue| cluster.text(queue.display) == change.queue).map(|queue| queue.ledger.priority)
     };
     let mut beside = Beside::default();
-    if let EvictionReason::AboveShare { taker: takes, giver }
-    | EvictionReason::AboveQuota { taker: takes, giver } = why.as_ref()
+    if let EvictionReason::AboveShare { reclaimer: reclaimer_change, victim }
+    | EvictionReason::AboveQuota { reclaimer: reclaimer_change, victim } = why.as_ref()
     {
-        beside.giver = priority(group.and_then(queue_of), giver);
-        beside.taker = priority(taker.and_then(queue_of), takes);
+        beside.victim = priority(group.and_then(queue_of), victim);
+        beside.reclaimer = priority(reclaimer.and_then(queue_of), reclaimer_change);
     }
     beside.minimum =
         group.map_or(0, |group| cluster.groups[group].pod_sets().map(|(_, pods)| pods.min).sum());
@@ -57,9 +57,10 @@ pub(super) fn message(
             let minimum = beside.minimum;
             format!("Pod {pod} was evicted: its workload runs with fewer pods than its minimum of {minimum}")
         }
-        EvictionReason::AboveShare { taker, giver } | EvictionReason::AboveQuota { taker, giver } => {
+        EvictionReason::AboveShare { reclaimer, victim }
+        | EvictionReason::AboveQuota { reclaimer, victim } => {
             let mut text = format!("Pod {pod} was preempted by workload{by}.");
-            for (queue, priority) in [(giver, beside.giver), (taker, beside.taker)] {
+            for (queue, priority) in [(victim, beside.victim), (reclaimer, beside.reclaimer)] {
                 text.extend(priority.map(|priority| format!("\n{}", uses(queue, priority))));
             }
             text

@@ -1,6 +1,6 @@
 //! Evictions for people: by which rule a pod gives way, and why nobody was evicted for a group.
 //!
-//! [`rule`] tells the rule of an eviction, [`refusals`] what kept each action from evicting somebody for a pending
+//! [`rule`] tells the rule of an eviction, [`failed_actions`] what kept each action from evicting somebody for a pending
 //! group. Actions that were kept back by the same reason share a sentence.
 
 use super::amount::{number, unit, unit_of};
@@ -18,7 +18,7 @@ const RESOURCES: [(QueueResource, usize); 3] =
 
 /// Why some actions evicted or moved nobody for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal<'a> {
+pub struct FailedActions<'a> {
     /// The actions, in the order they ran.
     pub causes: Vec<Cause>,
     /// What kept them back.
@@ -28,7 +28,7 @@ pub struct Refusal<'a> {
 }
 
 /// What kept each action from making room for a group by eviction, each reason once.
-pub fn refusals(group: &GroupVerdict) -> Vec<Refusal<'_>> {
+pub fn failed_actions(group: &GroupVerdict) -> Vec<FailedActions<'_>> {
     let mut merged: Vec<(Vec<Cause>, &EvictionFailureReason)> = Vec::new();
     for verdict in std::iter::once(&group.leading).chain(&group.further) {
         let Verdict::NoVictims(miss) = verdict else { continue };
@@ -42,7 +42,7 @@ pub fn refusals(group: &GroupVerdict) -> Vec<Refusal<'_>> {
             None => merged.push((vec![miss.cause], &miss.reason)),
         }
     }
-    let told = |(causes, reason): (Vec<Cause>, _)| Refusal {
+    let told = |(causes, reason): (Vec<Cause>, _)| FailedActions {
         sentence: sentence(&causes, reason, &group.queue),
         causes,
         reason,
@@ -296,15 +296,15 @@ fn counted(count: u64, noun: &str) -> String {
 pub fn rule(why: &EvictionReason) -> String {
     match why {
         EvictionReason::Moved { .. } => "it starts again elsewhere".to_owned(),
-        EvictionReason::AboveShare { giver, .. } => {
-            let share = |at: usize| giver.quota[at].map(|quota| quota.max(giver.fair_share[at]));
-            format!("queue `{}` held more than its share{}", giver.queue, of_what(giver, share))
+        EvictionReason::AboveShare { victim, .. } => {
+            let share = |at: usize| victim.quota[at].map(|quota| quota.max(victim.fair_share[at]));
+            format!("queue `{}` held more than its share{}", victim.queue, of_what(victim, share))
         }
-        EvictionReason::AboveQuota { taker, giver } => format!(
+        EvictionReason::AboveQuota { reclaimer, victim } => format!(
             "queue `{}` held more than its quota{}, and `{}` stays within its own",
-            giver.queue,
-            of_what(giver, |at| giver.quota[at]),
-            taker.queue
+            victim.queue,
+            of_what(victim, |at| victim.quota[at]),
+            reclaimer.queue
         ),
         EvictionReason::Priority { preemptor, victim } => {
             format!("priority {preemptor} comes before {victim}")

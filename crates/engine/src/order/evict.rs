@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 ///
 /// Batches are taken one after the other while the cluster stays as it is; whoever evicts them does so elsewhere.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct EvictablePods {
     group: GroupIdx,
     /// By pod set, in task order; empty for sets of members.
     pods: IndexVec<MemberIdx, Vec<PodIdx>>,
@@ -49,9 +49,9 @@ struct Tally<'a> {
     surplus: IndexVec<MemberIdx, bool>,
 }
 
-impl Held {
+impl EvictablePods {
     /// All pods of a group that have a place.
-    pub fn by(cluster: &Cluster, group: GroupIdx) -> Self {
+    pub fn of(cluster: &Cluster, group: GroupIdx) -> Self {
         Self::without(cluster, group, |_| false)
     }
 
@@ -131,7 +131,7 @@ impl Held {
 }
 
 impl<'a> Tally<'a> {
-    fn of(held: &Held, cluster: &'a Cluster, registry: &'a Registry) -> Self {
+    fn of(held: &EvictablePods, cluster: &'a Cluster, registry: &'a Registry) -> Self {
         let group = &cluster.groups[held.group];
         let count = group.members.len();
         let mut tally = Self {
@@ -147,7 +147,7 @@ impl<'a> Tally<'a> {
         tally
     }
 
-    fn count(&mut self, held: &Held, member: MemberIdx) {
+    fn count(&mut self, held: &EvictablePods, member: MemberIdx) {
         let group = self.group;
         match &group.members[member].kind {
             MemberKind::Pods(_) => {

@@ -18,7 +18,7 @@ pub enum Selection {
 
 impl Selection {
     /// Whether a pod may be chosen.
-    pub fn wants(self, cluster: &Cluster, pod: PodIdx) -> bool {
+    pub fn selects(self, cluster: &Cluster, pod: PodIdx) -> bool {
         let state = &cluster.pods[pod].state;
         match state.status {
             Status::Pending => true,
@@ -126,7 +126,7 @@ fn collect(
                 Selection::Simulated => 0,
             };
             let wanting =
-                set.pods[from.min(set.pods.len())..].iter().filter(|p| selection.wants(cluster, **p));
+                set.pods[from.min(set.pods.len())..].iter().filter(|p| selection.selects(cluster, **p));
             pods.extend(wanting.take(most as usize));
         }
         MemberKind::Set { .. } => {
@@ -166,7 +166,7 @@ fn can_complete(cluster: &Cluster, group: &Group, member: MemberIdx, selection: 
             let wanting = match selection {
                 Selection::Real => set.count(Status::Pending),
                 Selection::Simulated => {
-                    set.pods.iter().filter(|p| selection.wants(cluster, **p)).count() as u32
+                    set.pods.iter().filter(|p| selection.selects(cluster, **p)).count() as u32
                 }
             };
             set.active_allocated() + wanting >= set.min

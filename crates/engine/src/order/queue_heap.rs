@@ -8,7 +8,7 @@ use super::heap::Heap;
 use crate::cluster::Cluster;
 use crate::ids::QueueIdx;
 use crate::plugin::{QueueOrder, Registry};
-use crate::share::order::{Age, Contender};
+use crate::share::order::{QueueOrderKey, TieBreak};
 use crate::share::{QueueTree, Triple, root_path};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -38,7 +38,7 @@ pub trait Leaves {
     /// Whether a leaf has nothing left.
     fn is_empty(&self, leaf: QueueIdx) -> bool;
     /// What the next thing of a leaf asks for, and what taking it gives.
-    fn stake(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple);
+    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple);
 }
 
 /// The tree of heaps.
@@ -50,7 +50,7 @@ pub struct QueueHeap<'p> {
     roots: Heap<usize>,
     node_of: FxHashMap<QueueIdx, usize>,
     /// Queues that go first among queues of one age.
-    favoured: SmallVec<[QueueIdx; 4]>,
+    preferred: SmallVec<[QueueIdx; 4]>,
 }
 
 struct QueueNode {
@@ -62,7 +62,7 @@ struct QueueNode {
 }
 
 impl<'p> QueueHeap<'p> {
-    /// Heaps over leaves that have something, filled in name order. Among queues of one age, the one that a favoured
+    /// Heaps over leaves that have something, filled in name order. Among queues of one age, the one that a preferred
     /// leaf is in goes first.
     pub fn new(
         cluster: &Cluster,
@@ -71,7 +71,7 @@ impl<'p> QueueHeap<'p> {
         total: Triple,
         leaves: &impl Leaves,
         queues: impl IntoIterator<Item = QueueIdx>,
-        favoured: Option<QueueIdx>,
+        preferred: Option<QueueIdx>,
     ) -> Self {
         let mut heap = Self {
             registry,
@@ -80,7 +80,7 @@ impl<'p> QueueHeap<'p> {
             nodes: Vec::new(),
             roots: Heap::new(),
             node_of: FxHashMap::default(),
-            favoured: favoured.into_iter().flat_map(|leaf| root_path(cluster, leaf)).collect(),
+            preferred: preferred.into_iter().flat_map(|leaf| root_path(cluster, leaf)).collect(),
         };
         let mut queues: Vec<QueueIdx> = queues.into_iter().filter(|q| !leaves.is_empty(*q)).collect();
         queues.sort_unstable_by_key(|q| cluster.queues[*q].rank);
@@ -228,8 +228,8 @@ impl<'p> QueueHeap<'p> {
         for entry in &self.registry.queue_order {
             let order = match entry {
                 QueueOrder::Proportion => crate::share::order::compare(
-                    &self.contender(cluster, leaves, a),
-                    &self.contender(cluster, leaves, b),
+                    &self.order_key(cluster, leaves, a),
+                    &self.order_key(cluster, leaves, b),
                     &self.total,
                 ),
                 QueueOrder::Custom(order) => order.compare(cluster, qa, qb),
@@ -238,18 +238,27 @@ impl<'p> QueueHeap<'p> {
                 return self.purpose.directed(order);
             }
         }
-        self.purpose.directed(self.age(cluster, qa).cmp(&self.age(cluster, qb)))
+        self.purpose.directed(self.tie_break(cluster, qa).cmp(&self.tie_break(cluster, qb)))
     }
 
-    fn contender<'c>(&self, cluster: &'c Cluster, leaves: &impl Leaves, node: usize) -> Contender<'c> {
-        let (asks, gives) = leaves.stake(cluster, self.nodes[self.best_below(node)].queue);
+    fn order_key<'c>(&self, cluster: &'c Cluster, leaves: &impl Leaves, node: usize) -> QueueOrderKey<'c> {
+        let (request, victims) = leaves.next_amounts(cluster, self.nodes[self.best_below(node)].queue);
         let queue = self.nodes[node].queue;
-        Contender { ledger: cluster.ledger(queue), asks, gives, age: self.age(cluster, queue) }
+        QueueOrderKey {
+            ledger: cluster.ledger(queue),
+            request,
+            victims,
+            tie_break: self.tie_break(cluster, queue),
+        }
     }
 
-    fn age(&self, cluster: &Cluster, queue: QueueIdx) -> Age {
+    fn tie_break(&self, cluster: &Cluster, queue: QueueIdx) -> TieBreak {
         let created = cluster.queues[queue].created;
-        Age { created, is_plain: !self.favoured.contains(&queue), rank: cluster.ledger(queue).rank }
+        TieBreak {
+            created,
+            is_not_preferred: !self.preferred.contains(&queue),
+            rank: cluster.ledger(queue).rank,
+        }
     }
 
     /// The leaf below a node whose turn it would be as the heaps stand.

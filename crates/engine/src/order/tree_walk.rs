@@ -49,14 +49,14 @@ impl Leaves for GroupLines<'_> {
     fn is_empty(&self, leaf: QueueIdx) -> bool {
         self.lines.get(&leaf).is_none_or(|line| line.len() == 0)
     }
-    fn stake(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
         let line = self.lines.get(&leaf);
         let next = line.and_then(|line| self.next(cluster, line)).expect("empty leaves are pruned").0;
         match self.purpose {
             Purpose::Place => (self.asked_by(cluster, next), [0; 3]),
             Purpose::Evict => {
                 let taken = self.taken.get(&leaf).copied().unwrap_or_default();
-                ([0; 3], sum(&taken, &held_by(cluster, next)))
+                ([0; 3], sum(&taken, &allocated_to(cluster, next)))
             }
         }
     }
@@ -92,7 +92,7 @@ impl GroupLines<'_> {
         self.lines.insert(leaf, line);
         if let (Purpose::Evict, Some(group)) = (self.purpose, group) {
             let taken = self.taken.entry(leaf).or_default();
-            *taken = sum(taken, &held_by(cluster, group));
+            *taken = sum(taken, &allocated_to(cluster, group));
         }
         group
     }
@@ -104,7 +104,7 @@ impl GroupLines<'_> {
         {
             return *asks;
         }
-        let asks = asks_of(cluster, self.registry, group);
+        let asks = next_request(cluster, self.registry, group);
         self.asks.borrow_mut().insert(group, (stamp, asks));
         asks
     }
@@ -176,13 +176,13 @@ pub fn leaf_of(cluster: &Cluster, group: GroupIdx) -> Option<QueueIdx> {
 }
 
 /// What a group's next step asks of its queue.
-pub fn asks_of(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Triple {
+pub fn next_request(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Triple {
     let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
     pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, cluster.figures.gpu_memory_min)))
 }
 
 /// What a group holds of its queue.
-pub fn held_by(cluster: &Cluster, group: GroupIdx) -> Triple {
+pub fn allocated_to(cluster: &Cluster, group: GroupIdx) -> Triple {
     let mut held = [0; 3];
     for &pod in &cluster.groups[group].pods {
         let state = &cluster.pods[pod].state;

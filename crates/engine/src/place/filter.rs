@@ -8,7 +8,7 @@ use crate::cluster::shape::Shape;
 use crate::ids::NodeIdx;
 use crate::input::{GpuRequest, MigStrategy};
 use crate::resource::{self, Amounts};
-use crate::share::{gate, root_ledgers, root_path};
+use crate::share::{capacity_policy, root_ledgers, root_path};
 use crate::verdict::{GpuKindMismatch, NodeRejection, VolumeRejection};
 
 /// The first rule that keeps a pod from a node, after its request has been found to fit.
@@ -72,7 +72,7 @@ fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<
         shape.request.get(resource::MEMORY),
         shape.quota_on(cluster.nodes[node].gpu_memory.mib),
     ];
-    let excess = gate::check(root_ledgers(cluster, queue), &requested, trial.preemptibility)?;
+    let excess = capacity_policy::check(root_ledgers(cluster, queue), &requested, trial.preemptibility)?;
     let at = root_path(cluster, queue).nth(excess.level)?;
     let named = excess.named(cluster.text(cluster.queues[at].display));
     Some(NodeRejection::OverCapacity(Box::new(named), excess.rule))

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::order::member::{Selection, pods_to_place};
 use crate::plugin::Registry;
-use crate::share::reclaim::Claim;
+use crate::share::reclaim::ReclaimAmount;
 use crate::share::{Triple, sum};
 
 /// The pods of a group's next step, in task order.
@@ -63,8 +63,8 @@ impl Part<'_> {
     }
 
     /// The same, with the resources that are at stake.
-    pub(crate) fn claim(&self, cluster: &Cluster) -> Claim {
-        let mut claim = Claim::plain(self.amounts(cluster));
+    pub(crate) fn claim(&self, cluster: &Cluster) -> ReclaimAmount {
+        let mut claim = ReclaimAmount::all_involved(self.amounts(cluster));
         let mig: i64 = self.pods.iter().map(|pod| cluster.shape(*pod).mig_quota).sum();
         claim.involved[2] = claim.amounts[2] > mig;
         claim

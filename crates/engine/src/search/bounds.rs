@@ -11,7 +11,7 @@ use super::victims::Candidates;
 use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
 use crate::ids::{DomainIdx, IndexVec, MemberIdx, NodeIdx, PodIdx, QueueIdx};
-use crate::order::evict::Held;
+use crate::order::evict::EvictablePods;
 use crate::outcome::Cause;
 use crate::place::{held_nodes, is_below};
 use crate::resource::{CPU, Dim, GPU, MEMORY, PODS};
@@ -219,7 +219,9 @@ impl Bounds<'_> {
     fn each_victim(&self, mut visit: impl FnMut(PodIdx, NodeIdx)) {
         let groups = self.leaves.iter().flat_map(|leaf| self.candidates.of_leaf(*leaf));
         for &group in groups.filter(|group| self.rules.allow_group(self.cluster, **group)) {
-            for pod in Held::by(self.cluster, group).pods().filter(|pod| !self.cluster.is_fresh(*pod)) {
+            for pod in
+                EvictablePods::of(self.cluster, group).pods().filter(|pod| !self.cluster.is_fresh(*pod))
+            {
                 if let Some(node) = self.cluster.pods[pod].state.node() {
                     visit(pod, node);
                 }

@@ -11,7 +11,7 @@ use super::rooms::Rooms;
 use super::rules::Rules;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, IndexVec, NodeIdx, PodIdx, QueueIdx};
-use crate::order::evict::Held;
+use crate::order::evict::EvictablePods;
 use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
 use crate::plugin::VictimBatch as Batch;
@@ -299,7 +299,7 @@ fn share_of(
     (leaf, group): (QueueIdx, GroupIdx),
     pods: &[PodIdx],
 ) -> Option<Share> {
-    let mut held = Held::by(cluster, group);
+    let mut held = EvictablePods::of(cluster, group);
     let mut given: Vec<PodIdx> = Vec::new();
     while !pods.iter().all(|pod| given.contains(pod)) {
         let batch = held.next_batch(cluster, &rules.policy.registry);

@@ -12,7 +12,7 @@ use crate::outcome::Cause;
 use crate::plugin::Proportion;
 use crate::policy::Policy;
 use crate::share::min_runtime;
-use crate::share::reclaim::{self, Claim, Reclaimer, VictimPod};
+use crate::share::reclaim::{self, ReclaimAmount, Reclaimer, VictimPod};
 use crate::share::{Ledger, Preemptibility, QueueTree, levelled_pair, root_path};
 use crate::verdict::ScenarioRejection;
 use kai_units::Timestamp;
@@ -119,7 +119,7 @@ impl<'a> Rules<'a> {
             Cause::Preempt => leaf == self.reclaimer.queue,
             Cause::Reclaim => {
                 leaf != self.reclaimer.queue
-                    && (self.shares().is_none() || reclaim::keeps_victims_of(cluster, &self.reclaimer, leaf))
+                    && (self.shares().is_none() || reclaim::may_have_victims(cluster, &self.reclaimer, leaf))
             }
             Cause::Stale => false,
         }
@@ -257,7 +257,7 @@ impl<'a> Rules<'a> {
 
     fn is_fair(&self, cluster: &Cluster, before: &Before<'_>, part: &Part<'_>, victims: &Victims) -> bool {
         let Some(proportion) = self.shares() else { return true };
-        let mut losses: Vec<(u32, QueueIdx, Claim)> = Vec::new();
+        let mut losses: Vec<(u32, QueueIdx, ReclaimAmount)> = Vec::new();
         for (group, pods) in victims {
             let group = *group;
             let Some(queue) = cluster.groups[group].queue else { continue };
@@ -267,14 +267,20 @@ impl<'a> Rules<'a> {
             );
         }
         losses.sort_by_key(|(rank, _, _)| *rank);
-        let losses: Vec<(QueueIdx, Claim)> =
+        let losses: Vec<(QueueIdx, ReclaimAmount)> =
             losses.into_iter().map(|(_, queue, claim)| (queue, claim)).collect();
         let reclaimer = Reclaimer { request: part.claim(cluster), ..self.reclaimer };
         reclaim::scenario_is_fair(before, &reclaimer, &losses, proportion.saturation_multiplier)
     }
 
     /// What a group loses, in portions.
-    fn losses(&self, cluster: &Cluster, before: &Before<'_>, group: GroupIdx, pods: &[PodIdx]) -> Vec<Claim> {
+    fn losses(
+        &self,
+        cluster: &Cluster,
+        before: &Before<'_>,
+        group: GroupIdx,
+        pods: &[PodIdx],
+    ) -> Vec<ReclaimAmount> {
         let g = &cluster.groups[group];
         let sets: Vec<(MemberIdx, u32)> = g.pod_sets().map(|(member, set)| (member, set.min)).collect();
         let consolidating = self.policy.params.allow_consolidating_reclaim;
@@ -304,10 +310,10 @@ fn waits_for(cluster: &Cluster, set: &PodSet) -> bool {
 }
 
 /// What a pod holds, or held before it was moved.
-fn held_claim(cluster: &Cluster, pod: PodIdx) -> Claim {
+fn held_claim(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
     let state = &cluster.pods[pod].state;
     let place = state.leaving.as_ref().or(state.place.as_ref());
-    let mut claim = Claim::plain(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
+    let mut claim = ReclaimAmount::all_involved(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
     claim.involved[2] = claim.amounts[2] > cluster.shape(pod).mig_quota;
     claim
 }

@@ -8,7 +8,7 @@ use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::node_set::{Marked, NodeSet};
 use crate::order::member::{Selection, pods_to_place};
-use crate::order::tree_walk::{asks_of, leaf_of};
+use crate::order::tree_walk::{leaf_of, next_request};
 use crate::place::Step;
 use crate::plan::Plan;
 use crate::plugin::VictimBatch as Batch;
@@ -129,7 +129,7 @@ impl Stage<'_> {
         let policy = self.rules.policy;
         let registry = &policy.registry;
         let mut involved: BTreeMap<GroupIdx, Triple> =
-            victims.iter().map(|(group, _)| (*group, asks_of(plan, registry, *group))).collect();
+            victims.iter().map(|(group, _)| (*group, next_request(plan, registry, *group))).collect();
         let mut placed = false;
         match first {
             First::ByQueue => {

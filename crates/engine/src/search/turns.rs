@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
 use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
-use crate::order::tree_walk::{asks_of, leaf_of};
+use crate::order::tree_walk::{leaf_of, next_request};
 use crate::plugin::Registry;
 use crate::share::{Triple, root_path};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Waiting {
         for (group, g) in cluster.waiting_groups() {
             if let (true, Some(leaf)) = (g.pending() > 0, leaf_of(cluster, group)) {
                 let line = waiting.leaves.entry(leaf).or_default();
-                line.members_mut().push((group, asks_of(cluster, registry, group)));
+                line.members_mut().push((group, next_request(cluster, registry, group)));
             }
         }
         for line in waiting.leaves.values_mut() {
@@ -56,7 +56,7 @@ impl Waiting {
         let line = self.leaves.entry(leaf).or_default();
         let before = |(g, _): &(GroupIdx, Triple)| groups::compare(cluster, registry, *g, group).is_lt();
         let at = line.left().partition_point(before);
-        line.insert(at, (group, asks_of(cluster, registry, group)));
+        line.insert(at, (group, next_request(cluster, registry, group)));
     }
 }
 
@@ -122,7 +122,7 @@ impl Leaves for Cursors<'_> {
         // A branch without involved groups no longer matters to the others.
         self.leaves.get(&leaf).is_none_or(|cursor| self.left_below[&cursor.branch] == 0 || cursor.is_empty())
     }
-    fn stake(&self, _: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+    fn next_amounts(&self, _: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
         (self.leaves[&leaf].next_asks(), [0; 3])
     }
 }

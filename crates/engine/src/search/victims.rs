@@ -8,7 +8,7 @@ use super::accumulate::freed_by;
 use super::line::Line;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
-use crate::order::evict::Held;
+use crate::order::evict::EvictablePods;
 use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
 use crate::order::tree_walk::leaf_of;
@@ -259,9 +259,9 @@ struct Cursor<'a> {
     sorted: &'a [GroupIdx],
     /// Behind the group that is listed next.
     at: usize,
-    listed: Option<Held>,
+    listed: Option<EvictablePods>,
     /// Groups that gave up a part already, with the rest; last in order first.
-    rest: Vec<Held>,
+    rest: Vec<EvictablePods>,
     /// What the groups held whose turn is over.
     taken: Triple,
 }
@@ -273,12 +273,12 @@ impl Cursor<'_> {
         while let (None, Some(&group)) = (&self.listed, self.sorted.get(self.at)) {
             self.at += 1;
             if may(group) {
-                self.listed = Some(Held::by(cluster, group));
+                self.listed = Some(EvictablePods::of(cluster, group));
             }
         }
     }
 
-    fn next(&self, cluster: &Cluster, registry: &Registry) -> Option<&Held> {
+    fn next(&self, cluster: &Cluster, registry: &Registry) -> Option<&EvictablePods> {
         match (&self.listed, self.rest.last()) {
             (Some(listed), Some(rest)) if victim_order(cluster, registry, rest, listed).is_lt() => Some(rest),
             (Some(listed), _) => Some(listed),
@@ -291,7 +291,7 @@ impl Leaves for Cursors<'_> {
     fn is_empty(&self, leaf: QueueIdx) -> bool {
         self.leaves.get(&leaf).is_none_or(|cursor| cursor.listed.is_none() && cursor.rest.is_empty())
     }
-    fn stake(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
         let cursor = &self.leaves[&leaf];
         let next = cursor.next(cluster, self.registry).map_or([0; 3], |held| held.amounts(cluster));
         ([0; 3], sum(&cursor.taken, &next))
@@ -325,7 +325,11 @@ impl<'a> VictimWalk<'a> {
     }
 
     /// Takes the group whose turn it is, with what it still holds.
-    pub(crate) fn pop(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) -> Option<Held> {
+    pub(crate) fn pop(
+        &mut self,
+        cluster: &Cluster,
+        may: &impl Fn(GroupIdx) -> bool,
+    ) -> Option<EvictablePods> {
         let leaf = self.queues.best_leaf(cluster, &self.leaves)?;
         let cursor = self.leaves.leaves.get_mut(&leaf).expect("the heap holds known leaves");
         let from_rest = match (&cursor.listed, cursor.rest.last()) {
@@ -347,13 +351,13 @@ impl<'a> VictimWalk<'a> {
     }
 
     /// Puts the rest of a group back.
-    pub(crate) fn push(&mut self, cluster: &Cluster, held: Held) {
+    pub(crate) fn push(&mut self, cluster: &Cluster, held: EvictablePods) {
         if held.is_empty() {
             return;
         }
         let Some(leaf) = leaf_of(cluster, held.group()) else { return };
         let cursor = self.leaves.leaves.get_mut(&leaf).expect("the group came from a known leaf");
-        let before = |other: &Held| victim_order(cluster, self.registry, other, &held).is_gt();
+        let before = |other: &EvictablePods| victim_order(cluster, self.registry, other, &held).is_gt();
         let at = cursor.rest.partition_point(before);
         cursor.rest.insert(at, held);
         self.queues.put(cluster, &self.leaves, leaf);
@@ -361,7 +365,12 @@ impl<'a> VictimWalk<'a> {
 }
 
 /// The order of victims: `Less` goes first.
-fn victim_order(cluster: &Cluster, registry: &Registry, left: &Held, right: &Held) -> Ordering {
+fn victim_order(
+    cluster: &Cluster,
+    registry: &Registry,
+    left: &EvictablePods,
+    right: &EvictablePods,
+) -> Ordering {
     groups::compare_as(
         cluster,
         registry,

@@ -21,7 +21,7 @@ const USAGE_SCALE: f64 = 1e15;
 
 /// One queue's part in dividing one resource among siblings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stake {
+pub struct ResourceShare {
     /// Guaranteed amount; `None` is everything there is.
     pub quota: Option<i64>,
     /// What the queue could use: its request, cut at its limit.
@@ -38,8 +38,8 @@ pub struct Stake {
     pub share: i64,
 }
 
-impl Stake {
-    /// The stake of a queue in one resource, with nothing given yet.
+impl ResourceShare {
+    /// The share of a queue in one resource, with nothing given yet.
     pub fn new(ledger: &Ledger, resource: usize) -> Self {
         Self {
             quota: ledger.quota[resource],
@@ -70,18 +70,18 @@ pub fn divide_tree<T: QueueTreeMut + ?Sized>(
         queues.iter().map(|&queue| (tree.parent(queue), queue)).collect();
     by_parent.sort_unstable();
     let mut levels: Vec<Option<QueueIdx>> = vec![None];
-    let mut stakes: Vec<Stake> = Vec::new();
+    let mut shares: Vec<ResourceShare> = Vec::new();
     while let Some(parent) = levels.pop() {
         let from = by_parent.partition_point(|&(p, _)| p < parent);
         let to = by_parent.partition_point(|&(p, _)| p <= parent);
         let members = &by_parent[from..to];
         let amounts = parent.map_or(*total, |queue| tree.ledger(queue).fair_share);
         for resource in 0..3 {
-            stakes.clear();
-            stakes.extend(members.iter().map(|&(_, queue)| Stake::new(tree.ledger(queue), resource)));
-            divide(UNITS[resource], amounts[resource], k_value, &mut stakes);
-            for (&(_, queue), stake) in members.iter().zip(&stakes) {
-                tree.ledger_mut(queue).fair_share[resource] = stake.share;
+            shares.clear();
+            shares.extend(members.iter().map(|&(_, queue)| ResourceShare::new(tree.ledger(queue), resource)));
+            divide(UNITS[resource], amounts[resource], k_value, &mut shares);
+            for (&(_, queue), share) in members.iter().zip(&shares) {
+                tree.ledger_mut(queue).fair_share[resource] = share.share;
             }
         }
         levels.extend(members.iter().map(|&(_, queue)| Some(queue)));
@@ -89,37 +89,43 @@ pub fn divide_tree<T: QueueTreeMut + ?Sized>(
 }
 
 /// Divides `total` of one resource among siblings and returns what nobody could use.
-pub fn divide(unit: i64, total: i64, k_value: f64, stakes: &mut [Stake]) -> i64 {
+pub fn divide(unit: i64, total: i64, k_value: f64, shares: &mut [ResourceShare]) -> i64 {
     let mut left = total;
-    for stake in &mut *stakes {
-        let guaranteed = stake.quota.unwrap_or(total).min(stake.requestable);
-        stake.share += guaranteed;
+    for share in &mut *shares {
+        let guaranteed = share.quota.unwrap_or(total).min(share.requestable);
+        share.share += guaranteed;
         left -= guaranteed;
     }
-    if left <= 0 { 0 } else { divide_surplus(unit, left, k_value, stakes) }
+    if left <= 0 { 0 } else { divide_surplus(unit, left, k_value, shares) }
 }
 
 /// Divides what is left after the quotas, priority by priority, and returns what nobody could use.
-pub fn divide_surplus(unit: i64, surplus: i64, k_value: f64, stakes: &mut [Stake]) -> i64 {
-    let mut order: SmallVec<[usize; 16]> = (0..stakes.len()).collect();
-    order.sort_unstable_by_key(|&i| (Reverse(stakes[i].priority), stakes[i].rank));
+pub fn divide_surplus(unit: i64, surplus: i64, k_value: f64, shares: &mut [ResourceShare]) -> i64 {
+    let mut order: SmallVec<[usize; 16]> = (0..shares.len()).collect();
+    order.sort_unstable_by_key(|&i| (Reverse(shares[i].priority), shares[i].rank));
     let mut left = surplus;
     let mut from = 0;
     while left > 0 && from < order.len() {
-        let priority = stakes[order[from]].priority;
-        let to = from + order[from..].iter().take_while(|&&i| stakes[i].priority == priority).count();
-        left = serve_priority(unit, left, k_value, stakes, &order[from..to]);
+        let priority = shares[order[from]].priority;
+        let to = from + order[from..].iter().take_while(|&&i| shares[i].priority == priority).count();
+        left = serve_priority(unit, left, k_value, shares, &order[from..to]);
         from = to;
     }
     left
 }
 
 /// Divides `left` among the queues of one priority, listed by rank, and returns what they could not use.
-fn serve_priority(unit: i64, mut left: i64, k_value: f64, stakes: &mut [Stake], group: &[usize]) -> i64 {
+fn serve_priority(
+    unit: i64,
+    mut left: i64,
+    k_value: f64,
+    shares: &mut [ResourceShare],
+    group: &[usize],
+) -> i64 {
     let mut remainders: SmallVec<[f64; 16]> = SmallVec::from_elem(0.0, group.len());
     loop {
-        while left > 0 && round(unit, &mut left, k_value, stakes, group, &mut remainders) {}
-        if left == 0 || !give_remainders(unit, &mut left, stakes, group, &mut remainders) {
+        while left > 0 && round(unit, &mut left, k_value, shares, group, &mut remainders) {}
+        if left == 0 || !give_remainders(unit, &mut left, shares, group, &mut remainders) {
             return left;
         }
     }
@@ -131,11 +137,11 @@ fn round(
     unit: i64,
     left: &mut i64,
     k_value: f64,
-    stakes: &mut [Stake],
+    shares: &mut [ResourceShare],
     group: &[usize],
     remainders: &mut [f64],
 ) -> bool {
-    let weights = effective_weights(k_value, stakes, group);
+    let weights = effective_weights(k_value, shares, group);
     let weight_sum: i128 = weights.iter().sum();
     if weight_sum == 0 {
         return false;
@@ -143,8 +149,8 @@ fn round(
     let available = i128::from(*left);
     let mut again = false;
     for ((&i, &weight), remainder) in group.iter().zip(&weights).zip(remainders) {
-        let stake = &mut stakes[i];
-        let open = stake.open();
+        let share = &mut shares[i];
+        let open = share.open();
         if open <= 0 || weight == 0 {
             continue;
         }
@@ -164,7 +170,7 @@ fn round(
             }
             given
         };
-        stake.share += given;
+        share.share += given;
         *left -= given;
     }
     again
@@ -176,7 +182,7 @@ fn round(
 fn give_remainders(
     unit: i64,
     left: &mut i64,
-    stakes: &mut [Stake],
+    shares: &mut [ResourceShare],
     group: &[usize],
     remainders: &mut [f64],
 ) -> bool {
@@ -187,11 +193,11 @@ fn give_remainders(
         if *left <= 0 {
             break;
         }
-        let stake = &mut stakes[group[at]];
+        let share = &mut shares[group[at]];
         let offered = unit.min(*left);
-        let given = offered.min(stake.open().max(0));
+        let given = offered.min(share.open().max(0));
         cut |= given < offered;
-        stake.share += given;
+        share.share += given;
         *left -= given;
     }
     remainders.fill(0.0);
@@ -202,18 +208,18 @@ fn give_remainders(
 ///
 /// With usage, a queue's part n of the weights becomes n + k·(n − usage), never below 0; without, the proportion of
 /// the weights is exact.
-fn effective_weights(k_value: f64, stakes: &[Stake], group: &[usize]) -> SmallVec<[i128; 16]> {
+fn effective_weights(k_value: f64, shares: &[ResourceShare], group: &[usize]) -> SmallVec<[i128; 16]> {
     let mut weights: SmallVec<[i128; 16]> =
-        group.iter().map(|&i| if stakes[i].open() > 0 { fixed(stakes[i].weight) } else { 0 }).collect();
+        group.iter().map(|&i| if shares[i].open() > 0 { fixed(shares[i].weight) } else { 0 }).collect();
     let sum: i128 = weights.iter().sum();
     // Weights enter as parts of their sum: a negative sum turns every sign, a sum of 0 divides nothing.
     for weight in &mut weights {
         *weight *= sum.signum();
     }
     let sum = sum.abs();
-    let used = |&i: &usize| stakes[i].usage > 0.0 && stakes[i].open() > 0;
+    let used = |&i: &usize| shares[i].usage > 0.0 && shares[i].open() > 0;
     if k_value > 0.0 && group.iter().any(used) {
-        correct_by_usage(k_value, sum, stakes, group, &mut weights);
+        correct_by_usage(k_value, sum, shares, group, &mut weights);
     }
     for weight in &mut weights {
         *weight = (*weight).max(0);
@@ -221,13 +227,19 @@ fn effective_weights(k_value: f64, stakes: &[Stake], group: &[usize]) -> SmallVe
     weights
 }
 
-fn correct_by_usage(k_value: f64, sum: i128, stakes: &[Stake], group: &[usize], weights: &mut [i128]) {
+fn correct_by_usage(
+    k_value: f64,
+    sum: i128,
+    shares: &[ResourceShare],
+    group: &[usize],
+    weights: &mut [i128],
+) {
     let corrected: SmallVec<[f64; 16]> = group
         .iter()
         .zip(&*weights)
         .map(|(&i, &weight)| {
             let weight = weight as f64;
-            if weight == 0.0 { 0.0 } else { weight + k_value * (weight - stakes[i].usage * sum as f64) }
+            if weight == 0.0 { 0.0 } else { weight + k_value * (weight - shares[i].usage * sum as f64) }
         })
         .collect();
     let largest = corrected.iter().copied().fold(0.0, f64::max);

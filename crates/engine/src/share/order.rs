@@ -11,59 +11,59 @@ use std::cmp::Ordering;
 
 /// A queue and what it would do next.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender<'a> {
+pub struct QueueOrderKey<'a> {
     /// The queue's numbers.
     pub ledger: &'a Ledger,
-    /// What the next group of its subtree asks for; nothing when victims are ordered.
-    pub asks: Triple,
-    /// What the victims taken from it hold.
-    pub gives: Triple,
+    /// Request of the next group of its subtree; zero when victims are ordered.
+    pub request: Triple,
+    /// Allocation of the victims chosen from it so far.
+    pub victims: Triple,
     /// Decides where everything else is equal.
-    pub age: Age,
+    pub tie_break: TieBreak,
 }
 
 /// Where a queue stands among equals: older first, then one that is favoured, then by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Age {
+pub struct TieBreak {
     /// When it was created.
     pub created: Timestamp,
     /// Among queues of one age it is not favoured.
-    pub is_plain: bool,
+    pub is_not_preferred: bool,
     /// Position among all queues by (creation, name).
     pub rank: u32,
 }
 
-impl Age {
+impl TieBreak {
     /// Of queues whose ranks tell everything.
     pub fn by_rank(ledger: &Ledger) -> Self {
-        Self { created: Timestamp(0), is_plain: true, rank: ledger.rank }
+        Self { created: Timestamp(0), is_not_preferred: true, rank: ledger.rank }
     }
 }
 
 /// Compares two sibling queues; [`Ordering::Less`] means that `left` is served first.
 ///
 /// `total` is the whole cluster, which stands in for an unlimited share. Only a queue compared with itself is equal.
-pub fn compare(left: &Contender<'_>, right: &Contender<'_>, total: &Triple) -> Ordering {
+pub fn compare(left: &QueueOrderKey<'_>, right: &QueueOrderKey<'_>, total: &Triple) -> Ordering {
     let (l, r) = (left.ledger, right.ledger);
-    let after = [sum(&l.allocated, &left.asks), sum(&r.allocated, &right.asks)];
+    let after = [sum(&l.allocated, &left.request), sum(&r.allocated, &right.request)];
     let shares = [l.allocatable_share(), r.allocatable_share()];
     l.over_utilised()
         .cmp(&r.over_utilised())
-        .then_with(|| r.within_quota(&right.asks).cmp(&l.within_quota(&left.asks)))
+        .then_with(|| r.within_quota(&right.request).cmp(&l.within_quota(&left.request)))
         .then_with(|| r.priority.cmp(&l.priority))
         .then_with(|| {
             uses_without_share(&after[0], &shares[0]).cmp(&uses_without_share(&after[1], &shares[1]))
         })
         .then_with(|| {
-            let left = dominant_share(&difference(&after[0], &left.gives), &shares[0], total);
-            left.cmp(&dominant_share(&difference(&after[1], &right.gives), &shares[1], total))
+            let left = dominant_share(&difference(&after[0], &left.victims), &shares[0], total);
+            left.cmp(&dominant_share(&difference(&after[1], &right.victims), &shares[1], total))
         })
         .then_with(|| {
             let left = dominant_share(&l.allocated, &shares[0], total);
             left.cmp(&dominant_share(&r.allocated, &shares[1], total))
         })
         .then_with(|| compare_bounds(&shares[0], &shares[1]))
-        .then_with(|| left.age.cmp(&right.age))
+        .then_with(|| left.tie_break.cmp(&right.tie_break))
 }
 
 /// Whether some resource is used although the queue has no share of it.

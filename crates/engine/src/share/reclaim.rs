@@ -12,20 +12,20 @@ use smallvec::SmallVec;
 
 /// An amount of quota together with the resources it touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct ReclaimAmount {
     /// The amounts as quota counts them, MIG instances included.
     pub amounts: Triple,
     /// Which resources are at stake; MIG instances alone do not put GPUs at stake.
     pub involved: [bool; 3],
 }
 
-impl Claim {
+impl ReclaimAmount {
     /// A claim in which every amount above 0 is at stake.
-    pub fn plain(amounts: Triple) -> Self {
+    pub fn all_involved(amounts: Triple) -> Self {
         Self { amounts, involved: amounts.map(|amount| amount > 0) }
     }
 
-    fn add(&mut self, other: &Claim) {
+    fn add(&mut self, other: &ReclaimAmount) {
         self.amounts = sum(&self.amounts, &other.amounts);
         for r in 0..3 {
             self.involved[r] |= other.involved[r];
@@ -41,7 +41,7 @@ pub struct Reclaimer {
     /// Whether it may be evicted itself.
     pub preemptibility: Preemptibility,
     /// What it asks for.
-    pub request: Claim,
+    pub request: ReclaimAmount,
 }
 
 /// Whether a group may reclaim at all: with its request its queue stays within its fair share, and within its quota
@@ -58,7 +58,7 @@ pub fn may_reclaim(ledger: &Ledger, preemptibility: Preemptibility, request: &Tr
 /// Whether groups of `victim`'s queue are worth trying as victims.
 ///
 /// A queue exactly at its quota stays: its groups may be moved elsewhere without losing anything.
-pub fn keeps_victims_of<T: QueueTree + ?Sized>(tree: &T, reclaimer: &Reclaimer, victim: QueueIdx) -> bool {
+pub fn may_have_victims<T: QueueTree + ?Sized>(tree: &T, reclaimer: &Reclaimer, victim: QueueIdx) -> bool {
     let (taking, giving) = levelled_pair(tree, reclaimer.queue, victim);
     let (taking, giving) = (tree.ledger(taking), tree.ledger(giving));
     let request = &reclaimer.request.amounts;
@@ -99,15 +99,15 @@ pub struct VictimPod {
     /// Its pod set, as a position in the list of minimums.
     pub pod_set: usize,
     /// What it holds; `None` if it got another place and loses nothing.
-    pub holds: Option<Claim>,
+    pub holds: Option<ReclaimAmount>,
 }
 
 /// What a victim group loses, in the portions in which it may lose it: each pod beyond the minimum of its pod set
 /// alone, and then all pods that the minimums need together.
-pub fn portions(pods: &[VictimPod], minimums: &[u32]) -> SmallVec<[Claim; 4]> {
+pub fn portions(pods: &[VictimPod], minimums: &[u32]) -> SmallVec<[ReclaimAmount; 4]> {
     let mut seen: SmallVec<[u32; 8]> = SmallVec::from_elem(0, minimums.len());
     let mut portions = SmallVec::new();
-    let mut core: Option<Claim> = None;
+    let mut core: Option<ReclaimAmount> = None;
     for pod in pods {
         seen[pod.pod_set] += 1;
         let Some(holds) = pod.holds else { continue };
@@ -148,7 +148,7 @@ impl Remaining {
 pub fn scenario_is_fair<T: QueueTree + ?Sized>(
     tree: &T,
     reclaimer: &Reclaimer,
-    losses: &[(QueueIdx, Claim)],
+    losses: &[(QueueIdx, ReclaimAmount)],
     multiplier: f64,
 ) -> bool {
     let mut remaining = Remaining::default();

@@ -1,9 +1,9 @@
 //! Tests of the queue arithmetic that several of its modules share.
 
-use super::division::{Stake, divide, divide_tree};
-use super::order::{Age, Contender, compare, dominant_share};
+use super::division::{ResourceShare, divide, divide_tree};
+use super::order::{QueueOrderKey, TieBreak, compare, dominant_share};
 use super::reclaim::{
-    Claim, Reclaimer, VictimPod, keeps_victims_of, may_reclaim, portions, scenario_is_fair,
+    ReclaimAmount, Reclaimer, VictimPod, may_have_victims, may_reclaim, portions, scenario_is_fair,
 };
 use super::*;
 use crate::ids::IndexVec;
@@ -66,8 +66,8 @@ fn gpus(quota: i64, fair: i64, allocated: i64) -> Ledger {
     }
 }
 
-fn stake(rank: u32, quota: i64, request: i64, weight: f64) -> Stake {
-    Stake {
+fn resource_share(rank: u32, quota: i64, request: i64, weight: f64) -> ResourceShare {
+    ResourceShare {
         quota: Some(quota * G),
         requestable: request * G,
         weight,
@@ -78,52 +78,61 @@ fn stake(rank: u32, quota: i64, request: i64, weight: f64) -> Stake {
     }
 }
 
-fn shares(total: i64, mut stakes: Vec<Stake>) -> Vec<f64> {
-    divide(G, total * G, 1.0, &mut stakes);
-    stakes.iter().map(|s| s.share as f64 / G as f64).collect()
+fn shares(total: i64, mut all: Vec<ResourceShare>) -> Vec<f64> {
+    divide(G, total * G, 1.0, &mut all);
+    all.iter().map(|s| s.share as f64 / G as f64).collect()
 }
 
 #[test]
 fn surplus_follows_weights_and_rounds_to_whole_gpus() {
-    assert_eq!(shares(8, vec![stake(0, 2, 6, 1.0), stake(1, 2, 6, 3.0)]), [3.0, 5.0]);
-    assert_eq!(shares(11, vec![stake(0, 2, 10, 1.0), stake(1, 2, 10, 4.0)]), [3.0, 8.0]);
-    assert_eq!(shares(11, vec![stake(1, 2, 6, 1.0), stake(0, 2, 6, 1.0)]), [5.0, 6.0]);
+    assert_eq!(shares(8, vec![resource_share(0, 2, 6, 1.0), resource_share(1, 2, 6, 3.0)]), [3.0, 5.0]);
+    assert_eq!(shares(11, vec![resource_share(0, 2, 10, 1.0), resource_share(1, 2, 10, 4.0)]), [3.0, 8.0]);
+    assert_eq!(shares(11, vec![resource_share(1, 2, 6, 1.0), resource_share(0, 2, 6, 1.0)]), [5.0, 6.0]);
     assert_eq!(
-        shares(10, vec![stake(0, 0, 1, 1.0), stake(1, 0, 9, 1.0), stake(2, 0, 9, 2.0)]),
+        shares(
+            10,
+            vec![resource_share(0, 0, 1, 1.0), resource_share(1, 0, 9, 1.0), resource_share(2, 0, 9, 2.0)]
+        ),
         [1.0, 3.0, 6.0]
     );
 }
 
 #[test]
 fn quotas_are_granted_even_beyond_the_total() {
-    assert_eq!(shares(4, vec![stake(0, 4, 99, 1.0), stake(1, 4, 99, 1.0)]), [4.0, 4.0]);
-    let unlimited = Stake { quota: None, ..stake(0, 0, 99, 1.0) };
-    assert_eq!(shares(4, vec![unlimited, stake(1, 2, 99, 1.0)]), [4.0, 2.0]);
+    assert_eq!(shares(4, vec![resource_share(0, 4, 99, 1.0), resource_share(1, 4, 99, 1.0)]), [4.0, 4.0]);
+    let unlimited = ResourceShare { quota: None, ..resource_share(0, 0, 99, 1.0) };
+    assert_eq!(shares(4, vec![unlimited, resource_share(1, 2, 99, 1.0)]), [4.0, 2.0]);
 }
 
 #[test]
 fn remains_of_rounding_stop_at_the_request_and_go_to_the_others() {
-    let small = Stake { requestable: 3 * G / 2, ..stake(0, 0, 0, 1.0) };
-    assert_eq!(shares(4, vec![small, stake(1, 0, 9, 1.0), stake(2, 0, 9, 1.0)]), [1.5, 1.5, 1.0]);
+    let small = ResourceShare { requestable: 3 * G / 2, ..resource_share(0, 0, 0, 1.0) };
+    assert_eq!(
+        shares(4, vec![small, resource_share(1, 0, 9, 1.0), resource_share(2, 0, 9, 1.0)]),
+        [1.5, 1.5, 1.0]
+    );
 }
 
 #[test]
 fn remains_of_rounding_stay_within_their_priority() {
-    let low = Stake { priority: 50, ..stake(2, 0, 9, 1.0) };
-    assert_eq!(shares(3, vec![stake(0, 0, 9, 1.0), stake(1, 0, 9, 1.0), low]), [2.0, 1.0, 0.0]);
-    assert_eq!(shares(3, vec![stake(0, 0, 9, 0.0), low]), [0.0, 3.0]);
+    let low = ResourceShare { priority: 50, ..resource_share(2, 0, 9, 1.0) };
+    assert_eq!(
+        shares(3, vec![resource_share(0, 0, 9, 1.0), resource_share(1, 0, 9, 1.0), low]),
+        [2.0, 1.0, 0.0]
+    );
+    assert_eq!(shares(3, vec![resource_share(0, 0, 9, 0.0), low]), [0.0, 3.0]);
 }
 
 #[test]
 fn usage_lowers_the_weight_and_may_use_it_up() {
-    let with_usage = |rank, usage| Stake { usage, ..stake(rank, 0, 99, 1.0) };
+    let with_usage = |rank, usage| ResourceShare { usage, ..resource_share(rank, 0, 99, 1.0) };
     assert_eq!(shares(9, vec![with_usage(0, 0.5), with_usage(1, 0.0)]), [3.0, 6.0]);
     assert_eq!(shares(9, vec![with_usage(0, 1.0), with_usage(1, 1.0)]), [0.0, 0.0]);
 }
 
 #[test]
 fn a_negative_sum_of_weights_divides_like_a_positive_one() {
-    assert_eq!(shares(6, vec![stake(0, 0, 9, -1.0), stake(1, 0, 9, -2.0)]), [2.0, 4.0]);
+    assert_eq!(shares(6, vec![resource_share(0, 0, 9, -1.0), resource_share(1, 0, 9, -2.0)]), [2.0, 4.0]);
 }
 
 #[test]
@@ -142,38 +151,38 @@ fn children_divide_their_parents_share() {
 }
 
 prop_compose! {
-    fn any_stake()(
+    fn any_share()(
         quota in prop::option::weighted(0.9, 0..6_000_000i64),
         requestable in 0..20_000_000i64,
         weight in prop::sample::select(vec![0.0, 0.1, 0.5, 1.0, 2.0, 3.0, 7.0]),
         usage in prop::sample::select(vec![0.0, 0.0, 0.2, 0.9]),
         priority in 0..3i32,
-    ) -> Stake {
-        Stake { quota, requestable, weight, usage, priority, rank: 0, share: 0 }
+    ) -> ResourceShare {
+        ResourceShare { quota, requestable, weight, usage, priority, rank: 0, share: 0 }
     }
 }
 
-fn any_stakes() -> impl Strategy<Value = Vec<Stake>> {
-    prop::collection::vec(any_stake(), 1..7).prop_map(|mut stakes| {
-        for (rank, stake) in stakes.iter_mut().enumerate() {
+fn any_stakes() -> impl Strategy<Value = Vec<ResourceShare>> {
+    prop::collection::vec(any_share(), 1..7).prop_map(|mut all| {
+        for (rank, stake) in all.iter_mut().enumerate() {
             stake.rank = rank as u32;
         }
-        stakes
+        all
     })
 }
 
 proptest! {
     #[test]
     fn division_conserves_and_never_exceeds_what_can_be_used(
-        stakes in any_stakes(), total in 0..40_000_000i64, gpu in any::<bool>(), k in 0..3u8,
+        all in any_stakes(), total in 0..40_000_000i64, gpu in any::<bool>(), k in 0..3u8,
     ) {
         let unit = if gpu { G } else { 1 };
-        let mut divided = stakes.clone();
+        let mut divided = all.clone();
         let left = divide(unit, total, f64::from(k), &mut divided);
-        let guaranteed: i64 = stakes.iter().map(|s| s.quota.unwrap_or(total).min(s.requestable)).sum();
+        let guaranteed: i64 = all.iter().map(|s| s.quota.unwrap_or(total).min(s.requestable)).sum();
         let given: i64 = divided.iter().map(|s| s.share).sum();
         prop_assert_eq!(given + left, total.max(guaranteed));
-        for stake in &divided {
+        for first in &divided {
             prop_assert!(stake.share >= 0 && stake.share <= stake.requestable);
         }
         let starved = divided.iter().any(|s| s.share < s.requestable && s.weight > 0.0 && s.usage == 0.0);
@@ -182,9 +191,9 @@ proptest! {
 
     #[test]
     fn a_lower_priority_gets_surplus_only_when_the_higher_is_content(
-        stakes in any_stakes(), total in 0..40_000_000i64,
+        all in any_stakes(), total in 0..40_000_000i64,
     ) {
-        let mut divided = stakes;
+        let mut divided = all;
         divide(G, total, 0.0, &mut divided);
         for high in divided.iter().filter(|s| s.weight > 0.0 && s.share < s.requestable) {
             for low in divided.iter().filter(|s| s.priority < high.priority) {
@@ -195,11 +204,11 @@ proptest! {
 
     #[test]
     fn division_ignores_the_order_of_queues(
-        stakes in any_stakes(), total in 0..40_000_000i64, turn in 0..7usize,
+        all in any_stakes(), total in 0..40_000_000i64, turn in 0..7usize,
     ) {
-        let mut divided = stakes.clone();
+        let mut divided = all.clone();
         divide(G, total, 1.0, &mut divided);
-        let mut turned = stakes;
+        let mut turned = all;
         turned.reverse();
         let by = turn % turned.len();
         turned.rotate_left(by);
@@ -210,10 +219,10 @@ proptest! {
 
     #[test]
     fn more_weight_never_costs_more_than_a_unit(
-        stakes in any_stakes(), total in 0..40_000_000i64, at in 0..7usize,
+        all in any_stakes(), total in 0..40_000_000i64, at in 0..7usize,
     ) {
-        let at = at % stakes.len();
-        let (mut before, mut after) = (stakes.clone(), stakes);
+        let at = at % all.len();
+        let (mut before, mut after) = (all.clone(), all);
         after[at].weight *= 2.0;
         divide(G, total, 0.0, &mut before);
         divide(G, total, 0.0, &mut after);
@@ -221,10 +230,10 @@ proptest! {
     }
 
     #[test]
-    fn equal_queues_differ_by_at_most_a_unit(stake in any_stake(), count in 1..6u32, total in 0..40_000_000i64) {
-        let mut stakes: Vec<_> = (0..count).map(|rank| Stake { rank, usage: 0.0, ..stake }).collect();
-        divide(G, total, 1.0, &mut stakes);
-        let shares = || stakes.iter().map(|s| s.share);
+    fn equal_queues_differ_by_at_most_a_unit(first in any_share(), count in 1..6u32, total in 0..40_000_000i64) {
+        let mut all: Vec<_> = (0..count).map(|rank| ResourceShare { rank, usage: 0.0, ..first }).collect();
+        divide(G, total, 1.0, &mut all);
+        let shares = || all.iter().map(|s| s.share);
         prop_assert!(shares().max().unwrap() - shares().min().unwrap() <= G);
     }
 
@@ -235,7 +244,7 @@ proptest! {
         let ledgers: Vec<_> = numbers.iter().enumerate().map(|(rank, &(quota, fair, allocated, _, priority))| {
             Ledger { priority, rank: rank as u32, ..gpus(quota, fair, allocated) }
         }).collect();
-        let side = |i: usize| Contender { ledger: &ledgers[i], asks: [0, 0, numbers[i].3 * G], gives: [0; 3], age: Age::by_rank(&ledgers[i]) };
+        let side = |i: usize| QueueOrderKey { ledger: &ledgers[i], request: [0, 0, numbers[i].3 * G], victims: [0; 3], tie_break: TieBreak::by_rank(&ledgers[i]) };
         let total = [0, 0, 9 * G];
         prop_assert_eq!(compare(&side(0), &side(1), &total), compare(&side(1), &side(0), &total).reverse());
         prop_assert_ne!(compare(&side(0), &side(1), &total), Ordering::Equal);
@@ -247,7 +256,8 @@ fn limits_bind_at_every_level_before_quotas_do() {
     let leaf = Ledger { limit: [None, None, Some(3 * G)], ..gpus(1, 0, 2) };
     let root = Ledger { limit: [None, None, Some(2 * G)], ..gpus(5, 0, 2) };
     let path = [leaf, root];
-    let check = |asks: Triple, preemptibility| gate::check(path.iter(), &asks, preemptibility);
+    let check =
+        |request: Triple, preemptibility| capacity_policy::check(path.iter(), &request, preemptibility);
     let found = check([0, 0, G], Preemptibility::NonPreemptible).unwrap();
     assert_eq!((found.level, found.rule, found.bound), (1, CapacityRule::Limit, 2 * G));
     assert_eq!(found.named("root").queue, "root");
@@ -260,8 +270,10 @@ fn limits_bind_at_every_level_before_quotas_do() {
 #[test]
 fn the_queue_with_the_smaller_share_after_its_request_goes_first() {
     let (q0, q1) = (gpus(3, 0, 0), Ledger { rank: 1, ..gpus(2, 0, 0) });
-    let left = Contender { ledger: &q0, asks: [0, 0, G], gives: [0; 3], age: Age::by_rank(&q0) };
-    let right = Contender { ledger: &q1, asks: [0, 0, G], gives: [0; 3], age: Age::by_rank(&q1) };
+    let left =
+        QueueOrderKey { ledger: &q0, request: [0, 0, G], victims: [0; 3], tie_break: TieBreak::by_rank(&q0) };
+    let right =
+        QueueOrderKey { ledger: &q1, request: [0, 0, G], victims: [0; 3], tie_break: TieBreak::by_rank(&q1) };
     assert_eq!(compare(&left, &right, &[0, 0, 4 * G]), Ordering::Less);
     assert_eq!(compare(&right, &left, &[0, 0, 4 * G]), Ordering::Greater);
 }
@@ -293,7 +305,7 @@ fn asking(queue: QueueIdx, devices: i64) -> Reclaimer {
     Reclaimer {
         queue,
         preemptibility: Preemptibility::Preemptible,
-        request: Claim::plain([0, 0, devices * G]),
+        request: ReclaimAmount::all_involved([0, 0, devices * G]),
     }
 }
 
@@ -304,7 +316,7 @@ fn a_reclaimer_must_stay_less_saturated_than_those_it_takes_from() {
     let d2 = tree.add(None, gpus(3, 3, 7));
     let p1 = tree.add(Some(d1), gpus(3, 1, 0));
     let p2 = tree.add(Some(d2), gpus(3, 3, 7));
-    let losses = [(p2, Claim::plain([0, 0, G]))];
+    let losses = [(p2, ReclaimAmount::all_involved([0, 0, G]))];
     assert!(scenario_is_fair(&tree, &asking(p1, 1), &losses, 1.0));
     assert!(!scenario_is_fair(&tree, &asking(p1, 1), &losses, 2.0));
 }
@@ -314,7 +326,7 @@ fn the_last_portion_may_push_a_victim_below_its_share_but_no_further_one() {
     let mut tree = Tree::default();
     let taker = tree.add(None, gpus(1, 1, 0));
     let victim = tree.add(None, gpus(1, 1, 2));
-    let portion = (victim, Claim::plain([0, 0, 2 * G]));
+    let portion = (victim, ReclaimAmount::all_involved([0, 0, 2 * G]));
     assert!(scenario_is_fair(&tree, &asking(taker, 1), &[portion], 1.0));
     assert!(!scenario_is_fair(&tree, &asking(taker, 1), &[portion, portion], 1.0));
 }
@@ -325,9 +337,9 @@ fn a_queue_exactly_at_its_quota_stays_a_candidate() {
     let taker = tree.add(None, gpus(4, 4, 0));
     let at_quota = tree.add(None, gpus(2, 4, 2));
     let below = tree.add(None, gpus(4, 4, 2));
-    assert!(keeps_victims_of(&tree, &asking(taker, 2), at_quota));
-    assert!(!keeps_victims_of(&tree, &asking(taker, 2), below));
-    assert!(!keeps_victims_of(&tree, &asking(taker, 5), at_quota));
+    assert!(may_have_victims(&tree, &asking(taker, 2), at_quota));
+    assert!(!may_have_victims(&tree, &asking(taker, 2), below));
+    assert!(!may_have_victims(&tree, &asking(taker, 5), at_quota));
 }
 
 #[test]
@@ -340,8 +352,10 @@ fn only_a_queue_within_its_share_reclaims() {
 
 #[test]
 fn pods_beyond_the_minimum_are_lost_one_by_one_and_the_rest_together() {
-    let pod =
-        |pod_set, cpu: Option<i64>| VictimPod { pod_set, holds: cpu.map(|cpu| Claim::plain([cpu, 0, 0])) };
+    let pod = |pod_set, cpu: Option<i64>| VictimPod {
+        pod_set,
+        holds: cpu.map(|cpu| ReclaimAmount::all_involved([cpu, 0, 0])),
+    };
     let pods = [pod(0, Some(1)), pod(0, Some(2)), pod(0, Some(4)), pod(1, Some(8)), pod(0, None)];
     let cpu: Vec<_> = portions(&pods, &[1, 1]).iter().map(|p| p.amounts[0]).collect();
     assert_eq!(cpu, [2, 4, 9]);

@@ -17,7 +17,7 @@ pub enum Scope {
 
 /// What failed searches tell about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prospect {
+pub enum Comparison {
     /// No group that looks like it has failed.
     NoRepresentative,
     /// A group that looks like it has failed, but this one is easier.
@@ -26,7 +26,7 @@ pub enum Prospect {
     NotEasier(GroupIdx),
 }
 
-impl Prospect {
+impl Comparison {
     /// The group needs no search.
     pub fn may_skip(self) -> bool {
         match self {
@@ -58,16 +58,16 @@ impl Representatives {
     }
 
     /// What the failures so far tell about a group.
-    pub fn prospect(&self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) -> Prospect {
+    pub fn compare(&self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) -> Comparison {
         if self.failed.is_empty() {
-            return Prospect::NoRepresentative;
+            return Comparison::NoRepresentative;
         }
         match self.failed.get(&self.key(cluster, signatures, group)) {
-            None => Prospect::NoRepresentative,
+            None => Comparison::NoRepresentative,
             Some(failed) if Demand::of(cluster, group).is_easier_than(&failed.demand) => {
-                Prospect::Easier(failed.group)
+                Comparison::Easier(failed.group)
             }
-            Some(failed) => Prospect::NotEasier(failed.group),
+            Some(failed) => Comparison::NotEasier(failed.group),
         }
     }
 

@@ -124,13 +124,13 @@ fn cpu(millicores: i64) -> (i64, GpuRequest) {
 }
 
 /// What the failure of `failed`, in order, says about `asked`.
-fn prospect(world: &World, failed: &[&str], asked: &str) -> Prospect {
+fn prospect(world: &World, failed: &[&str], asked: &str) -> Comparison {
     let mut signatures = Signatures::default();
     let mut representatives = Representatives::new(Scope::Queue);
     for name in failed {
         representatives.note(&world.cluster, &mut signatures, world.find(name), 1);
     }
-    representatives.prospect(&world.cluster, &mut signatures, world.find(asked))
+    representatives.compare(&world.cluster, &mut signatures, world.find(asked))
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn a_group_is_skipped_unless_it_is_easier_than_one_that_failed() {
         ("mixed", &[cpu(300), cpu(50)]),
     ]);
     let even = world.find("even");
-    assert_eq!(prospect(&world, &[], "equal"), Prospect::NoRepresentative);
-    assert_eq!(prospect(&world, &["even"], "equal"), Prospect::NotEasier(even));
-    assert_eq!(prospect(&world, &["even"], "larger"), Prospect::NotEasier(even));
-    assert_eq!(prospect(&world, &["even"], "smaller"), Prospect::Easier(even));
-    assert_eq!(prospect(&world, &["even"], "mixed"), Prospect::Easier(even));
+    assert_eq!(prospect(&world, &[], "equal"), Comparison::NoRepresentative);
+    assert_eq!(prospect(&world, &["even"], "equal"), Comparison::NotEasier(even));
+    assert_eq!(prospect(&world, &["even"], "larger"), Comparison::NotEasier(even));
+    assert_eq!(prospect(&world, &["even"], "smaller"), Comparison::Easier(even));
+    assert_eq!(prospect(&world, &["even"], "mixed"), Comparison::Easier(even));
     assert!(prospect(&world, &["even"], "larger").may_skip());
     assert!(!prospect(&world, &["even"], "smaller").may_skip());
 }
@@ -161,9 +161,9 @@ fn the_smallest_failed_group_speaks_for_its_like() {
         ("asked", &[cpu(150), cpu(150)]),
     ]);
     let small = world.find("small");
-    assert_eq!(prospect(&world, &["large", "small"], "asked"), Prospect::NotEasier(small));
-    assert_eq!(prospect(&world, &["small", "large"], "asked"), Prospect::NotEasier(small));
-    assert_eq!(prospect(&world, &["small", "mixed"], "asked"), Prospect::NotEasier(small), "incomparable");
+    assert_eq!(prospect(&world, &["large", "small"], "asked"), Comparison::NotEasier(small));
+    assert_eq!(prospect(&world, &["small", "large"], "asked"), Comparison::NotEasier(small));
+    assert_eq!(prospect(&world, &["small", "mixed"], "asked"), Comparison::NotEasier(small), "incomparable");
 }
 
 #[test]
@@ -176,9 +176,9 @@ fn shared_gpus_count_by_portion_and_memory_requests_do_not_count() {
         ("large", &[memory(2000)]),
         ("small", &[memory(1000)]),
     ]);
-    assert_eq!(prospect(&world, &["half"], "quarter"), Prospect::Easier(world.find("half")));
-    assert_eq!(prospect(&world, &["quarter"], "half"), Prospect::NotEasier(world.find("quarter")));
-    assert_eq!(prospect(&world, &["large"], "small"), Prospect::NotEasier(world.find("large")));
+    assert_eq!(prospect(&world, &["half"], "quarter"), Comparison::Easier(world.find("half")));
+    assert_eq!(prospect(&world, &["quarter"], "half"), Comparison::NotEasier(world.find("quarter")));
+    assert_eq!(prospect(&world, &["large"], "small"), Comparison::NotEasier(world.find("large")));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn failures_speak_for_one_queue_or_for_all() {
     for (scope, skipped) in [(Scope::Queue, false), (Scope::Cluster, true)] {
         let mut representatives = Representatives::new(scope);
         representatives.note(&world.cluster, &mut signatures, world.find("here"), 1);
-        let prospect = representatives.prospect(&world.cluster, &mut signatures, world.find("there"));
+        let prospect = representatives.compare(&world.cluster, &mut signatures, world.find("there"));
         assert_eq!(prospect.may_skip(), skipped);
     }
 }

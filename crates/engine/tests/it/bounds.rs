@@ -2,7 +2,7 @@
 
 use crate::evictions::hold;
 use crate::worlds::crowded::crowded;
-use kai_engine::explain::refusals;
+use kai_engine::explain::failed_actions;
 use kai_engine::policy::Policy;
 use kai_engine::{Cycle, Decision, Outcome, plan};
 use kai_testkit::scenario::Scenario;
@@ -25,7 +25,7 @@ fn refused(text: &str) -> Vec<String> {
     assert_eq!(outcome.decisions, literal.decisions);
     let verdict = outcome.verdicts.iter().find(|verdict| verdict.group.name == "want");
     let verdict = verdict.expect("the group waits");
-    refusals(verdict).into_iter().map(|refusal| refusal.sentence.text).collect()
+    failed_actions(verdict).into_iter().map(|refusal| refusal.sentence.text).collect()
 }
 
 #[test]

@@ -139,5 +139,5 @@ fn wants(case: &Case<'_>) -> CallOutcome {
     world.settle();
     let real = case.input["is_real_allocation"].as_bool() == Some(true);
     let selection = if real { Selection::Real } else { Selection::Simulated };
-    same(case.result(), &json!([selection.wants(&world.cluster, world.pod(&key))]))
+    same(case.result(), &json!([selection.selects(&world.cluster, world.pod(&key))]))
 }

@@ -11,7 +11,7 @@ use kai_engine::cluster::group::{Group, MemberKind, PodSet};
 use kai_engine::cluster::pod::Status;
 use kai_engine::ids::{GroupIdx, MemberIdx};
 use kai_engine::input::{Key, SubGroupInput, TopologyConstraint};
-use kai_engine::order::evict::{Held, preemption_delay_end};
+use kai_engine::order::evict::{EvictablePods, preemption_delay_end};
 use kai_engine::order::member::{self, Selection};
 use kai_engine::resource;
 use kai_units::Timestamp;
@@ -189,7 +189,7 @@ fn pods_to_place(case: &Case<'_>) -> CallOutcome {
 /// The order inside a batch across pod sets is not recorded.
 fn pods_to_evict(case: &Case<'_>) -> CallOutcome {
     let (world, group) = world(&case.input["job"]);
-    let mut held = Held::by(&world.cluster, group);
+    let mut held = EvictablePods::of(&world.cluster, group);
     let batch = held.next_batch(&world.cluster, &world.policy.registry);
     let mut ids: Vec<String> = batch.into_iter().map(|pod| world.id(pod)).collect();
     let mut expected: Vec<&str> = list(&case.result()[0]).map(text).collect();
@@ -236,7 +236,7 @@ fn one_set(case: &Case<'_>) -> (World, GroupIdx) {
 fn wanting(case: &Case<'_>) -> CallOutcome {
     let (world, group) = one_set(case);
     let pods = &world.cluster.groups[group].pods;
-    let count = pods.iter().filter(|pod| selection(case).wants(&world.cluster, **pod)).count();
+    let count = pods.iter().filter(|pod| selection(case).selects(&world.cluster, **pod)).count();
     same(case.result(), &json!([count]))
 }
 

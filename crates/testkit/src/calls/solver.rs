@@ -5,7 +5,7 @@ use super::record::{Case, list, map, text};
 use super::world::World;
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::place::feasible::feasible_nodes;
-use kai_engine::signature::{Prospect, Representatives, Scope, Signatures};
+use kai_engine::signature::{Comparison, Representatives, Scope, Signatures};
 use serde_json::{Value, json};
 
 pub(super) const AREA: Area = Area { name: "unit-solver", adapter };
@@ -55,10 +55,10 @@ fn easier(case: &Case<'_>) -> CallOutcome {
     for (key, _) in &failed {
         representatives.note(cluster, &mut signatures, world.group(key), 1);
     }
-    let (is_easier, with) = match representatives.prospect(cluster, &mut signatures, world.group(&asked)) {
-        Prospect::NoRepresentative => (true, None),
-        Prospect::Easier(with) => (true, Some(with)),
-        Prospect::NotEasier(with) => (false, Some(with)),
+    let (is_easier, with) = match representatives.compare(cluster, &mut signatures, world.group(&asked)) {
+        Comparison::NoRepresentative => (true, None),
+        Comparison::Easier(with) => (true, Some(with)),
+        Comparison::NotEasier(with) => (false, Some(with)),
     };
     let with = failed.iter().find(|(key, _)| Some(world.group(key)) == with).map(|(_, id)| id);
     same(case.result(), &json!([is_easier, with]))

@@ -1,7 +1,7 @@
-//! Evictions and refusals to evict, in words.
+//! Evictions and failed_actions to evict, in words.
 
 use super::super::eviction_event::{Beside, message};
-use super::super::{condition_message, plain, reasons, refusals, rule};
+use super::super::{condition_message, failed_actions, plain, reasons, rule};
 use super::{GPU, excess, group, pod};
 use crate::input::Key;
 use crate::outcome::{Cause, EvictionReason, QueueChange};
@@ -183,7 +183,8 @@ fn actions_with_the_same_reason_share_a_sentence() {
         miss(Cause::Reclaim, EvictionFailureReason::NoCandidates),
         miss(Cause::Preempt, EvictionFailureReason::NoCandidates),
     ]);
-    let texts: Vec<String> = refusals(&verdict).into_iter().map(|refusal| refusal.sentence.text).collect();
+    let texts: Vec<String> =
+        failed_actions(&verdict).into_iter().map(|refusal| refusal.sentence.text).collect();
     assert_eq!(
         texts,
         [
@@ -204,10 +205,10 @@ fn conditions_do_not_tell_about_evictions() {
 
 #[test]
 fn rules_name_what_a_queue_held_too_much_of() {
-    let (taker, giver) = (change("speech", 0, 1), change("vision", 3, 2));
-    let above_share = EvictionReason::AboveShare { taker: taker.clone(), giver: giver.clone() };
+    let (reclaimer, victim) = (change("speech", 0, 1), change("vision", 3, 2));
+    let above_share = EvictionReason::AboveShare { reclaimer: reclaimer.clone(), victim: victim.clone() };
     assert_eq!(rule(&above_share), "queue `vision` held more than its share of GPUs");
-    let above_quota = EvictionReason::AboveQuota { taker, giver };
+    let above_quota = EvictionReason::AboveQuota { reclaimer, victim };
     assert_eq!(
         rule(&above_quota),
         "queue `vision` held more than its quota of GPUs, and `speech` stays within its own"
@@ -221,8 +222,9 @@ fn rules_name_what_a_queue_held_too_much_of() {
 
 #[test]
 fn events_name_both_queues_of_a_reclaim() {
-    let beside = Beside { giver: Some(100), taker: Some(200), minimum: 0 };
-    let why = EvictionReason::AboveShare { taker: change("Speech", 0, 1), giver: change("Vision", 3, 2) };
+    let beside = Beside { victim: Some(100), reclaimer: Some(200), minimum: 0 };
+    let why =
+        EvictionReason::AboveShare { reclaimer: change("Speech", 0, 1), victim: change("Vision", 3, 2) };
     let next = Key::new("lab", "next");
     let text = message(&pod("train-0"), Some(&next), "reclaim", &why, beside);
     assert_eq!(

@@ -25,7 +25,7 @@ fn running(min: Option<u32>, tree: &[SubGroupInput], pods: &[(&str, usize)]) -> 
 
 /// All batches in order.
 fn batches(world: &World) -> Vec<Vec<&str>> {
-    let mut held = Held::by(&world.cluster, world.find("train"));
+    let mut held = EvictablePods::of(&world.cluster, world.find("train"));
     let mut batches = Vec::new();
     while !held.is_empty() {
         let batch = held.next_batch(&world.cluster, &world.policy.registry);
@@ -80,9 +80,9 @@ fn pods_that_are_taken_or_have_no_place_are_not_given_up() {
     world.pod("a-3", "train", |pod| pod.sub_group = Some("a".to_owned()));
     world.settle();
     let registry = &world.policy.registry;
-    let last = Held::by(&world.cluster, world.find("train")).next_batch(&world.cluster, registry);
+    let last = EvictablePods::of(&world.cluster, world.find("train")).next_batch(&world.cluster, registry);
     assert_eq!(world.names(&last), ["a-2"]);
-    let mut held = Held::without(&world.cluster, world.find("train"), |pod| last.contains(&pod));
+    let mut held = EvictablePods::without(&world.cluster, world.find("train"), |pod| last.contains(&pod));
     assert_eq!(held.len(), 2);
     let next = held.next_batch(&world.cluster, registry);
     assert_eq!(world.names(&next), ["a-1"]);

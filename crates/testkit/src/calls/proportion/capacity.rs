@@ -5,7 +5,7 @@ use super::super::record::{Case, NAMES, Queues, ledger, list, quantities, text};
 use super::super::world::World;
 use super::super::{Adapter, CallOutcome};
 use kai_engine::ids::{PodIdx, QueueIdx};
-use kai_engine::share::gate::{self, Excess};
+use kai_engine::share::capacity_policy::{self, Excess};
 use kai_engine::share::{Ledger, Preemptibility, QueueTree, Triple, root_ledgers, root_path, sum};
 use kai_engine::verdict::{CapacityRule, QueueResource};
 use kai_engine::{explain, resource};
@@ -25,11 +25,11 @@ pub(super) fn adapter(function: &str) -> Option<Adapter> {
 }
 
 fn over_limit(case: &Case<'_>) -> CallOutcome {
-    one_queue(case, |ledger, asked| gate::over_limit(std::iter::once(ledger), asked))
+    one_queue(case, |ledger, asked| capacity_policy::over_limit(std::iter::once(ledger), asked))
 }
 
 fn over_quota(case: &Case<'_>) -> CallOutcome {
-    one_queue(case, |ledger, asked| gate::over_quota(std::iter::once(ledger), asked))
+    one_queue(case, |ledger, asked| capacity_policy::over_quota(std::iter::once(ledger), asked))
 }
 
 fn one_queue(case: &Case<'_>, check: fn(&Ledger, &Triple) -> Option<Excess>) -> CallOutcome {
@@ -40,14 +40,14 @@ fn one_queue(case: &Case<'_>, check: fn(&Ledger, &Triple) -> Option<Excess>) -> 
 
 fn path_over_limit(case: &Case<'_>) -> CallOutcome {
     let asked = quantities(&case.input["requested_share"]);
-    path(case, &asked, |queues, leaf| gate::over_limit(root_ledgers(queues, leaf), &asked))
+    path(case, &asked, |queues, leaf| capacity_policy::over_limit(root_ledgers(queues, leaf), &asked))
 }
 
 fn path_over_quota(case: &Case<'_>) -> CallOutcome {
     let asked = quantities(&case.input["requested_share"]);
     path(case, &asked, |queues, leaf| match preemptibility(case) {
         Preemptibility::Preemptible => None,
-        Preemptibility::NonPreemptible => gate::over_quota(root_ledgers(queues, leaf), &asked),
+        Preemptibility::NonPreemptible => capacity_policy::over_quota(root_ledgers(queues, leaf), &asked),
     })
 }
 
@@ -93,7 +93,7 @@ fn verdict(
     };
     let name = queues.name(queue);
     let message = explain::capacity::message(&excess.named(name), excess.rule);
-    let numbers = gate::numbers(name, queues.ledger(queue), asked, preemptibility);
+    let numbers = capacity_policy::numbers(name, queues.ledger(queue), asked, preemptibility);
     let details = details(&explain::QueueDetails::of(&numbers));
     json!({ "is_schedulable": false, "reason": reason, "message": message, "details": details })
 }
@@ -134,14 +134,16 @@ fn one_pod(task: &Value) -> (World, PodIdx) {
 
 fn step_over_capacity(case: &Case<'_>) -> CallOutcome {
     let asked = asked_by_step(case);
-    path(case, &asked, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
+    path(case, &asked, |queues, leaf| {
+        capacity_policy::check(root_ledgers(queues, leaf), &asked, preemptibility(case))
+    })
 }
 
 fn step_over_quota(case: &Case<'_>) -> CallOutcome {
     let asked = asked_by_step(case);
     path(case, &asked, |queues, leaf| match preemptibility(case) {
         Preemptibility::Preemptible => None,
-        Preemptibility::NonPreemptible => gate::over_quota(root_ledgers(queues, leaf), &asked),
+        Preemptibility::NonPreemptible => capacity_policy::over_quota(root_ledgers(queues, leaf), &asked),
     })
 }
 
@@ -152,7 +154,9 @@ fn pod_over_capacity(case: &Case<'_>) -> CallOutcome {
     let memory = case.input["node"]["gpu_memory_mib"].as_i64().unwrap_or(100);
     let amount = |dim| shape.request.get(dim);
     let asked = [amount(resource::CPU), amount(resource::MEMORY), shape.quota_on(memory)];
-    path(case, &asked, |queues, leaf| gate::check(root_ledgers(queues, leaf), &asked, preemptibility(case)))
+    path(case, &asked, |queues, leaf| {
+        capacity_policy::check(root_ledgers(queues, leaf), &asked, preemptibility(case))
+    })
 }
 
 fn name(resource: QueueResource) -> &'static str {

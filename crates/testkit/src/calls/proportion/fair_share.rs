@@ -4,7 +4,7 @@ use super::super::compare::{difference, same};
 use super::super::record::{Case, NAMES, Queues, amount, number, quantities, recorded, text};
 use super::super::{Adapter, CallOutcome};
 use kai_engine::ids::{Idx, QueueIdx};
-use kai_engine::share::division::{self, Stake};
+use kai_engine::share::division::{self, ResourceShare};
 use kai_engine::share::{QueueTree, QueueTreeMut, UNITS};
 use serde_json::{Map, Value, json};
 
@@ -25,9 +25,9 @@ fn siblings(case: &Case<'_>) -> CallOutcome {
     let mut queues = Queues::new(&case.input["queues"]);
     let total = quantities(&case.input["total_resource"]);
     for r in 0..3 {
-        let mut stakes = stakes(&queues, r);
-        division::divide(UNITS[r], total[r], number(&case.input["k_value"]), &mut stakes);
-        write_back(&mut queues, r, &stakes);
+        let mut shares = shares(&queues, r);
+        division::divide(UNITS[r], total[r], number(&case.input["k_value"]), &mut shares);
+        write_back(&mut queues, r, &shares);
     }
     compare_shares(&case.output["after"]["queues"], &queues)
 }
@@ -40,15 +40,19 @@ fn surplus(case: &Case<'_>) -> CallOutcome {
     single(case, "total_resource_amount", division::divide_surplus)
 }
 
-fn single(case: &Case<'_>, total: &str, divide: fn(i64, i64, f64, &mut [Stake]) -> i64) -> CallOutcome {
+fn single(
+    case: &Case<'_>,
+    total: &str,
+    divide: fn(i64, i64, f64, &mut [ResourceShare]) -> i64,
+) -> CallOutcome {
     let Some(r) = NAMES.iter().position(|name| *name == text(&case.input["resource_name"])) else {
         return CallOutcome::Failed("unknown resource".to_owned());
     };
     let mut queues = Queues::new(&case.input["queues"]);
-    let mut stakes = stakes(&queues, r);
+    let mut shares = shares(&queues, r);
     let total = amount(&case.input[total], r);
-    let left = divide(UNITS[r], total, number(&case.input["k_value"]), &mut stakes);
-    write_back(&mut queues, r, &stakes);
+    let left = divide(UNITS[r], total, number(&case.input["k_value"]), &mut shares);
+    write_back(&mut queues, r, &shares);
     // Absent means that the call changed nothing.
     let after = case.output["after"].get("queues").unwrap_or(&case.input["queues"]);
     let shares = compare_shares(after, &queues);
@@ -64,17 +68,17 @@ fn tree(case: &Case<'_>) -> CallOutcome {
 }
 
 /// What each queue has already counts: a division adds to it.
-fn stakes(queues: &Queues, resource: usize) -> Vec<Stake> {
-    let stake = |queue| {
+fn shares(queues: &Queues, resource: usize) -> Vec<ResourceShare> {
+    let share = |queue| {
         let ledger = queues.ledger(queue);
-        Stake { share: ledger.fair_share[resource], ..Stake::new(ledger, resource) }
+        ResourceShare { share: ledger.fair_share[resource], ..ResourceShare::new(ledger, resource) }
     };
-    queues.all().into_iter().map(stake).collect()
+    queues.all().into_iter().map(share).collect()
 }
 
-fn write_back(queues: &mut Queues, resource: usize, stakes: &[Stake]) {
-    for (i, stake) in stakes.iter().enumerate() {
-        queues.ledger_mut(QueueIdx::new(i)).fair_share[resource] = stake.share;
+fn write_back(queues: &mut Queues, resource: usize, shares: &[ResourceShare]) {
+    for (i, share) in shares.iter().enumerate() {
+        queues.ledger_mut(QueueIdx::new(i)).fair_share[resource] = share.share;
     }
 }
 

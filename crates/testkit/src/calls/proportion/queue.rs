@@ -10,7 +10,7 @@ use kai_cache::object::{Kind, Queue};
 use kai_cache::{Report, Settings, translate};
 use kai_engine::input::{Key, QueueShare, WHOLE_GPU};
 use kai_engine::order::member::{Selection, pods_to_place};
-use kai_engine::share::order::{Age, Contender, compare};
+use kai_engine::share::order::{QueueOrderKey, TieBreak, compare};
 use kai_engine::share::{Triple, sum};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
@@ -90,31 +90,31 @@ fn resources(shares: [QueueShare; 3]) -> Value {
 
 fn order(case: &Case<'_>) -> CallOutcome {
     let memory = case.input["min_node_gpu_memory"].as_i64();
-    let asks = ["l_job_info", "r_job_info"].map(|key| asked(&case.input[key], memory));
+    let requests = ["l_job_info", "r_job_info"].map(|key| asked(&case.input[key], memory));
     let (l, r) = (&case.input["l_queue"], &case.input["r_queue"]);
     let age = |queue: &Value| (time_rank(&queue["created"]), text(&queue["uid"]).to_owned());
     let younger = age(l).cmp(&age(r)) == Ordering::Greater;
     let ledgers = [ledger(l, u32::from(younger)), ledger(r, u32::from(!younger))];
-    let contenders: [Contender<'_>; 2] = std::array::from_fn(|i| Contender {
+    let keys: [QueueOrderKey<'_>; 2] = std::array::from_fn(|i| QueueOrderKey {
         ledger: &ledgers[i],
-        asks: asks[i],
-        gives: [0; 3],
-        age: Age::by_rank(&ledgers[i]),
+        request: requests[i],
+        victims: [0; 3],
+        tie_break: TieBreak::by_rank(&ledgers[i]),
     });
     let total = quantities(&case.input["total_resources"]);
-    let outcome = result(case, compare(&contenders[0], &contenders[1], &total) as i8);
+    let outcome = result(case, compare(&keys[0], &keys[1], &total) as i8);
     if outcome == CallOutcome::Passed || time_rank(&l["created"]) != time_rank(&r["created"]) {
         return outcome;
     }
     // With equal ranks only the age is left to decide.
     let same_rank = [ledger(l, 0), ledger(r, 0)];
-    let contenders: [Contender<'_>; 2] = std::array::from_fn(|i| Contender {
+    let keys: [QueueOrderKey<'_>; 2] = std::array::from_fn(|i| QueueOrderKey {
         ledger: &same_rank[i],
-        asks: asks[i],
-        gives: [0; 3],
-        age: Age::by_rank(&same_rank[i]),
+        request: requests[i],
+        victims: [0; 3],
+        tie_break: TieBreak::by_rank(&same_rank[i]),
     });
-    match compare(&contenders[0], &contenders[1], &total) {
+    match compare(&keys[0], &keys[1], &total) {
         Ordering::Equal => CallOutcome::ByDesign(SAME_AGE),
         Ordering::Less | Ordering::Greater => outcome,
     }

@@ -3,7 +3,7 @@
 use super::super::record::{Case, Queues, ledger, list, map, number, quantities, quota_of, text, whole};
 use super::super::{Adapter, CallOutcome, world};
 use super::result;
-use kai_engine::share::reclaim::{self, Claim, Reclaimer, VictimPod};
+use kai_engine::share::reclaim::{self, ReclaimAmount, Reclaimer, VictimPod};
 use kai_engine::share::{Preemptibility, QueueTree};
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn reclaimer(case: &Case<'_>) -> Option<(Queues, Reclaimer)> {
     let recorded = &case.input["reclaimer"];
     let queues = Queues::new(&case.input["queues"]);
     let vector = &recorded["required_resources"];
-    let mut request = Claim::plain(quota_of(vector, &recorded["vector_map"]));
+    let mut request = ReclaimAmount::all_involved(quota_of(vector, &recorded["vector_map"]));
     request.involved[2] = number(&vector["gpu"]) > 0.0;
     let preemptibility = if recorded["is_preemptable"].as_bool()? {
         Preemptibility::Preemptible
@@ -52,7 +52,7 @@ fn may_reclaim(case: &Case<'_>) -> CallOutcome {
 fn keeps_victim(case: &Case<'_>) -> CallOutcome {
     let Some((queues, reclaimer)) = reclaimer(case) else { return unreadable() };
     let Some(victim) = queues.find(text(&case.input["reclaimee_queue_id"])) else { return unreadable() };
-    result(case, reclaim::keeps_victims_of(&queues, &reclaimer, victim))
+    result(case, reclaim::may_have_victims(&queues, &reclaimer, victim))
 }
 
 fn scenario(case: &Case<'_>) -> CallOutcome {
@@ -62,7 +62,7 @@ fn scenario(case: &Case<'_>) -> CallOutcome {
     for (key, portions) in map(&case.input["reclaimee_resources_by_queue"]) {
         let Some(queue) = queues.find(key) else { return unreadable() };
         for vector in list(portions) {
-            let mut portion = Claim::plain(quota_of(vector, vector_map));
+            let mut portion = ReclaimAmount::all_involved(quota_of(vector, vector_map));
             portion.involved[2] = number(&vector["gpu"]) > 0.0;
             losses.push((queue, portion));
         }
@@ -114,7 +114,7 @@ fn portions(case: &Case<'_>) -> CallOutcome {
             VictimPod {
                 pod_set: pod_sets.iter().position(|s| text(&s["name"]) == set).unwrap_or(0),
                 holds: (!(leave_out_replaced && replaced))
-                    .then(|| Claim::plain(quota_of(&task["accepted"], &Value::Null))),
+                    .then(|| ReclaimAmount::all_involved(quota_of(&task["accepted"], &Value::Null))),
             }
         })
         .collect();

@@ -12,7 +12,7 @@ use kai_engine::cluster::node::When;
 use kai_engine::ids::PodIdx;
 use kai_engine::input::{GpuRequest, SharedSpec};
 use kai_engine::resource::AMOUNT_MAX;
-use kai_engine::signature::{Prospect, Representatives, Scope, Signatures};
+use kai_engine::signature::{Comparison, Representatives, Scope, Signatures};
 use serde_json::{Map, Value, json};
 
 /// The position of GPUs among the resources that quota is about.
@@ -132,9 +132,9 @@ fn asks_less(own: &Value, other: &Value) -> bool {
     let mut signatures = Signatures::default();
     let mut failed = Representatives::new(Scope::Cluster);
     failed.note(&world.cluster, &mut signatures, other, 1);
-    match failed.prospect(&world.cluster, &mut signatures, own) {
-        Prospect::Easier(_) => true,
-        Prospect::NoRepresentative | Prospect::NotEasier(_) => false,
+    match failed.compare(&world.cluster, &mut signatures, own) {
+        Comparison::Easier(_) => true,
+        Comparison::NoRepresentative | Comparison::NotEasier(_) => false,
     }
 }
 
