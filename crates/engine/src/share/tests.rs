@@ -162,10 +162,10 @@ prop_compose! {
     }
 }
 
-fn any_stakes() -> impl Strategy<Value = Vec<ResourceShare>> {
+fn any_shares() -> impl Strategy<Value = Vec<ResourceShare>> {
     prop::collection::vec(any_share(), 1..7).prop_map(|mut all| {
-        for (rank, stake) in all.iter_mut().enumerate() {
-            stake.rank = rank as u32;
+        for (rank, share) in all.iter_mut().enumerate() {
+            share.rank = rank as u32;
         }
         all
     })
@@ -174,7 +174,7 @@ fn any_stakes() -> impl Strategy<Value = Vec<ResourceShare>> {
 proptest! {
     #[test]
     fn division_conserves_and_never_exceeds_what_can_be_used(
-        all in any_stakes(), total in 0..40_000_000i64, gpu in any::<bool>(), k in 0..3u8,
+        all in any_shares(), total in 0..40_000_000i64, gpu in any::<bool>(), k in 0..3u8,
     ) {
         let unit = if gpu { G } else { 1 };
         let mut divided = all.clone();
@@ -182,8 +182,8 @@ proptest! {
         let guaranteed: i64 = all.iter().map(|s| s.quota.unwrap_or(total).min(s.requestable)).sum();
         let given: i64 = divided.iter().map(|s| s.share).sum();
         prop_assert_eq!(given + left, total.max(guaranteed));
-        for first in &divided {
-            prop_assert!(stake.share >= 0 && stake.share <= stake.requestable);
+        for share in &divided {
+            prop_assert!(share.share >= 0 && share.share <= share.requestable);
         }
         let starved = divided.iter().any(|s| s.share < s.requestable && s.weight > 0.0 && s.usage == 0.0);
         prop_assert!(left == 0 || !starved, "{left} left over although somebody wants it");
@@ -191,7 +191,7 @@ proptest! {
 
     #[test]
     fn a_lower_priority_gets_surplus_only_when_the_higher_is_content(
-        all in any_stakes(), total in 0..40_000_000i64,
+        all in any_shares(), total in 0..40_000_000i64,
     ) {
         let mut divided = all;
         divide(G, total, 0.0, &mut divided);
@@ -204,7 +204,7 @@ proptest! {
 
     #[test]
     fn division_ignores_the_order_of_queues(
-        all in any_stakes(), total in 0..40_000_000i64, turn in 0..7usize,
+        all in any_shares(), total in 0..40_000_000i64, turn in 0..7usize,
     ) {
         let mut divided = all.clone();
         divide(G, total, 1.0, &mut divided);
@@ -219,7 +219,7 @@ proptest! {
 
     #[test]
     fn more_weight_never_costs_more_than_a_unit(
-        all in any_stakes(), total in 0..40_000_000i64, at in 0..7usize,
+        all in any_shares(), total in 0..40_000_000i64, at in 0..7usize,
     ) {
         let at = at % all.len();
         let (mut before, mut after) = (all.clone(), all);
