@@ -1,5 +1,5 @@
 //! What a cycle does, one action after the other.
 
 pub(crate) mod allocate;
-pub(crate) mod evicting;
-pub(crate) mod stale;
+pub(crate) mod evict;
+pub(crate) mod stale_gang_eviction;

@@ -82,18 +82,18 @@ impl Taken {
 
     /// The groups from which a group must not take: those with a pod that was evicted for it before, and those that
     /// took from it, or from somebody who did.
-    pub(crate) fn barred_for(&self, group: GroupIdx) -> FxHashSet<GroupIdx> {
-        let mut barred = FxHashSet::default();
+    pub(crate) fn excluded_for(&self, group: GroupIdx) -> FxHashSet<GroupIdx> {
+        let mut excluded = FxHashSet::default();
         let mut open = vec![group];
         while let Some(next) = open.pop() {
             for &taker in self.takers.get(&next).map_or(&[][..], Vec::as_slice) {
-                if barred.insert(taker) {
+                if excluded.insert(taker) {
                     open.push(taker);
                 }
             }
         }
-        barred.extend(self.victims.get(&group).map_or(&[][..], Vec::as_slice));
-        barred
+        excluded.extend(self.victims.get(&group).map_or(&[][..], Vec::as_slice));
+        excluded
     }
 }
 

@@ -96,7 +96,7 @@ pub struct Cluster {
     /// Ranked lists of nodes, kept between searches and cycles.
     pub(crate) lists: Lists,
     /// Candidates for eviction as they were last sorted.
-    pub(crate) victim_lines: victims::Lines,
+    pub(crate) sorted_candidates: victims::SortedCandidates,
     node_by_name: FxHashMap<Sym, NodeIdx>,
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
@@ -232,7 +232,7 @@ impl Cluster {
             failures: Failures::default(),
             touched_dropped: 0,
             lists: Lists::default(),
-            victim_lines: victims::Lines::default(),
+            sorted_candidates: victims::SortedCandidates::default(),
             node_by_name: FxHashMap::default(),
             pod_by_key: FxHashMap::default(),
             group_by_key: FxHashMap::default(),

@@ -15,7 +15,7 @@ use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
 use crate::policy::{Action, Policy, SearchDepth};
 use crate::search::Search;
-use crate::search::sparing::Taking;
+use crate::search::reduce::CommittedSearch;
 use crate::share::{Triple, division};
 use crate::verdict::Verdict;
 pub(crate) use outcome_hash::fnv;
@@ -46,7 +46,7 @@ pub fn plan_observed(
     let conditions = carry_over::conditions(&outcome);
     let mut run = Run {
         taken: Taken::new(cluster, conditions),
-        takings: Vec::new(),
+        committed_searches: Vec::new(),
         search: None,
         plan: Plan::new(cluster),
         policy,
@@ -57,7 +57,7 @@ pub fn plan_observed(
         quarantined: BTreeMap::new(),
         disruptions: None,
         held: Vec::new(),
-        room_was_made: false,
+        capacity_was_freed: false,
         observer,
     };
     let start = run.plan.mark();
@@ -88,15 +88,15 @@ pub fn plan_observed(
 fn act(run: &mut Run<'_, '_>, action: Action) {
     match action {
         Action::Allocate => actions::allocate::run(run),
-        Action::Evict(Cause::Stale) => actions::stale::run(run),
-        Action::Evict(cause) => actions::evicting::run(run, cause),
+        Action::Evict(Cause::Stale) => actions::stale_gang_eviction::run(run),
+        Action::Evict(cause) => actions::evict::run(run, cause),
     }
 }
 
 /// What is left to do when all actions are done: those who need not give way stay.
 #[inline(never)]
 fn act_once_more(run: &mut Run<'_, '_>) {
-    actions::evicting::spare(run);
+    actions::evict::reduce_victims(run);
 }
 
 /// A cycle in progress.
@@ -115,11 +115,11 @@ pub(crate) struct Run<'c, 'p> {
     /// Groups that wait for room that is kept for them, in the order in which it was made.
     held: Vec<GroupIdx>,
     /// Pods were evicted in this cycle.
-    pub room_was_made: bool,
+    pub capacity_was_freed: bool,
     /// Who took from whom before.
     pub taken: Taken,
     /// The searches that were carried out, in order.
-    pub takings: Vec<Taking>,
+    pub committed_searches: Vec<CommittedSearch>,
     /// What searches share, as the last action left it.
     pub search: Option<Search>,
     /// Watches from outside.

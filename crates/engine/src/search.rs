@@ -5,20 +5,20 @@
 //! for more. Scenarios that cannot succeed by a bound on GPUs are never played.
 
 mod accumulate;
-pub(crate) mod ask;
 mod bounds;
 pub(crate) mod budget;
-mod line;
-mod listed;
+mod custom;
 mod minimal;
 mod multi_node;
+pub(crate) mod node_capacity;
+mod node_costs;
 mod node_local;
-mod offers;
-pub(crate) mod rooms;
+pub(crate) mod pending_request;
+pub(crate) mod reduce;
 pub(crate) mod rules;
-pub(crate) mod simulate;
-pub(crate) mod sparing;
-mod turns;
+pub(crate) mod simulation;
+mod simulation_order;
+mod sorted_list;
 pub(crate) mod victims;
 
 use crate::cluster::Cluster;
@@ -32,18 +32,18 @@ use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
 use crate::share::Triple;
 use crate::verdict::EvictionFailureReason;
-use accumulate::Gathered;
-use ask::{Ask, Part};
+use accumulate::AccumulatedVictims;
 use bounds::Bounds;
-use listed::Listed;
+use custom::CustomProposals;
 use multi_node::MultiNode;
+use node_capacity::NodeCapacity;
+use node_costs::NodeCosts;
 use node_local::NodeLocal;
-use offers::Offers;
-use rooms::Rooms;
-use rules::{Refusal, Rules};
+use pending_request::{PendingRequest, RequestPart};
+use rules::{Rejection, Rules};
 use rustc_hash::FxHashSet;
-use simulate::{First, Played, Solution, Stage};
-use turns::Waiting;
+use simulation::{PlacementOrder, Simulation, SimulationResult, Solution};
+use simulation_order::PendingGroups;
 use victims::{Candidates, VictimWalk};
 
 /// The generator of last resort, as metrics call it: it looks for the cheapest victims.
@@ -51,40 +51,40 @@ const SMALLEST_SET: &str = "SmallestSet";
 
 /// What the searches of a cycle share.
 pub(crate) struct Search {
-    rooms: Rooms,
-    waiting: Waiting,
+    capacity: NodeCapacity,
+    waiting: PendingGroups,
     candidates: Candidates,
     /// What it costs to make room on each node, from the last search that asked.
-    offers: Option<Offers>,
+    node_costs: Option<NodeCosts>,
     total: Triple,
     seed: u64,
 }
 
 /// How a search ended.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SearchOutcome {
     /// Places were found: the plan shows them.
     Solved(Solution),
     /// Nothing that was tried works.
-    Nothing(Tried),
+    Unsolved(SearchStats),
     /// There is nobody who may be evicted.
     NoVictims,
     /// Everything that may be evicted is too little.
-    TooLittle(EvictionFailureReason),
+    Insufficient(EvictionFailureReason),
 }
 
 /// What a search without success looked at.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tried {
+pub(crate) struct SearchStats {
     /// Scenarios played.
     pub played: u32,
     /// The last rule that said no to one that found places.
-    pub refused: Option<Refusal>,
+    pub refused: Option<Rejection>,
     /// Every set of victims was tried.
     pub exhausted: bool,
     /// The budget ran out.
     pub gave_up: bool,
-    /// Pods that would have fitted with every gathered victim gone, by their GPUs.
+    /// Pods that would have fitted with every accumulated victim gone, by their GPUs.
     pub fitting: Option<i64>,
     /// Node evaluations and edits.
     pub steps: u64,
@@ -93,10 +93,10 @@ pub(crate) struct Tried {
 impl Search {
     pub(crate) fn new(cluster: &Cluster, registry: &Registry, total: Triple, seed: u64) -> Self {
         Self {
-            rooms: Rooms::new(cluster),
-            waiting: Waiting::new(cluster, registry),
+            capacity: NodeCapacity::new(cluster),
+            waiting: PendingGroups::new(cluster, registry),
             candidates: Candidates::new(cluster),
-            offers: None,
+            node_costs: None,
             total,
             seed,
         }
@@ -104,8 +104,8 @@ impl Search {
 
     /// GPUs and GPU memory that are free or being freed on ready nodes.
     pub(crate) fn free(&mut self, cluster: &Cluster) -> (i64, i64) {
-        self.rooms.refresh(cluster);
-        self.rooms.ready()
+        self.capacity.refresh(cluster);
+        self.capacity.ready()
     }
 
     /// Looks for victims. On success the plan holds the result; otherwise it is as before.
@@ -113,12 +113,12 @@ impl Search {
         &mut self,
         plan: &mut Plan<'_>,
         rules: &Rules<'_>,
-        ask: &Ask,
+        ask: &PendingRequest,
         disruptions: &Disruptions,
         budget: Option<u64>,
         observer: &mut dyn Observer,
-    ) -> Found {
-        self.rooms.refresh(plan);
+    ) -> SearchOutcome {
+        self.capacity.refresh(plan);
         let registry = &rules.policy.registry;
         let leaves: Vec<QueueIdx> =
             self.candidates.queues().filter(|leaf| rules.allow_leaf(plan, *leaf)).collect();
@@ -128,16 +128,17 @@ impl Search {
         if let (Some(bound), false) = (self.bound(plan, rules, ask, &leaves), rules.policy.literal) {
             return bound;
         }
-        let start = self.rooms.start(plan, ask.group);
-        let mut offers = self.offers.take();
-        let stage = Stage { rules, waiting: &self.waiting, disruptions, total: self.total, seed: self.seed };
-        let mut hunt = Hunt {
+        let start = self.capacity.start(plan, ask.group);
+        let mut node_costs = self.node_costs.take();
+        let simulation =
+            Simulation { rules, waiting: &self.waiting, disruptions, total: self.total, seed: self.seed };
+        let mut group_search = GroupSearch {
             search: self,
-            stage,
+            simulation,
             registry,
             leaves,
             start,
-            tried: Tried::default(),
+            tried: SearchStats::default(),
             failed: FxHashSet::default(),
             scenarios: Scenarios::default(),
             limit: None,
@@ -146,42 +147,52 @@ impl Search {
         for generator in &registry.generators {
             let left = budget.map(|budget| budget.saturating_sub(plan.work() - begun));
             let steps = budget::for_generator(&rules.policy.budgets, generator.name(), left);
-            hunt.limit = steps.map(|steps| plan.work() + steps);
+            group_search.limit = steps.map(|steps| plan.work() + steps);
             found = found.or_else(|| {
-                hunt.observed(generator.name(), observer, |hunt| hunt.with_generator(plan, ask, generator))
+                group_search.observed(generator.name(), observer, |group_search| {
+                    group_search.with_generator(plan, ask, generator)
+                })
             });
         }
-        hunt.limit = None;
+        group_search.limit = None;
         if rules.policy.search == SearchDepth::Full {
             found = found.or_else(|| {
-                hunt.observed(SMALLEST_SET, observer, |hunt| hunt.with_smallest_set(plan, ask, &mut offers))
+                group_search.observed(SMALLEST_SET, observer, |group_search| {
+                    group_search.with_smallest_set(plan, ask, &mut node_costs)
+                })
             });
-            found = found.map(|solution| hunt.stage.spare(plan, &ask.whole(), solution));
+            found = found.map(|solution| group_search.simulation.reduce(plan, &ask.whole(), solution));
         }
-        let mut tried = hunt.tried;
+        let mut tried = group_search.tried;
         tried.steps = plan.work() - begun;
-        self.offers = offers;
-        found.map_or(Found::Nothing(tried), Found::Solved)
+        self.node_costs = node_costs;
+        found.map_or(SearchOutcome::Unsolved(tried), SearchOutcome::Solved)
     }
 
     /// What can be said before any scenario is tried.
-    fn bound(&self, cluster: &Cluster, rules: &Rules<'_>, ask: &Ask, leaves: &[QueueIdx]) -> Option<Found> {
+    fn bound(
+        &self,
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        ask: &PendingRequest,
+        leaves: &[QueueIdx],
+    ) -> Option<SearchOutcome> {
         let of_leaves = leaves.iter().map(|leaf| (*leaf, self.candidates.of_leaf(*leaf)));
         let may = |group: GroupIdx| rules.allow_group(cluster, group);
         let registry = &rules.policy.registry;
         if VictimWalk::new(cluster, registry, self.total, of_leaves, &may, None).is_empty()
-            && !rules.room_was_made
+            && !rules.capacity_was_freed
         {
-            return Some(Found::NoVictims);
+            return Some(SearchOutcome::NoVictims);
         }
-        let (rooms, candidates) = (&self.rooms, &self.candidates);
-        let bounds = Bounds { cluster, rules, rooms, candidates, leaves };
-        bounds.refusal(&ask.whole()).map(Found::TooLittle)
+        let (capacity, candidates) = (&self.capacity, &self.candidates);
+        let bounds = Bounds { cluster, rules, capacity, candidates, leaves };
+        bounds.rejection(&ask.whole()).map(SearchOutcome::Insufficient)
     }
 
     /// Leaves behind what the next cycle can use.
     pub(crate) fn end(self, cluster: &mut Cluster, registry: &Registry) {
-        self.candidates.remember(registry, &mut cluster.victim_lines);
+        self.candidates.remember(registry, &mut cluster.sorted_candidates);
     }
 
     /// Takes up what a committed search changed.
@@ -196,14 +207,14 @@ impl Search {
 }
 
 /// The search for one group.
-struct Hunt<'a> {
+struct GroupSearch<'a> {
     search: &'a Search,
-    stage: Stage<'a>,
+    simulation: Simulation<'a>,
     registry: &'a Registry,
     /// Leaf queues whose groups may be victims.
     leaves: Vec<QueueIdx>,
     start: NodeSet,
-    tried: Tried,
+    tried: SearchStats,
     /// Scenarios that failed, by their pods.
     failed: FxHashSet<u64>,
     /// What became of the scenarios of the generator at work.
@@ -212,7 +223,7 @@ struct Hunt<'a> {
     limit: Option<u64>,
 }
 
-impl Hunt<'_> {
+impl GroupSearch<'_> {
     /// Lets a generator work under observation.
     fn observed(
         &mut self,
@@ -231,19 +242,24 @@ impl Hunt<'_> {
             None if scenarios.refused > 0 => SearchResult::ValidatorRejected,
             None => SearchResult::GeneratorsExhausted,
         };
-        let action = self.stage.rules.cause.action();
+        let action = self.simulation.rules.cause.action();
         observer.generator_ended(&Attempt { action, generator, result, scenarios });
         self.tried.gave_up |= gave_up_before;
         found
     }
 
     /// Finds how many pods can be placed, then places all.
-    fn with_generator(&mut self, plan: &mut Plan<'_>, ask: &Ask, generator: &Generator) -> Option<Solution> {
+    fn with_generator(
+        &mut self,
+        plan: &mut Plan<'_>,
+        ask: &PendingRequest,
+        generator: &Generator,
+    ) -> Option<Solution> {
         let mut recorded = Vec::new();
         let size = ask.pods.len();
         let mark = plan.mark();
-        let mut probe = |hunt: &mut Self, count: usize, recorded: &mut Vec<Batch>| {
-            let found = hunt.probe(plan, &ask.first(count), generator, recorded);
+        let mut probe = |group_search: &mut Self, count: usize, recorded: &mut Vec<Batch>| {
+            let found = group_search.probe(plan, &ask.first(count), generator, recorded);
             plan.rollback(mark);
             found.map(|solution| *recorded = solution.batches).is_some()
         };
@@ -276,27 +292,30 @@ impl Hunt<'_> {
     fn probe(
         &mut self,
         plan: &mut Plan<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         generator: &Generator,
         recorded: &[Batch],
     ) -> Option<Solution> {
-        let rules = self.stage.rules;
+        let rules = self.simulation.rules;
         let search = self.search;
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let may = |group: GroupIdx| rules.allow_group(plan, group);
-        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.most_victims);
+        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.max_victims);
         let literal = rules.policy.literal;
-        let gathered = Gathered::new(plan, self.registry, &search.rooms, walk, part, recorded, literal);
+        let accumulated =
+            AccumulatedVictims::new(plan, self.registry, &search.capacity, walk, part, recorded, literal);
         let mut proposals = match generator {
             Generator::NodeLocalGreedy => {
-                Proposals::NodeLocal(Box::new(NodeLocal::new(gathered, !recorded.is_empty(), literal)))
+                Proposals::NodeLocal(Box::new(NodeLocal::new(accumulated, !recorded.is_empty(), literal)))
             }
-            Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(gathered))),
-            Generator::Custom(generator) => {
-                Proposals::Listed(Box::new(Listed::new(plan, gathered, part, &**generator, &|group| {
-                    rules.allow_group(plan, group)
-                })))
-            }
+            Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(accumulated))),
+            Generator::Custom(generator) => Proposals::CustomProposals(Box::new(CustomProposals::new(
+                plan,
+                accumulated,
+                part,
+                &**generator,
+                &|group| rules.allow_group(plan, group),
+            ))),
         };
         loop {
             let picked = {
@@ -305,7 +324,7 @@ impl Hunt<'_> {
                 match &mut proposals {
                     Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &may),
                     Proposals::MultiNode(proposals) => proposals.next(cluster, part, &may),
-                    Proposals::Listed(proposals) => proposals.next(),
+                    Proposals::CustomProposals(proposals) => proposals.next(),
                 }
             };
             let Some(picked) = picked else {
@@ -317,19 +336,19 @@ impl Hunt<'_> {
                 return None;
             }
             let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();
-            if let Some(solution) = self.play(plan, part, &batches, First::ByQueue) {
+            if let Some(solution) = self.simulate(plan, part, &batches, PlacementOrder::QueueOrder) {
                 return Some(solution);
             }
         }
     }
 
     /// Plays one scenario, unless it failed before.
-    fn play(
+    fn simulate(
         &mut self,
         plan: &mut Plan<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         batches: &[Batch],
-        first: First,
+        first: PlacementOrder,
     ) -> Option<Solution> {
         if batches.is_empty() {
             return None;
@@ -342,11 +361,11 @@ impl Hunt<'_> {
         }
         self.tried.played += 1;
         self.scenarios.simulated += 1;
-        match self.stage.play(plan, part, batches, &self.start, first) {
-            Played::Solved(solution) => return Some(solution),
-            Played::NoPlace => {}
-            Played::Refused(refusal) => {
-                self.tried.refused = Some(refusal);
+        match self.simulation.simulate(plan, part, batches, &self.start, first) {
+            SimulationResult::Solved(solution) => return Some(solution),
+            SimulationResult::Unplaced => {}
+            SimulationResult::Rejected(rejection) => {
+                self.tried.refused = Some(rejection);
                 self.scenarios.refused += 1;
             }
         }
@@ -358,12 +377,12 @@ impl Hunt<'_> {
     fn with_smallest_set(
         &mut self,
         plan: &mut Plan<'_>,
-        ask: &Ask,
-        offers: &mut Option<Offers>,
+        ask: &PendingRequest,
+        node_costs: &mut Option<NodeCosts>,
     ) -> Option<Solution> {
-        let (rules, search, part) = (self.stage.rules, self.search, ask.whole());
-        if rules.room_was_made
-            && let Some(solution) = self.stage.play_nobody(plan, &part)
+        let (rules, search, part) = (self.simulation.rules, self.search, ask.whole());
+        if rules.capacity_was_freed
+            && let Some(solution) = self.simulation.simulate_without_victims(plan, &part)
         {
             return Some(solution);
         }
@@ -372,29 +391,33 @@ impl Hunt<'_> {
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &may, None);
         // Inside one queue the order of groups is the queue's own business.
-        let first = if rules.cause == Cause::Preempt { First::ByQueue } else { First::Preemptor };
+        let first = if rules.cause == Cause::Preempt {
+            PlacementOrder::QueueOrder
+        } else {
+            PlacementOrder::PreemptorFirst
+        };
         if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
             self.tried.exhausted = true;
-            let sets = minimal::all_sets(cluster, rules, &search.rooms, &part, &batches);
+            let sets = minimal::all_sets(cluster, rules, &search.capacity, &part, &batches);
             // Whoever goes first may take the only place of the other.
-            let other = (rules.cause == Cause::Consolidation).then_some(First::ByQueue);
+            let other = (rules.cause == Cause::Consolidation).then_some(PlacementOrder::QueueOrder);
             return sets.into_iter().find_map(|batches| {
                 let mut orders = std::iter::once(first).chain(other);
-                orders.find_map(|first| self.play(plan, &part, &batches, first))
+                orders.find_map(|first| self.simulate(plan, &part, &batches, first))
             });
         }
         if part.least_gpus() == 0 {
             return None;
         }
-        let key = Offers::key(cluster, rules, ask, &self.leaves);
-        let known = offers.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.rooms, &key));
+        let key = NodeCosts::key(cluster, rules, ask, &self.leaves);
+        let known = node_costs.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.capacity, &key));
         if !known {
-            *offers = Some(Offers::new(cluster, rules, &search.rooms, key));
+            *node_costs = Some(NodeCosts::new(cluster, rules, &search.capacity, key));
         }
-        let offers = offers.as_ref()?;
-        let mut proposals = offers.proposals(plan, rules, &search.rooms, &part);
-        while let Some(batches) = proposals.next(plan, rules, &search.rooms) {
-            if let Some(solution) = self.play(plan, &part, &batches, first) {
+        let node_costs = node_costs.as_ref()?;
+        let mut proposals = node_costs.proposals(plan, rules, &search.capacity, &part);
+        while let Some(batches) = proposals.next(plan, rules, &search.capacity) {
+            if let Some(solution) = self.simulate(plan, &part, &batches, first) {
                 return Some(solution);
             }
         }
@@ -405,22 +428,22 @@ impl Hunt<'_> {
 enum Proposals<'a> {
     NodeLocal(Box<NodeLocal<'a>>),
     MultiNode(Box<MultiNode<'a>>),
-    Listed(Box<Listed<'a>>),
+    CustomProposals(Box<CustomProposals<'a>>),
 }
 
 impl Proposals<'_> {
-    /// Pods that would fit with everybody gathered gone.
+    /// Pods that would fit with everybody accumulated gone.
     fn fitting(&self) -> i64 {
         match self {
             Self::NodeLocal(proposals) => proposals.fitting(),
             Self::MultiNode(proposals) => proposals.fitting(),
-            Self::Listed(proposals) => proposals.fitting(),
+            Self::CustomProposals(proposals) => proposals.fitting(),
         }
     }
 }
 
 /// Names a scenario: how many pods are asked for, and who gives way.
-fn fingerprint(part: &Part<'_>, batches: &[Batch], first: First) -> u64 {
+fn fingerprint(part: &RequestPart<'_>, batches: &[Batch], first: PlacementOrder) -> u64 {
     use std::hash::{BuildHasher, Hash, Hasher};
     let mut pods: Vec<PodIdx> = batches.iter().flat_map(|batch| batch.pods.iter().copied()).collect();
     pods.sort_unstable();

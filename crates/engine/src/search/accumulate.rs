@@ -1,10 +1,10 @@
-//! Victims gathered one batch after the other, until there is a chance.
+//! Victims accumulated one batch after the other, until there is a chance.
 //!
-//! Adding a batch costs its pods. Whether enough is gathered is a bound on GPUs: states below it are never tried,
+//! Adding a batch costs its pods. Whether enough is accumulated is a bound on GPUs: states below it are never tried,
 //! because no placement can succeed in them.
 
-use super::ask::Part;
-use super::rooms::{Freed, Rooms};
+use super::node_capacity::{FreedCapacity, NodeCapacity};
+use super::pending_request::RequestPart;
 use super::victims::VictimWalk;
 use crate::cluster::Cluster;
 use crate::cluster::pod::Status;
@@ -14,22 +14,22 @@ use crate::plugin::VictimBatch as Batch;
 use crate::resource::WHOLE_GPU;
 use rustc_hash::FxHashSet;
 
-/// Victims of an earlier, smaller success, and those gathered since.
-pub(crate) struct Gathered<'a> {
+/// Victims of an earlier, smaller success, and those accumulated since.
+pub(crate) struct AccumulatedVictims<'a> {
     walk: VictimWalk<'a>,
     registry: &'a Registry,
     recorded: FxHashSet<PodIdx>,
     /// In the order of their turns.
     pub batches: Vec<Batch>,
     /// GPUs on offer with the recorded victims gone.
-    pub base: Freed<'a>,
-    /// The same with all gathered batches gone as well.
-    pub all: Freed<'a>,
-    /// GPUs wanted, largest first.
+    pub base: FreedCapacity<'a>,
+    /// The same with all accumulated batches gone as well.
+    pub all: FreedCapacity<'a>,
+    /// GPUs requested, largest first.
     demands: Vec<i64>,
     is_even: bool,
     /// Pods that were placed in this cycle must come back to their places: what they free is of no use.
-    fresh_return: bool,
+    placed_pods_return: bool,
 }
 
 /// What a turn brought.
@@ -42,21 +42,21 @@ pub(crate) enum Turn {
     Over,
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> AccumulatedVictims<'a> {
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
-        rooms: &'a Rooms,
+        capacity: &'a NodeCapacity,
         walk: VictimWalk<'a>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         recorded: &[Batch],
         literal: bool,
     ) -> Self {
-        let fresh_return = !literal && part.bounding_gpus() > 0;
-        let mut base = Freed::new(rooms, part.least_gpus());
+        let placed_pods_return = !literal && part.bounding_gpus() > 0;
+        let mut base = FreedCapacity::new(capacity, part.least_gpus());
         let pods = || recorded.iter().flat_map(|batch| batch.pods.iter().copied());
         for pod in pods() {
-            note_freed(&mut base, cluster, pod, fresh_return);
+            add_freed(&mut base, cluster, pod, placed_pods_return);
         }
         let mut demands = part.gpus.to_vec();
         demands.sort_unstable_by(|a, b| b.cmp(a));
@@ -69,7 +69,7 @@ impl<'a> Gathered<'a> {
             base,
             demands,
             is_even: part.is_even(),
-            fresh_return,
+            placed_pods_return,
         }
     }
 
@@ -87,18 +87,18 @@ impl<'a> Gathered<'a> {
         }
         self.walk.push(cluster, held);
         for &pod in &pods {
-            note_freed(&mut self.all, cluster, pod, self.fresh_return);
+            add_freed(&mut self.all, cluster, pod, self.placed_pods_return);
         }
         self.batches.push(Batch { group, pods: pods.into() });
         Turn::Added
     }
 
     /// The node of a pod and the GPUs that others may have there once it is gone.
-    pub(crate) fn lasting_of(&self, cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
-        freed_by(cluster, pod).filter(|_| !self.fresh_return || !cluster.is_fresh(pod))
+    pub(crate) fn usable_gpus_of(&self, cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
+        freed_by(cluster, pod).filter(|_| !self.placed_pods_return || !cluster.is_fresh(pod))
     }
 
-    /// Whether the pods could fit with everything gathered gone, by their GPUs.
+    /// Whether the pods could fit with everything accumulated gone, by their GPUs.
     pub(crate) fn may_be_enough(&self) -> bool {
         match self.demands.first() {
             None | Some(0) => true,
@@ -108,9 +108,9 @@ impl<'a> Gathered<'a> {
     }
 }
 
-fn note_freed(freed: &mut Freed<'_>, cluster: &Cluster, pod: PodIdx, fresh_return: bool) {
+fn add_freed(freed: &mut FreedCapacity<'_>, cluster: &Cluster, pod: PodIdx, placed_pods_return: bool) {
     match freed_by(cluster, pod) {
-        Some((node, gpus)) if fresh_return && cluster.is_fresh(pod) => freed.lend(node, gpus),
+        Some((node, gpus)) if placed_pods_return && cluster.is_fresh(pod) => freed.add_temporary(node, gpus),
         Some((node, gpus)) => freed.add(node, gpus),
         None => {}
     }

@@ -1,11 +1,11 @@
 //! What can be said before any victim is tried: all that is free and all that may be evicted, in sums.
 //!
-//! Evicting only adds room, so that what does not fit these sums fits no plan: a refusal here is a proof, and it has
+//! Evicting only adds room, so that what does not fit these sums fits no plan: a rejection here is a proof, and it has
 //! numbers. Pods that were placed in this cycle come back to their places and add nothing.
 
 use super::accumulate::freed_by;
-use super::ask::Part;
-use super::rooms::Rooms;
+use super::node_capacity::NodeCapacity;
+use super::pending_request::RequestPart;
 use super::rules::Rules;
 use super::victims::Candidates;
 use crate::cluster::Cluster;
@@ -26,13 +26,13 @@ const OF_QUEUES: [(usize, QueueResource); 3] =
     [(2, QueueResource::Gpu), (0, QueueResource::Cpu), (1, QueueResource::Memory)];
 
 /// What some pods want together, by dimension.
-type Wanted = SmallVec<[(Dim, i64); 4]>;
+type Requested = SmallVec<[(Dim, i64); 4]>;
 
 /// What a search could have at the most.
 pub(crate) struct Bounds<'a> {
     pub cluster: &'a Cluster,
     pub rules: &'a Rules<'a>,
-    pub rooms: &'a Rooms,
+    pub capacity: &'a NodeCapacity,
     pub candidates: &'a Candidates,
     /// Leaf queues whose groups may be victims, sorted.
     pub leaves: &'a [QueueIdx],
@@ -40,7 +40,7 @@ pub(crate) struct Bounds<'a> {
 
 impl Bounds<'_> {
     /// Why no plan can work, if sums tell.
-    pub(crate) fn refusal(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
+    pub(crate) fn rejection(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
         self.of_queues(part).or_else(|| self.of_others(part)).or_else(|| self.of_domains(part))
     }
 
@@ -49,10 +49,10 @@ impl Bounds<'_> {
         self.rules.cause == Cause::Consolidation
     }
 
-    fn of_queues(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
+    fn of_queues(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
         let amounts = |leaf: &QueueIdx| self.candidates.total_of(*leaf);
         let evictable = self.leaves.iter().fold([0; 3], |all, leaf| sum(&all, &amounts(leaf)));
-        let free = self.rooms.totals();
+        let free = self.capacity.totals();
         let mut asked = part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.asked(*pod, None)));
         // A consolidation has been asked about GPUs already.
         if !self.counts_gpus(part) || self.moves_only() {
@@ -77,27 +77,27 @@ impl Bounds<'_> {
     }
 
     /// Resources that queues do not account for.
-    fn of_others(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
-        let wanted = self.wanted(part.pods, |dim| ![CPU, MEMORY, GPU].contains(&dim));
-        if wanted.is_empty() {
+    fn of_others(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
+        let requested = self.requested(part.pods, |dim| ![CPU, MEMORY, GPU].contains(&dim));
+        if requested.is_empty() {
             return None;
         }
-        let (mut free, mut evictable) = (vec![0; wanted.len()], vec![0; wanted.len()]);
+        let (mut free, mut evictable) = (vec![0; requested.len()], vec![0; requested.len()]);
         for &node in &self.cluster.nodes_by_rank {
-            self.add_free(node, &wanted, &mut free);
+            self.add_free(node, &requested, &mut free);
         }
         if !self.moves_only() {
-            self.each_victim(|pod, _| self.add_held(pod, &wanted, &mut evictable));
+            self.each_victim(|pod, _| self.add_held(pod, &requested, &mut evictable));
         }
-        let short = (0..wanted.len()).find(|&at| wanted[at].1 > free[at] + evictable[at])?;
-        let (dim, requested) = wanted[short];
+        let short = (0..requested.len()).find(|&at| requested[at].1 > free[at] + evictable[at])?;
+        let (dim, requested) = requested[short];
         let resource = self.cluster.text(self.cluster.dims.name(dim)).to_owned();
         let (free, evictable) = (free[short], evictable[short]);
         Some(EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable })
     }
 
     /// Domains in which pods must be together.
-    fn of_domains(&self, part: &Part<'_>) -> Option<EvictionFailureReason> {
+    fn of_domains(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
         if !self.rules.policy.registry.builtin.topology {
             return None;
         }
@@ -109,7 +109,7 @@ impl Bounds<'_> {
 
     fn of_domain(
         &self,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         member: MemberIdx,
         constraint: &Constraint,
     ) -> Option<EvictionFailureReason> {
@@ -118,22 +118,25 @@ impl Bounds<'_> {
         let depth = topology.depth_of(level)?;
         let below = |pod: &PodIdx| is_below(self.cluster, part.group, *pod, member);
         let pods: Vec<PodIdx> = part.pods.iter().copied().filter(below).collect();
-        let wanted = self.wanted(&pods, |dim| dim != GPU || self.counts_gpus(part));
-        if wanted.is_empty() {
+        let requested = self.requested(&pods, |dim| dim != GPU || self.counts_gpus(part));
+        if requested.is_empty() {
             return None;
         }
         let of_node = |node: NodeIdx| Some(topology.around(topology.innermost(node)?, depth));
         let held = held_nodes(self.cluster, part.group, member);
         let held: Vec<DomainIdx> = held.into_iter().filter_map(of_node).collect();
-        let most = self.most_in_domains(topology, depth, &wanted);
+        let most = self.most_in_domains(topology, depth, &requested);
         let mut best: Option<(DomainIdx, Gap)> = None;
         for (domain, d) in topology.domains().filter(|(_, d)| d.depth == depth) {
             if d.nodes.is_empty() || !(held.is_empty() || held.contains(&domain)) {
                 continue;
             }
-            let gaps =
-                wanted.iter().zip(&most[domain]).map(|(w, most)| Gap { dim: w.0, wanted: w.1, most: *most });
-            let worst = gaps.filter(|gap| gap.most < gap.wanted).min_by(Gap::by_share)?;
+            let gaps = requested.iter().zip(&most[domain]).map(|(w, most)| Gap {
+                dim: w.0,
+                requested: w.1,
+                most: *most,
+            });
+            let worst = gaps.filter(|gap| gap.most < gap.requested).min_by(Gap::by_share)?;
             if best.as_ref().is_none_or(|(_, best)| worst.by_share(best).is_gt()) {
                 best = Some((domain, worst));
             }
@@ -143,7 +146,7 @@ impl Bounds<'_> {
             level: self.cluster.text(level).to_owned(),
             domain: topology.domain(domain).id.to_string(),
             resource: self.cluster.text(self.cluster.dims.name(gap.dim)).to_owned(),
-            requested: gap.wanted,
+            requested: gap.requested,
             most: gap.most,
         })
     }
@@ -153,60 +156,61 @@ impl Bounds<'_> {
         &self,
         topology: &Topology,
         depth: usize,
-        wanted: &Wanted,
+        requested: &Requested,
     ) -> IndexVec<DomainIdx, Vec<i64>> {
         let mut most: IndexVec<DomainIdx, Vec<i64>> =
-            topology.domains().map(|_| vec![0; wanted.len()]).collect();
+            topology.domains().map(|_| vec![0; requested.len()]).collect();
         let of_node = |node: NodeIdx| Some(topology.around(topology.innermost(node)?, depth));
         for &node in &self.cluster.nodes_by_rank {
             if let Some(domain) = of_node(node) {
-                self.add_free(node, wanted, &mut most[domain]);
+                self.add_free(node, requested, &mut most[domain]);
             }
         }
         self.each_victim(|pod, node| {
             if let Some(domain) = of_node(node) {
-                self.add_held(pod, wanted, &mut most[domain]);
+                self.add_held(pod, requested, &mut most[domain]);
             }
         });
         most
     }
 
     /// Whether free GPUs tell how many pods fit: pods that share GPUs or devices may need fewer than they ask for.
-    fn counts_gpus(&self, part: &Part<'_>) -> bool {
+    fn counts_gpus(&self, part: &RequestPart<'_>) -> bool {
         let takes_devices =
             |pod: &PodIdx| self.cluster.pods[*pod].has_claims() || self.cluster.wants_devices(*pod);
         part.bounding_gpus() > 0 && !part.pods.iter().any(takes_devices)
     }
 
     /// What pods want together of some resources of nodes; slots aside, of which a pod may take two.
-    fn wanted(&self, pods: &[PodIdx], counts: impl Fn(Dim) -> bool) -> Wanted {
-        let mut wanted = Wanted::new();
+    fn requested(&self, pods: &[PodIdx], counts: impl Fn(Dim) -> bool) -> Requested {
+        let mut requested = Requested::new();
         let backed = |dim: Dim| self.cluster.is_device_backed(self.cluster.dims.name(dim));
         for &pod in pods {
             let request = self.cluster.shape(pod).request.iter();
             for (dim, amount) in request.filter(|(dim, amount)| *amount > 0 && *dim != PODS && counts(*dim)) {
-                match wanted.iter_mut().find(|(known, _)| *known == dim) {
+                match requested.iter_mut().find(|(known, _)| *known == dim) {
                     Some((_, all)) => *all += amount,
                     None if dim != GPU && backed(dim) => {}
-                    None => wanted.push((dim, amount)),
+                    None => requested.push((dim, amount)),
                 }
             }
         }
-        wanted.sort_unstable_by_key(|(dim, _)| *dim);
-        wanted
+        requested.sort_unstable_by_key(|(dim, _)| *dim);
+        requested
     }
 
     /// Adds what is free or being freed on a node.
-    fn add_free(&self, node: NodeIdx, wanted: &Wanted, sums: &mut [i64]) {
-        for ((dim, _), sum) in wanted.iter().zip(sums) {
-            let free = if *dim == GPU { self.rooms.gpus(node) } else { self.cluster.nodes[node].free(*dim) };
+    fn add_free(&self, node: NodeIdx, requested: &Requested, sums: &mut [i64]) {
+        for ((dim, _), sum) in requested.iter().zip(sums) {
+            let free =
+                if *dim == GPU { self.capacity.gpus(node) } else { self.cluster.nodes[node].free(*dim) };
             *sum += free.max(0);
         }
     }
 
     /// Adds what a pod would give back.
-    fn add_held(&self, pod: PodIdx, wanted: &Wanted, sums: &mut [i64]) {
-        for ((dim, _), sum) in wanted.iter().zip(sums) {
+    fn add_held(&self, pod: PodIdx, requested: &Requested, sums: &mut [i64]) {
+        for ((dim, _), sum) in requested.iter().zip(sums) {
             *sum += if *dim == GPU {
                 freed_by(self.cluster, pod).map_or(0, |(_, gpus)| gpus)
             } else {
@@ -233,14 +237,14 @@ impl Bounds<'_> {
 /// What a domain lacks.
 struct Gap {
     dim: Dim,
-    wanted: i64,
+    requested: i64,
     most: i64,
 }
 
 impl Gap {
-    /// By how much of what is wanted is there.
+    /// By how much of what is requested is there.
     fn by_share(&self, other: &Self) -> Ordering {
         let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
-        product(self.most, other.wanted).cmp(&product(other.most, self.wanted))
+        product(self.most, other.requested).cmp(&product(other.most, self.requested))
     }
 }

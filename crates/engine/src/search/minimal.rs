@@ -1,11 +1,11 @@
 //! `MinimalSet`: the cheapest victims, tried after everything else.
 //!
 //! With few victim batches every set of them is tried, cheapest first, so that a failure is a proof. With many, nodes
-//! are ranked by what it costs to make room on them (see [`super::offers`]).
+//! are ranked by what it costs to make room on them (see [`super::node_costs`]).
 //! Cost is pods moved or evicted, then GPUs, then run time lost.
 
-use super::ask::Part;
-use super::rooms::{Freed, Rooms};
+use super::node_capacity::{FreedCapacity, NodeCapacity};
+use super::pending_request::RequestPart;
 use super::rules::Rules;
 use super::victims::VictimWalk;
 use crate::cluster::Cluster;
@@ -67,8 +67,8 @@ pub(crate) fn few_batches(
 pub(crate) fn all_sets(
     cluster: &Cluster,
     rules: &Rules<'_>,
-    rooms: &Rooms,
-    part: &Part<'_>,
+    capacity: &NodeCapacity,
+    part: &RequestPart<'_>,
     batches: &[Batch],
 ) -> Vec<Vec<Batch>> {
     let costs: Vec<Cost> =
@@ -82,8 +82,8 @@ pub(crate) fn all_sets(
         });
         let groups: BTreeSet<GroupIdx> =
             (0..batches.len()).filter(|at| chosen(*at)).map(|at| batches[at].group).collect();
-        let too_many = rules.most_victims.is_some_and(|most| groups.len() > most as usize);
-        if in_order && !too_many && (rules.policy.literal || may_fit(cluster, rooms, part, batches, set)) {
+        let too_many = rules.max_victims.is_some_and(|most| groups.len() > most as usize);
+        if in_order && !too_many && (rules.policy.literal || may_fit(cluster, capacity, part, batches, set)) {
             let chosen = (0..batches.len()).filter(|at| chosen(*at));
             sets.push((chosen.fold(Cost::default(), |all, at| all.plus(costs[at])), set));
         }
@@ -98,12 +98,18 @@ pub(crate) fn all_sets(
     sets.into_iter().map(|(_, set)| pick(set)).collect()
 }
 
-fn may_fit(cluster: &Cluster, rooms: &Rooms, part: &Part<'_>, batches: &[Batch], set: u32) -> bool {
+fn may_fit(
+    cluster: &Cluster,
+    capacity: &NodeCapacity,
+    part: &RequestPart<'_>,
+    batches: &[Batch],
+    set: u32,
+) -> bool {
     let least = part.bounding_gpus();
     if least == 0 {
         return true;
     }
-    let mut freed = Freed::new(rooms, least);
+    let mut freed = FreedCapacity::new(capacity, least);
     for (at, batch) in batches.iter().enumerate() {
         for &pod in batch.pods.iter().filter(|_| set & (1 << at) != 0) {
             if let Some((node, gpus)) = super::accumulate::freed_by(cluster, pod) {

@@ -1,11 +1,11 @@
 //! `MultiNodeGang`: enough nodes for a gang, smallest first.
 //!
-//! Whenever the gathered victims may be enough, their nodes are sorted by what they would offer, and the shortest
+//! Whenever the accumulated victims may be enough, their nodes are sorted by what they would offer, and the shortest
 //! prefix that covers the demand is tried, then longer and longer ones. A node that is picked brings every batch that
 //! touches it, whole.
 
-use super::accumulate::{Gathered, Turn};
-use super::ask::Part;
+use super::accumulate::{AccumulatedVictims, Turn};
+use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx};
 use crate::plugin::VictimBatch as Batch;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Proposals of one probe.
 pub(crate) struct MultiNode<'a> {
-    gathered: Gathered<'a>,
+    accumulated: AccumulatedVictims<'a>,
     began: bool,
     emitter: Option<Emitter>,
 }
@@ -27,49 +27,49 @@ struct Emitter {
 }
 
 impl<'a> MultiNode<'a> {
-    pub(crate) fn new(gathered: Gathered<'a>) -> Self {
-        Self { gathered, began: false, emitter: None }
+    pub(crate) fn new(accumulated: AccumulatedVictims<'a>) -> Self {
+        Self { accumulated, began: false, emitter: None }
     }
 
-    /// Pods that would fit with everybody gathered gone.
+    /// Pods that would fit with everybody accumulated gone.
     pub(crate) fn fitting(&self) -> i64 {
-        self.gathered.all.fitting
+        self.accumulated.all.fitting
     }
 
     /// The next victims to try on top of the recorded ones.
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         may: &impl Fn(GroupIdx) -> bool,
     ) -> Option<Vec<Batch>> {
         loop {
             if let Some(picked) = self.emitter.as_mut().and_then(Emitter::next) {
-                return Some(picked.into_iter().map(|at| self.gathered.batches[at].clone()).collect());
+                return Some(picked.into_iter().map(|at| self.accumulated.batches[at].clone()).collect());
             }
             self.emitter = None;
             if std::mem::replace(&mut self.began, true) {
-                match self.gathered.advance(cluster, may) {
+                match self.accumulated.advance(cluster, may) {
                     Turn::Over => return None,
                     Turn::Nothing => continue,
                     Turn::Added => {}
                 }
             }
-            if !self.gathered.may_be_enough() {
+            if !self.accumulated.may_be_enough() {
                 continue;
             }
-            if self.gathered.batches.is_empty() {
+            if self.accumulated.batches.is_empty() {
                 return Some(Vec::new());
             }
             self.emitter = Some(self.emitter(cluster, part));
         }
     }
 
-    fn emitter(&self, cluster: &Cluster, part: &Part<'_>) -> Emitter {
-        // First appearance and batches of each node that has a victim.
+    fn emitter(&self, cluster: &Cluster, part: &RequestPart<'_>) -> Emitter {
+        // PlacementOrder appearance and batches of each node that has a victim.
         let mut on_node: BTreeMap<NodeIdx, (usize, Vec<usize>)> = BTreeMap::new();
         let mut seen = 0;
-        for (at, batch) in self.gathered.batches.iter().enumerate() {
+        for (at, batch) in self.accumulated.batches.iter().enumerate() {
             for node in batch.pods.iter().filter_map(|pod| cluster.pods[*pod].state.node()) {
                 let (_, batches) = on_node.entry(node).or_insert((seen, Vec::new()));
                 if batches.last() != Some(&at) {
@@ -82,7 +82,7 @@ impl<'a> MultiNode<'a> {
         let least = part.least_gpus();
         let mut nodes: Vec<(i64, usize, Vec<usize>)> = on_node
             .into_iter()
-            .map(|(node, (first, batches))| (self.gathered.all.gpus(node), first, batches))
+            .map(|(node, (first, batches))| (self.accumulated.all.gpus(node), first, batches))
             .filter(|(gpus, _, _)| least == 0 || *gpus >= least)
             .collect();
         nodes.sort_unstable_by_key(|(gpus, first, _)| (*gpus, *first));
@@ -91,10 +91,10 @@ impl<'a> MultiNode<'a> {
         Emitter { nodes, next, step: 1 }
     }
 
-    /// GPUs on offer on nodes without gathered victims; nodes that offer nothing add nothing.
+    /// GPUs on offer on nodes without accumulated victims; nodes that offer nothing add nothing.
     fn baseline(&self, on_node: &BTreeMap<NodeIdx, (usize, Vec<usize>)>) -> i64 {
-        let taken: i64 = on_node.keys().map(|node| self.gathered.base.gpus(*node)).sum();
-        self.gathered.base.total() - taken
+        let taken: i64 = on_node.keys().map(|node| self.accumulated.base.gpus(*node)).sum();
+        self.accumulated.base.total() - taken
     }
 }
 

@@ -1,10 +1,10 @@
 //! `NodeLocalGreedy`: victims that share a node.
 //!
-//! Whenever a batch was gathered, each node of its group is tried: everybody on it who was gathered so far gives way,
-//! with all that was gathered of these groups elsewhere.
+//! Whenever a batch was accumulated, each node of its group is tried: everybody on it who was accumulated so far gives way,
+//! with all that was accumulated of these groups elsewhere.
 
-use super::accumulate::{Gathered, Turn};
-use super::ask::Part;
+use super::accumulate::{AccumulatedVictims, Turn};
+use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::VictimBatch as Batch;
@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Proposals of one probe.
 pub(crate) struct NodeLocal<'a> {
-    gathered: Gathered<'a>,
+    accumulated: AccumulatedVictims<'a>,
     began: bool,
     queue: VecDeque<Vec<Batch>>,
-    /// Gathered batches with a pod on a node.
+    /// AccumulatedVictims batches with a pod on a node.
     on_node: BTreeMap<NodeIdx, Vec<GroupIdx>>,
-    /// Gathered batches of a group.
+    /// AccumulatedVictims batches of a group.
     of_group: BTreeMap<GroupIdx, Vec<usize>>,
     has_recorded: bool,
     /// Propose what cannot succeed as well.
@@ -25,9 +25,9 @@ pub(crate) struct NodeLocal<'a> {
 }
 
 impl<'a> NodeLocal<'a> {
-    pub(crate) fn new(gathered: Gathered<'a>, has_recorded: bool, literal: bool) -> Self {
+    pub(crate) fn new(accumulated: AccumulatedVictims<'a>, has_recorded: bool, literal: bool) -> Self {
         Self {
-            gathered,
+            accumulated,
             began: false,
             queue: VecDeque::new(),
             on_node: BTreeMap::new(),
@@ -37,16 +37,16 @@ impl<'a> NodeLocal<'a> {
         }
     }
 
-    /// Pods that would fit with everybody gathered gone.
+    /// Pods that would fit with everybody accumulated gone.
     pub(crate) fn fitting(&self) -> i64 {
-        self.gathered.all.fitting
+        self.accumulated.all.fitting
     }
 
     /// The next victims to try on top of the recorded ones.
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         may: &impl Fn(GroupIdx) -> bool,
     ) -> Option<Vec<Batch>> {
         loop {
@@ -54,23 +54,23 @@ impl<'a> NodeLocal<'a> {
                 return Some(found);
             }
             if std::mem::replace(&mut self.began, true) {
-                match self.gathered.advance(cluster, may) {
+                match self.accumulated.advance(cluster, may) {
                     Turn::Over => return None,
                     Turn::Nothing => continue,
                     Turn::Added => self.note_batch(cluster),
                 }
-                if self.gathered.may_be_enough() {
+                if self.accumulated.may_be_enough() {
                     self.propose(cluster, part);
                 }
-            } else if self.has_recorded && self.gathered.may_be_enough() {
+            } else if self.has_recorded && self.accumulated.may_be_enough() {
                 return Some(Vec::new());
             }
         }
     }
 
     fn note_batch(&mut self, cluster: &Cluster) {
-        let at = self.gathered.batches.len() - 1;
-        let batch = &self.gathered.batches[at];
+        let at = self.accumulated.batches.len() - 1;
+        let batch = &self.accumulated.batches[at];
         self.of_group.entry(batch.group).or_default().push(at);
         for &pod in batch.pods.iter() {
             if let Some(node) = cluster.pods[pod].state.node() {
@@ -82,8 +82,8 @@ impl<'a> NodeLocal<'a> {
         }
     }
 
-    fn propose(&mut self, cluster: &Cluster, part: &Part<'_>) {
-        let latest = self.gathered.batches.last().expect("a batch was added").group;
+    fn propose(&mut self, cluster: &Cluster, part: &RequestPart<'_>) {
+        let latest = self.accumulated.batches.last().expect("a batch was added").group;
         let pods = &cluster.groups[latest].pods;
         let nodes: BTreeSet<(u32, NodeIdx)> = pods
             .iter()
@@ -103,27 +103,27 @@ impl<'a> NodeLocal<'a> {
         }
     }
 
-    /// All gathered pods of a group as one batch.
+    /// All accumulated pods of a group as one batch.
     fn merged(&self, group: GroupIdx) -> Batch {
-        let batches = self.of_group[&group].iter().map(|at| &self.gathered.batches[*at]);
+        let batches = self.of_group[&group].iter().map(|at| &self.accumulated.batches[*at]);
         Batch { group, pods: batches.flat_map(|batch| batch.pods.iter().copied()).collect() }
     }
 
-    /// Whether the pods could fit, by their GPUs, with these groups' gathered pods gone.
-    fn may_fit(&self, cluster: &Cluster, part: &Part<'_>, groups: &[GroupIdx]) -> bool {
+    /// Whether the pods could fit, by their GPUs, with these groups' accumulated pods gone.
+    fn may_fit(&self, cluster: &Cluster, part: &RequestPart<'_>, groups: &[GroupIdx]) -> bool {
         let least = part.bounding_gpus();
         if least == 0 {
             return true;
         }
         let mut freed: BTreeMap<NodeIdx, i64> = BTreeMap::new();
         let batches = groups.iter().flat_map(|group| &self.of_group[group]);
-        let pods = batches.flat_map(|at| self.gathered.batches[*at].pods.iter().copied());
-        for (node, gpus) in pods.filter_map(|pod: PodIdx| self.gathered.lasting_of(cluster, pod)) {
+        let pods = batches.flat_map(|at| self.accumulated.batches[*at].pods.iter().copied());
+        for (node, gpus) in pods.filter_map(|pod: PodIdx| self.accumulated.usable_gpus_of(cluster, pod)) {
             *freed.entry(node).or_default() += gpus;
         }
-        let base = &self.gathered.base;
+        let base = &self.accumulated.base;
         let gain = |(node, gpus): (&NodeIdx, &i64)| {
-            let before = base.lasting(*node).max(0);
+            let before = base.usable(*node).max(0);
             (before + gpus) / least - before / least
         };
         base.fitting.saturating_add(freed.iter().map(gain).sum()) >= part.pods.len() as i64

@@ -1,6 +1,6 @@
 //! Who may be evicted for a group, and which plans are valid.
 
-use super::ask::Part;
+use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
 use crate::cluster::group::{Group, PodSet};
 use crate::cluster::pod::{PodState, Status};
@@ -29,12 +29,12 @@ pub(crate) struct Rules<'a> {
     /// The preemptor as reclaim sees it, with everything that its next step asks for.
     pub reclaimer: Reclaimer,
     /// Most victim groups; none is unlimited.
-    pub most_victims: Option<u32>,
+    pub max_victims: Option<u32>,
     /// Pods were evicted in this cycle, so that there may be room that nobody looked at yet.
-    pub room_was_made: bool,
+    pub capacity_was_freed: bool,
     /// Groups from which nothing may be taken for what was taken before, and one of them that would have been asked.
-    pub barred: FxHashSet<GroupIdx>,
-    pub met_barred: OnceCell<GroupIdx>,
+    pub excluded: FxHashSet<GroupIdx>,
+    pub matched_excluded: OnceCell<GroupIdx>,
 }
 
 /// The pods that were asked to give way, by group, in the order of their turns.
@@ -42,7 +42,7 @@ pub(crate) type Victims = Vec<(GroupIdx, Vec<PodIdx>)>;
 
 /// Why a plan is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     /// It takes from a queue what that queue is entitled to, or leaves the taker better off than those it took from.
     Unfair,
     /// A group would fall below its minimum before its minimum run time is over.
@@ -50,25 +50,25 @@ pub(crate) enum Refusal {
     /// A group that must be moved has nowhere to go.
     NotMoved,
     /// A pod that was placed in this cycle would lose its place.
-    Fresh,
+    PlacedThisCycle,
     /// More groups than may be moved.
     TooMany,
     /// A disruption budget.
-    Budget(Key),
+    DisruptionBudget(Key),
     /// A user's validator, in its own words.
     Plugin(String),
 }
 
-impl Refusal {
+impl Rejection {
     /// The same with names.
-    pub(crate) fn told(&self, cluster: &Cluster) -> ScenarioRejection {
+    pub(crate) fn named(&self, cluster: &Cluster) -> ScenarioRejection {
         match self {
             Self::Unfair => ScenarioRejection::Unfair,
             Self::MinRuntime(group) => ScenarioRejection::MinRuntime(cluster.group_key(*group)),
             Self::NotMoved => ScenarioRejection::NotMoved,
-            Self::Fresh => ScenarioRejection::PlacedThisCycle,
+            Self::PlacedThisCycle => ScenarioRejection::PlacedThisCycle,
             Self::TooMany => ScenarioRejection::TooManyMoved,
-            Self::Budget(budget) => ScenarioRejection::DisruptionBudget(budget.clone()),
+            Self::DisruptionBudget(budget) => ScenarioRejection::DisruptionBudget(budget.clone()),
             Self::Plugin(words) => ScenarioRejection::Plugin(words.clone()),
         }
     }
@@ -80,7 +80,7 @@ impl<'a> Rules<'a> {
         policy: &'a Policy,
         cause: Cause,
         now: Timestamp,
-        whole: &Part<'_>,
+        whole: &RequestPart<'_>,
     ) -> Option<Self> {
         let group = &cluster.groups[whole.group];
         let preemptibility =
@@ -90,7 +90,7 @@ impl<'a> Rules<'a> {
             preemptibility,
             request: whole.claim(cluster),
         };
-        let most_victims = match cause {
+        let max_victims = match cause {
             Cause::Consolidation => policy.params.max_consolidation_victims,
             Cause::Reclaim | Cause::Preempt | Cause::Stale => None,
         };
@@ -100,10 +100,10 @@ impl<'a> Rules<'a> {
             now,
             preemptor: whole.group,
             reclaimer,
-            most_victims,
-            room_was_made: false,
-            barred: FxHashSet::default(),
-            met_barred: OnceCell::new(),
+            max_victims,
+            capacity_was_freed: false,
+            excluded: FxHashSet::default(),
+            matched_excluded: OnceCell::new(),
         })
     }
 
@@ -144,7 +144,7 @@ impl<'a> Rules<'a> {
         };
         let may = victim != self.preemptor
             && by_cause
-            && (self.room_was_made || !is_fresh(cluster, victim))
+            && (self.capacity_was_freed || !is_fresh(cluster, victim))
             && (g.is_elastic() || !self.is_protected(cluster, victim))
             && self
                 .policy
@@ -152,8 +152,8 @@ impl<'a> Rules<'a> {
                 .victim_filters
                 .iter()
                 .all(|filter| filter.may_be_victim(cluster, self.cause, self.preemptor, victim));
-        if may && self.barred.contains(&victim) {
-            self.met_barred.get_or_init(|| victim);
+        if may && self.excluded.contains(&victim) {
+            self.matched_excluded.get_or_init(|| victim);
             return false;
         }
         may
@@ -185,10 +185,10 @@ impl<'a> Rules<'a> {
         &self,
         cluster: &Cluster,
         before: &Before<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         victims: &Victims,
         disruptions: Option<&Disruptions>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
         let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
         // What was moved earlier in the cycle has been evicted already.
@@ -200,23 +200,23 @@ impl<'a> Rules<'a> {
             let alone =
                 !g.is_satisfied(Group::root()) || g.pod_sets().any(|(_, set)| waits_for(cluster, set));
             if pods.iter().any(gone) && g.active_allocated() > 0 && alone {
-                return Err(Refusal::Fresh);
+                return Err(Rejection::PlacedThisCycle);
             }
         }
         match self.cause {
             Cause::Consolidation => {
                 let leaves = |pod: &PodIdx| cluster.pods[*pod].state.status == Status::Releasing;
                 if hit.iter().any(leaves) {
-                    return Err(Refusal::NotMoved);
+                    return Err(Rejection::NotMoved);
                 }
                 let groups = victims.iter().filter(|(_, pods)| pods.iter().any(gone)).count();
-                if self.most_victims.is_some_and(|most| groups > most as usize) {
-                    return Err(Refusal::TooMany);
+                if self.max_victims.is_some_and(|most| groups > most as usize) {
+                    return Err(Rejection::TooMany);
                 }
             }
             Cause::Reclaim => {
                 if !self.is_fair(cluster, before, part, victims) {
-                    return Err(Refusal::Unfair);
+                    return Err(Rejection::Unfair);
                 }
                 self.check_min_runtime(cluster, victims)?;
             }
@@ -224,15 +224,15 @@ impl<'a> Rules<'a> {
             Cause::Stale => {}
         }
         if let Some(budget) = disruptions.and_then(|left| left.broken_by(cluster, &evicted)) {
-            return Err(Refusal::Budget(budget.clone()));
+            return Err(Rejection::DisruptionBudget(budget.clone()));
         }
         for validator in &self.policy.registry.validators {
-            validator.accepts(cluster, self.cause, self.preemptor, &evicted).map_err(Refusal::Plugin)?;
+            validator.accepts(cluster, self.cause, self.preemptor, &evicted).map_err(Rejection::Plugin)?;
         }
         Ok(())
     }
 
-    fn check_min_runtime(&self, cluster: &Cluster, victims: &Victims) -> Result<(), Refusal> {
+    fn check_min_runtime(&self, cluster: &Cluster, victims: &Victims) -> Result<(), Rejection> {
         for (group, pods) in victims {
             let group = *group;
             let g = &cluster.groups[group];
@@ -249,13 +249,19 @@ impl<'a> Rules<'a> {
             let used = |set: &PodSet| set.active_used() - set.pods.iter().filter(lost).count() as u32;
             let sets = g.pod_sets().map(|(member, set)| (used(set), of(member) as u32, set.min));
             if min_runtime::breaks_minimum(sets.filter(|(_, victims, _)| *victims > 0)) {
-                return Err(Refusal::MinRuntime(group));
+                return Err(Rejection::MinRuntime(group));
             }
         }
         Ok(())
     }
 
-    fn is_fair(&self, cluster: &Cluster, before: &Before<'_>, part: &Part<'_>, victims: &Victims) -> bool {
+    fn is_fair(
+        &self,
+        cluster: &Cluster,
+        before: &Before<'_>,
+        part: &RequestPart<'_>,
+        victims: &Victims,
+    ) -> bool {
         let Some(proportion) = self.shares() else { return true };
         let mut losses: Vec<(u32, QueueIdx, ReclaimAmount)> = Vec::new();
         for (group, pods) in victims {

@@ -1,11 +1,11 @@
 //! The groups that may have to give way, worst first.
 //!
-//! Candidates are sorted once per action and leaf queue, and mostly stand as they did in the last cycle ([`Lines`]).
+//! Candidates are sorted once per action and leaf queue, and mostly stand as they did in the last cycle ([`SortedCandidates`]).
 //! Every probe of a search walks them with fresh cursors and asks the rules only about groups whose turn it is; a group
 //! that gives up a part comes back with the rest.
 
 use super::accumulate::freed_by;
-use super::line::Line;
+use super::sorted_list::SortedList;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
 use crate::order::evict::EvictablePods;
@@ -28,7 +28,7 @@ pub(crate) struct Candidates {
 #[derive(Debug, Default)]
 struct Leaf {
     /// In victim order, once somebody asked; until then there may be some who have nothing left to give.
-    groups: Line<GroupIdx>,
+    groups: SortedList<GroupIdx>,
     is_sorted: bool,
     /// What each group holds, with the stamp of its pods, and all of them together, once sorted.
     held: FxHashMap<GroupIdx, (u64, Triple)>,
@@ -71,46 +71,46 @@ impl Leaf {
     /// Puts one in where the order says, among those that are sorted.
     fn insert(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
         let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
-        let at = self.groups.left().partition_point(after);
+        let at = self.groups.remaining().partition_point(after);
         self.groups.insert(at, group);
         self.count(cluster, group);
     }
 
     /// Takes those over who stand where they did; says who is left to be put in.
-    fn recall(&mut self, cluster: &Cluster, line: &[Stood]) -> Vec<GroupIdx> {
+    fn recall(&mut self, cluster: &Cluster, line: &[CandidateEntry]) -> Vec<GroupIdx> {
         let members = std::mem::take(self.groups.members_mut());
         let mut recalled = Vec::with_capacity(line.len());
         self.held.reserve(line.len());
-        for stood in line.iter().filter(|stood| cluster.groups[stood.group].stamp == stood.stamp) {
-            self.groups.members_mut().push(stood.group);
-            self.note(stood.group, stood.stamp, stood.held);
-            recalled.push(stood.group);
+        for entry in line.iter().filter(|entry| cluster.groups[entry.group].stamp == entry.stamp) {
+            self.groups.members_mut().push(entry.group);
+            self.note(entry.group, entry.stamp, entry.held);
+            recalled.push(entry.group);
         }
         recalled.sort_unstable();
         members.into_iter().filter(|group| recalled.binary_search(group).is_err()).collect()
     }
 }
 
-/// How the candidates of leaf queues stood when they were last sorted. The order of two groups follows from their own
+/// How the candidates of leaf queues entry when they were last sorted. The order of two groups follows from their own
 /// state alone, so that those whose pods have the same stamp still stand in that order.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct SortedCandidates {
     /// The rules by which they were sorted.
     order: Vec<Discriminant<GroupOrder>>,
-    leaves: FxHashMap<QueueIdx, Vec<Stood>>,
+    leaves: FxHashMap<QueueIdx, Vec<CandidateEntry>>,
 }
 
 /// One of a line.
 #[derive(Clone, Copy, Debug)]
-struct Stood {
+struct CandidateEntry {
     group: GroupIdx,
     stamp: u64,
     held: Triple,
 }
 
-impl Lines {
+impl SortedCandidates {
     /// The line of a leaf, if it was sorted by the same rules.
-    fn of(&self, registry: &Registry, leaf: QueueIdx) -> Option<&[Stood]> {
+    fn of(&self, registry: &Registry, leaf: QueueIdx) -> Option<&[CandidateEntry]> {
         let same = lasting_order(registry).is_some_and(|order| order == self.order);
         if same { self.leaves.get(&leaf).map(Vec::as_slice) } else { None }
     }
@@ -129,7 +129,7 @@ impl Candidates {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let mut candidates = Self::default();
         for (group, _) in cluster.present_groups() {
-            if let Some(leaf) = leaf_of(cluster, group).filter(|_| gives(cluster, group)) {
+            if let Some(leaf) = leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group)) {
                 candidates.leaves.entry(leaf).or_default().groups.members_mut().push(group);
             }
         }
@@ -148,16 +148,16 @@ impl Candidates {
         {
             entry.groups.members_mut().sort_unstable();
             entry.groups.members_mut().dedup();
-            let mut new = match cluster.victim_lines.of(registry, leaf).filter(|_| remembers) {
+            let mut new = match cluster.sorted_candidates.of(registry, leaf).filter(|_| remembers) {
                 Some(line) => entry.recall(cluster, line),
                 None => std::mem::take(entry.groups.members_mut()),
             };
-            new.retain(|group| gives(cluster, *group));
-            if new.len() > entry.groups.left().len() / 8 {
+            new.retain(|group| has_evictable_pods(cluster, *group));
+            if new.len() > entry.groups.remaining().len() / 8 {
                 *entry = Leaf::sorted(
                     cluster,
                     registry,
-                    new.into_iter().chain(entry.groups.left().iter().copied()),
+                    new.into_iter().chain(entry.groups.remaining().iter().copied()),
                 );
                 return;
             }
@@ -168,17 +168,17 @@ impl Candidates {
     }
 
     /// Remembers how the candidates stand, for the next cycle.
-    pub(crate) fn remember(&self, registry: &Registry, lines: &mut Lines) {
+    pub(crate) fn remember(&self, registry: &Registry, lines: &mut SortedCandidates) {
         let Some(order) = lasting_order(registry) else { return };
         if lines.order != order {
-            *lines = Lines { order, ..Lines::default() };
+            *lines = SortedCandidates { order, ..SortedCandidates::default() };
         }
         for (&leaf, entry) in self.leaves.iter().filter(|(_, entry)| entry.is_sorted) {
             let line = lines.leaves.entry(leaf).or_default();
             line.clear();
-            line.extend(entry.groups.left().iter().map(|group| {
+            line.extend(entry.groups.remaining().iter().map(|group| {
                 let (stamp, held) = entry.held[group];
-                Stood { group: *group, stamp, held }
+                CandidateEntry { group: *group, stamp, held }
             }));
         }
     }
@@ -190,7 +190,7 @@ impl Candidates {
 
     /// The candidates of a leaf, which have been sorted.
     pub(crate) fn of_leaf(&self, leaf: QueueIdx) -> &[GroupIdx] {
-        self.leaves.get(&leaf).map_or(&[], |entry| entry.groups.left())
+        self.leaves.get(&leaf).map_or(&[], |entry| entry.groups.remaining())
     }
 
     /// Takes groups out whose pods changed. All of them must be out before one is put back: those that changed no
@@ -205,13 +205,15 @@ impl Candidates {
                     known += 1;
                 }
             }
-            entry.groups.take_out(known, |group| changed.binary_search(group).is_ok());
+            entry.groups.remove_matching(known, |group| changed.binary_search(group).is_ok());
         }
     }
 
     /// Puts a group back that still has something to give.
     pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
-        let Some(leaf) = leaf_of(cluster, group).filter(|_| gives(cluster, group)) else { return };
+        let Some(leaf) = leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group)) else {
+            return;
+        };
         let entry = self.leaves.entry(leaf).or_default();
         if !entry.is_sorted {
             entry.groups.members_mut().push(group);
@@ -222,7 +224,7 @@ impl Candidates {
 }
 
 /// Whether a group has something that it could be made to give up.
-fn gives(cluster: &Cluster, group: GroupIdx) -> bool {
+fn has_evictable_pods(cluster: &Cluster, group: GroupIdx) -> bool {
     let g = &cluster.groups[group];
     g.preemptible && g.active_allocated() > 0
 }

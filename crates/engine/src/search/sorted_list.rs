@@ -2,20 +2,20 @@
 
 /// Members in order; those before `start` have left.
 #[derive(Debug)]
-pub(crate) struct Line<T> {
+pub(crate) struct SortedList<T> {
     members: Vec<T>,
     start: usize,
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for SortedList<T> {
     fn default() -> Self {
         Self { members: Vec::new(), start: 0 }
     }
 }
 
-impl<T: Copy> Line<T> {
+impl<T: Copy> SortedList<T> {
     /// Everybody who is left.
-    pub(crate) fn left(&self) -> &[T] {
+    pub(crate) fn remaining(&self) -> &[T] {
         &self.members[self.start..]
     }
 
@@ -32,7 +32,7 @@ impl<T: Copy> Line<T> {
 
     /// Takes some out, so many at most. Costs as many steps as there are members up to the last of them: those that
     /// stay move up to it.
-    pub(crate) fn take_out(&mut self, most: usize, leaves: impl Fn(&T) -> bool) {
+    pub(crate) fn remove_matching(&mut self, most: usize, leaves: impl Fn(&T) -> bool) {
         let (mut found, mut end) = (0, self.start);
         for at in self.start..self.members.len() {
             if found == most {
@@ -57,27 +57,27 @@ impl<T: Copy> Line<T> {
 mod tests {
     use super::*;
 
-    fn line(members: &[u32]) -> Line<u32> {
-        Line { members: members.to_vec(), start: 0 }
+    fn line(members: &[u32]) -> SortedList<u32> {
+        SortedList { members: members.to_vec(), start: 0 }
     }
 
     #[test]
     fn those_that_stay_keep_their_order() {
         let mut line = line(&[5, 1, 4, 2, 3]);
-        line.take_out(2, |member| [1, 2].contains(member));
-        assert_eq!(line.left(), [5, 4, 3]);
-        line.take_out(1, |member| *member == 5);
+        line.remove_matching(2, |member| [1, 2].contains(member));
+        assert_eq!(line.remaining(), [5, 4, 3]);
+        line.remove_matching(1, |member| *member == 5);
         line.insert(1, 9);
-        assert_eq!(line.left(), [4, 9, 3]);
+        assert_eq!(line.remaining(), [4, 9, 3]);
         assert_eq!(*line.members_mut(), [4, 9, 3]);
     }
 
     #[test]
     fn nobody_leaves_who_is_not_there() {
         let mut line = line(&[1, 2]);
-        line.take_out(3, |member| *member == 7);
-        assert_eq!(line.left(), [1, 2]);
-        line.take_out(0, |_| true);
-        assert_eq!(line.left(), [1, 2]);
+        line.remove_matching(3, |member| *member == 7);
+        assert_eq!(line.remaining(), [1, 2]);
+        line.remove_matching(0, |_| true);
+        assert_eq!(line.remaining(), [1, 2]);
     }
 }

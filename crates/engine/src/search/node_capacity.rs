@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// GPUs per node, in millionths.
 #[derive(Debug)]
-pub(crate) struct Rooms {
+pub(crate) struct NodeCapacity {
     gpus: IndexVec<NodeIdx, i64>,
     /// The same in GPU memory (MiB).
     mib: IndexVec<NodeIdx, i64>,
@@ -34,9 +34,9 @@ pub(crate) struct Rooms {
     cursor: usize,
 }
 
-impl Rooms {
+impl NodeCapacity {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        let mut rooms = Self {
+        let mut capacity = Self {
             gpus: IndexVec::filled(0, cluster.nodes.len()),
             mib: IndexVec::filled(0, cluster.nodes.len()),
             cpu_memory: IndexVec::filled([0; 2], cluster.nodes.len()),
@@ -49,15 +49,15 @@ impl Rooms {
         };
         for &node in &cluster.nodes_by_rank {
             let (gpus, mib) = offered(cluster, node);
-            (rooms.gpus[node], rooms.mib[node]) = (gpus, mib);
+            (capacity.gpus[node], capacity.mib[node]) = (gpus, mib);
             if cluster.nodes[node].is_ready() {
-                rooms.ready = (rooms.ready.0 + gpus, rooms.ready.1 + mib);
+                capacity.ready = (capacity.ready.0 + gpus, capacity.ready.1 + mib);
             }
-            *rooms.nodes_by_gpus.entry(gpus).or_default() += 1;
-            rooms.note_cpu_memory(cluster, node);
-            rooms.note_open(cluster, node);
+            *capacity.nodes_by_gpus.entry(gpus).or_default() += 1;
+            capacity.note_cpu_memory(cluster, node);
+            capacity.note_open(cluster, node);
         }
-        rooms
+        capacity
     }
 
     fn note_cpu_memory(&mut self, cluster: &Cluster, node: NodeIdx) {
@@ -116,7 +116,7 @@ impl Rooms {
         self.note_open(cluster, node);
     }
 
-    /// GPUs that a node offers.
+    /// GPUs that a node node_costs.
     pub(crate) fn gpus(&self, node: NodeIdx) -> i64 {
         self.gpus[node]
     }
@@ -169,49 +169,49 @@ fn offered(cluster: &Cluster, node: NodeIdx) -> (i64, i64) {
 
 /// GPUs on offer once some pods are gone, as far as one group cares: how many of its pods would fit.
 #[derive(Clone, Debug)]
-pub(crate) struct Freed<'r> {
-    rooms: &'r Rooms,
+pub(crate) struct FreedCapacity<'r> {
+    capacity: &'r NodeCapacity,
     /// What was freed on top, by node.
     more: BTreeMap<NodeIdx, i64>,
     /// The part of it that goes back to where it came from.
-    lent: BTreeMap<NodeIdx, i64>,
+    temporary: BTreeMap<NodeIdx, i64>,
     /// GPUs that the smallest pod needs; 0 where GPUs tell nothing.
     least: i64,
     /// Pods of that size that fit.
     pub fitting: i64,
 }
 
-impl<'r> Freed<'r> {
-    pub(crate) fn new(rooms: &'r Rooms, least: i64) -> Self {
-        let fitting = if least > 0 { rooms.fitting(least) } else { i64::MAX };
-        Self { rooms, more: BTreeMap::new(), lent: BTreeMap::new(), least, fitting }
+impl<'r> FreedCapacity<'r> {
+    pub(crate) fn new(capacity: &'r NodeCapacity, least: i64) -> Self {
+        let fitting = if least > 0 { capacity.fitting(least) } else { i64::MAX };
+        Self { capacity, more: BTreeMap::new(), temporary: BTreeMap::new(), least, fitting }
     }
 
     /// All GPUs on offer.
     pub(crate) fn total(&self) -> i64 {
-        self.rooms.total() + self.more.values().sum::<i64>()
+        self.capacity.total() + self.more.values().sum::<i64>()
     }
 
     /// GPUs on offer on a node.
     pub(crate) fn gpus(&self, node: NodeIdx) -> i64 {
-        self.rooms.gpus(node) + self.more.get(&node).copied().unwrap_or(0)
+        self.capacity.gpus(node) + self.more.get(&node).copied().unwrap_or(0)
     }
 
     /// The same without what goes back.
-    pub(crate) fn lasting(&self, node: NodeIdx) -> i64 {
-        let lent = if self.lent.is_empty() { None } else { self.lent.get(&node) };
-        self.gpus(node) - lent.copied().unwrap_or(0)
+    pub(crate) fn usable(&self, node: NodeIdx) -> i64 {
+        let temporary = if self.temporary.is_empty() { None } else { self.temporary.get(&node) };
+        self.gpus(node) - temporary.copied().unwrap_or(0)
     }
 
     /// Frees some GPUs of a node that go back to where they came from.
-    pub(crate) fn lend(&mut self, node: NodeIdx, gpus: i64) {
+    pub(crate) fn add_temporary(&mut self, node: NodeIdx, gpus: i64) {
         *self.more.entry(node).or_default() += gpus;
-        *self.lent.entry(node).or_default() += gpus;
+        *self.temporary.entry(node).or_default() += gpus;
     }
 
     /// Frees some GPUs of a node.
     pub(crate) fn add(&mut self, node: NodeIdx, gpus: i64) {
-        let before = self.lasting(node);
+        let before = self.usable(node);
         *self.more.entry(node).or_default() += gpus;
         if self.least > 0 {
             self.fitting += (before + gpus).max(0) / self.least - before.max(0) / self.least;
@@ -220,27 +220,28 @@ impl<'r> Freed<'r> {
 
     /// Whether demands, largest first, find room one after the other on the nodes that offer most.
     pub(crate) fn takes(&self, demands: &[i64]) -> bool {
-        let mut offers: Vec<i64> = Vec::new();
-        let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.rooms.gpus(*n)).collect();
+        let mut node_costs: Vec<i64> = Vec::new();
+        let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.capacity.gpus(*n)).collect();
         changed_from.sort_unstable();
-        offers.extend(self.more.keys().map(|n| self.lasting(*n)));
-        for (gpus, nodes) in self.rooms.largest() {
+        node_costs.extend(self.more.keys().map(|n| self.usable(*n)));
+        for (gpus, nodes) in self.capacity.largest() {
             let at = changed_from.partition_point(|g| *g < gpus);
             let gone = changed_from[at..].iter().take_while(|g| **g == gpus).count();
             let left = (nodes as usize).saturating_sub(gone).min(demands.len());
-            offers.extend(std::iter::repeat_n(gpus, left));
-            if offers.len() >= demands.len() + self.more.len() {
+            node_costs.extend(std::iter::repeat_n(gpus, left));
+            if node_costs.len() >= demands.len() + self.more.len() {
                 break;
             }
         }
-        offers.sort_unstable_by(|a, b| b.cmp(a));
-        offers.truncate(demands.len());
-        let mut left = offers.clone();
+        node_costs.sort_unstable_by(|a, b| b.cmp(a));
+        node_costs.truncate(demands.len());
+        let mut left = node_costs.clone();
         demands.iter().all(|&demand| {
             if demand == 0 {
                 return true;
             }
-            let holder = (0..left.len()).take_while(|i| offers[*i] >= demand).find(|i| left[*i] >= demand);
+            let holder =
+                (0..left.len()).take_while(|i| node_costs[*i] >= demand).find(|i| left[*i] >= demand);
             holder.inspect(|i| left[*i] -= demand).is_some()
         })
     }

@@ -9,7 +9,7 @@ use crate::share::{Triple, sum};
 
 /// The pods of a group's next step, in task order.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingRequest {
     pub group: GroupIdx,
     pub pods: Vec<PodIdx>,
     /// GPUs that each pod is known to need, in millionths; requests by memory count for nothing here.
@@ -20,7 +20,7 @@ pub(crate) struct Ask {
 
 /// The first pods of an ask: what one probe of the search is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct RequestPart<'a> {
     pub group: GroupIdx,
     pub pods: &'a [PodIdx],
     pub gpus: &'a [i64],
@@ -29,7 +29,7 @@ pub(crate) struct Part<'a> {
     has_shared: bool,
 }
 
-impl Ask {
+impl PendingRequest {
     pub(crate) fn of(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Self {
         let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
         let gpus = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).collect();
@@ -39,9 +39,9 @@ impl Ask {
     }
 
     /// The first pods, or all of them.
-    pub(crate) fn first(&self, count: usize) -> Part<'_> {
+    pub(crate) fn first(&self, count: usize) -> RequestPart<'_> {
         let gpus = &self.gpus[..count];
-        Part {
+        RequestPart {
             group: self.group,
             pods: &self.pods[..count],
             gpus,
@@ -50,12 +50,12 @@ impl Ask {
         }
     }
 
-    pub(crate) fn whole(&self) -> Part<'_> {
+    pub(crate) fn whole(&self) -> RequestPart<'_> {
         self.first(self.pods.len())
     }
 }
 
-impl Part<'_> {
+impl RequestPart<'_> {
     /// What the pods ask of their queue; requests by memory are measured against the smallest GPU.
     pub(crate) fn amounts(&self, cluster: &Cluster) -> Triple {
         let reference = cluster.figures.gpu_memory_min;

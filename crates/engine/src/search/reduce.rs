@@ -4,9 +4,9 @@
 //! that an earlier one had to take. Whoever can be put back with everybody else's place as it is, and all rules
 //! content, is put back: group by group, and inside a search also pod by pod.
 
-use super::ask::{Ask, Part};
+use super::pending_request::{PendingRequest, RequestPart};
 use super::rules::{Before, Rules, Victims};
-use super::simulate::{Solution, Stage, victims_of};
+use super::simulation::{Simulation, Solution, victims_of};
 use crate::cluster::Cluster;
 use crate::cluster::group::PodSet;
 use crate::cluster::pod::PodState;
@@ -28,17 +28,22 @@ type States = BTreeMap<PodIdx, PodState>;
 
 /// Where pods are put back: the policy, and the seed that names GPU groups.
 #[derive(Clone, Copy)]
-pub(crate) struct Ground<'a> {
+pub(crate) struct RestoreContext<'a> {
     pub policy: &'a Policy,
     pub seed: u64,
 }
 
-impl Stage<'_> {
+impl Simulation<'_> {
     /// Lets victims keep their places where everybody else's stay as they are and the rules remain content.
-    pub(crate) fn spare(&self, plan: &mut Plan<'_>, part: &Part<'_>, mut solution: Solution) -> Solution {
+    pub(crate) fn reduce(
+        &self,
+        plan: &mut Plan<'_>,
+        part: &RequestPart<'_>,
+        mut solution: Solution,
+    ) -> Solution {
         let victims = victims_of(&solution.batches);
         // Whoever goes home leaves the place that was found elsewhere, which may be what another one lacked.
-        while self.spare_once(plan, part, &solution, &victims) {}
+        while self.reduce_once(plan, part, &solution, &victims) {}
         solution
             .batches
             .retain(|batch| batch.pods.iter().any(|pod| plan.pods[*pod].state != solution.before[pod]));
@@ -46,10 +51,10 @@ impl Stage<'_> {
     }
 
     /// Goes over all victims, the last first; true when one of them goes home from another place.
-    fn spare_once(
+    fn reduce_once(
         &self,
         plan: &mut Plan<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         solution: &Solution,
         victims: &Victims,
     ) -> bool {
@@ -65,7 +70,7 @@ impl Stage<'_> {
                 continue;
             }
             let moved = hit.iter().any(|pod| plan.pods[*pod].state.leaving.is_some());
-            if self.try_stay(plan, part, *group, &hit, (solution, victims)) {
+            if self.try_keep(plan, part, *group, &hit, (solution, victims)) {
                 left_a_place |= moved;
                 continue;
             }
@@ -75,7 +80,7 @@ impl Stage<'_> {
                 let set = plan.pods[pod].member.and_then(|m| plan.groups[*group].members[m].pod_set());
                 let moved = plan.pods[pod].state.leaving.is_some();
                 if set.is_some_and(PodSet::is_satisfied)
-                    && self.try_stay(plan, part, *group, &[pod], (solution, victims))
+                    && self.try_keep(plan, part, *group, &[pod], (solution, victims))
                 {
                     left_a_place |= moved;
                 }
@@ -85,16 +90,16 @@ impl Stage<'_> {
     }
 
     /// Lets pods of a group keep their places if everything allows it.
-    fn try_stay(
+    fn try_keep(
         &self,
         plan: &mut Plan<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         group: GroupIdx,
         pods: &[PodIdx],
         (solution, victims): (&Solution, &Victims),
     ) -> bool {
         let mark = plan.mark();
-        let ground = Ground { policy: self.rules.policy, seed: self.seed };
+        let ground = RestoreContext { policy: self.rules.policy, seed: self.seed };
         let stays = ground.put_back(plan, group, pods, &solution.before)
             && within_limits(plan, &solution.ledgers, &std::iter::once((part.pods, solution)))
             && {
@@ -117,7 +122,7 @@ fn has_topology(plan: &Plan<'_>, group: GroupIdx) -> bool {
     plan.groups[group].members.iter().any(|member| member.topology.is_some())
 }
 
-impl Ground<'_> {
+impl RestoreContext<'_> {
     /// Puts pods of a group back where they were; false when that does not work out.
     fn put_back(self, plan: &mut Plan<'_>, group: GroupIdx, pods: &[PodIdx], before: &States) -> bool {
         for &pod in pods {
@@ -190,14 +195,14 @@ fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
 }
 
 /// A search that was carried out.
-pub(crate) struct Taking {
+pub(crate) struct CommittedSearch {
     pub cause: Cause,
-    pub ask: Ask,
+    pub ask: PendingRequest,
     pub solution: Solution,
 }
 
 /// What a cycle took from a group.
-struct Loss {
+struct GroupLoss {
     group: GroupIdx,
     /// The first taking that hit it.
     first: usize,
@@ -207,15 +212,15 @@ struct Loss {
 }
 
 /// The groups that the cycle took from, the last first.
-fn losses(plan: &Plan<'_>, takings: &[Taking]) -> Vec<Loss> {
-    let mut losses: Vec<Loss> = Vec::new();
+fn losses(plan: &Plan<'_>, takings: &[CommittedSearch]) -> Vec<GroupLoss> {
+    let mut losses: Vec<GroupLoss> = Vec::new();
     let mut at: FxHashMap<GroupIdx, usize> = FxHashMap::default();
     for (first, taking) in takings.iter().enumerate() {
         for (&pod, state) in &taking.solution.before {
             // What was moved by an earlier taking is known from there.
             let Some(group) = plan.pods[pod].group.filter(|_| state.leaving.is_none()) else { continue };
             let at = *at.entry(group).or_insert_with(|| {
-                losses.push(Loss { group, first, pods: Vec::new(), before: States::new() });
+                losses.push(GroupLoss { group, first, pods: Vec::new(), before: States::new() });
                 losses.len() - 1
             });
             let loss = &mut losses[at];
@@ -231,11 +236,11 @@ fn losses(plan: &Plan<'_>, takings: &[Taking]) -> Vec<Loss> {
 }
 
 /// Puts groups back that later takings made room for; gives back their pods.
-pub(crate) fn put_back_needless(
+pub(crate) fn restore_unneeded_victims(
     plan: &mut Plan<'_>,
-    ground: Ground<'_>,
+    ground: RestoreContext<'_>,
     now: Timestamp,
-    takings: &[Taking],
+    takings: &[CommittedSearch],
 ) -> Vec<PodIdx> {
     let mut back = Vec::new();
     let review = Review::new(plan, ground.policy, now, takings);
@@ -260,7 +265,7 @@ pub(crate) fn put_back_needless(
 struct Review<'a> {
     policy: &'a Policy,
     now: Timestamp,
-    takings: &'a [Taking],
+    takings: &'a [CommittedSearch],
     /// The last taking that found a pod in a place: what happened then is not the doing of those before.
     last_placed: FxHashMap<PodIdx, usize>,
     /// Groups of which pods that waited got a place along with victims.
@@ -268,7 +273,7 @@ struct Review<'a> {
 }
 
 impl<'a> Review<'a> {
-    fn new(plan: &Plan<'_>, policy: &'a Policy, now: Timestamp, takings: &'a [Taking]) -> Self {
+    fn new(plan: &Plan<'_>, policy: &'a Policy, now: Timestamp, takings: &'a [CommittedSearch]) -> Self {
         let mut last_placed = FxHashMap::default();
         for (at, taking) in takings.iter().enumerate() {
             let placed =
@@ -281,7 +286,7 @@ impl<'a> Review<'a> {
     }
 
     /// Puts a group back if there is room and all takings since remain valid.
-    fn try_return(&self, plan: &mut Plan<'_>, ground: Ground<'_>, loss: &Loss) -> bool {
+    fn try_return(&self, plan: &mut Plan<'_>, ground: RestoreContext<'_>, loss: &GroupLoss) -> bool {
         if self.joined.contains(&loss.group) && has_topology(plan, loss.group) {
             return false;
         }
@@ -337,7 +342,7 @@ impl<'a> Review<'a> {
 }
 
 /// What a group has lost for good.
-fn lost_amounts(plan: &Plan<'_>, loss: &Loss) -> [i64; 3] {
+fn lost_amounts(plan: &Plan<'_>, loss: &GroupLoss) -> [i64; 3] {
     let lost = loss.pods.iter().filter(|pod| !plan.pods[**pod].state.status.is_active_allocated());
     lost.fold([0; 3], |all, pod| {
         let place = loss.before[pod].place.as_ref();

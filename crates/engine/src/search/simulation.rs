@@ -1,8 +1,8 @@
 //! One scenario played through: victims leave, everybody takes turns, the rules judge.
 
-use super::ask::Part;
-use super::rules::{Before, Refusal, Rules, Victims};
-use super::turns::{Turns, Waiting};
+use super::pending_request::RequestPart;
+use super::rules::{Before, Rejection, Rules, Victims};
+use super::simulation_order::{PendingGroups, SimulationOrder};
 use crate::cluster::pod::PodState;
 use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What simulations need to know.
-pub(crate) struct Stage<'a> {
+pub(crate) struct Simulation<'a> {
     pub rules: &'a Rules<'a>,
-    pub waiting: &'a Waiting,
+    pub waiting: &'a PendingGroups,
     pub disruptions: &'a Disruptions,
     pub total: Triple,
     pub seed: u64,
@@ -28,22 +28,22 @@ pub(crate) struct Stage<'a> {
 
 /// Who finds a place first in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum First {
+pub(crate) enum PlacementOrder {
     /// Whoever the queue tree says: what the next cycle would do with the room.
-    ByQueue,
+    QueueOrder,
     /// The preemptor: the room is kept for it until it has it.
-    Preemptor,
+    PreemptorFirst,
 }
 
 /// How a simulation ended.
 #[derive(Debug)]
-pub(crate) enum Played {
+pub(crate) enum SimulationResult {
     /// The pods have places, and the rules are content: the plan shows the result.
     Solved(Solution),
     /// The pods found no places; nothing is changed.
-    NoPlace,
+    Unplaced,
     /// They did, but a rule says no; nothing is changed.
-    Refused(Refusal),
+    Rejected(Rejection),
 }
 
 /// A plan that works.
@@ -53,23 +53,23 @@ pub(crate) struct Solution {
     pub batches: Vec<Batch>,
     /// Everybody who was asked to give way, as they were before.
     pub before: BTreeMap<PodIdx, PodState>,
-    /// Waiting pods of their groups that got a place along with them.
+    /// PendingGroups pods of their groups that got a place along with them.
     pub joined: Vec<PodIdx>,
     /// The queues involved, as they were before.
     pub ledgers: BTreeMap<QueueIdx, Ledger>,
 }
 
-impl Stage<'_> {
+impl Simulation<'_> {
     /// Evicts all batches and lets everybody involved find a place, in the order of the queue tree. On success the
     /// plan stays as the simulation left it.
-    pub(crate) fn play(
+    pub(crate) fn simulate(
         &self,
         plan: &mut Plan<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         batches: &[Batch],
         start: &NodeSet,
-        first: First,
-    ) -> Played {
+        first: PlacementOrder,
+    ) -> SimulationResult {
         let mark = plan.mark();
         let victims = victims_of(batches);
         let leaves = victims
@@ -87,30 +87,34 @@ impl Stage<'_> {
         for &pod in victims.iter().flat_map(|(_, pods)| pods) {
             plan.evict(pod);
         }
-        if !self.take_turns(plan, part, &victims, &nodes, first) {
+        if !self.place_in_order(plan, part, &victims, &nodes, first) {
             plan.rollback(mark);
-            return Played::NoPlace;
+            return SimulationResult::Unplaced;
         }
         if !put_back(plan, &before) {
             plan.rollback(mark);
-            return Played::Refused(Refusal::Fresh);
+            return SimulationResult::Rejected(Rejection::PlacedThisCycle);
         }
         let queues = Before::new(plan, &ledgers, &before);
         match self.rules.check(plan, &queues, part, &victims, Some(self.disruptions)) {
             Ok(()) => {
                 let joined = joined(plan, &victims, &before);
                 let batches = actual(plan, batches, &before);
-                Played::Solved(Solution { batches, before, joined, ledgers })
+                SimulationResult::Solved(Solution { batches, before, joined, ledgers })
             }
-            Err(refusal) => {
+            Err(rejection) => {
                 plan.rollback(mark);
-                Played::Refused(refusal)
+                SimulationResult::Rejected(rejection)
             }
         }
     }
 
     /// Places the pods on room that evictions of this cycle left over; nobody gives way.
-    pub(crate) fn play_nobody(&self, plan: &mut Plan<'_>, part: &Part<'_>) -> Option<Solution> {
+    pub(crate) fn simulate_without_victims(
+        &self,
+        plan: &mut Plan<'_>,
+        part: &RequestPart<'_>,
+    ) -> Option<Solution> {
         let mut step = Step::new(self.rules.policy, self.seed, part.group, Selection::Simulated);
         let leaf = leaf_of(plan, part.group);
         let ledgers = Before::record(plan, leaf);
@@ -118,13 +122,13 @@ impl Stage<'_> {
         step.run(plan, part.pods, &NodeSet::All).then_some(nobody)
     }
 
-    fn take_turns(
+    fn place_in_order(
         &self,
         plan: &mut Plan<'_>,
-        part: &Part<'_>,
+        part: &RequestPart<'_>,
         victims: &Victims,
         nodes: &NodeSet,
-        first: First,
+        first: PlacementOrder,
     ) -> bool {
         let policy = self.rules.policy;
         let registry = &policy.registry;
@@ -132,10 +136,10 @@ impl Stage<'_> {
             victims.iter().map(|(group, _)| (*group, next_request(plan, registry, *group))).collect();
         let mut placed = false;
         match first {
-            First::ByQueue => {
+            PlacementOrder::QueueOrder => {
                 involved.insert(part.group, part.amounts(plan));
             }
-            First::Preemptor => {
+            PlacementOrder::PreemptorFirst => {
                 let mut step = Step::new(policy, self.seed, part.group, Selection::Simulated);
                 placed = step.run(plan, part.pods, nodes);
                 if !placed {
@@ -143,7 +147,7 @@ impl Stage<'_> {
                 }
             }
         }
-        let mut turns = Turns::new(plan, registry, self.total, self.waiting, &involved, part.group);
+        let mut turns = SimulationOrder::new(plan, registry, self.total, self.waiting, &involved, part.group);
         while let Some(group) = turns.next(plan, &involved) {
             let mut step = Step::new(policy, self.seed, group, Selection::Simulated);
             if group == part.group {
@@ -155,7 +159,7 @@ impl Stage<'_> {
                 let mut pods = pods_to_place(plan, registry, group, Selection::Simulated);
                 // By the queue's order a group has one step at a time; otherwise all that it lost may find a place.
                 while step.run(plan, &pods, nodes)
-                    && first == First::Preemptor
+                    && first == PlacementOrder::PreemptorFirst
                     && victims.iter().any(|(victim, pods)| *victim == group && any_out(plan, pods))
                 {
                     pods = pods_to_place(plan, registry, group, Selection::Simulated);

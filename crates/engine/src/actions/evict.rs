@@ -13,12 +13,12 @@ use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
 use crate::place::checks;
 use crate::policy::SearchDepth;
-use crate::search::ask::Ask;
 use crate::search::budget::ActionBudget;
+use crate::search::pending_request::PendingRequest;
+use crate::search::reduce::{CommittedSearch, RestoreContext, restore_unneeded_victims};
 use crate::search::rules::Rules;
-use crate::search::simulate::Solution;
-use crate::search::sparing::{Ground, Taking, put_back_needless};
-use crate::search::{Found, Search, Tried};
+use crate::search::simulation::Solution;
+use crate::search::{Search, SearchOutcome, SearchStats};
 use crate::share::{
     Preemptibility, RESOURCES, capacity_policy, levelled_pair, reclaim, root_ledgers, root_path,
 };
@@ -95,7 +95,7 @@ struct Turn {
 impl Turn {
     /// One group's turn; true when it got places.
     fn of_group(&mut self, run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
-        let ask = Ask::of(&run.plan, &run.policy.registry, group);
+        let ask = PendingRequest::of(&run.plan, &run.policy.registry, group);
         if ask.pods.is_empty() {
             return false;
         }
@@ -103,9 +103,9 @@ impl Turn {
         else {
             return false;
         };
-        rules.room_was_made = run.room_was_made;
+        rules.capacity_was_freed = run.capacity_was_freed;
         if carry_over::binds(self.cause) {
-            rules.barred = run.taken.barred_for(group);
+            rules.excluded = run.taken.excluded_for(group);
         }
         match self.obstacle(run, &rules, &ask) {
             Ok(()) => {}
@@ -115,7 +115,7 @@ impl Turn {
             Ok(()) => true,
             Err(reason) => {
                 // What bars one group does not bar its likes.
-                if let Some(&other) = rules.met_barred.get() {
+                if let Some(&other) = rules.matched_excluded.get() {
                     let other = run.plan.group_key(other);
                     return self.refuse(run, group, EvictionFailureReason::RepeatedEviction(other));
                 }
@@ -138,7 +138,7 @@ impl Turn {
         &mut self,
         run: &Run<'_, '_>,
         rules: &Rules<'_>,
-        ask: &Ask,
+        ask: &PendingRequest,
     ) -> Result<(), EvictionFailureReason> {
         let cluster: &Cluster = &run.plan;
         if self.cause == Cause::Reclaim && rules.shares().is_some() {
@@ -156,7 +156,7 @@ impl Turn {
     }
 
     /// A group that failed in this action and speaks for this one.
-    fn speaker(&mut self, run: &Run<'_, '_>, ask: &Ask) -> Option<GroupIdx> {
+    fn speaker(&mut self, run: &Run<'_, '_>, ask: &PendingRequest) -> Option<GroupIdx> {
         let (cluster, signatures): (&Cluster, _) = (&run.plan, &mut self.signatures);
         if run.policy.search == SearchDepth::Full {
             return self.failed.speaker_for(cluster, signatures, ask.group, ask.pods.len());
@@ -171,7 +171,7 @@ impl Turn {
         &mut self,
         run: &mut Run<'_, '_>,
         rules: &Rules<'_>,
-        ask: &Ask,
+        ask: &PendingRequest,
     ) -> Result<(), EvictionFailureReason> {
         let registry = &run.policy.registry;
         let (total, seed) = (run.total, run.cycle.seed);
@@ -187,13 +187,13 @@ impl Turn {
         let budget = self.budget.for_group(&run.policy.budgets);
         let found = search.solve(&mut run.plan, rules, ask, disruptions, budget, &mut *run.observer);
         self.result = result(&found, registry.generators.is_empty());
-        self.filtered = matches!(found, Found::TooLittle(_));
+        self.filtered = matches!(found, SearchOutcome::Insufficient(_));
         self.budget.spend(run.plan.work() - begun);
         let solution = match found {
-            Found::Solved(solution) => solution,
-            Found::Nothing(tried) => return Err(nothing(&run.plan, ask, &tried)),
-            Found::NoVictims => return Err(EvictionFailureReason::NoCandidates),
-            Found::TooLittle(reason) => return Err(reason),
+            SearchOutcome::Solved(solution) => solution,
+            SearchOutcome::Unsolved(tried) => return Err(nothing(&run.plan, ask, &tried)),
+            SearchOutcome::NoVictims => return Err(EvictionFailureReason::NoCandidates),
+            SearchOutcome::Insufficient(reason) => return Err(reason),
         };
         let group = &run.plan.groups[ask.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
@@ -202,20 +202,22 @@ impl Turn {
             return Err(EvictionFailureReason::NoValidScenario { tried: 1, all: false, refused: None });
         }
         let groups = run.carry_out(self.cause, ask, &solution);
-        run.takings.push(Taking { cause: self.cause, ask: ask.clone(), solution });
+        run.committed_searches.push(CommittedSearch { cause: self.cause, ask: ask.clone(), solution });
         search.commit(&run.plan, registry, &groups);
         Ok(())
     }
 }
 
 /// How a search ended, in the words of metrics.
-fn result(found: &Found, no_generators: bool) -> SearchResult {
+fn result(found: &SearchOutcome, no_generators: bool) -> SearchResult {
     match found {
-        Found::Solved(_) => SearchResult::Solved,
-        Found::Nothing(tried) if tried.gave_up => SearchResult::DeadlineExhausted,
-        Found::Nothing(tried) if tried.refused.is_some() => SearchResult::ValidatorRejected,
-        Found::Nothing(tried) if no_generators && tried.played == 0 => SearchResult::NoGenerator,
-        Found::Nothing(_) | Found::NoVictims | Found::TooLittle(_) => SearchResult::GeneratorsExhausted,
+        SearchOutcome::Solved(_) => SearchResult::Solved,
+        SearchOutcome::Unsolved(tried) if tried.gave_up => SearchResult::DeadlineExhausted,
+        SearchOutcome::Unsolved(tried) if tried.refused.is_some() => SearchResult::ValidatorRejected,
+        SearchOutcome::Unsolved(tried) if no_generators && tried.played == 0 => SearchResult::NoGenerator,
+        SearchOutcome::Unsolved(_) | SearchOutcome::NoVictims | SearchOutcome::Insufficient(_) => {
+            SearchResult::GeneratorsExhausted
+        }
     }
 }
 
@@ -223,7 +225,7 @@ fn result(found: &Found, no_generators: bool) -> SearchResult {
 fn may_search(
     run: &Run<'_, '_>,
     rules: &Rules<'_>,
-    ask: &Ask,
+    ask: &PendingRequest,
     free: (i64, i64),
 ) -> Result<(), EvictionFailureReason> {
     let cluster: &Cluster = &run.plan;
@@ -248,7 +250,7 @@ fn may_search(
 }
 
 /// A search that failed, as a reason.
-fn nothing(cluster: &Cluster, ask: &Ask, tried: &Tried) -> EvictionFailureReason {
+fn nothing(cluster: &Cluster, ask: &PendingRequest, tried: &SearchStats) -> EvictionFailureReason {
     let pods = ask.pods.len() as u32;
     let fitting = tried.fitting.and_then(|fitting| u32::try_from(fitting).ok());
     match fitting {
@@ -261,7 +263,7 @@ fn nothing(cluster: &Cluster, ask: &Ask, tried: &Tried) -> EvictionFailureReason
         _ => EvictionFailureReason::NoValidScenario {
             tried: tried.played,
             all: tried.exhausted,
-            refused: tried.refused.as_ref().map(|refusal| refusal.told(cluster)),
+            refused: tried.refused.as_ref().map(|rejection| rejection.named(cluster)),
         },
     }
 }
@@ -309,18 +311,18 @@ fn enough_in_all(
 }
 
 /// Lets those keep their places for whom later searches of the cycle made room.
-pub(crate) fn spare(run: &mut Run<'_, '_>) {
-    if run.takings.len() < 2 || run.policy.search == SearchDepth::Kai {
+pub(crate) fn reduce_victims(run: &mut Run<'_, '_>) {
+    if run.committed_searches.len() < 2 || run.policy.search == SearchDepth::Kai {
         return;
     }
-    let ground = Ground { policy: run.policy, seed: run.cycle.seed };
-    let back = put_back_needless(&mut run.plan, ground, run.cycle.now, &run.takings);
+    let ground = RestoreContext { policy: run.policy, seed: run.cycle.seed };
+    let back = restore_unneeded_victims(&mut run.plan, ground, run.cycle.now, &run.committed_searches);
     run.withdraw(&back);
 }
 
 impl Run<'_, '_> {
-    /// Turns a successful search into decisions; gives back the groups that it changed.
-    fn carry_out(&mut self, cause: Cause, ask: &Ask, solution: &Solution) -> Vec<GroupIdx> {
+    /// SimulationOrder a successful search into decisions; gives back the groups that it changed.
+    fn carry_out(&mut self, cause: Cause, ask: &PendingRequest, solution: &Solution) -> Vec<GroupIdx> {
         let preemptor = self.plan.group_key(ask.group);
         let size = solution.before.len();
         let in_order = solution.batches.iter().flat_map(|batch| batch.pods.iter().copied());
@@ -385,7 +387,7 @@ impl Run<'_, '_> {
         preemptor: Option<Key>,
         why: EvictionReason,
     ) {
-        self.room_was_made = true;
+        self.capacity_was_freed = true;
         let p = &self.plan.pods[pod];
         self.outcome.decisions.push(Decision::Evict {
             pod: self.plan.pod_key(pod),
@@ -399,7 +401,7 @@ impl Run<'_, '_> {
     }
 
     /// The rule that allows the eviction of a pod.
-    fn why(&self, cause: Cause, ask: &Ask, solution: &Solution, pod: PodIdx) -> EvictionReason {
+    fn why(&self, cause: Cause, ask: &PendingRequest, solution: &Solution, pod: PodIdx) -> EvictionReason {
         let cluster: &Cluster = &self.plan;
         let p = &cluster.pods[pod];
         if let (Some(_), Some(node)) = (&p.state.leaving, p.state.node()) {

@@ -4,7 +4,7 @@
 //! Only their turns matter: groups that wait and are not involved shape the order and are passed over. What waits is
 //! sorted once per action; a simulation walks these lists with cursors and adds the involved groups.
 
-use super::line::Line;
+use super::sorted_list::SortedList;
 use super::victims::by_leaf;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 
 /// The waiting groups of each leaf queue, first in order first, with what their next step asks for.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    leaves: BTreeMap<QueueIdx, Line<(GroupIdx, Triple)>>,
+pub(crate) struct PendingGroups {
+    leaves: BTreeMap<QueueIdx, SortedList<(GroupIdx, Triple)>>,
 }
 
-impl Waiting {
+impl PendingGroups {
     /// All groups with waiting pods and a leaf queue.
     pub(crate) fn new(cluster: &Cluster, registry: &Registry) -> Self {
         let mut waiting = Self::default();
@@ -41,8 +41,8 @@ impl Waiting {
     pub(crate) fn remove(&mut self, cluster: &Cluster, groups: &[GroupIdx]) {
         for (leaf, changed) in by_leaf(cluster, groups) {
             let Some(line) = self.leaves.get_mut(&leaf) else { continue };
-            line.take_out(changed.len(), |(group, _)| changed.binary_search(group).is_ok());
-            if line.left().is_empty() {
+            line.remove_matching(changed.len(), |(group, _)| changed.binary_search(group).is_ok());
+            if line.remaining().is_empty() {
                 self.leaves.remove(&leaf);
             }
         }
@@ -55,13 +55,13 @@ impl Waiting {
         };
         let line = self.leaves.entry(leaf).or_default();
         let before = |(g, _): &(GroupIdx, Triple)| groups::compare(cluster, registry, *g, group).is_lt();
-        let at = line.left().partition_point(before);
+        let at = line.remaining().partition_point(before);
         line.insert(at, (group, next_request(cluster, registry, group)));
     }
 }
 
 /// A walk in progress.
-pub(crate) struct Turns<'a> {
+pub(crate) struct SimulationOrder<'a> {
     queues: QueueHeap<'a>,
     leaves: Cursors<'a>,
 }
@@ -127,14 +127,14 @@ impl Leaves for Cursors<'_> {
     }
 }
 
-impl<'a> Turns<'a> {
+impl<'a> SimulationOrder<'a> {
     /// The turns of some groups, each with what its next step asks for. Between queues that are equal in everything,
     /// age included, the preemptor's goes first: the others would only take back what they just gave.
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
         total: Triple,
-        waiting: &'a Waiting,
+        waiting: &'a PendingGroups,
         involved: &BTreeMap<GroupIdx, Triple>,
         preemptor: GroupIdx,
     ) -> Self {
@@ -156,7 +156,7 @@ impl<'a> Turns<'a> {
             if !left_below.contains_key(&branch) {
                 continue;
             }
-            let list = waiting.leaves.get(&leaf).map_or(&[][..], Line::left);
+            let list = waiting.leaves.get(&leaf).map_or(&[][..], SortedList::remaining);
             let mut turns = by_leaf.remove(&leaf).unwrap_or_default();
             for turn in &mut turns {
                 turn.before = position(list, involved, |other| {

@@ -5,9 +5,9 @@
 //! are or without those that may not, and last the nodes where only the others' leaving could help.
 
 use super::accumulate::freed_by;
-use super::ask::{Ask, Part};
 use super::minimal::Cost;
-use super::rooms::Rooms;
+use super::node_capacity::NodeCapacity;
+use super::pending_request::{PendingRequest, RequestPart};
 use super::rules::Rules;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, IndexVec, NodeIdx, PodIdx, QueueIdx};
@@ -23,7 +23,7 @@ const MOST_TRIES: usize = 48;
 
 /// What makes the costs of nodes the same for two searches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OfferKey {
+pub(crate) struct NodeCostKey {
     cause: Cause,
     /// The taker's queue, where rules depend on it.
     leaf: Option<QueueIdx>,
@@ -38,7 +38,7 @@ type ByLeaf = SmallVec<[(QueueIdx, i64); 2]>;
 
 /// What it costs to make room for one more pod on a node.
 #[derive(Clone, Debug)]
-struct Offer {
+struct NodeCost {
     cost: Cost,
     /// What the cheapest victims hold on the node.
     chosen: ByLeaf,
@@ -48,17 +48,22 @@ struct Offer {
 
 /// What it costs to make room for one more pod on each node.
 #[derive(Debug)]
-pub(crate) struct Offers {
-    key: OfferKey,
-    of_node: IndexVec<NodeIdx, Option<Offer>>,
+pub(crate) struct NodeCosts {
+    key: NodeCostKey,
+    of_node: IndexVec<NodeIdx, Option<NodeCost>>,
     sorted: BTreeSet<(Cost, u32, NodeIdx)>,
     cursor: usize,
 }
 
-impl Offers {
-    pub(crate) fn key(cluster: &Cluster, rules: &Rules<'_>, ask: &Ask, leaves: &[QueueIdx]) -> OfferKey {
+impl NodeCosts {
+    pub(crate) fn key(
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        ask: &PendingRequest,
+        leaves: &[QueueIdx],
+    ) -> NodeCostKey {
         let below = (rules.cause == Cause::Preempt).then(|| cluster.groups[ask.group].priority);
-        OfferKey {
+        NodeCostKey {
             cause: rules.cause,
             leaf: (rules.cause != Cause::Consolidation).then_some(rules.reclaimer.queue),
             below,
@@ -67,17 +72,22 @@ impl Offers {
         }
     }
 
-    pub(crate) fn new(cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms, key: OfferKey) -> Self {
-        let mut offers = Self {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        capacity: &NodeCapacity,
+        key: NodeCostKey,
+    ) -> Self {
+        let mut node_costs = Self {
             key,
             of_node: IndexVec::filled(None, cluster.nodes.len()),
             sorted: BTreeSet::new(),
             cursor: cluster.touched_end(),
         };
         for &node in &cluster.nodes_by_rank {
-            offers.note(cluster, rules, rooms, node);
+            node_costs.note(cluster, rules, capacity, node);
         }
-        offers
+        node_costs
     }
 
     /// Takes up what changed; false when they are of no use for this search.
@@ -85,8 +95,8 @@ impl Offers {
         &mut self,
         cluster: &Cluster,
         rules: &Rules<'_>,
-        rooms: &Rooms,
-        key: &OfferKey,
+        capacity: &NodeCapacity,
+        key: &NodeCostKey,
     ) -> bool {
         let Some(touched) = cluster.touched_since(self.cursor).filter(|_| self.key == *key) else {
             return false;
@@ -95,13 +105,13 @@ impl Offers {
         touched.sort_unstable();
         touched.dedup();
         for node in touched {
-            self.note(cluster, rules, rooms, node);
+            self.note(cluster, rules, capacity, node);
         }
         self.cursor = cluster.touched_end();
         true
     }
 
-    fn note(&mut self, cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms, node: NodeIdx) {
+    fn note(&mut self, cluster: &Cluster, rules: &Rules<'_>, capacity: &NodeCapacity, node: NodeIdx) {
         let rank = cluster.nodes[node].rank;
         if let Some(old) = self.of_node[node].take() {
             self.sorted.remove(&(old.cost, rank, node));
@@ -109,7 +119,7 @@ impl Offers {
         if !cluster.nodes[node].present || !cluster.nodes[node].is_ready() {
             return;
         }
-        let needed = self.key.least - rooms.gpus(node);
+        let needed = self.key.least - capacity.gpus(node);
         if needed <= 0 {
             return;
         }
@@ -117,7 +127,7 @@ impl Offers {
         if let Some(chosen) = choose(&shares, needed) {
             let cost = cost_of(&shares, &chosen);
             let chosen = by_leaf(chosen.iter().map(|at| &shares[*at]));
-            self.of_node[node] = Some(Offer { cost, chosen, all: by_leaf(&shares) });
+            self.of_node[node] = Some(NodeCost { cost, chosen, all: by_leaf(&shares) });
             self.sorted.insert((cost, rank, node));
         }
     }
@@ -127,19 +137,19 @@ impl Offers {
         &self,
         cluster: &Cluster,
         rules: &Rules<'_>,
-        rooms: &Rooms,
-        part: &Part<'_>,
+        capacity: &NodeCapacity,
+        part: &RequestPart<'_>,
     ) -> Proposals<'_> {
         let least = part.least_gpus();
-        let missing = usize::try_from(part.pods.len() as i64 - rooms.fitting(least)).unwrap_or(0).max(1);
-        let losable: Vec<QueueIdx> =
+        let missing = usize::try_from(part.pods.len() as i64 - capacity.fitting(least)).unwrap_or(0).max(1);
+        let reclaimable: Vec<QueueIdx> =
             self.key.leaves.iter().copied().filter(|leaf| rules.may_lose(cluster, *leaf)).collect();
-        let (most, free) = (missing + MOST_TRIES, rooms.total());
+        let (most, free) = (missing + MOST_TRIES, capacity.total());
         let (mut nodes, mut rest) = (Vec::new(), Vec::new());
         for &(_, _, node) in &self.sorted {
-            match self.way(node, rooms, &losable, free) {
+            match self.way(node, capacity, &reclaimable, free) {
                 Some(way) => nodes.push((node, way)),
-                None if rest.len() < most => rest.push((node, Way::Any)),
+                None if rest.len() < most => rest.push((node, VictimScope::Any)),
                 None => {}
             }
             if nodes.len() == most {
@@ -148,38 +158,48 @@ impl Offers {
         }
         nodes.extend(rest);
         nodes.truncate(most);
-        Proposals { offers: self, losable, nodes, missing, next: 0 }
+        Proposals { node_costs: self, reclaimable, nodes, missing, next: 0 }
     }
 
     /// How room can be made on a node, by what its victims hold; none where they would have to move to room that
     /// others leave.
-    fn way(&self, node: NodeIdx, rooms: &Rooms, losable: &[QueueIdx], free: i64) -> Option<Way> {
+    fn way(
+        &self,
+        node: NodeIdx,
+        capacity: &NodeCapacity,
+        reclaimable: &[QueueIdx],
+        free: i64,
+    ) -> Option<VictimScope> {
         let offer = self.of_node[node].as_ref()?;
-        let of_losable = |held: &ByLeaf| -> i64 {
-            held.iter().filter(|(leaf, _)| losable.binary_search(leaf).is_ok()).map(|(_, gpus)| gpus).sum()
+        let of_reclaimable = |held: &ByLeaf| -> i64 {
+            held.iter()
+                .filter(|(leaf, _)| reclaimable.binary_search(leaf).is_ok())
+                .map(|(_, gpus)| gpus)
+                .sum()
         };
         let held: i64 = offer.chosen.iter().map(|(_, gpus)| gpus).sum();
-        let stays = held - of_losable(&offer.chosen);
+        let stays = held - of_reclaimable(&offer.chosen);
         if stays == 0 || stays <= free {
-            return Some(Way::Any);
+            return Some(VictimScope::Any);
         }
-        (of_losable(&offer.all) >= self.key.least - rooms.gpus(node)).then_some(Way::Losable)
+        (of_reclaimable(&offer.all) >= self.key.least - capacity.gpus(node))
+            .then_some(VictimScope::ReclaimableOnly)
     }
 
     fn batches_on(
         &self,
         cluster: &Cluster,
         rules: &Rules<'_>,
-        rooms: &Rooms,
-        losable: &[QueueIdx],
-        nodes: &[(NodeIdx, Way)],
+        capacity: &NodeCapacity,
+        reclaimable: &[QueueIdx],
+        nodes: &[(NodeIdx, VictimScope)],
     ) -> Vec<Batch> {
         let mut set: Vec<Batch> = Vec::new();
         for &(node, way) in nodes {
-            let needed = self.key.least - rooms.gpus(node);
+            let needed = self.key.least - capacity.gpus(node);
             let leaves = match way {
-                Way::Any => &self.key.leaves,
-                Way::Losable => losable,
+                VictimScope::Any => &self.key.leaves,
+                VictimScope::ReclaimableOnly => reclaimable,
             };
             let mut shares = shares_on(cluster, rules, leaves, node);
             let Some(chosen) = choose(&shares, needed) else { continue };
@@ -202,27 +222,32 @@ impl Offers {
 
 /// Who may be a victim on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum VictimScope {
     /// Whoever is cheapest.
     Any,
     /// Only groups whose queues may lose something.
-    Losable,
+    ReclaimableOnly,
 }
 
 /// Sets of victims, worked out one by one.
 pub(crate) struct Proposals<'o> {
-    offers: &'o Offers,
+    node_costs: &'o NodeCosts,
     /// Leaf queues that may lose something.
-    losable: Vec<QueueIdx>,
+    reclaimable: Vec<QueueIdx>,
     /// Most promising first.
-    nodes: Vec<(NodeIdx, Way)>,
+    nodes: Vec<(NodeIdx, VictimScope)>,
     missing: usize,
     next: usize,
 }
 
 impl Proposals<'_> {
-    /// The next set, on the cluster as it was when the offers were taken up.
-    pub(crate) fn next(&mut self, cluster: &Cluster, rules: &Rules<'_>, rooms: &Rooms) -> Option<Vec<Batch>> {
+    /// The next set, on the cluster as it was when the node_costs were taken up.
+    pub(crate) fn next(
+        &mut self,
+        cluster: &Cluster,
+        rules: &Rules<'_>,
+        capacity: &NodeCapacity,
+    ) -> Option<Vec<Batch>> {
         const MORE_NODES: [usize; 4] = [0, 1, 2, 4];
         const STARTS: usize = MOST_TRIES / MORE_NODES.len();
         loop {
@@ -230,9 +255,9 @@ impl Proposals<'_> {
             let from = self.next % STARTS;
             self.next += 1;
             let Some(chosen) = self.nodes.get(from..from + count) else { continue };
-            let set = self.offers.batches_on(cluster, rules, rooms, &self.losable, chosen);
+            let set = self.node_costs.batches_on(cluster, rules, capacity, &self.reclaimable, chosen);
             let groups: BTreeSet<GroupIdx> = set.iter().map(|batch| batch.group).collect();
-            if rules.most_victims.is_none_or(|most| groups.len() <= most as usize) {
+            if rules.max_victims.is_none_or(|most| groups.len() <= most as usize) {
                 return Some(set);
             }
         }
