@@ -1,13 +1,13 @@
 //! The components as processes of their own: connect, lead if that is asked for, work, and end in order.
 
 mod options;
-mod webhook;
 
 use crate::args::{self, component as flags};
 use crate::ends::Ends;
 use crate::member::{self, Member};
 use crate::stack::{lease, name};
 use anyhow::{Context, Result, bail};
+use kai_admission::queue::QuotaValidation;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::api::Api;
 use kai_runtime::lease::{Candidate, Timing};
@@ -34,15 +34,15 @@ pub(crate) fn run(command: &args::Component, plugins: &PluginSet) -> Result<Exit
             args::Component::PodGrouper(flags) => {
                 let options = options::grouper(flags);
                 let member = connect_to(&flags.process, name::GROUPER, lease::GROUPER, usual).await?;
-                work(member, |process| kai_controllers::grouper::run(process, options)).await
+                work(member, |process| kai_podgrouper::run(process, options)).await
             }
             args::Component::PodgroupController(flags) => {
                 let options = options::pod_groups(flags);
                 let (name, lease) = (name::POD_GROUP_CONTROLLER, lease::POD_GROUP_CONTROLLER);
                 let mut member = connect_to(&flags.process, name, lease, usual).await?;
                 if options.enable_webhook {
-                    let router = kai_controllers::podgroup::router();
-                    member.beside(webhook::server(&flags.webhook, router).await?);
+                    let router = kai_admission::podgroup::router();
+                    member.beside(serve_webhook(&flags.webhook, router).await?);
                 }
                 // Boxed: it is large.
                 Box::pin(work(member, |process| kai_controllers::podgroup::run(process, options))).await
@@ -52,14 +52,26 @@ pub(crate) fn run(command: &args::Component, plugins: &PluginSet) -> Result<Exit
                 let (name, lease) = (name::QUEUE_CONTROLLER, lease::QUEUE_CONTROLLER);
                 let mut member = connect_to(&flags.process, name, lease, usual).await?;
                 if options.enable_webhook {
-                    let router = kai_controllers::queue::router(member.api.clone(), &options);
-                    member.beside(webhook::server(&flags.webhook, router).await?);
+                    let router = kai_admission::queue::router(member.api.clone(), quota_validation(&options));
+                    member.beside(serve_webhook(&flags.webhook, router).await?);
                 }
                 work(member, |process| kai_controllers::queue::run(process, options)).await
             }
             args::Component::Reservation(flags) => reservation(flags).await,
         }
     })
+}
+
+async fn serve_webhook(
+    flags: &flags::Webhook,
+    router: axum::Router,
+) -> Result<impl Future<Output = std::io::Result<()>> + Send + use<>> {
+    let server = kai_admission::server::serve(&flags.webhook_bind_address, &flags.webhook_cert_dir, router);
+    Ok(server.await?)
+}
+
+fn quota_validation(options: &kai_controllers::queue::Options) -> QuotaValidation {
+    if options.enable_quota_validation { QuotaValidation::Enabled } else { QuotaValidation::Disabled }
 }
 
 async fn scheduler(flags: &flags::Scheduler, plugins: &PluginSet) -> Result<ExitCode> {

@@ -48,7 +48,7 @@ pub struct Options {
     /// The binder.
     pub binder: kai_binder::Options,
     /// The pod grouper.
-    pub grouper: kai_controllers::grouper::Options,
+    pub grouper: kai_podgrouper::Options,
     /// The controller of pod groups' status.
     pub pod_groups: kai_controllers::podgroup::Options,
     /// The controller of queues' status.
@@ -135,7 +135,7 @@ impl Component {
                 Box::pin(kai_scheduler::run(process, options.scheduler, plugins, asked)).await;
             }
             Self::Binder => Box::pin(kai_binder::run(process, options.binder)).await,
-            Self::Grouper => Box::pin(kai_controllers::grouper::run(process, options.grouper)).await,
+            Self::Grouper => Box::pin(kai_podgrouper::run(process, options.grouper)).await,
             Self::PodGroups => Box::pin(kai_controllers::podgroup::run(process, options.pod_groups)).await,
             Self::Queues => Box::pin(kai_controllers::queue::run(process, options.queues)).await,
             Self::Reservation => {

@@ -1,7 +1,7 @@
 //! Keeps `status.resourcesStatus` of pod groups: what their pods request, and what of it they hold.
 //!
 //! [`view`] holds what is known of pods, groups and the rest, [`counting`] says what a group amounts to, [`claim`] and
-//! [`gpu_memory`] read what that needs of other objects, and [`webhook`] says which pod groups are well-formed. The rest
+//! [`gpu_memory`] read what that needs of other objects. The rest
 //! here is plumbing: who is looked at when, and when a difference is written. A pod that gets its node soon costs one
 //! write, since a group that still waits for pods is not written at once (see [`patience`]).
 //! Not here: conditions of pod groups, which the scheduler writes.
@@ -10,9 +10,6 @@ pub mod claim;
 pub mod counting;
 pub mod gpu_memory;
 pub mod view;
-pub mod webhook;
-
-pub use webhook::router;
 
 use crate::kind::POD_GROUP;
 use kai_api::Pod;
@@ -42,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Options {
     /// Only pods of this scheduler count (`scheduler-name`).
     pub scheduler_name: String,
-    /// Whether [`router`] is served (`enable-podgroup-webhook`).
+    /// Whether the validating webhook is served (`enable-podgroup-webhook`).
     pub enable_webhook: bool,
 }
 

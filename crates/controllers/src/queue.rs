@@ -1,14 +1,11 @@
 //! Keeps the status and the metrics of queues: what their groups request and hold, over all levels of the tree.
 //!
-//! [`ledger`] adds up, `metrics` publishes, [`webhook`] says which changes to queues are allowed. The rest here is
+//! [`ledger`] adds up, `metrics` publishes. The rest here is
 //! plumbing: two watches feed the ledger, and a queue whose totals may have changed is looked at a moment later, so that
 //! a thousand pods that start in a second cost one write a queue.
 
 pub mod ledger;
 mod metrics;
-pub mod webhook;
-
-pub use webhook::router;
 
 use crate::kind::{POD_GROUP, QUEUE};
 use kai_api::meta::Meta;
@@ -33,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How the component behaves: KAI's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether [`router`] is served (`enable-webhook`).
+    /// Whether the validating webhook is served (`enable-webhook`).
     pub enable_webhook: bool,
     /// Whether quotas of parents and children are compared, which gives warnings (`enable-quota-validation`).
     pub enable_quota_validation: bool,

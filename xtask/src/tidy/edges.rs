@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
+    ("kai-admission", &["kai-api", "kai-object", "kai-runtime"]),
     ("kai-api", &["kai-units"]),
     ("kai-object", &[]),
     ("kai-apibench", &["kai-apiserver", "kai-clock", "kai-kubetest"]),
@@ -19,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),
     ("kai-controllers", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-kubetest", &[]),
+    ("kai-podgrouper", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-reservation", &["kai-api", "kai-object", "kai-runtime"]),
     ("kai-runtime", &["kai-clock", "kai-object"]),
@@ -30,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "kai-cli",
         &[
+            "kai-admission",
             "kai-api",
             "kai-apiserver",
             "kai-binder",
@@ -38,6 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-controllers",
             "kai-engine",
             "kai-object",
+            "kai-podgrouper",
             "kai-replay",
             "kai-reservation",
             "kai-runtime",
@@ -73,6 +77,7 @@ const BANNED: [(&str, &[&str]); 6] = [
     ("kai-engine", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-api", &["kai-engine"]),
     ("kai-cache", &["kai-clock"]),
+    ("kai-podgrouper", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-replay", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-cli", &["kai-testkit"]),
 ];

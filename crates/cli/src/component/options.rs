@@ -115,16 +115,16 @@ pub(super) fn binder(flags: &flags::Binder) -> Result<kai_binder::Options> {
 }
 
 /// The options of a grouper.
-pub(super) fn grouper(flags: &flags::Grouper) -> kai_controllers::grouper::Options {
+pub(super) fn grouper(flags: &flags::Grouper) -> kai_podgrouper::Options {
     let (name, namespace) =
         (&flags.default_priorities_configmap_name, &flags.default_priorities_configmap_namespace);
     let both = !name.is_empty() && !namespace.is_empty();
-    kai_controllers::grouper::Options {
+    kai_podgrouper::Options {
         scheduler_name: flags.scheduler_name.clone(),
         queue_label_key: flags.queue_label_key.clone(),
         node_pool_label_key: flags.nodepool_label_key.clone(),
-        pod_label_selector: kai_controllers::grouper::parse_selector(&flags.pod_label_selector),
-        namespace_label_selector: kai_controllers::grouper::parse_selector(&flags.namespace_label_selector),
+        pod_label_selector: kai_podgrouper::parse_selector(&flags.pod_label_selector),
+        namespace_label_selector: kai_podgrouper::parse_selector(&flags.namespace_label_selector),
         search_legacy_groups: flags.search_legacy_pg,
         knative_gang_schedule: flags.knative_gang_schedule,
         generic_karta_fallback: flags.generic_karta_fallback,

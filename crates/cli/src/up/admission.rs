@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::name;
 use kai_runtime::Kind;
 use kai_runtime::api::Api;
@@ -35,11 +36,8 @@ const VALIDATING: Kind = kind(
 pub(super) async fn install(cluster: &Cluster) -> Result<()> {
     let router = Router::new()
         .route("/default-scheduler", post(|body: Bytes| async move { respond(&body) }))
-        .merge(kai_controllers::podgroup::router())
-        .merge(kai_controllers::queue::router(
-            cluster.api().clone(),
-            &kai_controllers::queue::Options::default(),
-        ));
+        .merge(kai_admission::podgroup::router())
+        .merge(kai_admission::queue::router(cluster.api().clone(), QuotaValidation::Disabled));
     cluster.server().core().hooks.serve(HOST, router);
     let api = cluster.api();
     let pods = webhook("pods.kai-up.kai.scheduler", "/default-scheduler", "", "v1", "pods", &["CREATE"]);

@@ -8,11 +8,11 @@ mod podgroup;
 mod queue;
 mod real;
 
-use kai_controllers::grouper::Options as GroupOptions;
 use kai_controllers::kind::{POD_GROUP, QUEUE};
 use kai_controllers::podgroup::Options as StatusOptions;
 use kai_controllers::queue::Options as QueueOptions;
 use kai_object as object;
+use kai_podgrouper::Options as GroupOptions;
 use kai_runtime::api::{Api, Deletion, Part};
 use kai_runtime::health::Health;
 use kai_runtime::kind::{DEFINITION, JOB, Key, Kind, POD, PRIORITY_CLASS};
@@ -42,7 +42,7 @@ enum Component {
 impl Component {
     async fn run(self, process: Process) {
         match self {
-            Self::Grouper => kai_controllers::grouper::run(process, GroupOptions::default()).await,
+            Self::Grouper => kai_podgrouper::run(process, GroupOptions::default()).await,
             Self::PodGroup => kai_controllers::podgroup::run(process, StatusOptions::default()).await,
             Self::Queue => kai_controllers::queue::run(process, QueueOptions::default()).await,
         }

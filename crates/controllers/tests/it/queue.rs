@@ -1,15 +1,10 @@
 //! The status and the metrics of queues follow their groups.
 
 use crate::{Component, World, k, queue, queue_counts};
-use axum::body::Body;
-use axum::http::Request;
-use http_body_util::BodyExt;
-use kai_controllers::queue::{Options, router};
 use kai_runtime::api::Part;
 use kai_runtime::kind::Key;
 use prometheus::{Encoder, TextEncoder};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
 fn scrape(world: &World) -> String {
     let mut text = Vec::new();
@@ -64,44 +59,4 @@ async fn three_levels_add_up_in_one_write_each() {
         })
         .await;
     assert!(!scrape(&world).contains(r#"queue_name="a""#));
-}
-
-async fn ask(world: &World, operation: &str, object: Value, old: Value) -> Value {
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old},
-    });
-    let request =
-        Request::post("/validate-scheduling-run-ai-v2-queue").body(Body::from(review.to_string())).unwrap();
-    let answer = router(world.cluster.api().clone(), &Options::default()).oneshot(request).await.unwrap();
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
-    serde_json::from_slice::<Value>(&body).unwrap()["response"].clone()
-}
-
-#[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn queues_with_children_cannot_be_deleted() {
-    let world = World::new(&[]).await;
-    let root = world.create(&k::QUEUE, queue("root", "")).await;
-    let leaf = world.create(&k::QUEUE, queue("leaf", "root")).await;
-    let refused = ask(&world, "DELETE", Value::Null, root.clone()).await;
-    assert_eq!((&refused["allowed"], &refused["uid"]), (&json!(false), &json!("u")));
-    assert_eq!(
-        refused["status"]["message"],
-        "queue `root` has child queues: `leaf`; hint: delete those first"
-    );
-    assert_eq!(ask(&world, "DELETE", Value::Null, leaf).await["allowed"], true);
-    world.delete(&k::QUEUE, "leaf").await;
-    assert_eq!(ask(&world, "DELETE", Value::Null, root).await["allowed"], true);
-    let bare = json!({"metadata": {"name": "x"}, "spec": {}});
-    let refused = ask(&world, "CREATE", bare, Value::Null).await;
-    assert_eq!(refused["allowed"], false);
-    assert_eq!(refused["warnings"].as_array().map(Vec::len), Some(1));
-}
-
-#[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn what_is_no_review_is_a_bad_request() {
-    let world = World::new(&[]).await;
-    let request = Request::post("/validate-scheduling-run-ai-v2-queue").body(Body::from("{}")).unwrap();
-    let answer = router(world.cluster.api().clone(), &Options::default()).oneshot(request).await.unwrap();
-    assert_eq!(answer.status(), 400);
 }

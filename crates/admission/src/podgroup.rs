@@ -3,7 +3,7 @@
 //! What makes the tree of subgroups unreadable is refused at once. Minima that contradict the tree are all named; some
 //! of them are only warned of, since stored objects may have them.
 
-use crate::admission::{self, Operation, Verdict};
+use crate::review::{self, Operation, Verdict};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
@@ -19,11 +19,11 @@ pub const PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
 pub fn router() -> Router {
     Router::new().route(
         PATH,
-        post(async |body: Bytes| admission::answer(&body, async |request| review(&request)).await),
+        post(async |body: Bytes| review::answer(&body, async |request| validate(&request)).await),
     )
 }
 
-fn review(request: &admission::Request) -> Verdict {
+fn validate(request: &review::Request) -> Verdict {
     match request.operation {
         Operation::Create | Operation::Update => match PodGroup::deserialize(&request.object) {
             Ok(group) => check(&group.spec, request.operation),

@@ -22,7 +22,7 @@ fn outcome(verdict: &Verdict) -> (usize, usize) {
 #[test]
 fn a_queue_says_what_it_is_entitled_to() {
     for operation in [Operation::Create, Operation::Update] {
-        let check = |spec| outcome(&check(&queue("q", &spec), operation, Quotas::Trusted, &[]));
+        let check = |spec| outcome(&check(&queue("q", &spec), operation, QuotaValidation::Disabled, &[]));
         assert_eq!(check(json!({"resources": {}})), (0, 0));
         assert_eq!(check(json!({})), (1, 1));
         assert_eq!(check(json!({"parentQueue": "x"})), (1, 1));
@@ -32,9 +32,9 @@ fn a_queue_says_what_it_is_entitled_to() {
 #[test]
 fn a_queue_with_children_stays() {
     let all = [queue("root", &json!({})), queue("b", &json!({"parentQueue": "root"}))];
-    let refused = check(&all[0], Operation::Delete, Quotas::Trusted, &all);
+    let refused = check(&all[0], Operation::Delete, QuotaValidation::Disabled, &all);
     assert_eq!(refused.errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
-    assert!(check(&all[1], Operation::Delete, Quotas::Trusted, &all).is_allowed());
+    assert!(check(&all[1], Operation::Delete, QuotaValidation::Disabled, &all).is_allowed());
 }
 
 #[test]
@@ -52,8 +52,8 @@ fn quotas_are_compared_where_that_is_wanted() {
         ("a child without limit", sized("b", "root", -1, 1, 1), (0, 2)),
     ];
     for (case, changed, expected) in cases {
-        let verdict = check(&changed, Operation::Update, Quotas::Compared, &all);
+        let verdict = check(&changed, Operation::Update, QuotaValidation::Enabled, &all);
         assert_eq!(outcome(&verdict), expected, "{case}: {verdict:?}");
-        assert!(check(&changed, Operation::Update, Quotas::Trusted, &all).is_allowed(), "{case}");
+        assert!(check(&changed, Operation::Update, QuotaValidation::Disabled, &all).is_allowed(), "{case}");
     }
 }

@@ -13,8 +13,9 @@ pub mod owner_chain;
 pub mod pod;
 
 mod defaults;
+mod keep;
+mod kind;
 
-use crate::keep;
 use crate::kind::POD_GROUP;
 use apply::Change;
 use defaults::Defaults;

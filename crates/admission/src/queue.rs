@@ -1,11 +1,9 @@
 //! Says which changes to queues are allowed.
 //!
-//! A queue must say what it is entitled to, and one that others are part of stays. Quotas that do not add up are warned
+//! A queue must say what it is entitled to, and one that others are part of stays. QuotaValidation that do not add up are warned
 //! of, where that is wanted: a parent without a limit to its quota can never be too small.
 
-use super::Options;
-use crate::admission::{self, Operation, Request, Verdict};
-use crate::kind::QUEUE;
+use crate::review::{self, Operation, Request, Verdict};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
@@ -13,30 +11,29 @@ use kai_api::Queue;
 use kai_api::queue::{QueueResource, QueueResources};
 use kai_object as object;
 use kai_runtime::api::Api;
+use kai_runtime::kind::{Kind, kind};
 use serde::Deserialize;
 
 /// Where the API server asks.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
+const QUEUE: Kind = kind("scheduling.run.ai", "v2", "Queue", "queues", false);
 
 /// Answers the API server's questions about queues.
-pub fn router(api: Api, options: &Options) -> Router {
-    let quotas = if options.enable_quota_validation { Quotas::Compared } else { Quotas::Trusted };
+pub fn router(api: Api, quotas: QuotaValidation) -> Router {
     let ask = move |body: Bytes| async move {
-        admission::answer(&body, |request| review(api, quotas, request)).await
+        review::answer(&body, |request| validate(api, quotas, request)).await
     };
     Router::new().route(PATH, post(ask))
 }
 
-/// Whether quotas of parents and children are compared.
+/// Whether quotas of parents and children are compared (KAI's flag `enable-quota-validation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quotas {
-    /// They are.
-    Compared,
-    /// They are not.
-    Trusted,
+pub enum QuotaValidation {
+    Enabled,
+    Disabled,
 }
 
-async fn review(api: Api, quotas: Quotas, request: Request) -> Verdict {
+async fn validate(api: Api, quotas: QuotaValidation, request: Request) -> Verdict {
     let (new, old) = (Queue::deserialize(&request.object), Queue::deserialize(&request.old_object));
     let queue = match request.operation {
         Operation::Create | Operation::Update => new,
@@ -47,7 +44,8 @@ async fn review(api: Api, quotas: Quotas, request: Request) -> Verdict {
         Ok(queue) => queue,
         Err(error) => return Verdict::refused(format!("the queue cannot be read: {error}")),
     };
-    if request.operation != Operation::Delete && (quotas == Quotas::Trusted || queue.spec.resources.is_none())
+    if request.operation != Operation::Delete
+        && (quotas == QuotaValidation::Disabled || queue.spec.resources.is_none())
     {
         return check(&queue, request.operation, quotas, &[]);
     }
@@ -62,7 +60,7 @@ async fn review(api: Api, quotas: Quotas, request: Request) -> Verdict {
 }
 
 /// Whether a queue may be made, changed or deleted beside all the queues there are.
-pub fn check(queue: &Queue, operation: Operation, quotas: Quotas, all: &[Queue]) -> Verdict {
+pub fn check(queue: &Queue, operation: Operation, quotas: QuotaValidation, all: &[Queue]) -> Verdict {
     let name = name_of(queue);
     let children: Vec<&Queue> = all.iter().filter(|other| other.spec.parent_queue == name).collect();
     match operation {
@@ -82,8 +80,8 @@ pub fn check(queue: &Queue, operation: Operation, quotas: Quotas, all: &[Queue])
                 return Verdict { errors: vec![problem.clone()], warnings: vec![problem] };
             };
             match quotas {
-                Quotas::Trusted => Verdict::default(),
-                Quotas::Compared => compare(queue, own, &children, all),
+                QuotaValidation::Disabled => Verdict::default(),
+                QuotaValidation::Enabled => compare(queue, own, &children, all),
             }
         }
     }

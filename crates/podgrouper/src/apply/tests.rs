@@ -1,7 +1,7 @@
 //! What is written of a group, as tables.
 
 use super::*;
-use crate::grouper::metadata::Owner;
+use crate::metadata::Owner;
 use kai_api::pod_group::SubGroup;
 
 fn desired() -> Desired {

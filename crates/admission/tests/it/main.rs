@@ -1,0 +1,74 @@
+//! The webhook routers as the API server calls them, with queues stored in the embedded cluster.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use kai_admission::queue::{QuotaValidation, router};
+use kai_runtime::api::Deletion;
+use kai_runtime::kind::{DEFINITION, Key, Kind, kind};
+use kai_sim::Cluster;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const QUEUE: Kind = kind("scheduling.run.ai", "v2", "Queue", "queues", false);
+
+async fn cluster() -> Cluster {
+    let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cluster = Cluster::builder().seed(1).starting_at(epoch).start().await.unwrap();
+    for definition in kai_api::crds().into_iter().filter(|crd| crd.spec.group == "scheduling.run.ai") {
+        let definition = serde_json::to_value(definition).unwrap();
+        cluster.api().create(&DEFINITION, "", &definition).await.unwrap();
+    }
+    cluster
+}
+
+async fn create_queue(cluster: &Cluster, name: &str, parent: &str) -> Value {
+    let queue = json!({
+        "apiVersion": QUEUE.api_version(), "kind": QUEUE.kind, "metadata": {"name": name},
+        "spec": {"parentQueue": parent, "resources": {}},
+    });
+    cluster.api().create(&QUEUE, "", &queue).await.unwrap()
+}
+
+async fn review(cluster: &Cluster, operation: &str, object: Value, old: Value) -> Value {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old},
+    });
+    let request =
+        Request::post("/validate-scheduling-run-ai-v2-queue").body(Body::from(review.to_string())).unwrap();
+    let router = router(cluster.api().clone(), QuotaValidation::Disabled);
+    let response = router.oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice::<Value>(&body).unwrap()["response"].clone()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn deletion_of_a_queue_with_children_is_denied() {
+    let cluster = cluster().await;
+    let root = create_queue(&cluster, "root", "").await;
+    let leaf = create_queue(&cluster, "leaf", "root").await;
+    let denied = review(&cluster, "DELETE", Value::Null, root.clone()).await;
+    assert_eq!((&denied["allowed"], &denied["uid"]), (&json!(false), &json!("u")));
+    assert_eq!(
+        denied["status"]["message"],
+        "queue `root` has child queues: `leaf`; hint: delete those first"
+    );
+    assert_eq!(review(&cluster, "DELETE", Value::Null, leaf).await["allowed"], true);
+    cluster.api().delete(&QUEUE, &Key::new("", "leaf"), &Deletion::default().now()).await.unwrap();
+    assert_eq!(review(&cluster, "DELETE", Value::Null, root).await["allowed"], true);
+    let without_resources = json!({"metadata": {"name": "x"}, "spec": {}});
+    let denied = review(&cluster, "CREATE", without_resources, Value::Null).await;
+    assert_eq!(denied["allowed"], false);
+    assert_eq!(denied["warnings"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn body_that_is_no_admission_review_is_a_bad_request() {
+    let cluster = cluster().await;
+    let request = Request::post("/validate-scheduling-run-ai-v2-queue").body(Body::from("{}")).unwrap();
+    let router = router(cluster.api().clone(), QuotaValidation::Disabled);
+    assert_eq!(router.oneshot(request).await.unwrap().status(), 400);
+}
