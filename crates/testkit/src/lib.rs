@@ -8,4 +8,4 @@ pub mod report;
 pub mod scenario;
 pub mod session;
 pub mod shapes;
-pub mod world;
+pub mod test_cluster;

@@ -1,22 +1,23 @@
-//! All recorded cases in one report: each failure with its difference, a line per area, and the sum.
+//! Replays recorded cases and reports each failure with its difference, a line per area, and one closing line.
 
 use crate::calls::{self, CallOutcome};
 use crate::random;
 use crate::session::{self, CaseOutcome, CaseResult};
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// How many cases went which way.
+/// Kinds of recordings that this version cannot replay yet; their cases are counted.
+const NOT_YET: [&str; 4] = ["grouper", "admission", "operator", "chart"];
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// As recorded.
-    pub passed: usize,
-    /// Not as recorded.
-    pub failed: usize,
-    /// Not as recorded, on purpose.
-    pub by_design: usize,
+struct Counts {
+    passed: usize,
+    failed: usize,
+    by_design: usize,
+    not_yet: usize,
 }
 
 impl Counts {
@@ -31,25 +32,107 @@ impl Counts {
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { passed, failed, by_design } = self;
-        // Every case is run; whoever reads the line counts on the last number.
-        write!(f, "{passed} passed, {failed} failed, {by_design} differ by design, 0 not yet")
+        let Self { passed, failed, by_design, not_yet } = self;
+        // Scripts parse this form.
+        write!(f, "{passed} passed, {failed} failed, {by_design} differ by design, {not_yet} not yet")
     }
 }
 
-/// Runs every case below `dir` and writes the report; true when nothing failed.
-pub fn conformance(dir: &Path, out: &mut dyn Write) -> Result<bool> {
-    let mut results = session::run(dir, None)?;
-    results.extend(random::run(&dir.join("random"))?);
-    results.extend(calls::run(&dir.join("cases"))?.into_iter().map(call_result));
-    write_report(&results, out)
+/// The recordings that a folder contains, by how they are replayed.
+#[derive(Debug, Default)]
+struct Recordings {
+    /// The folder, if it has session cases.
+    sessions: Option<PathBuf>,
+    /// Folders with recorded calls.
+    calls: Vec<PathBuf>,
+    random: Option<PathBuf>,
+    random_archive: Option<PathBuf>,
+    /// Number of cases that cannot be replayed, by kind.
+    not_yet: Vec<(&'static str, usize)>,
 }
 
-/// Runs the session cases and random clusters whose id contains `filter`, and writes their report.
+impl Recordings {
+    fn find(dir: &Path) -> Result<Self> {
+        let below = |name: &str| Some(dir.join(name)).filter(|path| path.exists());
+        let cases = below("cases");
+        let mut not_yet = Vec::new();
+        for kind in NOT_YET {
+            if let Some(folder) = below(kind) {
+                not_yet.push((kind, count_cases(&folder)?));
+            }
+        }
+        let found = Self {
+            sessions: cases.as_ref().map(|_| dir.to_owned()),
+            calls: cases.into_iter().chain(below("calls")).collect(),
+            random: below("random"),
+            random_archive: below("random.zip"),
+            not_yet,
+        };
+        let Self { sessions, calls, random, random_archive, not_yet } = &found;
+        if sessions.is_none()
+            && calls.is_empty()
+            && random.is_none()
+            && random_archive.is_none()
+            && not_yet.is_empty()
+        {
+            bail!(
+                "`{}` has no recordings\nhint: it must contain some of cases, calls, random, random.zip, {}",
+                dir.display(),
+                NOT_YET.join(", ")
+            );
+        }
+        Ok(found)
+    }
+
+    fn sessions_and_random(&self, filter: Option<&str>) -> Result<Vec<CaseResult>> {
+        let mut results = Vec::new();
+        if let Some(dir) = &self.sessions {
+            results.extend(session::run(dir, filter)?);
+        }
+        let mut clusters = Vec::new();
+        if let Some(dir) = &self.random {
+            clusters.extend(random::run(dir)?);
+        }
+        if let Some(archive) = &self.random_archive {
+            clusters.extend(random::run_archive(archive)?);
+        }
+        results.extend(clusters.into_iter().filter(|r| filter.is_none_or(|filter| r.id.contains(filter))));
+        Ok(results)
+    }
+}
+
+/// The number of case files below a folder: `cases/<id>.json` each.
+fn count_cases(folder: &Path) -> Result<usize> {
+    let cases = folder.join("cases");
+    let entries = fs::read_dir(&cases).with_context(|| format!("cannot list `{}`", cases.display()))?;
+    let mut count = 0;
+    for entry in entries {
+        count += usize::from(entry?.path().extension().is_some_and(|e| e == "json"));
+    }
+    Ok(count)
+}
+
+/// Replays every recording below `dir`, counts those of kinds that cannot be replayed yet, and writes the report.
+///
+/// Returns true when no case failed. A folder with none of the known kinds is an error.
+pub fn conformance(dir: &Path, out: &mut dyn Write) -> Result<bool> {
+    let recordings = Recordings::find(dir)?;
+    let mut results = recordings.sessions_and_random(None)?;
+    for folder in &recordings.calls {
+        results.extend(calls::run(folder)?.into_iter().map(call_result));
+    }
+    write_report(&results, &recordings.not_yet, out)
+}
+
+/// Replays the session cases and random clusters whose id contains `filter`, and writes their report.
 pub fn sessions(dir: &Path, filter: &str, out: &mut dyn Write) -> Result<bool> {
-    let mut results = session::run(dir, Some(filter))?;
-    results.extend(random::run(&dir.join("random"))?.into_iter().filter(|r| r.id.contains(filter)));
-    write_report(&results, out)
+    let results = Recordings::find(dir)?.sessions_and_random(Some(filter))?;
+    write_report(&results, &[], out)
+}
+
+/// Replays the random clusters of a zip archive and writes their report.
+pub fn random_archive(archive: &Path, out: &mut dyn Write) -> Result<bool> {
+    write_report(&random::run_archive(archive)?, &[], out)
 }
 
 fn call_result(result: calls::CallResult) -> CaseResult {
@@ -61,7 +144,11 @@ fn call_result(result: calls::CallResult) -> CaseResult {
     CaseResult { area: result.area, id: format!("{} ({})", result.id, result.function), outcome }
 }
 
-fn write_report(results: &[CaseResult], out: &mut dyn Write) -> Result<bool> {
+fn write_report(
+    results: &[CaseResult],
+    not_yet: &[(&'static str, usize)],
+    out: &mut dyn Write,
+) -> Result<bool> {
     let mut areas: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut sum = Counts::default();
     for result in results {
@@ -73,9 +160,71 @@ fn write_report(results: &[CaseResult], out: &mut dyn Write) -> Result<bool> {
             CaseOutcome::Passed => {}
         }
     }
+    for &(kind, cases) in not_yet {
+        areas.entry(kind).or_default().not_yet += cases;
+        sum.not_yet += cases;
+        writeln!(out, "not yet: {cases} cases of `{kind}` were counted, not replayed")?;
+    }
     for (area, counts) in areas {
         writeln!(out, "{area}: {counts}")?;
     }
     writeln!(out, "{sum}")?;
     Ok(sum.failed == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("kai-report-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn report(dir: &Path) -> (bool, String) {
+        let mut out = Vec::new();
+        let passed = conformance(dir, &mut out).unwrap();
+        (passed, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn kinds_without_a_replay_are_counted_as_not_yet() {
+        let dir = scratch("not-yet");
+        for (kind, cases) in [("grouper", 3), ("chart", 1)] {
+            let folder = dir.join(kind).join("cases");
+            fs::create_dir_all(&folder).unwrap();
+            for case in 0..cases {
+                fs::write(folder.join(format!("{case}.json")), "{}").unwrap();
+            }
+            fs::write(folder.join("notes.txt"), "").unwrap();
+        }
+        let (passed, text) = report(&dir);
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(passed);
+        assert!(text.contains("not yet: 3 cases of `grouper`"), "{text}");
+        assert!(text.contains("chart: 0 passed, 0 failed, 0 differ by design, 1 not yet\n"), "{text}");
+        assert!(text.ends_with("\n0 passed, 0 failed, 0 differ by design, 4 not yet\n"), "{text}");
+    }
+
+    #[test]
+    fn folder_without_recordings_is_an_error() {
+        let dir = scratch("empty");
+        let error = conformance(&dir, &mut Vec::new()).unwrap_err().to_string();
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(error.contains("has no recordings") && error.contains("hint:"), "{error}");
+    }
+
+    #[test]
+    fn folder_with_only_random_clusters_is_replayed() {
+        let dir = scratch("random");
+        fs::create_dir_all(dir.join("random")).unwrap();
+        fs::write(dir.join("random/0000.zip"), "not a snapshot").unwrap();
+        fs::write(dir.join("random/0000.txt"), "").unwrap();
+        let (passed, text) = report(&dir);
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(!passed);
+        assert!(text.starts_with("FAILED random/0000\n"), "{text}");
+        assert!(text.ends_with("\n0 passed, 1 failed, 0 differ by design, 0 not yet\n"), "{text}");
+    }
 }

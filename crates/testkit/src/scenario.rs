@@ -1,4 +1,4 @@
-//! The scenario language: a small cluster as text, and where its pods end up.
+//! Parses and runs scenario files: a small cluster as text, and the expected placement of its pods.
 //!
 //! ```text
 //! nodes    n1..n2  gpu=4
@@ -9,9 +9,10 @@
 //!          notes  running@n1#0
 //! ```
 //!
-//! A scenario runs until its expectation holds, and then five cycles more that must change nothing. In every cycle a
-//! cluster built from nothing must decide the same as the one kept up to date, and the audit must find nothing.
-//! With `UPDATE=1` in the environment the expectations are rewritten instead. `docs/scenarios.md` lists the words.
+//! A scenario runs until its expectation holds, and then for five more cycles that must not change it. In every cycle a
+//! cluster built from scratch must decide the same as the incrementally updated one, and the audit must find no
+//! violation. With `UPDATE=1` in the environment the expectations are rewritten instead. `docs/scenarios.md` lists the
+//! keywords.
 
 mod groups;
 mod nodes;
@@ -21,7 +22,7 @@ mod settings;
 mod supply;
 mod syntax;
 
-use crate::world::World;
+use crate::test_cluster::TestCluster;
 use anyhow::{Context, Result, bail, ensure};
 use kai_engine::audit::audit;
 use kai_engine::input::{Key, QueueInput, QueueShare};
@@ -34,18 +35,16 @@ use std::fmt::Write;
 use std::path::Path;
 use syntax::{Entry, Section};
 
-/// Most cycles until the expectation holds.
+/// Maximum number of cycles until the expectation holds.
 const CYCLES_MAX: usize = 10;
-/// Cycles that must change nothing.
-const CYCLES_STILL: usize = 5;
-/// The clock of every cycle.
+/// Cycles after that, which must not change the result.
+const CYCLES_STABLE: usize = 5;
+/// The time of every cycle.
 const NOW: Timestamp = Timestamp(1_000_000_000_000_000);
 
-/// A scenario, read.
+/// A parsed scenario file.
 pub struct Scenario {
-    /// Its cluster.
-    pub world: World,
-    /// Its policy.
+    pub cluster: TestCluster,
     pub policy: Policy,
     groups: Vec<Listed>,
     expected: BTreeMap<Key, String>,
@@ -54,10 +53,9 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads a scenario.
     pub fn parse(text: &str) -> Result<Self> {
         let sections = syntax::sections(text)?;
-        let mut world = World::default();
+        let mut cluster = TestCluster::default();
         let mut groups = Vec::new();
         let mut queues: Vec<Delta> = Vec::new();
         for section in &sections {
@@ -67,23 +65,23 @@ impl Scenario {
                     "queues" => queues.push(nodes::queue(entry, queues.len()).with_context(at)?),
                     "groups" => {
                         let drawn = groups::group(entry, groups.len(), NOW).with_context(at)?;
-                        world.deltas.extend(drawn.deltas);
+                        cluster.deltas.extend(drawn.deltas);
                         let title = entry.words[0].clone();
                         groups.push(Listed { key: groups::key(&title), title, pods: drawn.pods });
                     }
-                    name => world.deltas.extend(object(name, entry).with_context(at)?),
+                    name => cluster.deltas.extend(object(name, entry).with_context(at)?),
                 }
             }
         }
         add_parents(&mut queues);
-        world.deltas.extend(queues);
+        cluster.deltas.extend(queues);
         let named = |name: &'static str| sections.iter().filter(move |s: &&Section| s.name == name);
         let policy: Vec<Entry> = named("policy").flat_map(|s| s.entries.clone()).collect();
         let lines = |name: &'static str| {
             named(name).next().map(|s| s.entries.iter().map(|e| e.words.join(" ")).collect::<Vec<_>>())
         };
         Ok(Self {
-            world,
+            cluster,
             policy: settings::policy(&policy)?,
             groups,
             expected: named("expect").flat_map(|s| &s.entries).map(expectation).collect(),
@@ -92,8 +90,8 @@ impl Scenario {
         })
     }
 
-    /// Runs some cycles that need not lead anywhere; an error says which law was broken.
-    pub fn live(&self, cycles: usize) -> Result<()> {
+    /// Runs cycles without comparing an expectation; an error names the violated invariant.
+    pub fn run_cycles(&self, cycles: usize) -> Result<()> {
         let mut run = Run::new(self);
         for _ in 0..cycles {
             run.cycle()?;
@@ -101,7 +99,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Runs the scenario. An error says what differs.
+    /// Runs the scenario. An error contains the differences.
     pub fn check(&self) -> Result<()> {
         let missing = self.groups.iter().find(|g| !self.expected.contains_key(&g.key));
         if let Some(group) = missing {
@@ -118,9 +116,9 @@ impl Scenario {
             }
             found = run.cycle()?;
         }
-        self.compare(&found, "after some cycles")?;
-        for _ in 0..CYCLES_STILL {
-            self.compare(&run.cycle()?, "and does not stay so")?;
+        self.compare(&found, "when the cycles end")?;
+        for _ in 0..CYCLES_STABLE {
+            self.compare(&run.cycle()?, "in a cycle after the expectation held")?;
         }
         if let Some(evictions) = &self.evictions {
             ensure!(*evictions == run.evicted(), "evictions are {:?}, not {evictions:?}", run.evicted());
@@ -137,7 +135,7 @@ impl Scenario {
                 write!(lines, "\n  {title}: expected `{wanted}`\n  {gap}      got `{got}`")?;
             }
         }
-        ensure!(lines.is_empty(), "the cluster is another one {when}:{lines}");
+        ensure!(lines.is_empty(), "the cluster differs {when}:{lines}");
         Ok(())
     }
 
@@ -236,12 +234,11 @@ fn expectation(entry: &Entry) -> (Key, String) {
     (groups::key(&entry.words[0]), entry.words[1..].join(" "))
 }
 
-/// A scenario in progress: the same cluster twice, kept up to date and built from nothing each time.
+/// A scenario being run: its objects, and the cluster that is updated incrementally from them.
 struct Run<'s> {
     scenario: &'s Scenario,
-    world: World,
+    objects: TestCluster,
     cluster: Cluster,
-    /// What the last cycle left for the next.
     carried_over: CarryOver,
     shares: Vec<String>,
     cycles: u32,
@@ -250,11 +247,11 @@ struct Run<'s> {
 
 impl<'s> Run<'s> {
     fn new(scenario: &'s Scenario) -> Self {
-        let world = scenario.world.clone();
+        let objects = scenario.cluster.clone();
         Self {
             scenario,
-            cluster: world.cluster(),
-            world,
+            cluster: objects.build(),
+            objects,
             carried_over: CarryOver::default(),
             shares: Vec::new(),
             cycles: 0,
@@ -262,34 +259,33 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// All evictions so far.
     fn evicted(&self) -> Vec<String> {
         if self.evictions.is_empty() { vec!["none".to_owned()] } else { self.evictions.clone() }
     }
 
-    /// Runs one cycle, carries it out, and tells where every group is.
+    /// Runs one cycle, applies its decisions to the objects, and returns the state of every group.
     fn cycle(&mut self) -> Result<BTreeMap<Key, String>> {
         let policy = &self.scenario.policy;
-        let mut eye = Eye { groups: &self.scenario.groups, states: BTreeMap::new() };
+        let mut observer = EndState { groups: &self.scenario.groups, states: BTreeMap::new() };
         let cycle = Cycle { now: NOW, seed: u64::from(self.cycles) + 1 };
-        let outcome = plan_observed(&mut self.cluster, policy, cycle, &mut eye);
+        let outcome = plan_observed(&mut self.cluster, policy, cycle, &mut observer);
         let violations = audit(&self.cluster, policy, &outcome);
-        ensure!(violations.is_empty(), "the audit objects: {}", joined(&violations));
-        let mut rebuilt = self.world.cluster();
+        ensure!(violations.is_empty(), "the audit found violations: {}", joined(&violations));
+        let mut rebuilt = self.objects.build();
         rebuilt.carry_over(self.carried_over.clone());
         let rebuilt = kai_engine::plan(&mut rebuilt, policy, cycle);
-        ensure!(rebuilt == outcome, "a cluster built from nothing decides otherwise");
+        ensure!(rebuilt == outcome, "a cluster built from scratch decides differently");
         let again = kai_engine::plan(&mut self.cluster, policy, cycle);
-        ensure!(again == outcome, "planning the same cluster twice decides otherwise");
+        ensure!(again == outcome, "planning the same cluster twice decides differently");
         self.carried_over.clone_from(&outcome.carry_over);
         self.cluster.carry_over(outcome.carry_over.clone());
-        for name in self.world.carry_out(&outcome.decisions) {
-            if let Some(pod) = self.world.pod_mut(&name) {
+        for name in self.objects.apply_decisions(&outcome.decisions) {
+            if let Some(pod) = self.objects.pod_mut(&name) {
                 self.cluster.apply(Delta::Pod(Box::new(pod.clone())));
             }
         }
         self.apply_claims();
-        let mut states = eye.states;
+        let mut states = observer.states;
         for (key, state) in &mut states {
             if let Some(verdict) = reading::verdict(&outcome, key) {
                 write!(state, " -- {verdict}")?;
@@ -303,7 +299,7 @@ impl<'s> Run<'s> {
     }
 
     fn apply_claims(&mut self) {
-        for delta in self.world.deltas.iter().filter(|d| matches!(d, Delta::Claim(_))) {
+        for delta in self.objects.deltas.iter().filter(|d| matches!(d, Delta::Claim(_))) {
             self.cluster.apply(delta.clone());
         }
     }
@@ -313,13 +309,13 @@ fn joined(violations: &[kai_engine::audit::Violation]) -> String {
     violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Looks at the groups when a cycle ends.
-struct Eye<'s> {
+/// Records the state of the groups at the end of a cycle.
+struct EndState<'s> {
     groups: &'s [Listed],
     states: BTreeMap<Key, String>,
 }
 
-impl Observer for Eye<'_> {
+impl Observer for EndState<'_> {
     fn cycle_ended(&mut self, cluster: &Cluster) {
         self.states = reading::states(cluster, self.groups);
     }

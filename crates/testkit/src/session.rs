@@ -75,7 +75,7 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
     }
     let session = Session::load(case, objects)?;
     let by_design = difference::explain(&Facts {
-        world: &session.world,
+        cluster: &session.cluster,
         objects: &session.objects,
         config: &config,
         max_consolidation_victims: policy.params.max_consolidation_victims,
@@ -100,7 +100,7 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
 }
 
 fn single(case: &Case, policy: &Policy, session: &Session, diff: &mut Diff, audit: &mut Diff) {
-    let done = cycle::run(&mut session.world.cluster(), policy, session.now);
+    let done = cycle::run(&mut session.cluster.build(), policy, session.now);
     note_audit(&done, audit);
     let started: Vec<String> = done.outcome.started.iter().map(|key| key.name.clone()).collect();
     if let Some(wanted) = &case.expected {
@@ -119,12 +119,12 @@ fn settle(case: &Case, policy: &Policy, mut session: Session, diff: &mut Diff, a
         if round == case.run.rounds_until_match {
             let mut looking = policy.clone();
             looking.actions.clear();
-            let state = cycle::run(&mut session.world.cluster(), &looking, session.now);
+            let state = cycle::run(&mut session.cluster.build(), &looking, session.now);
             if let Some(wanted) = &case.expected {
                 compare::expected(case, wanted, &state.end, &Groups { started: &started }, diff);
             }
         }
-        let done = cycle::run(&mut session.world.cluster(), policy, session.now);
+        let done = cycle::run(&mut session.cluster.build(), policy, session.now);
         note_audit(&done, audit);
         started.extend(done.outcome.started.iter().map(|key| key.name.clone()));
         if let Some(wanted) = &case.expected {

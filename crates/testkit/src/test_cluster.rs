@@ -1,22 +1,20 @@
-//! A cluster as a list of inputs that decisions can be carried out on.
+//! A cluster as a list of engine inputs to which decisions can be applied.
 //!
-//! Tests build a world once, plan on it, and let [`World::carry_out`] do what a binder and a kubelet would: bound
-//! pods run, evicted pods are pending again, waiting pods stay pending.
+//! Tests build a cluster once, plan on it, and let [`TestCluster::apply_decisions`] do what the binder and the kubelet
+//! would: bound pods run, evicted pods are pending again, pipelined pods stay pending.
 
 use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, PodInput, PodPhase};
 use kai_engine::outcome::{Bind, Decision};
 use kai_engine::{Cluster, Delta};
 
-/// Everything in a cluster, one delta per object.
+/// The objects of a cluster, one delta each.
 #[derive(Clone, Debug, Default)]
-pub struct World {
-    /// The objects; each appears once.
+pub struct TestCluster {
     pub deltas: Vec<Delta>,
 }
 
-impl World {
-    /// A cluster made of it.
-    pub fn cluster(&self) -> Cluster {
+impl TestCluster {
+    pub fn build(&self) -> Cluster {
         let mut cluster = Cluster::new();
         for delta in &self.deltas {
             cluster.apply(delta.clone());
@@ -24,12 +22,10 @@ impl World {
         cluster
     }
 
-    /// All pods.
     pub fn pods(&self) -> impl Iterator<Item = &PodInput> {
         self.deltas.iter().filter_map(|delta| if let Delta::Pod(pod) = delta { Some(&**pod) } else { None })
     }
 
-    /// A pod by name.
     pub fn pod_mut(&mut self, name: &str) -> Option<&mut PodInput> {
         let pods = self.deltas.iter_mut();
         let mut pods =
@@ -37,14 +33,13 @@ impl World {
         pods.find(|pod| pod.key.name == name)
     }
 
-    /// All claims.
     fn claims_mut(&mut self) -> impl Iterator<Item = &mut ClaimInput> {
         let all = self.deltas.iter_mut();
         all.filter_map(|delta| if let Delta::Claim(claim) = delta { Some(&mut **claim) } else { None })
     }
 
-    /// Carries decisions out. Returns the names of the pods that changed.
-    pub fn carry_out(&mut self, decisions: &[Decision]) -> Vec<String> {
+    /// Applies decisions. Returns the names of the changed pods.
+    pub fn apply_decisions(&mut self, decisions: &[Decision]) -> Vec<String> {
         let mut changed = Vec::new();
         for decision in decisions {
             match decision {
@@ -52,7 +47,7 @@ impl World {
                     self.bind(bind);
                     changed.push(bind.pod.name.clone());
                 }
-                // A waiting pod is pending, as its object says already.
+                // A pipelined pod stays pending.
                 Decision::Pipeline { .. } => {}
                 Decision::Evict { pod, uid, .. } => {
                     self.release_claims(uid);
@@ -64,10 +59,9 @@ impl World {
         changed
     }
 
-    /// Lets a pod run where it was bound.
     fn bind(&mut self, bind: &Bind) {
         for (claim, devices) in &bind.claims {
-            self.take_claim(bind, claim, devices);
+            self.allocate_claim(bind, claim, devices);
         }
         if let Some(claim) = bind.extended_claim() {
             self.deltas.push(Delta::Claim(Box::new(claim)));
@@ -81,7 +75,6 @@ impl World {
         }
     }
 
-    /// Makes a pod pending.
     pub fn unplace(&mut self, name: &str) {
         if let Some(pod) = self.pod_mut(name) {
             pod.phase = PodPhase::Pending;
@@ -92,7 +85,7 @@ impl World {
         }
     }
 
-    fn take_claim(&mut self, bind: &Bind, name: &str, devices: &[ClaimDevice]) {
+    fn allocate_claim(&mut self, bind: &Bind, name: &str, devices: &[ClaimDevice]) {
         let object = self
             .pod_mut(&bind.pod.name)
             .and_then(|pod| pod.claims.iter().find(|c| c.name == name).and_then(|c| c.claim.clone()));

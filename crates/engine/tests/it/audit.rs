@@ -11,7 +11,7 @@ use kai_units::Timestamp;
 /// Plans a scenario, lets `tamper` change the outcome, and tells which laws are broken then.
 fn broken(text: &str, tamper: impl FnOnce(&mut Outcome)) -> Vec<Invariant> {
     let scenario = Scenario::parse(text).expect("the scenario is well-formed");
-    let mut cluster = scenario.world.cluster();
+    let mut cluster = scenario.cluster.build();
     let mut outcome = plan(&mut cluster, &scenario.policy, CYCLE);
     assert_eq!(audit(&cluster, &scenario.policy, &outcome), [], "an honest outcome is lawful");
     tamper(&mut outcome);
@@ -24,7 +24,7 @@ fn broken(text: &str, tamper: impl FnOnce(&mut Outcome)) -> Vec<Invariant> {
 /// What the audit says about decisions that nobody planned, on a cluster where no action runs.
 fn objections(text: &str, decisions: Vec<Decision>) -> Vec<String> {
     let scenario = Scenario::parse(text).expect("the scenario is well-formed");
-    let mut cluster = scenario.world.cluster();
+    let mut cluster = scenario.cluster.build();
     let idle = Policy { actions: Vec::new(), ..scenario.policy.clone() };
     let mut outcome = plan(&mut cluster, &idle, CYCLE);
     outcome.decisions = decisions;
@@ -385,7 +385,7 @@ fn budgets_may_be_left_out_of_account() {
     let text = "nodes n1 gpu=1\nqueues q quota=none\nbudgets x covers=app:x allows=0\ngroups a queue=q pods=1x{gpu=1,label:app=x} running@n1\n b queue=q priority=75 pods=1x{gpu=1}";
     let scenario = Scenario::parse(text).expect("the scenario is well-formed");
     let policy = Policy { disruption_budgets: DisruptionBudgets::Ignore, ..scenario.policy.clone() };
-    let mut cluster = scenario.world.cluster();
+    let mut cluster = scenario.cluster.build();
     let outcome = plan(&mut cluster, &policy, CYCLE);
     assert!(outcome.decisions.iter().any(|decision| matches!(decision, Decision::Evict { .. })));
     assert_eq!(audit(&cluster, &policy, &outcome), []);

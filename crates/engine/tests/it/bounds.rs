@@ -15,7 +15,7 @@ fn decided(text: &str) -> [Outcome; 2] {
     let scenario = Scenario::parse(text).expect("the world reads");
     [false, true].map(|literal| {
         let policy = Policy { literal, ..scenario.policy.clone() };
-        plan(&mut scenario.world.cluster(), &policy, CYCLE)
+        plan(&mut scenario.cluster.build(), &policy, CYCLE)
     })
 }
 

@@ -7,7 +7,7 @@ use kai_units::Timestamp;
 
 fn messages(text: &str) -> Vec<String> {
     let scenario = Scenario::parse(text).expect("the scenario is well-formed");
-    let mut cluster = scenario.world.cluster();
+    let mut cluster = scenario.cluster.build();
     let cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
     let outcome = plan(&mut cluster, &scenario.policy, cycle);
     outcome.decisions.iter().filter_map(|decision| eviction_message(&cluster, decision)).collect()

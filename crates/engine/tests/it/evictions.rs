@@ -39,7 +39,7 @@ pub(crate) fn hold<S: Strategy<Value = String>>(
 fn every_eviction_is_lawful_and_repeatable() {
     hold(crowded, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
-        scenario.live(4).map_err(|error| format!("{error:#}"))
+        scenario.run_cycles(4).map_err(|error| format!("{error:#}"))
     });
 }
 
@@ -48,9 +48,9 @@ fn every_eviction_is_lawful_and_repeatable() {
 fn any_order_of_deltas_evicts_the_same() {
     hold(crowded, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
-        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
         for seed in 0..4 {
-            let mut deltas = scenario.world.deltas.clone();
+            let mut deltas = scenario.cluster.deltas.clone();
             shuffle(&mut deltas, seed);
             let mut cluster = Cluster::new();
             for delta in deltas {
@@ -75,15 +75,15 @@ fn differ(found: &Outcome, wanted: &Outcome) -> Result<(), String> {
 fn the_cluster_comes_to_rest() {
     hold(timeless, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
-        let mut world = scenario.world.clone();
-        let mut cluster = world.cluster();
+        let mut world = scenario.cluster.clone();
+        let mut cluster = world.build();
         let most = 5 + 3 * world.pods().count();
         let (mut told, mut taken) = (Vec::new(), BTreeSet::new());
         for tick in 0..most {
             let cycle = Cycle { now: CYCLE.now + Span::from_secs(tick as i64), seed: tick as u64 + 1 };
             let outcome = plan(&mut cluster, &scenario.policy, cycle);
             cluster.carry_over(outcome.carry_over.clone());
-            for name in world.carry_out(&outcome.decisions) {
+            for name in world.apply_decisions(&outcome.decisions) {
                 if let Some(pod) = world.pod_mut(&name) {
                     cluster.apply(Delta::Pod(Box::new(pod.clone())));
                 }
@@ -126,8 +126,8 @@ fn indices_change_no_eviction() {
     hold(crowded, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
         let literal = Policy { literal: true, ..scenario.policy.clone() };
-        let literal = plan(&mut scenario.world.cluster(), &literal, CYCLE);
-        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        let literal = plan(&mut scenario.cluster.build(), &literal, CYCLE);
+        let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
         if outcome.decisions == literal.decisions { Ok(()) } else { differ(&outcome, &literal) }
     });
 }
@@ -141,7 +141,7 @@ fn every_victim_is_necessary() {
         if scenario.policy.search == SearchDepth::Kai {
             return Ok(());
         }
-        let mut cluster = scenario.world.cluster();
+        let mut cluster = scenario.cluster.build();
         let outcome = plan(&mut cluster, &scenario.policy, CYCLE);
         for group in victims(&outcome) {
             let mut without = outcome.clone();
@@ -209,7 +209,7 @@ fn crowded_worlds_evict() {
     runner
         .run(&crowded(), |text| {
             let scenario = Scenario::parse(&text).expect("worlds are well-formed");
-            let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+            let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
             let actions: BTreeSet<&str> = outcome
                 .decisions
                 .iter()

@@ -20,7 +20,7 @@ proptest! {
     #[test]
     fn every_cycle_is_lawful_and_repeatable(text in world()) {
         let scenario = Scenario::parse(&text).unwrap();
-        if let Err(error) = scenario.live(4) {
+        if let Err(error) = scenario.run_cycles(4) {
             prop_assert!(false, "{error:#}\n{text}");
         }
     }
@@ -29,9 +29,9 @@ proptest! {
     #[test]
     fn any_order_of_deltas_gives_the_same_outcome(text in world(), order in any::<u64>()) {
         let scenario = Scenario::parse(&text).unwrap();
-        let mut deltas = scenario.world.deltas.clone();
+        let mut deltas = scenario.cluster.deltas.clone();
         shuffle(&mut deltas, order);
-        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
         prop_assert_eq!(plan(&mut built(&deltas), &scenario.policy, CYCLE), outcome);
     }
 
@@ -40,8 +40,8 @@ proptest! {
     fn indices_change_no_decision(text in world()) {
         let scenario = Scenario::parse(&text).unwrap();
         let literal = Policy { literal: true, ..scenario.policy.clone() };
-        let literal = plan(&mut scenario.world.cluster(), &literal, CYCLE);
-        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        let literal = plan(&mut scenario.cluster.build(), &literal, CYCLE);
+        let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
         prop_assert_eq!(outcome.decisions, literal.decisions);
         // What a bound refuses is refused for another reason by whoever tries all the same.
         let leading = |verdicts: &[GroupVerdict]| verdicts.iter().map(|v| v.leading.clone()).collect::<Vec<_>>();
@@ -52,7 +52,7 @@ proptest! {
     #[test]
     fn what_went_and_came_back_leaves_no_trace(text in world(), order in any::<u64>(), gone in 1..20_usize) {
         let scenario = Scenario::parse(&text).unwrap();
-        let mut deltas = scenario.world.deltas.clone();
+        let mut deltas = scenario.cluster.deltas.clone();
         shuffle(&mut deltas, order);
         let mut cluster = built(&deltas);
         plan(&mut cluster, &scenario.policy, CYCLE);
@@ -65,7 +65,7 @@ proptest! {
                 cluster.apply(delta.clone());
             }
         }
-        let outcome = plan(&mut scenario.world.cluster(), &scenario.policy, CYCLE);
+        let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
         prop_assert_eq!(plan(&mut cluster, &scenario.policy, CYCLE), outcome);
     }
 
@@ -104,7 +104,7 @@ fn built(deltas: &[Delta]) -> Cluster {
 
 /// A cluster that is ready to plan on: a cycle without actions settles it.
 fn settled(scenario: &Scenario) -> Cluster {
-    let mut cluster = scenario.world.cluster();
+    let mut cluster = scenario.cluster.build();
     let idle = Policy { actions: Vec::new(), ..scenario.policy.clone() };
     plan(&mut cluster, &idle, CYCLE);
     cluster

@@ -45,7 +45,7 @@ fn cycle(cluster: &mut Cluster) -> Outcome {
 
 #[test]
 fn a_panic_sets_its_group_aside() {
-    let mut cluster = Scenario::parse(TEXT).unwrap().world.cluster();
+    let mut cluster = Scenario::parse(TEXT).unwrap().cluster.build();
     let first = cycle(&mut cluster);
     let bound: Vec<&str> = first
         .decisions

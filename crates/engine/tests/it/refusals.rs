@@ -11,7 +11,7 @@ use kai_engine::outcome::{Bind, Cause, EvictionReason};
 use kai_engine::policy::{Action, Policy};
 use kai_engine::{Cluster, Decision, Delta, Outcome, plan};
 use kai_testkit::scenario::Scenario;
-use kai_testkit::world::World;
+use kai_testkit::test_cluster::TestCluster;
 use std::collections::BTreeSet;
 
 /// Most running groups of which all sets are tried.
@@ -21,9 +21,9 @@ const MOST_GROUPS: usize = 6;
 fn no_refusal_is_false() {
     hold(timeless, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
-        let mut cluster = scenario.world.cluster();
+        let mut cluster = scenario.cluster.build();
         let outcome = plan(&mut cluster, &scenario.policy, CYCLE);
-        let judge = Judge { world: &scenario.world, policy: &scenario.policy, cluster, outcome };
+        let judge = Judge { world: &scenario.cluster, policy: &scenario.policy, cluster, outcome };
         let groups = judge.groups(PodPhase::Running);
         // Which GPU a part of one goes to is up to the order of placing, which the judge does not know.
         let has_parts = text.contains("gpu=0.");
@@ -50,7 +50,7 @@ fn no_refusal_is_false() {
 
 /// A cluster on which nothing was decided.
 struct Judge<'a> {
-    world: &'a World,
+    world: &'a TestCluster,
     policy: &'a Policy,
     cluster: Cluster,
     outcome: Outcome,
@@ -100,7 +100,7 @@ impl Judge<'_> {
     }
 
     /// The world with nobody waiting but one group.
-    fn only(&self, waiting: &Key) -> World {
+    fn only(&self, waiting: &Key) -> TestCluster {
         let mut world = self.world.clone();
         let other =
             |pod: &PodInput| pod.phase == PodPhase::Pending && group_of(pod).as_ref() != Some(waiting);
@@ -112,9 +112,9 @@ impl Judge<'_> {
         pod.phase == PodPhase::Running && group_of(pod).is_some_and(|group| victims.contains(&group))
     }
 
-    fn place(&self, world: &World) -> Vec<Bind> {
+    fn place(&self, world: &TestCluster) -> Vec<Bind> {
         let only_place = Policy { actions: vec![Action::Allocate], ..self.policy.clone() };
-        let outcome = plan(&mut world.cluster(), &only_place, CYCLE);
+        let outcome = plan(&mut world.build(), &only_place, CYCLE);
         let bind = |decision: Decision| if let Decision::Bind(bind) = decision { Some(*bind) } else { None };
         outcome.decisions.into_iter().filter_map(bind).collect()
     }

@@ -47,7 +47,7 @@ fn planned(edit: impl FnOnce(&mut Policy)) -> Outcome {
     let scenario = Scenario::parse(WORLD).expect("the world reads");
     let mut policy = scenario.policy.clone();
     edit(&mut policy);
-    plan(&mut scenario.world.cluster(), &policy, Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 })
+    plan(&mut scenario.cluster.build(), &policy, Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 })
 }
 
 fn evicted(outcome: &Outcome) -> Vec<&str> {

@@ -108,8 +108,8 @@ fn words(verdict: &Verdict) -> String {
             format!("impossible: {} {}", pod.name, impossible(reason))
         }
         Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
-        Verdict::NoVictims(miss) => format!("{} evicts nobody", miss.cause.action()),
-        Verdict::WaitingForVictims { waiting } => format!("{waiting} wait for room"),
+        Verdict::NoVictims(miss) => format!("{} found no victims", miss.cause.action()),
+        Verdict::WaitingForVictims { waiting } => format!("{waiting} pipelined"),
         Verdict::InvalidGroup(why) => format!("broken: {why}"),
         Verdict::PreemptionDelay { delay, .. } => {
             format!("preemption delay of {} s", delay / 1_000_000)

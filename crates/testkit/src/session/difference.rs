@@ -4,7 +4,7 @@
 //! holds for its input and the audit accepts what the engine did. Predicates read the cluster and the configuration;
 //! nothing of the case's name, its expectations or what came out.
 
-use crate::world::World;
+use crate::test_cluster::TestCluster;
 use kai_cache::Objects;
 use kai_engine::Delta;
 use kai_engine::input::{
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a case puts in.
 pub struct Facts<'a> {
     /// The cluster, translated.
-    pub world: &'a World,
+    pub cluster: &'a TestCluster,
     /// The cluster's objects.
     pub objects: &'a Objects,
     /// The configuration.
@@ -72,22 +72,22 @@ pub fn explain(facts: &Facts<'_>) -> Option<&'static str> {
 
 impl<'a> Facts<'a> {
     fn pods(&self) -> impl Iterator<Item = &'a PodInput> + use<'a> {
-        self.world.pods()
+        self.cluster.pods()
     }
     fn nodes(&self) -> impl Iterator<Item = &'a NodeInput> + use<'a> {
-        let all = self.world.deltas.iter();
+        let all = self.cluster.deltas.iter();
         all.filter_map(|delta| if let Delta::Node(node) = delta { Some(&**node) } else { None })
     }
     fn groups(&self) -> impl Iterator<Item = &'a GroupInput> + use<'a> {
-        let all = self.world.deltas.iter();
+        let all = self.cluster.deltas.iter();
         all.filter_map(|delta| if let Delta::Group(group) = delta { Some(&**group) } else { None })
     }
     fn queues(&self) -> impl Iterator<Item = &'a QueueInput> + use<'a> {
-        let all = self.world.deltas.iter();
+        let all = self.cluster.deltas.iter();
         all.filter_map(|delta| if let Delta::Queue(queue) = delta { Some(&**queue) } else { None })
     }
     fn topologies(&self) -> impl Iterator<Item = &'a TopologyInput> + use<'a> {
-        let all = self.world.deltas.iter();
+        let all = self.cluster.deltas.iter();
         all.filter_map(|delta| if let Delta::Topology(topology) = delta { Some(topology) } else { None })
     }
 }
@@ -134,7 +134,8 @@ fn device_backed_resource(facts: &Facts<'_>) -> bool {
     let missing = |pod: &PodInput| {
         pod.spec.request.iter().any(|(name, _)| name.contains('/') && !offered.contains(name.as_str()))
     };
-    facts.world.deltas.iter().any(|delta| matches!(delta, Delta::DeviceClass(_))) && facts.pods().any(missing)
+    facts.cluster.deltas.iter().any(|delta| matches!(delta, Delta::DeviceClass(_)))
+        && facts.pods().any(missing)
 }
 
 /// Siblings share a surplus of GPUs, and their priorities differ or somebody asks for a part of a GPU: the rest of
@@ -217,7 +218,11 @@ fn absurd_device_count(facts: &Facts<'_>) -> bool {
         let mut asked = claim.requests.iter().flat_map(|request| &request.alternatives);
         asked.any(|one| matches!(one.mode, RequestMode::Exactly(count) if count > 1_000_000_000))
     };
-    facts.world.deltas.iter().any(|delta| if let Delta::Claim(claim) = delta { absurd(claim) } else { false })
+    facts
+        .cluster
+        .deltas
+        .iter()
+        .any(|delta| if let Delta::Claim(claim) = delta { absurd(claim) } else { false })
 }
 
 /// A queue says nothing about a limit.

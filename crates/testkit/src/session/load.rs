@@ -4,7 +4,7 @@
 //! GPUs of 100 MiB or less that count in fair shares. They are put onto the translated inputs, by rule.
 
 use super::case::{Case, ObjectsFile};
-use crate::world::World;
+use crate::test_cluster::TestCluster;
 use anyhow::{Context, Result};
 use kai_cache::snapshot::{self, Limits};
 use kai_cache::{Objects, Settings, Store};
@@ -22,7 +22,7 @@ const SCALE: i64 = 10;
 /// A case's cluster and clock.
 pub(super) struct Session {
     /// The cluster.
-    pub(super) world: World,
+    pub(super) cluster: TestCluster,
     /// Its objects.
     pub(super) objects: Objects,
     /// The clock.
@@ -46,23 +46,23 @@ impl Session {
             device_claims: case.run.dynamic_resources_enabled,
             ..Settings::default()
         };
-        let mut world = World::default();
-        Store::of(settings, objects.clone()).drain(|delta| world.deltas.push(delta));
-        put_statuses(&mut world, case);
+        let mut cluster = TestCluster::default();
+        Store::of(settings, objects.clone()).drain(|delta| cluster.deltas.push(delta));
+        put_statuses(&mut cluster, case);
         if counts_small_gpus(case) {
-            enlarge_gpus(&mut world);
+            enlarge_gpus(&mut cluster);
         }
-        Ok(Self { world, objects, now })
+        Ok(Self { cluster, objects, now })
     }
 }
 
-fn put_statuses(world: &mut World, case: &Case) {
+fn put_statuses(cluster: &mut TestCluster, case: &Case) {
     for (_, task) in case.tasks() {
         let waits = task.status == "Pipelined";
         if !waits && !task.legacy_mig {
             continue;
         }
-        if let Some(pod) = world.pod_mut(&task.name) {
+        if let Some(pod) = cluster.pod_mut(&task.name) {
             pod.spec.legacy_mig |= task.legacy_mig;
             if waits {
                 pod.phase = PodPhase::Waiting;
@@ -79,8 +79,8 @@ fn counts_small_gpus(case: &Case) -> bool {
     small && case.tasks().any(|(_, task)| task.gpu.kind == "GpuMemory")
 }
 
-fn enlarge_gpus(world: &mut World) {
-    for delta in &mut world.deltas {
+fn enlarge_gpus(cluster: &mut TestCluster) {
+    for delta in &mut cluster.deltas {
         if let Delta::Node(node) = delta
             && node.gpu_memory.known
         {

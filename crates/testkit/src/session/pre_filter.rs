@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Evaluates the checks of every pending pod and compares their errors.
 pub(super) fn check(case: &Case, policy: &Policy, session: &Session, diff: &mut Diff) {
-    let mut cluster = session.world.cluster();
+    let mut cluster = session.cluster.build();
     // A cycle without actions makes the cluster ready to be asked.
     plan(&mut cluster, policy, Cycle { now: session.now, seed: 1 });
     let mut errors: BTreeMap<String, Option<String>> = BTreeMap::new();

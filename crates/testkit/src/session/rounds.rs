@@ -8,7 +8,7 @@ use kai_engine::outcome::Decision;
 
 /// Writes what a cycle decided into the session that the next one begins with.
 pub(super) fn write_back(case: &Case, session: &mut Session, done: &Done) {
-    session.world.carry_out(&done.outcome.decisions);
+    session.cluster.apply_decisions(&done.outcome.decisions);
     let evicted = |name: &str| {
         done.outcome.decisions.iter().any(|d| matches!(d, Decision::Evict { pod, .. } if pod.name == name))
     };
@@ -17,12 +17,12 @@ pub(super) fn write_back(case: &Case, session: &mut Session, done: &Done) {
         if leaves && job.delete_in_test {
             let node = done.end.pods.get(&task.name).and_then(|pod| pod.node.clone()).or(task.node.clone());
             let now = session.now;
-            if let Some(pod) = session.world.pod_mut(&task.name) {
+            if let Some(pod) = session.cluster.pod_mut(&task.name) {
                 pod.phase = PodPhase::Releasing(now);
                 pod.node = node;
             }
-        } else if task.status == "Releasing" && session.world.pods().any(|p| is_leaving(p, &task.name)) {
-            session.world.unplace(&task.name);
+        } else if task.status == "Releasing" && session.cluster.pods().any(|p| is_leaving(p, &task.name)) {
+            session.cluster.unplace(&task.name);
         }
     }
 }

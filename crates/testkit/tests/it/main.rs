@@ -1,3 +1,4 @@
-//! Tests of the test kit itself.
+//! Replays of recordings of KAI.
 
+mod random_clusters;
 mod recorded_calls;
