@@ -31,7 +31,7 @@ use crate::place::ranked::Lists;
 use crate::resource::{Amounts, Dims};
 use crate::search::victims;
 use crate::share::min_runtime::MinRuntimes;
-use crate::share::{Ledger, QueueTree, QueueTreeMut};
+use crate::share::{Ledger, QueueAmounts, QueueTree, QueueTreeMut};
 use crate::storage::Storage;
 use crate::terms::Terms;
 use crate::topology::Topologies;
@@ -352,7 +352,7 @@ impl Cluster {
     }
 
     /// What a pod takes of its queue at a place: CPU, memory, GPUs.
-    pub fn accepted(&self, pod: PodIdx, place: &Place) -> [i64; 3] {
+    pub fn accepted(&self, pod: PodIdx, place: &Place) -> QueueAmounts {
         let p = &self.pods[pod];
         let shape = &self.shapes[p.shape];
         let memory = self.nodes[place.node].gpu_memory.mib;
@@ -364,7 +364,7 @@ impl Cluster {
     }
 
     /// What a pod asks of its queue before it has a node.
-    pub fn asked(&self, pod: PodIdx, reference_memory: Option<i64>) -> [i64; 3] {
+    pub fn asked(&self, pod: PodIdx, reference_memory: Option<i64>) -> QueueAmounts {
         let p = &self.pods[pod];
         let shape = &self.shapes[p.shape];
         [

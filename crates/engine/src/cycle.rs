@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::policy::{Action, Policy, SearchDepth};
 use crate::search::Search;
 use crate::search::reduce::CommittedSearch;
-use crate::share::{Triple, division};
+use crate::share::{QueueAmounts, division};
 use crate::verdict::Verdict;
 pub(crate) use outcome_hash::fnv;
 use rustc_hash::FxHashSet;
@@ -104,7 +104,7 @@ pub(crate) struct Run<'c, 'p> {
     pub plan: Plan<'c>,
     pub policy: &'p Policy,
     pub cycle: Cycle,
-    pub total: Triple,
+    pub total: QueueAmounts,
     pub outcome: Outcome,
     /// What stood in the way of each group.
     pub obstacles: BTreeMap<GroupIdx, Vec<Verdict>>,

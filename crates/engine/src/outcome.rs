@@ -5,6 +5,7 @@ use crate::input::{
     ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, NumaAmount, Received, RequestAlternative,
     RequestMode,
 };
+use crate::resource::PerResource;
 use crate::verdict::GroupVerdict;
 use kai_units::Timestamp;
 
@@ -27,7 +28,7 @@ pub struct Outcome {
     /// Queue shares when the cycle began, by name.
     pub queues: Vec<QueueReport>,
     /// Cluster totals that the shares divide (cpu, memory, gpu).
-    pub total: [i64; 3],
+    pub total: PerResource<i64>,
     /// What the next cycle must know; whoever runs it tells the cluster ([`crate::Cluster::carry_over`]).
     pub carry_over: CarryOver,
     /// Groups that began to run.
@@ -152,13 +153,13 @@ pub struct QueueChange {
     /// The queue.
     pub queue: String,
     /// Guaranteed; `None` is unlimited.
-    pub quota: [Option<i64>; 3],
+    pub quota: PerResource<Option<i64>>,
     /// Fair share.
-    pub fair_share: [i64; 3],
+    pub fair_share: PerResource<i64>,
     /// Held before.
-    pub before: [i64; 3],
+    pub before: PerResource<i64>,
     /// Held after.
-    pub after: [i64; 3],
+    pub after: PerResource<i64>,
 }
 
 /// A binding.
@@ -237,17 +238,17 @@ pub struct QueueReport {
     /// Parent name.
     pub parent: Option<String>,
     /// Guaranteed; `None` is unlimited.
-    pub quota: [Option<i64>; 3],
+    pub quota: PerResource<Option<i64>>,
     /// Ceiling; `None` is unlimited.
-    pub limit: [Option<i64>; 3],
+    pub limit: PerResource<Option<i64>>,
     /// Held at the start of the cycle.
-    pub allocated: [i64; 3],
+    pub allocated: PerResource<i64>,
     /// Held by non-preemptible groups.
-    pub allocated_non_preemptible: [i64; 3],
+    pub allocated_non_preemptible: PerResource<i64>,
     /// Held at the end of the cycle, with what it placed.
-    pub allocated_after: [i64; 3],
+    pub allocated_after: PerResource<i64>,
     /// Held plus pending.
-    pub requested: [i64; 3],
+    pub requested: PerResource<i64>,
     /// Fair share.
-    pub fair_share: [i64; 3],
+    pub fair_share: PerResource<i64>,
 }

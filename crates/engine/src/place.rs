@@ -23,7 +23,7 @@ use crate::node_set::NodeSet;
 use crate::order::member::{Selection, sorted_children};
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::share::{Preemptibility, Triple, capacity_policy, root_ledgers, root_path, sum};
+use crate::share::{Preemptibility, QueueAmounts, capacity_policy, root_ledgers, root_path, sum};
 use crate::topology::{self, NodeScores};
 use crate::verdict::{
     CapacityRule, GangGap, NodeFit, PodRejection, TopologyReason, TopologyRejection, Verdict,
@@ -364,7 +364,7 @@ pub(crate) fn over_capacity(
 
 /// What pods ask of their queue at least: requests by memory are measured against the largest GPU, since whatever
 /// passes then may still fit somewhere.
-pub(crate) fn requested(cluster: &crate::Cluster, pods: &[PodIdx]) -> Triple {
+pub(crate) fn requested(cluster: &crate::Cluster, pods: &[PodIdx]) -> QueueAmounts {
     let largest = cluster.figures.gpu_memory_max;
     pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, largest)))
 }

@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, load_at, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::Utility;
-use crate::share::{Triple, difference, sum};
+use crate::share::{QueueAmounts, difference, sum};
 use crate::terms::{Placed, Presence};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -41,8 +41,8 @@ struct Fold {
 }
 
 struct QueueFold {
-    allocated: Triple,
-    allocated_np: Triple,
+    allocated: QueueAmounts,
+    allocated_np: QueueAmounts,
     version: u64,
 }
 
@@ -125,7 +125,7 @@ enum Edit {
     },
     Queue {
         queue: QueueIdx,
-        amounts: Triple,
+        amounts: QueueAmounts,
         np: bool,
         version: u64,
     },
@@ -402,7 +402,7 @@ impl<'c> Plan<'c> {
     }
 
     /// Adds to a queue's ledger; gives back its former version.
-    fn add_to_queue(&mut self, queue: QueueIdx, amounts: &Triple, np: bool, version: u64) -> u64 {
+    fn add_to_queue(&mut self, queue: QueueIdx, amounts: &QueueAmounts, np: bool, version: u64) -> u64 {
         let q = &mut self.cluster.queues[queue];
         q.ledger.allocated = sum(&q.ledger.allocated, amounts);
         if np {

@@ -7,7 +7,7 @@ use crate::ids::{Idx, IndexVec, Sym};
 use crate::input::{self, AmountList};
 use crate::intern::Interner;
 use smallvec::SmallVec;
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{AddAssign, Index, IndexMut, SubAssign};
 
 /// One dimension of a resource vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,35 @@ pub const PODS: Dim = Dim(3);
 pub const WHOLE_GPU: i64 = input::WHOLE_GPU;
 /// Values beyond this are clamped where they enter, so that sums of them stay exact in 64 bits.
 pub const AMOUNT_MAX: i64 = 1 << 53;
+
+/// The resources that queues account for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QueueResource {
+    /// Millicores.
+    Cpu,
+    /// Bytes.
+    Memory,
+    /// Millionths of a device.
+    Gpu,
+}
+
+/// One value per queue resource, in declaration order; indexed by [`QueueResource`].
+pub type PerResource<T> = [T; 3];
+
+impl<T> Index<QueueResource> for PerResource<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, resource: QueueResource) -> &T {
+        &self[resource as usize]
+    }
+}
+
+impl<T> IndexMut<QueueResource> for PerResource<T> {
+    #[inline]
+    fn index_mut(&mut self, resource: QueueResource) -> &mut T {
+        &mut self[resource as usize]
+    }
+}
 
 /// Amounts by dimension.
 #[derive(Clone, Default)]

@@ -30,7 +30,7 @@ use crate::outcome::Cause;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
-use crate::share::Triple;
+use crate::share::QueueAmounts;
 use crate::verdict::EvictionFailureReason;
 use accumulate::AccumulatedVictims;
 use bounds::Bounds;
@@ -56,7 +56,7 @@ pub(crate) struct Search {
     candidates: Candidates,
     /// What it costs to make room on each node, from the last search that asked.
     node_costs: Option<NodeCosts>,
-    total: Triple,
+    total: QueueAmounts,
     seed: u64,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct SearchStats {
 }
 
 impl Search {
-    pub(crate) fn new(cluster: &Cluster, registry: &Registry, total: Triple, seed: u64) -> Self {
+    pub(crate) fn new(cluster: &Cluster, registry: &Registry, total: QueueAmounts, seed: u64) -> Self {
         Self {
             capacity: NodeCapacity::new(cluster),
             waiting: PendingGroups::new(cluster, registry),

@@ -14,18 +14,19 @@ pub mod reclaim;
 
 use crate::ids::QueueIdx;
 use crate::input::{QueueInput, WHOLE_GPU};
-use crate::verdict::QueueResource;
+use crate::resource::{PerResource, QueueResource};
 
-/// One amount per queue resource: CPU, memory, GPU.
-pub type Triple = [i64; 3];
+/// One amount per queue resource.
+pub type QueueAmounts = PerResource<i64>;
 /// One bound per queue resource; `None` is unlimited.
-pub type Bounds = [Option<i64>; 3];
+pub type Bounds = PerResource<Option<i64>>;
 
-/// The queue resources in the order of a [`Triple`].
-pub const RESOURCES: [QueueResource; 3] = [QueueResource::Cpu, QueueResource::Memory, QueueResource::Gpu];
+/// The queue resources in declaration order.
+pub const RESOURCES: PerResource<QueueResource> =
+    [QueueResource::Cpu, QueueResource::Memory, QueueResource::Gpu];
 
 /// The smallest part of each resource that the surplus is divided in: a millicore, a byte, a whole GPU.
-pub const UNITS: Triple = [1, 1, WHOLE_GPU];
+pub const UNITS: QueueAmounts = [1, 1, WHOLE_GPU];
 
 /// Whether a group may be evicted for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,21 +45,21 @@ pub struct Ledger {
     /// Ceilings.
     pub limit: Bounds,
     /// Weights in dividing the surplus.
-    pub weight: [f64; 3],
+    pub weight: PerResource<f64>,
     /// Historical usage, each as a share of the cluster.
-    pub usage: [f64; 3],
+    pub usage: PerResource<f64>,
     /// Higher is served first.
     pub priority: i32,
     /// Position among all queues by (creation, name): decides where everything else is equal.
     pub rank: u32,
     /// What its groups hold.
-    pub allocated: Triple,
+    pub allocated: QueueAmounts,
     /// What its non-preemptible groups hold.
-    pub allocated_np: Triple,
+    pub allocated_np: QueueAmounts,
     /// What its groups hold and ask for.
-    pub request: Triple,
+    pub request: QueueAmounts,
     /// What it may expect of the cluster; set by [`division`].
-    pub fair_share: Triple,
+    pub fair_share: QueueAmounts,
 }
 
 impl Ledger {
@@ -78,7 +79,7 @@ impl Ledger {
 
     /// What the queue could use of a resource: its request, cut at its limit.
     #[inline]
-    pub fn requestable(&self, resource: usize) -> i64 {
+    pub fn requestable(&self, resource: QueueResource) -> i64 {
         self.limit[resource].map_or(self.request[resource], |limit| limit.min(self.request[resource]))
     }
 
@@ -87,7 +88,7 @@ impl Ledger {
     /// An unlimited quota leaves only the limit; otherwise the larger of quota and fair share counts, cut at the
     /// limit.
     #[inline]
-    pub fn allocatable(&self, resource: usize) -> Option<i64> {
+    pub fn allocatable(&self, resource: QueueResource) -> Option<i64> {
         let limit = self.limit[resource];
         let Some(quota) = self.quota[resource] else {
             return limit;
@@ -99,24 +100,25 @@ impl Ledger {
     /// [`Self::allocatable`] of all resources.
     #[inline]
     pub fn allocatable_share(&self) -> Bounds {
-        [self.allocatable(0), self.allocatable(1), self.allocatable(2)]
+        use QueueResource::{Cpu, Gpu, Memory};
+        [self.allocatable(Cpu), self.allocatable(Memory), self.allocatable(Gpu)]
     }
 
     /// Whether the queue holds more than its fair share of every resource.
     #[inline]
     pub fn over_utilised(&self) -> bool {
-        (0..3).all(|r| self.fair_share[r] < self.allocated[r])
+        RESOURCES.into_iter().all(|r| self.fair_share[r] < self.allocated[r])
     }
 
     /// Whether what the queue holds and `more` stay within its quota in every resource.
     #[inline]
-    pub fn within_quota(&self, more: &Triple) -> bool {
+    pub fn within_quota(&self, more: &QueueAmounts) -> bool {
         fits(&sum(&self.allocated, more), &self.quota)
     }
 
     /// Whether what its non-preemptible groups hold and `more` stay within its quota in every resource.
     #[inline]
-    pub fn np_within_quota(&self, more: &Triple) -> bool {
+    pub fn np_within_quota(&self, more: &QueueAmounts) -> bool {
         fits(&sum(&self.allocated_np, more), &self.quota)
     }
 }
@@ -168,25 +170,27 @@ pub fn levelled_pair<T: QueueTree + ?Sized>(tree: &T, a: QueueIdx, b: QueueIdx) 
 
 /// Component-wise sum.
 #[inline]
-pub fn sum(a: &Triple, b: &Triple) -> Triple {
-    [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
+pub fn sum(a: &QueueAmounts, b: &QueueAmounts) -> QueueAmounts {
+    use QueueResource::{Cpu, Gpu, Memory};
+    [a[Cpu] + b[Cpu], a[Memory] + b[Memory], a[Gpu] + b[Gpu]]
 }
 
 /// Component-wise difference.
 #[inline]
-pub fn difference(a: &Triple, b: &Triple) -> Triple {
-    [a[0] - b[0], a[1] - b[1], a[2] - b[2]]
+pub fn difference(a: &QueueAmounts, b: &QueueAmounts) -> QueueAmounts {
+    use QueueResource::{Cpu, Gpu, Memory};
+    [a[Cpu] - b[Cpu], a[Memory] - b[Memory], a[Gpu] - b[Gpu]]
 }
 
 /// Whether every amount is within its bound.
 #[inline]
-pub fn fits(amounts: &Triple, bounds: &Bounds) -> bool {
+pub fn fits(amounts: &QueueAmounts, bounds: &Bounds) -> bool {
     amounts.iter().zip(bounds).all(|(&amount, bound)| bound.is_none_or(|bound| amount <= bound))
 }
 
 /// Whether some amount is beyond its bound.
 #[inline]
-pub fn exceeds_somewhere(amounts: &Triple, bounds: &Bounds) -> bool {
+pub fn exceeds_somewhere(amounts: &QueueAmounts, bounds: &Bounds) -> bool {
     !fits(amounts, bounds)
 }
 

@@ -5,17 +5,8 @@
 
 use crate::input::{AmountList, Key};
 use crate::outcome::Cause;
-
-/// The three resources that queues account for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QueueResource {
-    /// Millicores.
-    Cpu,
-    /// Bytes.
-    Memory,
-    /// Millionths of a device.
-    Gpu,
-}
+use crate::resource::PerResource;
+pub use crate::resource::QueueResource;
 
 /// A pending group with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -277,19 +268,19 @@ pub struct QueueNumbers {
     /// Object name of the queue.
     pub name: String,
     /// Held plus pending.
-    pub requested: [i64; 3],
+    pub requested: PerResource<i64>,
     /// Guaranteed; `None` is unlimited.
-    pub quota: [Option<i64>; 3],
+    pub quota: PerResource<Option<i64>>,
     /// Held.
-    pub allocated: [i64; 3],
+    pub allocated: PerResource<i64>,
     /// Held by non-preemptible groups.
-    pub allocated_non_preemptible: [i64; 3],
+    pub allocated_non_preemptible: PerResource<i64>,
     /// Ceiling; `None` is unlimited.
-    pub limit: [Option<i64>; 3],
+    pub limit: PerResource<Option<i64>>,
     /// What the group asks for.
-    pub group_requested: [i64; 3],
+    pub group_requested: PerResource<i64>,
     /// The same when the group is non-preemptible, else nothing.
-    pub group_requested_non_preemptible: [i64; 3],
+    pub group_requested_non_preemptible: PerResource<i64>,
 }
 
 /// Why a pod found no node: a count of nodes per reason.

@@ -4,7 +4,7 @@ use super::fields::Fields;
 use crate::render::{self, amount};
 use anyhow::Result;
 use kai_engine::share::division::{ResourceShare, divide};
-use kai_engine::share::{RESOURCES, Triple, UNITS};
+use kai_engine::share::{QueueAmounts, RESOURCES, UNITS};
 use kai_engine::verdict::QueueResource;
 use kai_units::Timestamp;
 use serde_json::{Map, Number, Value};
@@ -102,12 +102,12 @@ impl Question {
     }
 
     /// The fair shares by unique id: cpu, memory, gpu.
-    fn answer(&self) -> BTreeMap<&str, Triple> {
+    fn answer(&self) -> BTreeMap<&str, QueueAmounts> {
         let mut by_age: Vec<(&String, &QueueAsk)> = self.queues.iter().collect();
         by_age.sort_by_key(|(uid, queue)| (queue.created, *uid));
         // Every queue may be guaranteed the whole, so that many wholes must add up.
         let most = (i64::MAX / (by_age.len() as i64 + 2)) as f64;
-        let mut answer: BTreeMap<&str, Triple> = BTreeMap::new();
+        let mut answer: BTreeMap<&str, QueueAmounts> = BTreeMap::new();
         for (at, resource) in RESOURCES.into_iter().enumerate() {
             let ranked = by_age.iter().zip(0..);
             let mut shares: Vec<ResourceShare> = ranked
@@ -123,7 +123,7 @@ impl Question {
 
     /// The answer as the simulator gives it.
     pub(super) fn json(&self) -> Result<String> {
-        let shares = |share: Triple| -> Value {
+        let shares = |share: QueueAmounts| -> Value {
             let amounts = RESOURCES.into_iter().zip(share);
             let members = amounts
                 .map(|(resource, amount)| (answer_name(resource).to_owned(), number(resource, amount)));
@@ -136,7 +136,7 @@ impl Question {
 
     /// The answer as a table.
     pub(super) fn text(&self) -> String {
-        let row = |(uid, share): (&str, Triple)| {
+        let row = |(uid, share): (&str, QueueAmounts)| {
             let queue = &self.queues[uid];
             let [cpu, memory, gpu] = [0, 1, 2].map(|at| amount::text(RESOURCES[at], share[at]));
             let name = if queue.name.is_empty() { uid } else { &queue.name };

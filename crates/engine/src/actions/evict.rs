@@ -276,7 +276,7 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFail
         return Ok(());
     }
     let queue = cluster.text(cluster.queues[reclaimer.queue].display).to_owned();
-    let over = (0..3).find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
+    let over = RESOURCES.into_iter().find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
     let Some(r) = over else {
         let excess = capacity_policy::over_quota(std::iter::once(ledger), asked);
         let beyond =
@@ -285,7 +285,7 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFail
     };
     Err(EvictionFailureReason::BeyondFairShare {
         queue,
-        resource: RESOURCES[r],
+        resource: r,
         fair_share: ledger.fair_share[r],
         used: ledger.allocated[r],
         requested: asked[r],
@@ -298,7 +298,7 @@ fn enough_in_all(
     pods: &[PodIdx],
     (gpus, mib): (i64, i64),
 ) -> Result<(), EvictionFailureReason> {
-    let asked: i64 = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).sum();
+    let asked: i64 = pods.iter().map(|pod| cluster.asked(*pod, None)[QueueResource::Gpu]).sum();
     let asked_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
     if gpus >= asked && mib >= asked_mib {
         return Ok(());

@@ -4,23 +4,23 @@ use crate::cluster::Cluster;
 use crate::cluster::pod::{Place, Status};
 use crate::ids::{IndexVec, NodeIdx, PodIdx, QueueIdx};
 use crate::outcome::Outcome;
-use crate::share::{Bounds, Triple, sum};
+use crate::share::{Bounds, QueueAmounts, RESOURCES, sum};
 
 /// The books of all queues at one point of an outcome.
 #[derive(Clone)]
 pub(super) struct Books {
     /// What each queue holds.
-    pub(super) held: IndexVec<QueueIdx, Triple>,
+    pub(super) held: IndexVec<QueueIdx, QueueAmounts>,
     /// What its groups hold that cannot be evicted.
-    pub(super) fixed: IndexVec<QueueIdx, Triple>,
+    pub(super) fixed: IndexVec<QueueIdx, QueueAmounts>,
     /// What it may expect, as the outcome reports it.
-    pub(super) share: IndexVec<QueueIdx, Triple>,
+    pub(super) share: IndexVec<QueueIdx, QueueAmounts>,
 }
 
 impl Books {
     /// The books when the cycle began.
     pub(super) fn new(before: &Cluster, outcome: &Outcome) -> Self {
-        let none: IndexVec<QueueIdx, Triple> = IndexVec::filled([0; 3], before.queues.len());
+        let none: IndexVec<QueueIdx, QueueAmounts> = IndexVec::filled([0; 3], before.queues.len());
         let mut books = Self { held: none.clone(), fixed: none.clone(), share: none };
         for report in &outcome.queues {
             if let Some(queue) = before.queue(&report.name) {
@@ -78,6 +78,6 @@ pub(super) fn side(before: &Cluster, leaf: QueueIdx, other: QueueIdx) -> QueueId
 }
 
 /// Whether every amount is within its bound.
-pub(super) fn within(amounts: &Triple, bounds: &Bounds) -> bool {
-    (0..3).all(|r| bounds[r].is_none_or(|bound| amounts[r] <= bound))
+pub(super) fn within(amounts: &QueueAmounts, bounds: &Bounds) -> bool {
+    RESOURCES.into_iter().all(|r| bounds[r].is_none_or(|bound| amounts[r] <= bound))
 }

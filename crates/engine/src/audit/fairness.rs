@@ -10,26 +10,30 @@ use crate::cluster::Cluster;
 use crate::cluster::pod::Place;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx, QueueIdx};
 use crate::policy::Policy;
-use crate::share::{RESOURCES, Triple, difference, sum};
+use crate::resource::{PerResource, QueueResource};
+use crate::share::{QueueAmounts, RESOURCES, difference, sum};
 use std::collections::BTreeMap;
 
 /// Amounts, and which resources they put at stake.
 #[derive(Clone, Copy, Default)]
 struct Amount {
-    amounts: Triple,
-    at_stake: [bool; 3],
+    amounts: QueueAmounts,
+    at_stake: PerResource<bool>,
 }
 
 impl Amount {
-    fn add(&mut self, amounts: &Triple, mig: i64) {
+    fn add(&mut self, amounts: &QueueAmounts, mig: i64) {
         self.amounts = sum(&self.amounts, amounts);
         // Instances of a GPU alone put no GPUs at stake.
-        self.stake(amounts[0] > 0, amounts[1] > 0, amounts[2] > mig);
+        let mut at_stake = amounts.map(|amount| amount > 0);
+        at_stake[QueueResource::Gpu] = amounts[QueueResource::Gpu] > mig;
+        self.stake(at_stake);
     }
 
-    fn stake(&mut self, cpu: bool, memory: bool, gpu: bool) {
-        let [c, m, g] = self.at_stake;
-        self.at_stake = [c | cpu, m | memory, g | gpu];
+    fn stake(&mut self, more: PerResource<bool>) {
+        for resource in RESOURCES {
+            self.at_stake[resource] |= more[resource];
+        }
     }
 }
 
@@ -86,7 +90,7 @@ impl Reclaim<'_> {
         &self.taking.books
     }
 
-    fn with_asked(&self, amounts: &Triple) -> Triple {
+    fn with_asked(&self, amounts: &QueueAmounts) -> QueueAmounts {
         sum(amounts, &self.asked.amounts)
     }
 
@@ -142,7 +146,7 @@ impl Reclaim<'_> {
         lost
     }
 
-    fn holds(&self, pod: PodIdx) -> (Triple, i64) {
+    fn holds(&self, pod: PodIdx) -> (QueueAmounts, i64) {
         let place = self.before.pods[pod].state.place.as_ref();
         let amounts = place.map_or([0; 3], |place| self.before.accepted(pod, &Place::on(place.node)));
         (amounts, self.before.shape(pod).mig_quota)
@@ -175,7 +179,7 @@ impl Reclaim<'_> {
     }
 
     /// Whether a queue that still holds so much may lose more.
-    fn may_lose(&self, theirs: QueueIdx, held: &Triple) -> bool {
+    fn may_lose(&self, theirs: QueueIdx, held: &QueueAmounts) -> bool {
         let ours = side(self.before, self.ours, theirs);
         let queues = &self.before.queues;
         let modest = within(&self.with_asked(&self.books().held[ours]), &queues[ours].ledger.quota);
@@ -187,10 +191,9 @@ impl Reclaim<'_> {
     fn saturation(&self, lost: &BTreeMap<QueueIdx, Vec<Amount>>, multiplier: f64, findings: &mut Findings) {
         let mut all = self.asked;
         for part in lost.values().flatten() {
-            let [cpu, memory, gpu] = part.at_stake;
-            all.stake(cpu, memory, gpu);
+            all.stake(part.at_stake);
         }
-        let left = |queue: QueueIdx, r: usize| {
+        let left = |queue: QueueIdx, r: QueueResource| {
             let gone: i64 =
                 lost.get(&queue).map_or(0, |parts| parts.iter().map(|part| part.amounts[r]).sum());
             self.books().held[queue][r] - gone
@@ -199,7 +202,7 @@ impl Reclaim<'_> {
             let parent = self.before.queues[queue].parent;
             let siblings = lost.keys().filter(|q| **q != queue && self.before.queues[**q].parent == parent);
             for &sibling in siblings {
-                for r in (0..3).filter(|r| all.at_stake[*r]) {
+                for r in RESOURCES.into_iter().filter(|r| all.at_stake[*r]) {
                     let ours = (left(queue, r) + self.asked.amounts[r], self.books().share[queue][r]);
                     let theirs = (left(sibling, r), self.books().share[sibling][r]);
                     if is_worse(ours, theirs, multiplier) {
@@ -207,7 +210,7 @@ impl Reclaim<'_> {
                         let what = format!(
                             "queue `{}` ends further beyond its fair share of {:?} than `{}`, from which it took",
                             name(queue),
-                            RESOURCES[r],
+                            r,
                             name(sibling)
                         );
                         findings.say(Invariant::Reclaim, what);

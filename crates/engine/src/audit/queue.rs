@@ -5,13 +5,13 @@ use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::pod::{Place, Status};
 use crate::ids::{IndexVec, PodIdx, QueueIdx};
-use crate::share::{RESOURCES, Triple, sum};
+use crate::share::{QueueAmounts, RESOURCES, sum};
 
 /// What a queue holds, and what of it this cycle added.
 #[derive(Clone, Copy, Default)]
 struct Books {
-    all: Triple,
-    added: Triple,
+    all: QueueAmounts,
+    added: QueueAmounts,
 }
 
 pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
@@ -38,17 +38,19 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
         }
     }
     for (index, queue) in before.present_queues() {
-        for (r, resource) in RESOURCES.into_iter().enumerate() {
+        for resource in RESOURCES {
             let name = before.text(queue.name);
-            let (books, limit) = (all[index], queue.ledger.limit[r]);
-            if books.added[r] > 0 && limit.is_some_and(|limit| books.all[r] > limit) {
-                let what = format!("queue `{name}` holds {} {resource:?} of {limit:?}", books.all[r]);
+            let (books, limit) = (all[index], queue.ledger.limit[resource]);
+            if books.added[resource] > 0 && limit.is_some_and(|limit| books.all[resource] > limit) {
+                let what = format!("queue `{name}` holds {} {resource:?} of {limit:?}", books.all[resource]);
                 findings.say(Invariant::QueueLimit, what);
             }
-            let (books, quota) = (fixed[index], queue.ledger.quota[r]);
-            if books.added[r] > 0 && quota.is_some_and(|quota| books.all[r] > quota) {
-                let what =
-                    format!("queue `{name}` holds {} {resource:?} for good of {quota:?}", books.all[r]);
+            let (books, quota) = (fixed[index], queue.ledger.quota[resource]);
+            if books.added[resource] > 0 && quota.is_some_and(|quota| books.all[resource] > quota) {
+                let what = format!(
+                    "queue `{name}` holds {} {resource:?} for good of {quota:?}",
+                    books.all[resource]
+                );
                 findings.say(Invariant::NonPreemptibleQuota, what);
             }
         }
@@ -56,7 +58,13 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
     orphans(before, after, findings);
 }
 
-fn charge(before: &Cluster, books: &mut IndexVec<QueueIdx, Books>, leaf: QueueIdx, cost: &Triple, how: How) {
+fn charge(
+    before: &Cluster,
+    books: &mut IndexVec<QueueIdx, Books>,
+    leaf: QueueIdx,
+    cost: &QueueAmounts,
+    how: How,
+) {
     let mut at = Some(leaf);
     while let Some(queue) = at {
         let book = &mut books[queue];

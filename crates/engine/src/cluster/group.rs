@@ -5,6 +5,7 @@
 
 use super::pod::Status;
 use crate::ids::{Idx, IndexVec, MemberIdx, PodIdx, QueueIdx, Sym};
+use crate::share::QueueAmounts;
 use kai_units::{Span, Timestamp};
 
 /// Name of the only pod set of a group without sub-groups.
@@ -63,11 +64,11 @@ pub struct Counted {
     /// The queue that carries it.
     pub queue: Option<QueueIdx>,
     /// Held.
-    pub allocated: [i64; 3],
+    pub allocated: QueueAmounts,
     /// Held, if the group is not preemptible.
-    pub allocated_np: [i64; 3],
+    pub allocated_np: QueueAmounts,
     /// Held and wanted.
-    pub request: [i64; 3],
+    pub request: QueueAmounts,
 }
 
 /// A member of the tree.

@@ -10,6 +10,7 @@ use crate::ids::{PodIdx, Sym};
 use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition};
 use crate::numa::NumaNode;
 use crate::resource::{self, Amounts, Dims, WHOLE_GPU};
+use crate::share::QueueAmounts;
 use smallvec::SmallVec;
 
 /// One node.
@@ -56,7 +57,7 @@ pub struct Node {
     /// Equal versions mean equal descriptions.
     pub described_version: u64,
     /// What it adds to the cluster's total when it is ready: its allocatable amounts less other schedulers' pods.
-    pub offers: [i64; 3],
+    pub offers: QueueAmounts,
     /// The described allocatable amounts, without DRA devices.
     pub described: Amounts,
     /// NUMA zones as described.

@@ -12,8 +12,8 @@ use crate::numa::ZoneBooks;
 use crate::order;
 use crate::plugin::PodOrder;
 use crate::policy::Policy;
-use crate::resource;
-use crate::share::{difference, sum};
+use crate::resource::{self, QueueResource};
+use crate::share::{QueueAmounts, RESOURCES, difference, sum};
 use crate::terms::{Placed, Presence};
 use kai_units::{Span, Timestamp};
 use std::ops::Bound::{Excluded, Included};
@@ -289,7 +289,7 @@ impl Cluster {
         let mut at = counted.queue;
         while let Some(queue) = at {
             let q = &mut self.queues[queue];
-            for r in 0..3 {
+            for r in RESOURCES {
                 q.ledger.allocated[r] += sign * counted.allocated[r];
                 q.ledger.allocated_np[r] += sign * counted.allocated_np[r];
                 q.ledger.request[r] += sign * counted.request[r];
@@ -415,14 +415,14 @@ impl Cluster {
     }
 
     /// What the cluster has to share: ready nodes, less other schedulers' pods.
-    pub fn total(&self, restrict_nodes: bool) -> [i64; 3] {
+    pub fn total(&self, restrict_nodes: bool) -> QueueAmounts {
         let mut total = [0; 3];
         for &node in &self.nodes_by_rank {
             let n = &self.nodes[node];
             if n.is_ready() {
                 let mut offers = n.offers;
                 if restrict_nodes && !n.gpu_worker {
-                    offers[2] = 0;
+                    offers[QueueResource::Gpu] = 0;
                 }
                 total = sum(&total, &offers);
             }

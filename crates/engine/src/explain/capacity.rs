@@ -2,6 +2,7 @@
 
 use super::amount::{exact, number, unit};
 use crate::input::WHOLE_GPU;
+use crate::resource::PerResource;
 use crate::verdict::{CapacityRule, QueueExcess, QueueNumbers, QueueResource};
 use kai_units::Quantity;
 use std::collections::BTreeMap;
@@ -46,16 +47,16 @@ impl QueueDetails {
     }
 }
 
-fn amounts(triple: &[i64; 3]) -> Quantities {
-    bounds(&triple.map(Some))
+fn amounts(amounts: &PerResource<i64>) -> Quantities {
+    bounds(&amounts.map(Some))
 }
 
 /// Unlimited CPU and memory show as -1 base unit, unlimited GPUs as 0: readers of these fields know no other form.
-fn bounds(triple: &[Option<i64>; 3]) -> Quantities {
+fn bounds(bounds: &PerResource<Option<i64>>) -> Quantities {
     BTreeMap::from([
-        ("cpu", Quantity::from_milli(triple[0].unwrap_or(-1))),
-        ("memory", Quantity::from_units(triple[1].unwrap_or(-1))),
-        ("nvidia.com/gpu", gpus(triple[2].unwrap_or(0))),
+        ("cpu", Quantity::from_milli(bounds[QueueResource::Cpu].unwrap_or(-1))),
+        ("memory", Quantity::from_units(bounds[QueueResource::Memory].unwrap_or(-1))),
+        ("nvidia.com/gpu", gpus(bounds[QueueResource::Gpu].unwrap_or(0))),
     ])
 }
 

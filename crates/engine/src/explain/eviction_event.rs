@@ -4,8 +4,8 @@ use super::amount::{number, unit};
 use crate::cluster::Cluster;
 use crate::input::Key;
 use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
+use crate::resource::{PerResource, QueueResource};
 use crate::share::root_path;
-use crate::verdict::QueueResource;
 
 /// What the event says besides the decision itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,15 +88,14 @@ fn uses(queue: &QueueChange, priority: i32) -> String {
     )
 }
 
-fn amounts(triple: [Option<i64>; 3]) -> String {
-    let [cpu, memory, gpu] = triple;
-    let amount = |amount: Option<i64>, resource| {
-        amount.map_or_else(|| "Unlimited".to_owned(), |amount| number(amount, unit(resource)))
+fn amounts(amounts: PerResource<Option<i64>>) -> String {
+    let amount = |resource: QueueResource| {
+        amounts[resource].map_or_else(|| "Unlimited".to_owned(), |amount| number(amount, unit(resource)))
     };
     format!(
         "GPU: {}, CPU: {} (cores), memory: {} (GB)",
-        amount(gpu, QueueResource::Gpu),
-        amount(cpu, QueueResource::Cpu),
-        amount(memory, QueueResource::Memory)
+        amount(QueueResource::Gpu),
+        amount(QueueResource::Cpu),
+        amount(QueueResource::Memory)
     )
 }

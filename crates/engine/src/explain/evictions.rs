@@ -12,9 +12,8 @@ use crate::verdict::{
 };
 use kai_units::Timestamp;
 
-/// The resources of a triple, those that people ask about first.
-const RESOURCES: [(QueueResource, usize); 3] =
-    [(QueueResource::Gpu, 2), (QueueResource::Cpu, 0), (QueueResource::Memory, 1)];
+/// The resources that queues account for, in the order in which messages list them.
+const RESOURCES: [QueueResource; 3] = [QueueResource::Gpu, QueueResource::Cpu, QueueResource::Memory];
 
 /// Why some actions evicted or moved nobody for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -297,7 +296,7 @@ pub fn rule(why: &EvictionReason) -> String {
     match why {
         EvictionReason::Moved { .. } => "it starts again elsewhere".to_owned(),
         EvictionReason::AboveShare { victim, .. } => {
-            let share = |at: usize| victim.quota[at].map(|quota| quota.max(victim.fair_share[at]));
+            let share = |at: QueueResource| victim.quota[at].map(|quota| quota.max(victim.fair_share[at]));
             format!("queue `{}` held more than its share{}", victim.queue, of_what(victim, share))
         }
         EvictionReason::AboveQuota { reclaimer, victim } => format!(
@@ -316,14 +315,13 @@ pub fn rule(why: &EvictionReason) -> String {
 }
 
 /// ` of GPUs`: the resources of which a queue held more than a bound.
-fn of_what(queue: &QueueChange, bound: impl Fn(usize) -> Option<i64>) -> String {
+fn of_what(queue: &QueueChange, bound: impl Fn(QueueResource) -> Option<i64>) -> String {
     let name = |resource| match resource {
         QueueResource::Gpu => "GPUs",
         QueueResource::Cpu => "CPU",
         QueueResource::Memory => "memory",
     };
-    let beyond =
-        RESOURCES.into_iter().filter(|(_, at)| bound(*at).is_some_and(|most| queue.before[*at] > most));
-    let names: Vec<&str> = beyond.map(|(resource, _)| name(resource)).collect();
+    let beyond = RESOURCES.into_iter().filter(|&r| bound(r).is_some_and(|most| queue.before[r] > most));
+    let names: Vec<&str> = beyond.map(name).collect();
     if names.is_empty() { String::new() } else { format!(" of {}", names.join(" and ")) }
 }

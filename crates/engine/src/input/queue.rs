@@ -1,5 +1,6 @@
 //! What the engine reads of a queue.
 
+use crate::resource::PerResource;
 use kai_units::{Span, Timestamp};
 
 /// One queue.
@@ -26,7 +27,7 @@ pub struct QueueInput {
     /// Minimum run time before a job of this queue may be reclaimed.
     pub reclaim_min_runtime: Option<Span>,
     /// Historical usage (cpu, memory, gpu), each as a share of the cluster in the usage window.
-    pub usage: [f64; 3],
+    pub usage: PerResource<f64>,
 }
 
 /// What a queue is entitled to of one resource.

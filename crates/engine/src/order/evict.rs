@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::cluster::group::{ElasticState, Group, MemberKind};
 use crate::ids::{GroupIdx, IndexVec, MemberIdx, PodIdx};
 use crate::plugin::{MemberOrder, Registry};
-use crate::share::{Triple, sum};
+use crate::share::{QueueAmounts, sum};
 use crate::verdict::Verdict;
 use kai_units::{Span, Timestamp};
 use std::cmp::Ordering;
@@ -78,7 +78,7 @@ impl EvictablePods {
     }
 
     /// What these pods hold of their queue.
-    pub fn amounts(&self, cluster: &Cluster) -> Triple {
+    pub fn amounts(&self, cluster: &Cluster) -> QueueAmounts {
         let mut held = [0; 3];
         for pod in self.pods() {
             let state = &cluster.pods[pod].state;

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::ids::QueueIdx;
 use crate::plugin::{QueueOrder, Registry};
 use crate::share::order::{QueueOrderKey, TieBreak};
-use crate::share::{QueueTree, Triple, root_path};
+use crate::share::{QueueAmounts, QueueTree, root_path};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -38,14 +38,14 @@ pub trait Leaves {
     /// Whether a leaf has nothing left.
     fn is_empty(&self, leaf: QueueIdx) -> bool;
     /// What the next thing of a leaf asks for, and what taking it gives.
-    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple);
+    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts);
 }
 
 /// The tree of heaps.
 pub struct QueueHeap<'p> {
     registry: &'p Registry,
     purpose: Purpose,
-    total: Triple,
+    total: QueueAmounts,
     nodes: Vec<QueueNode>,
     roots: Heap<usize>,
     node_of: FxHashMap<QueueIdx, usize>,
@@ -68,7 +68,7 @@ impl<'p> QueueHeap<'p> {
         cluster: &Cluster,
         registry: &'p Registry,
         purpose: Purpose,
-        total: Triple,
+        total: QueueAmounts,
         leaves: &impl Leaves,
         queues: impl IntoIterator<Item = QueueIdx>,
         preferred: Option<QueueIdx>,

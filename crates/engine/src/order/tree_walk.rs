@@ -6,7 +6,7 @@ use super::queue_heap::{Leaves, QueueHeap};
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
 use crate::plugin::Registry;
-use crate::share::{Triple, sum};
+use crate::share::{QueueAmounts, sum};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
@@ -24,9 +24,9 @@ struct GroupLines<'p> {
     purpose: Purpose,
     lines: FxHashMap<QueueIdx, GroupLine>,
     /// Resources of groups already taken from a leaf.
-    taken: FxHashMap<QueueIdx, Triple>,
+    taken: FxHashMap<QueueIdx, QueueAmounts>,
     /// What a group's next step asks for, remembered while its pods stay as they are.
-    asks: RefCell<FxHashMap<GroupIdx, (u64, Triple)>>,
+    asks: RefCell<FxHashMap<GroupIdx, (u64, QueueAmounts)>>,
 }
 
 /// The groups of a leaf. Those that were there from the beginning keep the order that they had then; finding their
@@ -49,7 +49,7 @@ impl Leaves for GroupLines<'_> {
     fn is_empty(&self, leaf: QueueIdx) -> bool {
         self.lines.get(&leaf).is_none_or(|line| line.len() == 0)
     }
-    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts) {
         let line = self.lines.get(&leaf);
         let next = line.and_then(|line| self.next(cluster, line)).expect("empty leaves are pruned").0;
         match self.purpose {
@@ -97,7 +97,7 @@ impl GroupLines<'_> {
         group
     }
 
-    fn asked_by(&self, cluster: &Cluster, group: GroupIdx) -> Triple {
+    fn asked_by(&self, cluster: &Cluster, group: GroupIdx) -> QueueAmounts {
         let stamp = cluster.groups[group].stamp;
         if let Some((seen, asks)) = self.asks.borrow().get(&group)
             && *seen == stamp
@@ -117,7 +117,7 @@ impl<'p> TreeWalk<'p> {
         cluster: &Cluster,
         registry: &'p Registry,
         purpose: Purpose,
-        total: Triple,
+        total: QueueAmounts,
         groups: impl IntoIterator<Item = GroupIdx>,
         depth: Option<usize>,
     ) -> Self {
@@ -176,13 +176,13 @@ pub fn leaf_of(cluster: &Cluster, group: GroupIdx) -> Option<QueueIdx> {
 }
 
 /// What a group's next step asks of its queue.
-pub fn next_request(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Triple {
+pub fn next_request(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> QueueAmounts {
     let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
     pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, cluster.figures.gpu_memory_min)))
 }
 
 /// What a group holds of its queue.
-pub fn allocated_to(cluster: &Cluster, group: GroupIdx) -> Triple {
+pub fn allocated_to(cluster: &Cluster, group: GroupIdx) -> QueueAmounts {
     let mut held = [0; 3];
     for &pod in &cluster.groups[group].pods {
         let state = &cluster.pods[pod].state;

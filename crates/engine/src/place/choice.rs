@@ -207,7 +207,7 @@ impl Wanted {
         }
         match self.shared {
             Some(mib) if step.sharing == Some(true) => summary.shared >= mib,
-            Some(mib) => most[2] >= resource::WHOLE_GPU || summary.shared >= mib,
+            Some(mib) => most[resource::GPU.0 as usize] >= resource::WHOLE_GPU || summary.shared >= mib,
             None => true,
         }
     }

@@ -11,7 +11,7 @@ use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::Registry;
 use crate::plugin::VictimBatch as Batch;
-use crate::resource::WHOLE_GPU;
+use crate::resource::{QueueResource, WHOLE_GPU};
 use rustc_hash::FxHashSet;
 
 /// Victims of an earlier, smaller success, and those accumulated since.
@@ -125,7 +125,7 @@ pub(crate) fn freed_by(cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)>
     let gpus = if state.status == Status::Pipelined && shape.is_shared() {
         i64::from(shape.devices()) * WHOLE_GPU
     } else {
-        cluster.accepted(pod, place)[2]
+        cluster.accepted(pod, place)[QueueResource::Gpu]
     };
     Some((place.node, gpus))
 }

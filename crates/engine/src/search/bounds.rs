@@ -21,9 +21,8 @@ use crate::verdict::{EvictionFailureReason, QueueResource};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// The resources that queues account for, as positions in a triple; those that people ask about first.
-const OF_QUEUES: [(usize, QueueResource); 3] =
-    [(2, QueueResource::Gpu), (0, QueueResource::Cpu), (1, QueueResource::Memory)];
+/// The resources that queues account for, the scarcest first: a refusal names the first one that is short.
+const OF_QUEUES: [QueueResource; 3] = [QueueResource::Gpu, QueueResource::Cpu, QueueResource::Memory];
 
 /// What some pods want together, by dimension.
 type Requested = SmallVec<[(Dim, i64); 4]>;
@@ -56,22 +55,22 @@ impl Bounds<'_> {
         let mut asked = part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.asked(*pod, None)));
         // A consolidation has been asked about GPUs already.
         if !self.counts_gpus(part) || self.moves_only() {
-            asked[2] = 0;
+            asked[QueueResource::Gpu] = 0;
         }
-        let (at, resource) = OF_QUEUES.into_iter().find(|(at, _)| {
-            let evictable = if self.moves_only() { 0 } else { evictable[*at] };
-            asked[*at] > free[*at] + evictable
+        let resource = OF_QUEUES.into_iter().find(|&resource| {
+            let evictable = if self.moves_only() { 0 } else { evictable[resource] };
+            asked[resource] > free[resource] + evictable
         })?;
-        let (requested, free) = (asked[at], free[at]);
+        let (requested, free) = (asked[resource], free[resource]);
         if self.moves_only() {
             return Some(EvictionFailureReason::InsufficientFree { resource, requested, free });
         }
-        let queues = self.leaves.iter().filter(|leaf| amounts(leaf)[at] > 0).count() as u32;
+        let queues = self.leaves.iter().filter(|leaf| amounts(leaf)[resource] > 0).count() as u32;
         Some(EvictionFailureReason::InsufficientEvictable {
             resource,
             requested,
             free,
-            evictable: evictable[at],
+            evictable: evictable[resource],
             queues,
         })
     }

@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::plugin::Registry;
 use crate::plugin::VictimBatch as Batch;
+use crate::resource::QueueResource;
 use std::collections::BTreeSet;
 
 /// Up to so many batches every set of them is tried.
@@ -28,7 +29,7 @@ pub(crate) struct Cost {
 impl Cost {
     fn of_pod(cluster: &Cluster, rules: &Rules<'_>, pod: PodIdx) -> Self {
         let p = &cluster.pods[pod];
-        let gpus = p.state.place.as_ref().map_or(0, |place| cluster.accepted(pod, place)[2]);
+        let gpus = p.state.place.as_ref().map_or(0, |place| cluster.accepted(pod, place)[QueueResource::Gpu]);
         let start = p.group.and_then(|group| cluster.groups[group].last_start);
         Self { pods: 1, gpus, lost: start.map_or(0, |start| (rules.now.0 - start.0).max(0)) }
     }

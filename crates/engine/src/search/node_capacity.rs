@@ -9,7 +9,7 @@ use crate::node_set::{Marked, NodeSet};
 use crate::place::feasible;
 use crate::plan::Plan;
 use crate::resource::{CPU, MEMORY};
-use crate::share::Triple;
+use crate::share::QueueAmounts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ impl NodeCapacity {
     }
 
     /// CPU, memory and GPUs on offer together.
-    pub(crate) fn totals(&self) -> Triple {
+    pub(crate) fn totals(&self) -> QueueAmounts {
         let [cpu, memory] = self.cpu_memory_total;
         [cpu, memory, self.total()]
     }

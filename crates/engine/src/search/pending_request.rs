@@ -4,8 +4,9 @@ use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::order::member::{Selection, pods_to_place};
 use crate::plugin::Registry;
+use crate::resource::QueueResource;
 use crate::share::reclaim::ReclaimAmount;
-use crate::share::{Triple, sum};
+use crate::share::{QueueAmounts, sum};
 
 /// The pods of a group's next step, in task order.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ pub(crate) struct RequestPart<'a> {
 impl PendingRequest {
     pub(crate) fn of(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Self {
         let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
-        let gpus = pods.iter().map(|pod| cluster.asked(*pod, None)[2]).collect();
+        let gpus = pods.iter().map(|pod| cluster.asked(*pod, None)[QueueResource::Gpu]).collect();
         let is_shared = |pod: &PodIdx| cluster.shape(*pod).is_shared();
         let whole = pods.iter().position(is_shared).unwrap_or(pods.len());
         Self { group, pods, gpus, whole }
@@ -57,7 +58,7 @@ impl PendingRequest {
 
 impl RequestPart<'_> {
     /// What the pods ask of their queue; requests by memory are measured against the smallest GPU.
-    pub(crate) fn amounts(&self, cluster: &Cluster) -> Triple {
+    pub(crate) fn amounts(&self, cluster: &Cluster) -> QueueAmounts {
         let reference = cluster.figures.gpu_memory_min;
         self.pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, reference)))
     }
@@ -66,7 +67,7 @@ impl RequestPart<'_> {
     pub(crate) fn claim(&self, cluster: &Cluster) -> ReclaimAmount {
         let mut claim = ReclaimAmount::all_involved(self.amounts(cluster));
         let mig: i64 = self.pods.iter().map(|pod| cluster.shape(*pod).mig_quota).sum();
-        claim.involved[2] = claim.amounts[2] > mig;
+        claim.involved[QueueResource::Gpu] = claim.amounts[QueueResource::Gpu] > mig;
         claim
     }
 

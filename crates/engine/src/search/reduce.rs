@@ -18,7 +18,8 @@ use crate::outcome::Cause;
 use crate::place::Step;
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::share::{Ledger, reclaim, root_path, sum};
+use crate::resource::QueueResource;
+use crate::share::{Ledger, QueueAmounts, RESOURCES, reclaim, root_path, sum};
 use kai_units::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -164,7 +165,7 @@ fn within_limits<'s>(
     let new = |(pods, solution): (&'s [PodIdx], &'s Solution)| {
         pods.iter().chain(solution.before.keys().filter(is_moved)).chain(&solution.joined)
     };
-    let added = |queue: QueueIdx, r: usize| {
+    let added = |queue: QueueIdx, r: QueueResource| {
         parts.clone().flat_map(new).any(|pod| {
             let p = &plan.pods[*pod];
             let leaf = p.group.and_then(|group| leaf_of(plan, group));
@@ -174,7 +175,7 @@ fn within_limits<'s>(
     };
     before.iter().all(|(&queue, before)| {
         let now = &plan.queues[queue].ledger;
-        (0..3).all(|r| {
+        RESOURCES.into_iter().all(|r| {
             now.limit[r].is_none_or(|limit| {
                 now.allocated[r] <= limit || (now.allocated[r] <= before.allocated[r] && !added(queue, r))
             })
@@ -308,7 +309,7 @@ impl<'a> Review<'a> {
     }
 
     /// Whether the rules are content with a taking, had these queues held so much more before it.
-    fn is_valid(&self, cluster: &Cluster, at: usize, more: Option<(&[QueueIdx], &[i64; 3])>) -> bool {
+    fn is_valid(&self, cluster: &Cluster, at: usize, more: Option<(&[QueueIdx], &QueueAmounts)>) -> bool {
         let taking = &self.takings[at];
         let (part, solution) = (taking.ask.whole(), &taking.solution);
         // Where nobody gives way, or everybody is only moved, one less changes nothing for the others.
@@ -342,7 +343,7 @@ impl<'a> Review<'a> {
 }
 
 /// What a group has lost for good.
-fn lost_amounts(plan: &Plan<'_>, loss: &GroupLoss) -> [i64; 3] {
+fn lost_amounts(plan: &Plan<'_>, loss: &GroupLoss) -> QueueAmounts {
     let lost = loss.pods.iter().filter(|pod| !plan.pods[**pod].state.status.is_active_allocated());
     lost.fold([0; 3], |all, pod| {
         let place = loss.before[pod].place.as_ref();

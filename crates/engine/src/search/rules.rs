@@ -11,6 +11,7 @@ use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
 use crate::plugin::Proportion;
 use crate::policy::Policy;
+use crate::resource::QueueResource;
 use crate::share::min_runtime;
 use crate::share::reclaim::{self, ReclaimAmount, Reclaimer, VictimPod};
 use crate::share::{Ledger, Preemptibility, QueueTree, levelled_pair, root_path};
@@ -320,7 +321,7 @@ fn held_claim(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
     let state = &cluster.pods[pod].state;
     let place = state.leaving.as_ref().or(state.place.as_ref());
     let mut claim = ReclaimAmount::all_involved(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
-    claim.involved[2] = claim.amounts[2] > cluster.shape(pod).mig_quota;
+    claim.involved[QueueResource::Gpu] = claim.amounts[QueueResource::Gpu] > cluster.shape(pod).mig_quota;
     claim
 }
 

@@ -12,7 +12,7 @@ use crate::order::tree_walk::{leaf_of, next_request};
 use crate::place::Step;
 use crate::plan::Plan;
 use crate::plugin::VictimBatch as Batch;
-use crate::share::{Ledger, Triple};
+use crate::share::{Ledger, QueueAmounts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Simulation<'a> {
     pub rules: &'a Rules<'a>,
     pub waiting: &'a PendingGroups,
     pub disruptions: &'a Disruptions,
-    pub total: Triple,
+    pub total: QueueAmounts,
     pub seed: u64,
 }
 
@@ -132,7 +132,7 @@ impl Simulation<'_> {
     ) -> bool {
         let policy = self.rules.policy;
         let registry = &policy.registry;
-        let mut involved: BTreeMap<GroupIdx, Triple> =
+        let mut involved: BTreeMap<GroupIdx, QueueAmounts> =
             victims.iter().map(|(group, _)| (*group, next_request(plan, registry, *group))).collect();
         let mut placed = false;
         match first {

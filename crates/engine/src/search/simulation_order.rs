@@ -12,13 +12,13 @@ use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
 use crate::order::tree_walk::{leaf_of, next_request};
 use crate::plugin::Registry;
-use crate::share::{Triple, root_path};
+use crate::share::{QueueAmounts, root_path};
 use std::collections::BTreeMap;
 
 /// The waiting groups of each leaf queue, first in order first, with what their next step asks for.
 #[derive(Debug, Default)]
 pub(crate) struct PendingGroups {
-    leaves: BTreeMap<QueueIdx, SortedList<(GroupIdx, Triple)>>,
+    leaves: BTreeMap<QueueIdx, SortedList<(GroupIdx, QueueAmounts)>>,
 }
 
 impl PendingGroups {
@@ -54,7 +54,8 @@ impl PendingGroups {
             return;
         };
         let line = self.leaves.entry(leaf).or_default();
-        let before = |(g, _): &(GroupIdx, Triple)| groups::compare(cluster, registry, *g, group).is_lt();
+        let before =
+            |(g, _): &(GroupIdx, QueueAmounts)| groups::compare(cluster, registry, *g, group).is_lt();
         let at = line.remaining().partition_point(before);
         line.insert(at, (group, next_request(cluster, registry, group)));
     }
@@ -74,7 +75,7 @@ struct Cursors<'a> {
 
 /// Where the walk stands in one leaf.
 struct Cursor<'a> {
-    waiting: &'a [(GroupIdx, Triple)],
+    waiting: &'a [(GroupIdx, QueueAmounts)],
     at: usize,
     /// Involved groups of the leaf, last in order first.
     involved: Vec<Turn>,
@@ -85,7 +86,7 @@ struct Cursor<'a> {
 #[derive(Clone, Copy)]
 struct Turn {
     group: GroupIdx,
-    asks: Triple,
+    asks: QueueAmounts,
     /// It comes before this position of the waiting list.
     before: usize,
 }
@@ -98,7 +99,7 @@ impl Cursor<'_> {
     fn is_empty(&self) -> bool {
         self.involved.is_empty() && self.at >= self.waiting.len()
     }
-    fn next_asks(&self) -> Triple {
+    fn next_asks(&self) -> QueueAmounts {
         self.involved_next().map_or_else(|| self.waiting[self.at].1, |turn| turn.asks)
     }
     /// Passes over groups that wait and ask for the same: their turns leave everything as it is.
@@ -122,7 +123,7 @@ impl Leaves for Cursors<'_> {
         // A branch without involved groups no longer matters to the others.
         self.leaves.get(&leaf).is_none_or(|cursor| self.left_below[&cursor.branch] == 0 || cursor.is_empty())
     }
-    fn next_amounts(&self, _: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+    fn next_amounts(&self, _: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts) {
         (self.leaves[&leaf].next_asks(), [0; 3])
     }
 }
@@ -133,9 +134,9 @@ impl<'a> SimulationOrder<'a> {
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
-        total: Triple,
+        total: QueueAmounts,
         waiting: &'a PendingGroups,
-        involved: &BTreeMap<GroupIdx, Triple>,
+        involved: &BTreeMap<GroupIdx, QueueAmounts>,
         preemptor: GroupIdx,
     ) -> Self {
         let mut by_leaf: BTreeMap<QueueIdx, Vec<Turn>> = BTreeMap::new();
@@ -186,7 +187,7 @@ impl<'a> SimulationOrder<'a> {
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
-        involved: &BTreeMap<GroupIdx, Triple>,
+        involved: &BTreeMap<GroupIdx, QueueAmounts>,
     ) -> Option<GroupIdx> {
         loop {
             let leaf = self.queues.best_leaf(cluster, &self.leaves)?;
@@ -210,8 +211,8 @@ impl<'a> SimulationOrder<'a> {
 
 /// Where a group belongs in a sorted list; involved groups in it are out of order and not looked at.
 fn position(
-    list: &[(GroupIdx, Triple)],
-    involved: &BTreeMap<GroupIdx, Triple>,
+    list: &[(GroupIdx, QueueAmounts)],
+    involved: &BTreeMap<GroupIdx, QueueAmounts>,
     is_before: impl Fn(GroupIdx) -> bool,
 ) -> usize {
     let (mut low, mut high) = (0, list.len());

@@ -13,7 +13,7 @@ use crate::order::groups;
 use crate::order::queue_heap::{Leaves, Purpose, QueueHeap};
 use crate::order::tree_walk::leaf_of;
 use crate::plugin::{GroupOrder, Registry};
-use crate::share::{Triple, difference, sum};
+use crate::share::{QueueAmounts, difference, sum};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ struct Leaf {
     groups: SortedList<GroupIdx>,
     is_sorted: bool,
     /// What each group holds, with the stamp of its pods, and all of them together, once sorted.
-    held: FxHashMap<GroupIdx, (u64, Triple)>,
-    total: Triple,
+    held: FxHashMap<GroupIdx, (u64, QueueAmounts)>,
+    total: QueueAmounts,
 }
 
 impl Leaf {
@@ -63,7 +63,7 @@ impl Leaf {
         self.note(group, cluster.groups[group].stamp, amounts);
     }
 
-    fn note(&mut self, group: GroupIdx, stamp: u64, amounts: Triple) {
+    fn note(&mut self, group: GroupIdx, stamp: u64, amounts: QueueAmounts) {
         self.total = sum(&self.total, &amounts);
         self.held.insert(group, (stamp, amounts));
     }
@@ -105,7 +105,7 @@ pub(crate) struct SortedCandidates {
 struct CandidateEntry {
     group: GroupIdx,
     stamp: u64,
-    held: Triple,
+    held: QueueAmounts,
 }
 
 impl SortedCandidates {
@@ -184,7 +184,7 @@ impl Candidates {
     }
 
     /// What the candidates of a leaf, which have been sorted, hold together.
-    pub(crate) fn total_of(&self, leaf: QueueIdx) -> Triple {
+    pub(crate) fn total_of(&self, leaf: QueueIdx) -> QueueAmounts {
         self.leaves.get(&leaf).map_or([0; 3], |entry| entry.total)
     }
 
@@ -265,7 +265,7 @@ struct Cursor<'a> {
     /// Groups that gave up a part already, with the rest; last in order first.
     rest: Vec<EvictablePods>,
     /// What the groups held whose turn is over.
-    taken: Triple,
+    taken: QueueAmounts,
 }
 
 impl Cursor<'_> {
@@ -293,7 +293,7 @@ impl Leaves for Cursors<'_> {
     fn is_empty(&self, leaf: QueueIdx) -> bool {
         self.leaves.get(&leaf).is_none_or(|cursor| cursor.listed.is_none() && cursor.rest.is_empty())
     }
-    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (Triple, Triple) {
+    fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts) {
         let cursor = &self.leaves[&leaf];
         let next = cursor.next(cluster, self.registry).map_or([0; 3], |held| held.amounts(cluster));
         ([0; 3], sum(&cursor.taken, &next))
@@ -305,7 +305,7 @@ impl<'a> VictimWalk<'a> {
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
-        total: Triple,
+        total: QueueAmounts,
         leaves: impl IntoIterator<Item = (QueueIdx, &'a [GroupIdx])>,
         may: &impl Fn(GroupIdx) -> bool,
         most_groups: Option<u32>,

@@ -3,7 +3,7 @@
 //! Both gates walk from the leaf to the root and look at CPU, memory, GPU in that order; a resource that is not
 //! requested never stands in the way. The limit is checked on the whole path before the quota is.
 
-use super::{Bounds, Ledger, Preemptibility, RESOURCES, Triple};
+use super::{Bounds, Ledger, Preemptibility, QueueAmounts, RESOURCES};
 use crate::verdict::{CapacityRule, QueueExcess, QueueNumbers, QueueResource};
 
 /// A bound that a request would pass.
@@ -41,7 +41,7 @@ impl Excess {
 pub fn numbers(
     name: &str,
     ledger: &Ledger,
-    requested: &Triple,
+    requested: &QueueAmounts,
     preemptibility: Preemptibility,
 ) -> QueueNumbers {
     QueueNumbers {
@@ -60,7 +60,7 @@ pub fn numbers(
 }
 
 /// The first bound on the way from leaf to root that `requested` would pass.
-pub fn check<'a, P>(path: P, requested: &Triple, preemptibility: Preemptibility) -> Option<Excess>
+pub fn check<'a, P>(path: P, requested: &QueueAmounts, preemptibility: Preemptibility) -> Option<Excess>
 where
     P: Iterator<Item = &'a Ledger> + Clone,
 {
@@ -71,14 +71,14 @@ where
 }
 
 /// The first limit on the way from leaf to root that `requested` would pass.
-pub fn over_limit<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &Triple) -> Option<Excess> {
+pub fn over_limit<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &QueueAmounts) -> Option<Excess> {
     path.enumerate().find_map(|(level, ledger)| {
         beyond(CapacityRule::Limit, level, &ledger.allocated, &ledger.limit, requested)
     })
 }
 
 /// The first quota on the way from leaf to root that `requested`, as a non-preemptible request, would pass.
-pub fn over_quota<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &Triple) -> Option<Excess> {
+pub fn over_quota<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &QueueAmounts) -> Option<Excess> {
     path.enumerate().find_map(|(level, ledger)| {
         beyond(CapacityRule::NonPreemptibleQuota, level, &ledger.allocated_np, &ledger.quota, requested)
     })
@@ -88,15 +88,15 @@ pub fn over_quota<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &Triple
 fn beyond(
     rule: CapacityRule,
     level: usize,
-    used: &Triple,
+    used: &QueueAmounts,
     bounds: &Bounds,
-    requested: &Triple,
+    requested: &QueueAmounts,
 ) -> Option<Excess> {
-    (0..3).find_map(|r| {
+    RESOURCES.into_iter().find_map(|r| {
         let bound = bounds[r]?;
         (requested[r] > 0 && used[r] + requested[r] > bound).then(|| Excess {
             level,
-            resource: RESOURCES[r],
+            resource: r,
             rule,
             bound,
             used: used[r],

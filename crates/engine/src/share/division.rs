@@ -7,8 +7,9 @@
 //! Invariant: no share exceeds what the queue asks for or its limit; the result does not depend on the order of the
 //! queues.
 
-use super::{Ledger, QueueTreeMut, Triple, UNITS};
+use super::{Ledger, QueueAmounts, QueueTreeMut, RESOURCES, UNITS};
 use crate::ids::QueueIdx;
+use crate::resource::QueueResource;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
@@ -40,7 +41,7 @@ pub struct ResourceShare {
 
 impl ResourceShare {
     /// The share of a queue in one resource, with nothing given yet.
-    pub fn new(ledger: &Ledger, resource: usize) -> Self {
+    pub fn new(ledger: &Ledger, resource: QueueResource) -> Self {
         Self {
             quota: ledger.quota[resource],
             requestable: ledger.requestable(resource),
@@ -63,7 +64,7 @@ impl ResourceShare {
 pub fn divide_tree<T: QueueTreeMut + ?Sized>(
     tree: &mut T,
     queues: &[QueueIdx],
-    total: &Triple,
+    total: &QueueAmounts,
     k_value: f64,
 ) {
     let mut by_parent: Vec<(Option<QueueIdx>, QueueIdx)> =
@@ -76,7 +77,7 @@ pub fn divide_tree<T: QueueTreeMut + ?Sized>(
         let to = by_parent.partition_point(|&(p, _)| p <= parent);
         let members = &by_parent[from..to];
         let amounts = parent.map_or(*total, |queue| tree.ledger(queue).fair_share);
-        for resource in 0..3 {
+        for resource in RESOURCES {
             shares.clear();
             shares.extend(members.iter().map(|&(_, queue)| ResourceShare::new(tree.ledger(queue), resource)));
             divide(UNITS[resource], amounts[resource], k_value, &mut shares);

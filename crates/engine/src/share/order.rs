@@ -4,8 +4,9 @@
 //! allocatable shares is a partial order, so the whole comparison is not transitive: callers keep a heap and its
 //! discipline, they do not sort.
 
-use super::{Bounds, Ledger, Triple, difference, sum};
+use super::{Bounds, Ledger, QueueAmounts, RESOURCES, difference, sum};
 use crate::input::WHOLE_GPU;
+use crate::resource::PerResource;
 use kai_units::Timestamp;
 use std::cmp::Ordering;
 
@@ -15,9 +16,9 @@ pub struct QueueOrderKey<'a> {
     /// The queue's numbers.
     pub ledger: &'a Ledger,
     /// Request of the next group of its subtree; zero when victims are ordered.
-    pub request: Triple,
+    pub request: QueueAmounts,
     /// Allocation of the victims chosen from it so far.
-    pub victims: Triple,
+    pub victims: QueueAmounts,
     /// Decides where everything else is equal.
     pub tie_break: TieBreak,
 }
@@ -43,7 +44,7 @@ impl TieBreak {
 /// Compares two sibling queues; [`Ordering::Less`] means that `left` is served first.
 ///
 /// `total` is the whole cluster, which stands in for an unlimited share. Only a queue compared with itself is equal.
-pub fn compare(left: &QueueOrderKey<'_>, right: &QueueOrderKey<'_>, total: &Triple) -> Ordering {
+pub fn compare(left: &QueueOrderKey<'_>, right: &QueueOrderKey<'_>, total: &QueueAmounts) -> Ordering {
     let (l, r) = (left.ledger, right.ledger);
     let after = [sum(&l.allocated, &left.request), sum(&r.allocated, &right.request)];
     let shares = [l.allocatable_share(), r.allocatable_share()];
@@ -68,8 +69,8 @@ pub fn compare(left: &QueueOrderKey<'_>, right: &QueueOrderKey<'_>, total: &Trip
 
 /// Whether some resource is used although the queue has no share of it.
 #[inline]
-fn uses_without_share(amounts: &Triple, shares: &Bounds) -> bool {
-    (0..3).any(|r| shares[r] == Some(0) && amounts[r] > 0)
+fn uses_without_share(amounts: &QueueAmounts, shares: &Bounds) -> bool {
+    RESOURCES.into_iter().any(|r| shares[r] == Some(0) && amounts[r] > 0)
 }
 
 /// A share of something: a fraction with a positive denominator.
@@ -109,13 +110,13 @@ impl Eq for Fraction {}
 /// What an amount counts for where the queue has no share at all: this often its number of units.
 const WITHOUT_SHARE: i128 = 1000;
 /// How many of its base units make one of a resource, where amounts count by themselves.
-const COUNTED_IN: [i128; 3] = [1, 1, WHOLE_GPU as i128];
+const COUNTED_IN: PerResource<i128> = [1, 1, WHOLE_GPU as i128];
 
 /// The largest part that the amounts are of the shares, over all resources.
 #[inline]
-pub fn dominant_share(amounts: &Triple, shares: &Bounds, total: &Triple) -> Fraction {
+pub fn dominant_share(amounts: &QueueAmounts, shares: &Bounds, total: &QueueAmounts) -> Fraction {
     let mut dominant = Fraction::ZERO;
-    for r in 0..3 {
+    for r in RESOURCES {
         let part = i128::from(amounts[r]);
         let share = match shares[r].unwrap_or(total[r]) {
             share if share > 0 => Fraction { part, whole: i128::from(share) },
@@ -130,7 +131,7 @@ pub fn dominant_share(amounts: &Triple, shares: &Bounds, total: &Triple) -> Frac
 #[inline]
 fn compare_bounds(left: &Bounds, right: &Bounds) -> Ordering {
     let mut found = Ordering::Equal;
-    for r in 0..3 {
+    for r in RESOURCES {
         let here = left[r].unwrap_or(i64::MAX).cmp(&right[r].unwrap_or(i64::MAX));
         if here != Ordering::Equal {
             if found != Ordering::Equal && found != here {

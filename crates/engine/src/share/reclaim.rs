@@ -5,29 +5,31 @@
 //! Not here: which victims are tried, and protection by minimum run time (see [`super::min_runtime`]).
 
 use super::{
-    Ledger, Preemptibility, QueueTree, Triple, difference, exceeds_somewhere, levelled_pair, root_path, sum,
+    Ledger, Preemptibility, QueueAmounts, QueueTree, RESOURCES, difference, exceeds_somewhere, levelled_pair,
+    root_path, sum,
 };
 use crate::ids::QueueIdx;
+use crate::resource::PerResource;
 use smallvec::SmallVec;
 
 /// An amount of quota together with the resources it touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimAmount {
     /// The amounts as quota counts them, MIG instances included.
-    pub amounts: Triple,
+    pub amounts: QueueAmounts,
     /// Which resources are at stake; MIG instances alone do not put GPUs at stake.
-    pub involved: [bool; 3],
+    pub involved: PerResource<bool>,
 }
 
 impl ReclaimAmount {
     /// A claim in which every amount above 0 is at stake.
-    pub fn all_involved(amounts: Triple) -> Self {
+    pub fn all_involved(amounts: QueueAmounts) -> Self {
         Self { amounts, involved: amounts.map(|amount| amount > 0) }
     }
 
     fn add(&mut self, other: &ReclaimAmount) {
         self.amounts = sum(&self.amounts, &other.amounts);
-        for r in 0..3 {
+        for r in RESOURCES {
             self.involved[r] |= other.involved[r];
         }
     }
@@ -46,8 +48,9 @@ pub struct Reclaimer {
 
 /// Whether a group may reclaim at all: with its request its queue stays within its fair share, and within its quota
 /// if the group is non-preemptible.
-pub fn may_reclaim(ledger: &Ledger, preemptibility: Preemptibility, request: &Triple) -> bool {
-    let within_share = (0..3).all(|r| ledger.allocated[r] + request[r] <= ledger.fair_share[r]);
+pub fn may_reclaim(ledger: &Ledger, preemptibility: Preemptibility, request: &QueueAmounts) -> bool {
+    let within_share =
+        RESOURCES.into_iter().all(|r| ledger.allocated[r] + request[r] <= ledger.fair_share[r]);
     within_share
         && match preemptibility {
             Preemptibility::Preemptible => true,
@@ -66,7 +69,7 @@ pub fn may_have_victims<T: QueueTree + ?Sized>(tree: &T, reclaimer: &Reclaimer, 
         return holds_beyond_share(giving, &giving.allocated);
     }
     let (mut above, mut below) = (false, false);
-    for r in (0..3).filter(|&r| request[r] > 0) {
+    for r in RESOURCES.into_iter().filter(|&r| request[r] > 0) {
         if let Some(quota) = giving.quota[r] {
             above |= giving.allocated[r] > quota;
             below |= giving.allocated[r] < quota;
@@ -76,19 +79,19 @@ pub fn may_have_victims<T: QueueTree + ?Sized>(tree: &T, reclaimer: &Reclaimer, 
 }
 
 /// Whether a queue that still holds `remaining` is beyond its allocatable share of some resource.
-pub fn holds_beyond_share(victim: &Ledger, remaining: &Triple) -> bool {
+pub fn holds_beyond_share(victim: &Ledger, remaining: &QueueAmounts) -> bool {
     exceeds_somewhere(remaining, &victim.allocatable_share())
 }
 
 /// Whether a queue that still holds `remaining` is beyond its quota of some resource.
-pub fn holds_beyond_quota(victim: &Ledger, remaining: &Triple) -> bool {
+pub fn holds_beyond_quota(victim: &Ledger, remaining: &QueueAmounts) -> bool {
     exceeds_somewhere(remaining, &victim.quota)
 }
 
 /// Whether a queue that still holds `remaining` may lose more to a queue that asks for `request`.
 ///
 /// It may when it is beyond its allocatable share, or when it is beyond its quota and the taker stays within its own.
-pub fn may_lose(taker: &Ledger, request: &Triple, victim: &Ledger, remaining: &Triple) -> bool {
+pub fn may_lose(taker: &Ledger, request: &QueueAmounts, victim: &Ledger, remaining: &QueueAmounts) -> bool {
     holds_beyond_share(victim, remaining)
         || (taker.within_quota(request) && holds_beyond_quota(victim, remaining))
 }
@@ -123,14 +126,14 @@ pub fn portions(pods: &[VictimPod], minimums: &[u32]) -> SmallVec<[ReclaimAmount
 
 /// What queues hold after victims were taken from them, for those that lost something.
 #[derive(Clone, Debug, Default)]
-struct Remaining(SmallVec<[(QueueIdx, Triple); 16]>);
+struct Remaining(SmallVec<[(QueueIdx, QueueAmounts); 16]>);
 
 impl Remaining {
-    fn get(&self, queue: QueueIdx) -> Option<&Triple> {
+    fn get(&self, queue: QueueIdx) -> Option<&QueueAmounts> {
         self.0.iter().find(|(q, _)| *q == queue).map(|(_, amounts)| amounts)
     }
 
-    fn take<T: QueueTree + ?Sized>(&mut self, tree: &T, leaf: QueueIdx, amounts: &Triple) {
+    fn take<T: QueueTree + ?Sized>(&mut self, tree: &T, leaf: QueueIdx, amounts: &QueueAmounts) {
         for queue in root_path(tree, leaf) {
             match self.0.iter_mut().find(|(q, _)| *q == queue) {
                 Some((_, remaining)) => *remaining = difference(remaining, amounts),
@@ -172,7 +175,7 @@ fn stays_in_bounds<T: QueueTree + ?Sized>(
     tree: &T,
     reclaimer: &Reclaimer,
     remaining: &Remaining,
-    involved: [bool; 3],
+    involved: PerResource<bool>,
     multiplier: f64,
 ) -> bool {
     let request = &reclaimer.request.amounts;
@@ -183,7 +186,7 @@ fn stays_in_bounds<T: QueueTree + ?Sized>(
         let mut robbed = remaining.0.iter().filter(|(q, _)| *q != queue && tree.parent(*q) == parent);
         let fair = robbed.all(|(sibling, left)| {
             let sibling = tree.ledger(*sibling);
-            (0..3).filter(|&r| involved[r]).all(|r| {
+            RESOURCES.into_iter().filter(|&r| involved[r]).all(|r| {
                 !more_saturated(after[r], ledger.fair_share[r], left[r], sibling.fair_share[r], multiplier)
             })
         });

@@ -257,7 +257,7 @@ fn limits_bind_at_every_level_before_quotas_do() {
     let root = Ledger { limit: [None, None, Some(2 * G)], ..gpus(5, 0, 2) };
     let path = [leaf, root];
     let check =
-        |request: Triple, preemptibility| capacity_policy::check(path.iter(), &request, preemptibility);
+        |request: QueueAmounts, preemptibility| capacity_policy::check(path.iter(), &request, preemptibility);
     let found = check([0, 0, G], Preemptibility::NonPreemptible).unwrap();
     assert_eq!((found.level, found.rule, found.bound), (1, CapacityRule::Limit, 2 * G));
     assert_eq!(found.named("root").queue, "root");
@@ -281,7 +281,7 @@ fn the_queue_with_the_smaller_share_after_its_request_goes_first() {
 #[test]
 fn what_is_held_without_a_share_counts_a_thousandfold() {
     let total = [4000, 8, 4 * G];
-    let share = |amounts: Triple, shares: Bounds| dominant_share(&amounts, &shares, &total).value();
+    let share = |amounts: QueueAmounts, shares: Bounds| dominant_share(&amounts, &shares, &total).value();
     assert!((share([500, 0, 0], [Some(0), None, None]) - 500_000.0).abs() < 1e-9);
     assert!((share([0, 0, G / 2], [Some(0), None, Some(0)]) - 500.0).abs() < 1e-9);
     assert!((share([1000, 4, G], [Some(2000), None, None]) - 0.5).abs() < 1e-9);

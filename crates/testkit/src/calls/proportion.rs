@@ -8,6 +8,7 @@ mod reclaim;
 use super::compare::same;
 use super::record::{Case, NAMES, bound, ledger, quantities, quota_of, recorded, recorded_bound};
 use super::{Adapter, Area, CallOutcome};
+use kai_engine::resource::QueueResource;
 use kai_engine::share::{self, order};
 use serde_json::{Value, json};
 
@@ -85,9 +86,9 @@ fn single(case: &Case<'_>) -> share::Ledger {
 }
 
 fn allocatable(case: &Case<'_>) -> CallOutcome {
-    result(case, recorded_bound(single(case).allocatable(0), 0))
+    result(case, recorded_bound(single(case).allocatable(QueueResource::Cpu), 0))
 }
 
 fn requestable(case: &Case<'_>) -> CallOutcome {
-    result(case, recorded(single(case).requestable(0), 0))
+    result(case, recorded(single(case).requestable(QueueResource::Cpu), 0))
 }

@@ -3,7 +3,7 @@
 use kai_engine::ids::{Idx, IndexVec, QueueIdx};
 use kai_engine::input::WHOLE_GPU;
 use kai_engine::resource::MigProfile;
-use kai_engine::share::{Ledger, QueueTree, QueueTreeMut, Triple};
+use kai_engine::share::{Ledger, QueueAmounts, QueueTree, QueueTreeMut};
 use serde_json::{Map, Value, json};
 
 /// One recorded call.
@@ -35,7 +35,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The recorded names of the queue resources, in the order of a [`Triple`].
+/// The recorded names of the queue resources, in the order of a [`QueueAmounts`].
 pub(super) const NAMES: [&str; 3] = ["cpu", "memory", "gpu"];
 /// The same in resource vectors.
 const VECTOR_NAMES: [&str; 3] = ["cpu_milli", "memory_bytes", "gpu"];
@@ -78,13 +78,13 @@ pub(super) fn bound(value: &Value, resource: usize) -> Option<i64> {
 }
 
 /// Quantities `{cpu, memory, gpu}`.
-pub(super) fn quantities(value: &Value) -> Triple {
+pub(super) fn quantities(value: &Value) -> QueueAmounts {
     std::array::from_fn(|r| amount(&value[NAMES[r]], r))
 }
 
 /// A resource vector as quota counts it, MIG instances included where the positions are known.
-pub(super) fn quota_of(vector: &Value, vector_map: &Value) -> Triple {
-    let mut triple: Triple = std::array::from_fn(|r| amount(&vector[VECTOR_NAMES[r]], r));
+pub(super) fn quota_of(vector: &Value, vector_map: &Value) -> QueueAmounts {
+    let mut triple: QueueAmounts = std::array::from_fn(|r| amount(&vector[VECTOR_NAMES[r]], r));
     for (position, name) in list(vector_map).enumerate() {
         if let Some(profile) = MigProfile::parse(text(name)) {
             let count = number(&vector[text(name)]) + number(&vector[format!("r{position}")]);

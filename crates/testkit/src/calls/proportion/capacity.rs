@@ -6,7 +6,7 @@ use super::super::world::World;
 use super::super::{Adapter, CallOutcome};
 use kai_engine::ids::{PodIdx, QueueIdx};
 use kai_engine::share::capacity_policy::{self, Excess};
-use kai_engine::share::{Ledger, Preemptibility, QueueTree, Triple, root_ledgers, root_path, sum};
+use kai_engine::share::{Ledger, Preemptibility, QueueAmounts, QueueTree, root_ledgers, root_path, sum};
 use kai_engine::verdict::{CapacityRule, QueueResource};
 use kai_engine::{explain, resource};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn over_quota(case: &Case<'_>) -> CallOutcome {
     one_queue(case, |ledger, asked| capacity_policy::over_quota(std::iter::once(ledger), asked))
 }
 
-fn one_queue(case: &Case<'_>, check: fn(&Ledger, &Triple) -> Option<Excess>) -> CallOutcome {
+fn one_queue(case: &Case<'_>, check: fn(&Ledger, &QueueAmounts) -> Option<Excess>) -> CallOutcome {
     let ledger = ledger(&case.input["queue_attributes"], 0);
     let excess = check(&ledger, &quantities(&case.input["requested"]));
     same(case.result(), &json!([excess.is_some(), excess.map_or("", |excess| name(excess.resource))]))
@@ -59,7 +59,11 @@ fn preemptibility(case: &Case<'_>) -> Preemptibility {
     }
 }
 
-fn path(case: &Case<'_>, asked: &Triple, check: impl Fn(&Queues, QueueIdx) -> Option<Excess>) -> CallOutcome {
+fn path(
+    case: &Case<'_>,
+    asked: &QueueAmounts,
+    check: impl Fn(&Queues, QueueIdx) -> Option<Excess>,
+) -> CallOutcome {
     let queues = Queues::new(&case.input["self"]["queues"]);
     let Some(leaf) = queues.find(text(&case.input["job"]["queue"])) else {
         return CallOutcome::Failed("the record names an unknown queue".to_owned());
@@ -84,7 +88,7 @@ fn verdict(
     queues: &Queues,
     queue: QueueIdx,
     excess: &Excess,
-    asked: &Triple,
+    asked: &QueueAmounts,
     preemptibility: Preemptibility,
 ) -> Value {
     let reason = match excess.rule {
@@ -116,7 +120,7 @@ fn details(details: &explain::QueueDetails) -> Value {
 }
 
 /// What all tasks of a step ask for before a node is known.
-fn asked_by_step(case: &Case<'_>) -> Triple {
+fn asked_by_step(case: &Case<'_>) -> QueueAmounts {
     let largest = case.input["self"]["max_node_gpu_memory_mi_b"].as_i64();
     list(&case.input["tasks_to_allocate"]).fold([0; 3], |all, task| {
         let (world, pod) = one_pod(task);

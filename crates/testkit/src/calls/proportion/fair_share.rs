@@ -5,7 +5,7 @@ use super::super::record::{Case, NAMES, Queues, amount, number, quantities, reco
 use super::super::{Adapter, CallOutcome};
 use kai_engine::ids::{Idx, QueueIdx};
 use kai_engine::share::division::{self, ResourceShare};
-use kai_engine::share::{QueueTree, QueueTreeMut, UNITS};
+use kai_engine::share::{QueueTree, QueueTreeMut, RESOURCES, UNITS};
 use serde_json::{Map, Value, json};
 
 /// The remains of rounding never exceed a request or a limit, and stay within their priority.
@@ -71,7 +71,10 @@ fn tree(case: &Case<'_>) -> CallOutcome {
 fn shares(queues: &Queues, resource: usize) -> Vec<ResourceShare> {
     let share = |queue| {
         let ledger = queues.ledger(queue);
-        ResourceShare { share: ledger.fair_share[resource], ..ResourceShare::new(ledger, resource) }
+        ResourceShare {
+            share: ledger.fair_share[resource],
+            ..ResourceShare::new(ledger, RESOURCES[resource])
+        }
     };
     queues.all().into_iter().map(share).collect()
 }
@@ -105,7 +108,7 @@ fn compare_shares(expected: &Value, queues: &Queues) -> CallOutcome {
 /// Some recorded share is beyond what the queue asks for or may have.
 fn breaks_a_request(expected: &Value, queues: &Queues) -> bool {
     queues.iter().any(|(key, ledger)| {
-        (0..3).any(|r| amount(&expected[key][NAMES[r]]["fair_share"], r) > ledger.requestable(r))
+        (0..3).any(|r| amount(&expected[key][NAMES[r]]["fair_share"], r) > ledger.requestable(RESOURCES[r]))
     })
 }
 
@@ -119,7 +122,7 @@ fn crosses_priorities(expected: &Value, queues: &Queues) -> bool {
         let (above, below) = (queues.ledger(high), queues.ledger(low));
         above.priority > below.priority
             && (0..3).any(|r| {
-                let wants = share(high, r) < above.requestable(r) && above.weight[r] != 0.0;
+                let wants = share(high, r) < above.requestable(RESOURCES[r]) && above.weight[r] != 0.0;
                 wants && below.quota[r].is_some_and(|quota| share(low, r) > quota)
             })
     })

@@ -11,7 +11,7 @@ use kai_cache::{Report, Settings, translate};
 use kai_engine::input::{Key, QueueShare, WHOLE_GPU};
 use kai_engine::order::member::{Selection, pods_to_place};
 use kai_engine::share::order::{QueueOrderKey, TieBreak, compare};
-use kai_engine::share::{Triple, sum};
+use kai_engine::share::{QueueAmounts, sum};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
@@ -121,7 +121,7 @@ fn order(case: &Case<'_>) -> CallOutcome {
 }
 
 /// What a job's next step asks of its queue.
-fn asked(job: &Value, reference_memory: Option<i64>) -> Triple {
+fn asked(job: &Value, reference_memory: Option<i64>) -> QueueAmounts {
     let mut world = World::new(&[("subgrouporder", &Value::Null), ("taskorder", &Value::Null)]);
     let key = world.add_job(job);
     world.settle();

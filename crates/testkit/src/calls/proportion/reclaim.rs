@@ -3,6 +3,7 @@
 use super::super::record::{Case, Queues, ledger, list, map, number, quantities, quota_of, text, whole};
 use super::super::{Adapter, CallOutcome, world};
 use super::result;
+use kai_engine::resource::QueueResource;
 use kai_engine::share::reclaim::{self, ReclaimAmount, Reclaimer, VictimPod};
 use kai_engine::share::{Preemptibility, QueueTree};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ fn reclaimer(case: &Case<'_>) -> Option<(Queues, Reclaimer)> {
     let queues = Queues::new(&case.input["queues"]);
     let vector = &recorded["required_resources"];
     let mut request = ReclaimAmount::all_involved(quota_of(vector, &recorded["vector_map"]));
-    request.involved[2] = number(&vector["gpu"]) > 0.0;
+    request.involved[QueueResource::Gpu] = number(&vector["gpu"]) > 0.0;
     let preemptibility = if recorded["is_preemptable"].as_bool()? {
         Preemptibility::Preemptible
     } else {
@@ -63,7 +64,7 @@ fn scenario(case: &Case<'_>) -> CallOutcome {
         let Some(queue) = queues.find(key) else { return unreadable() };
         for vector in list(portions) {
             let mut portion = ReclaimAmount::all_involved(quota_of(vector, vector_map));
-            portion.involved[2] = number(&vector["gpu"]) > 0.0;
+            portion.involved[QueueResource::Gpu] = number(&vector["gpu"]) > 0.0;
             losses.push((queue, portion));
         }
     }
