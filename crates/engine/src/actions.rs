@@ -1,4 +1,4 @@
-//! What a cycle does, one action after the other.
+//! The actions of a scheduling cycle.
 
 pub(crate) mod allocate;
 pub(crate) mod evict;

@@ -1,8 +1,8 @@
-//! The search for victims: which running pods give way so that a waiting group gets its places.
+//! Searches the victims whose eviction lets a pending group be scheduled.
 //!
-//! A search tries scenarios, each a set of victims, in a fixed order; the first that plays through and that the rules
-//! allow is carried out. The size of the ask grows from one pod to all of them, and what worked for fewer pods is kept
-//! for more. Scenarios that cannot succeed by a bound on GPUs are never played.
+//! A search simulates scenarios, each a set of victims, in a fixed order and commits the first that places the group
+//! and passes the validation rules. The number of pods to place grows from one to all of them; the victims of a
+//! smaller success are recorded and kept. Scenarios that a bound on GPUs rules out are never simulated.
 
 mod accumulate;
 mod bounds;
@@ -46,47 +46,46 @@ use simulation::{PlacementOrder, Simulation, SimulationResult, Solution};
 use simulation_order::PendingGroups;
 use victims::{Candidates, VictimWalk};
 
-/// The generator of last resort, as metrics call it: it looks for the cheapest victims.
+/// Name in metrics of the fallback generator, which searches the cheapest set of victims.
 const SMALLEST_SET: &str = "SmallestSet";
 
-/// What the searches of a cycle share.
+/// State shared by the searches of a cycle.
 pub(crate) struct Search {
     capacity: NodeCapacity,
-    waiting: PendingGroups,
+    pending: PendingGroups,
     candidates: Candidates,
-    /// What it costs to make room on each node, from the last search that asked.
+    /// Eviction cost per node, from the last search that computed it.
     node_costs: Option<NodeCosts>,
     total: QueueAmounts,
     seed: u64,
 }
 
-/// How a search ended.
 #[derive(Debug)]
 pub(crate) enum SearchOutcome {
-    /// Places were found: the plan shows them.
+    /// Nodes were found for all pods; the plan contains the placement.
     Solved(Solution),
-    /// Nothing that was tried works.
+    /// No simulated scenario is valid.
     Unsolved(SearchStats),
-    /// There is nobody who may be evicted.
+    /// No running group may be evicted.
     NoVictims,
-    /// Everything that may be evicted is too little.
+    /// Evicting every candidate would not free enough.
     Insufficient(EvictionFailureReason),
 }
 
-/// What a search without success looked at.
+/// Statistics of a search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SearchStats {
-    /// Scenarios played.
-    pub played: u32,
-    /// The last rule that said no to one that found places.
-    pub refused: Option<Rejection>,
-    /// Every set of victims was tried.
-    pub exhausted: bool,
-    /// The budget ran out.
-    pub gave_up: bool,
-    /// Pods that would have fitted with every accumulated victim gone, by their GPUs.
+    /// Scenarios simulated.
+    pub simulated: u32,
+    /// Rule that rejected the last scenario whose pods were placed.
+    pub rejected: Option<Rejection>,
+    /// Every set of victims was simulated.
+    pub all_sets_tried: bool,
+    /// The search budget was exhausted.
+    pub budget_exhausted: bool,
+    /// Upper bound, by GPUs, on the pods that fit with every accumulated victim evicted.
     pub fitting: Option<i64>,
-    /// Node evaluations and edits.
+    /// Node evaluations and plan edits.
     pub steps: u64,
 }
 
@@ -94,7 +93,7 @@ impl Search {
     pub(crate) fn new(cluster: &Cluster, registry: &Registry, total: QueueAmounts, seed: u64) -> Self {
         Self {
             capacity: NodeCapacity::new(cluster),
-            waiting: PendingGroups::new(cluster, registry),
+            pending: PendingGroups::new(cluster, registry),
             candidates: Candidates::new(cluster),
             node_costs: None,
             total,
@@ -102,18 +101,18 @@ impl Search {
         }
     }
 
-    /// GPUs and GPU memory that are free or being freed on ready nodes.
+    /// GPUs and GPU memory that are idle or releasing on ready nodes.
     pub(crate) fn free(&mut self, cluster: &Cluster) -> (i64, i64) {
         self.capacity.refresh(cluster);
         self.capacity.ready()
     }
 
-    /// Looks for victims. On success the plan holds the result; otherwise it is as before.
+    /// Searches victims for a group. On success the plan contains the result; otherwise it is unchanged.
     pub(crate) fn solve(
         &mut self,
         plan: &mut Plan<'_>,
         rules: &Rules<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
         disruptions: &Disruptions,
         budget: Option<u64>,
         observer: &mut dyn Observer,
@@ -125,20 +124,20 @@ impl Search {
         for &leaf in &leaves {
             self.candidates.sort(plan, registry, leaf, !rules.policy.literal);
         }
-        if let (Some(bound), false) = (self.bound(plan, rules, ask, &leaves), rules.policy.literal) {
+        if let (Some(bound), false) = (self.bound(plan, rules, request, &leaves), rules.policy.literal) {
             return bound;
         }
-        let start = self.capacity.start(plan, ask.group);
+        let start = self.capacity.start(plan, request.group);
         let mut node_costs = self.node_costs.take();
         let simulation =
-            Simulation { rules, waiting: &self.waiting, disruptions, total: self.total, seed: self.seed };
+            Simulation { rules, pending: &self.pending, disruptions, total: self.total, seed: self.seed };
         let mut group_search = GroupSearch {
             search: self,
             simulation,
             registry,
             leaves,
             start,
-            tried: SearchStats::default(),
+            stats: SearchStats::default(),
             failed: FxHashSet::default(),
             scenarios: Scenarios::default(),
             limit: None,
@@ -150,7 +149,7 @@ impl Search {
             group_search.limit = steps.map(|steps| plan.work() + steps);
             found = found.or_else(|| {
                 group_search.observed(generator.name(), observer, |group_search| {
-                    group_search.with_generator(plan, ask, generator)
+                    group_search.with_generator(plan, request, generator)
                 })
             });
         }
@@ -158,23 +157,23 @@ impl Search {
         if rules.policy.search == SearchDepth::Full {
             found = found.or_else(|| {
                 group_search.observed(SMALLEST_SET, observer, |group_search| {
-                    group_search.with_smallest_set(plan, ask, &mut node_costs)
+                    group_search.with_smallest_set(plan, request, &mut node_costs)
                 })
             });
-            found = found.map(|solution| group_search.simulation.reduce(plan, &ask.whole(), solution));
+            found = found.map(|solution| group_search.simulation.reduce(plan, &request.whole(), solution));
         }
-        let mut tried = group_search.tried;
-        tried.steps = plan.work() - begun;
+        let mut stats = group_search.stats;
+        stats.steps = plan.work() - begun;
         self.node_costs = node_costs;
-        found.map_or(SearchOutcome::Unsolved(tried), SearchOutcome::Solved)
+        found.map_or(SearchOutcome::Unsolved(stats), SearchOutcome::Solved)
     }
 
-    /// What can be said before any scenario is tried.
+    /// Fails early where no scenario can succeed.
     fn bound(
         &self,
         cluster: &Cluster,
         rules: &Rules<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
         leaves: &[QueueIdx],
     ) -> Option<SearchOutcome> {
         let of_leaves = leaves.iter().map(|leaf| (*leaf, self.candidates.of_leaf(*leaf)));
@@ -187,21 +186,21 @@ impl Search {
         }
         let (capacity, candidates) = (&self.capacity, &self.candidates);
         let bounds = Bounds { cluster, rules, capacity, candidates, leaves };
-        bounds.rejection(&ask.whole()).map(SearchOutcome::Insufficient)
+        bounds.rejection(&request.whole()).map(SearchOutcome::Insufficient)
     }
 
-    /// Leaves behind what the next cycle can use.
+    /// Stores the sorted candidates for the next cycle.
     pub(crate) fn end(self, cluster: &mut Cluster, registry: &Registry) {
-        self.candidates.remember(registry, &mut cluster.sorted_candidates);
+        self.candidates.store(registry, &mut cluster.sorted_candidates);
     }
 
-    /// Takes up what a committed search changed.
+    /// Updates candidates and pending groups after a search was committed.
     pub(crate) fn commit(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
-        self.waiting.remove(cluster, groups);
+        self.pending.remove(cluster, groups);
         self.candidates.remove(cluster, groups);
         for &group in groups {
-            self.waiting.put_back(cluster, registry, group);
-            self.candidates.put_back(cluster, registry, group);
+            self.pending.insert_again(cluster, registry, group);
+            self.candidates.insert_again(cluster, registry, group);
         }
     }
 }
@@ -211,20 +210,19 @@ struct GroupSearch<'a> {
     search: &'a Search,
     simulation: Simulation<'a>,
     registry: &'a Registry,
-    /// Leaf queues whose groups may be victims.
     leaves: Vec<QueueIdx>,
     start: NodeSet,
-    tried: SearchStats,
-    /// Scenarios that failed, by their pods.
+    stats: SearchStats,
+    /// Fingerprints of scenarios that failed.
     failed: FxHashSet<u64>,
-    /// What became of the scenarios of the generator at work.
+    /// Counts of the generator that is running.
     scenarios: Scenarios,
-    /// The plan's work beyond which this generator gives up.
+    /// Value of `Plan::work` beyond which the current generator stops.
     limit: Option<u64>,
 }
 
 impl GroupSearch<'_> {
-    /// Lets a generator work under observation.
+    /// Runs a generator and reports its result to the observer.
     fn observed(
         &mut self,
         generator: &str,
@@ -232,34 +230,34 @@ impl GroupSearch<'_> {
         work: impl FnOnce(&mut Self) -> Option<Solution>,
     ) -> Option<Solution> {
         self.scenarios = Scenarios::default();
-        let gave_up_before = std::mem::take(&mut self.tried.gave_up);
+        let exhausted_before = std::mem::take(&mut self.stats.budget_exhausted);
         observer.generator_begins();
         let found = work(self);
         let scenarios = self.scenarios;
         let result = match &found {
             Some(_) => SearchResult::Solved,
-            None if self.tried.gave_up => SearchResult::DeadlineExhausted,
+            None if self.stats.budget_exhausted => SearchResult::DeadlineExhausted,
             None if scenarios.refused > 0 => SearchResult::ValidatorRejected,
             None => SearchResult::GeneratorsExhausted,
         };
         let action = self.simulation.rules.cause.action();
         observer.generator_ended(&Attempt { action, generator, result, scenarios });
-        self.tried.gave_up |= gave_up_before;
+        self.stats.budget_exhausted |= exhausted_before;
         found
     }
 
-    /// Finds how many pods can be placed, then places all.
+    /// Finds the largest number of pods that can be placed by doubling and bisection, then places all of them.
     fn with_generator(
         &mut self,
         plan: &mut Plan<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
         generator: &Generator,
     ) -> Option<Solution> {
         let mut recorded = Vec::new();
-        let size = ask.pods.len();
+        let size = request.pods.len();
         let mark = plan.mark();
         let mut probe = |group_search: &mut Self, count: usize, recorded: &mut Vec<Batch>| {
-            let found = group_search.probe(plan, &ask.first(count), generator, recorded);
+            let found = group_search.probe(plan, &request.first(count), generator, recorded);
             plan.rollback(mark);
             found.map(|solution| *recorded = solution.batches).is_some()
         };
@@ -285,10 +283,10 @@ impl GroupSearch<'_> {
         if solved == 0 {
             return None;
         }
-        self.probe(plan, &ask.whole(), generator, &recorded)
+        self.probe(plan, &request.whole(), generator, &recorded)
     }
 
-    /// Tries to place the first pods; on success the plan shows how.
+    /// Simulates the scenarios of a generator for the first pods; on success the plan contains the placement.
     fn probe(
         &mut self,
         plan: &mut Plan<'_>,
@@ -328,11 +326,11 @@ impl GroupSearch<'_> {
                 }
             };
             let Some(picked) = picked else {
-                self.tried.fitting = Some(proposals.fitting());
+                self.stats.fitting = Some(proposals.fitting());
                 return None;
             };
             if self.limit.is_some_and(|limit| plan.work() > limit) {
-                self.tried.gave_up = true;
+                self.stats.budget_exhausted = true;
                 return None;
             }
             let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();
@@ -342,7 +340,7 @@ impl GroupSearch<'_> {
         }
     }
 
-    /// Plays one scenario, unless it failed before.
+    /// Simulates a scenario, unless an equal one failed before.
     fn simulate(
         &mut self,
         plan: &mut Plan<'_>,
@@ -359,13 +357,13 @@ impl GroupSearch<'_> {
             self.scenarios.duplicate += 1;
             return None;
         }
-        self.tried.played += 1;
+        self.stats.simulated += 1;
         self.scenarios.simulated += 1;
         match self.simulation.simulate(plan, part, batches, &self.start, first) {
             SimulationResult::Solved(solution) => return Some(solution),
             SimulationResult::Unplaced => {}
             SimulationResult::Rejected(rejection) => {
-                self.tried.refused = Some(rejection);
+                self.stats.rejected = Some(rejection);
                 self.scenarios.refused += 1;
             }
         }
@@ -373,14 +371,14 @@ impl GroupSearch<'_> {
         None
     }
 
-    /// Looks for the cheapest victims; with few of them, among all sets.
+    /// Searches the cheapest set of victims; exhaustively where there are few candidates.
     fn with_smallest_set(
         &mut self,
         plan: &mut Plan<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
         node_costs: &mut Option<NodeCosts>,
     ) -> Option<Solution> {
-        let (rules, search, part) = (self.simulation.rules, self.search, ask.whole());
+        let (rules, search, part) = (self.simulation.rules, self.search, request.whole());
         if rules.capacity_was_freed
             && let Some(solution) = self.simulation.simulate_without_victims(plan, &part)
         {
@@ -390,16 +388,16 @@ impl GroupSearch<'_> {
         let may = |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &may, None);
-        // Inside one queue the order of groups is the queue's own business.
+        // Preemption stays within one queue, so that the order of its groups decides.
         let first = if rules.cause == Cause::Preempt {
             PlacementOrder::QueueOrder
         } else {
             PlacementOrder::PreemptorFirst
         };
         if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
-            self.tried.exhausted = true;
+            self.stats.all_sets_tried = true;
             let sets = minimal::all_sets(cluster, rules, &search.capacity, &part, &batches);
-            // Whoever goes first may take the only place of the other.
+            // The group that is placed first may use the only node that suits the other.
             let other = (rules.cause == Cause::Consolidation).then_some(PlacementOrder::QueueOrder);
             return sets.into_iter().find_map(|batches| {
                 let mut orders = std::iter::once(first).chain(other);
@@ -409,7 +407,7 @@ impl GroupSearch<'_> {
         if part.least_gpus() == 0 {
             return None;
         }
-        let key = NodeCosts::key(cluster, rules, ask, &self.leaves);
+        let key = NodeCosts::key(cluster, rules, request, &self.leaves);
         let known = node_costs.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.capacity, &key));
         if !known {
             *node_costs = Some(NodeCosts::new(cluster, rules, &search.capacity, key));
@@ -432,7 +430,7 @@ enum Proposals<'a> {
 }
 
 impl Proposals<'_> {
-    /// Pods that would fit with everybody accumulated gone.
+    /// Upper bound on the pods that fit with all accumulated victims evicted.
     fn fitting(&self) -> i64 {
         match self {
             Self::NodeLocal(proposals) => proposals.fitting(),
@@ -442,7 +440,7 @@ impl Proposals<'_> {
     }
 }
 
-/// Names a scenario: how many pods are asked for, and who gives way.
+/// Identifies a scenario by the number of pods to place, the order and the victims.
 fn fingerprint(part: &RequestPart<'_>, batches: &[Batch], first: PlacementOrder) -> u64 {
     use std::hash::{BuildHasher, Hash, Hasher};
     let mut pods: Vec<PodIdx> = batches.iter().flat_map(|batch| batch.pods.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Places pending groups on room that is free or being freed, in the order of the queue tree.
+//! Places pending groups on idle or releasing capacity, in queue order.
 
 use crate::carry_over::Hold;
 use crate::cluster::group::Group;
@@ -14,7 +14,6 @@ use rustc_hash::FxHashSet;
 
 const NAME: &str = "allocate";
 
-/// Runs the action.
 pub(crate) fn run(run: &mut Run<'_, '_>) {
     run.end_search();
     let depth = run.policy.queue_depth.get(NAME).copied();
@@ -28,7 +27,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
         depth,
     );
     run.note_beyond_depth(&waiting, depth);
-    serve_held(run, &waiting);
+    place_reserved_groups(run, &waiting);
     while let Some(group) = walk.pop(&run.plan) {
         run.visited(group);
         if run.guarded(group, |run| place_next(run, group)) && run.plan.groups[group].pending() > 0 {
@@ -37,8 +36,8 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
     }
 }
 
-/// Groups for which room was made come before all others, and get that room.
-fn serve_held(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
+/// Groups for which the last cycle evicted pods are placed first, on the nodes reserved for them.
+fn place_reserved_groups(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
     let held = run.plan.carried_over.holds.clone();
     if held.is_empty() {
         return;
@@ -49,16 +48,16 @@ fn serve_held(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
             continue;
         };
         run.visited(group);
-        if run.guarded(group, |run| place_as_held(run, group, hold) || place_next(run, group)) {
+        if run.guarded(group, |run| place_on_reserved_nodes(run, group, hold) || place_next(run, group)) {
             run.hold(group);
         }
     }
 }
 
-/// Gives a group the room that was made for it; true when that works out.
-fn place_as_held(run: &mut Run<'_, '_>, group: GroupIdx, hold: &Hold) -> bool {
-    let (mark, places) = (run.plan.mark(), held_places(&run.plan, group, hold));
-    let had_none = run.plan.groups[group].active_allocated() == 0;
+/// Places a group on its reserved nodes; true on success.
+fn place_on_reserved_nodes(run: &mut Run<'_, '_>, group: GroupIdx, hold: &Hold) -> bool {
+    let (mark, places) = (run.plan.mark(), reserved_nodes(&run.plan, group, hold));
+    let was_not_running = run.plan.groups[group].active_allocated() == 0;
     let mut step = Step::new(run.policy, run.cycle.seed, group, Selection::Real);
     let placed =
         places.iter().all(|(pod, node)| step.run(&mut run.plan, &[*pod], &NodeSet::Some([*node].into())));
@@ -67,15 +66,15 @@ fn place_as_held(run: &mut Run<'_, '_>, group: GroupIdx, hold: &Hold) -> bool {
         return false;
     }
     let pods: Vec<PodIdx> = places.into_iter().map(|(pod, _)| pod).collect();
-    commit(run, group, &pods, had_none);
+    commit(run, group, &pods, was_not_running);
     true
 }
 
-/// Which waiting pod is to have which node. A pod that was made anew takes the place of one that is gone.
-fn held_places(plan: &Plan<'_>, group: GroupIdx, hold: &Hold) -> Vec<(PodIdx, NodeIdx)> {
-    let waits = |pod: &PodIdx| plan.pods[*pod].state.status == Status::Pending;
+/// Assigns reserved nodes to pending pods. A recreated pod takes the node of a deleted one.
+fn reserved_nodes(plan: &Plan<'_>, group: GroupIdx, hold: &Hold) -> Vec<(PodIdx, NodeIdx)> {
+    let is_pending = |pod: &PodIdx| plan.pods[*pod].state.status == Status::Pending;
     let named: Vec<Option<PodIdx>> = hold.places.iter().map(|(pod, _)| plan.pod(pod)).collect();
-    let mut others: Vec<PodIdx> = plan.groups[group].pods.iter().copied().filter(waits).collect();
+    let mut others: Vec<PodIdx> = plan.groups[group].pods.iter().copied().filter(is_pending).collect();
     others.retain(|pod| !named.contains(&Some(*pod)));
     others.sort_by_cached_key(|pod| plan.pod_key(*pod));
     let mut others = others.into_iter();
@@ -83,7 +82,7 @@ fn held_places(plan: &Plan<'_>, group: GroupIdx, hold: &Hold) -> Vec<(PodIdx, No
     places
         .filter_map(|((_, node), pod)| {
             let pod = match pod {
-                Some(pod) => Some(*pod).filter(waits),
+                Some(pod) => Some(*pod).filter(is_pending),
                 None => others.next(),
             };
             pod.zip(plan.node(node))
@@ -91,36 +90,36 @@ fn held_places(plan: &Plan<'_>, group: GroupIdx, hold: &Hold) -> Vec<(PodIdx, No
         .collect()
 }
 
-/// One step of a group; true when it was committed.
+/// Places the next step of a group; true when it was committed.
 fn place_next(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     let pods = pods_to_place(&run.plan, &run.policy.registry, group, Selection::Real);
-    let had_none = run.plan.groups[group].active_allocated() == 0;
+    let was_not_running = run.plan.groups[group].active_allocated() == 0;
     let mut step = Step::new(run.policy, run.cycle.seed, group, Selection::Real);
     if !step.run(&mut run.plan, &pods, &NodeSet::All) {
         run.note_obstacles(group, step.obstacles);
         return false;
     }
-    commit(run, group, &pods, had_none);
+    commit(run, group, &pods, was_not_running);
     true
 }
 
-/// Turns the places of a group's pods into decisions.
-fn commit(run: &mut Run<'_, '_>, group: GroupIdx, pods: &[PodIdx], had_none: bool) {
-    let waits = must_wait(&run.plan, group);
-    if waits {
+/// Turns the placements of a group's pods into decisions.
+fn commit(run: &mut Run<'_, '_>, group: GroupIdx, pods: &[PodIdx], was_not_running: bool) {
+    let pipelined = must_pipeline(&run.plan, group);
+    if pipelined {
         pipeline_all(&mut run.plan, pods);
     }
     let mut bound = false;
     for &pod in pods {
         bound |= run.commit(pod, NAME);
     }
-    if bound && !waits && had_none {
+    if bound && !pipelined && was_not_running {
         run.started(group);
     }
 }
 
-/// A gang that cannot reach its minimum with what is free now waits as a whole.
-fn must_wait(plan: &Plan<'_>, group: GroupIdx) -> bool {
+/// A gang that cannot reach its minimum with idle capacity is pipelined as a whole.
+fn must_pipeline(plan: &Plan<'_>, group: GroupIdx) -> bool {
     plan.groups[group].pod_sets().any(|(_, set)| {
         let waiting = set.count(Status::Pipelined);
         waiting > 0 && set.active_allocated() - waiting < set.min

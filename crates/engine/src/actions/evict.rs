@@ -1,4 +1,4 @@
-//! What consolidation, reclaim and preempt have in common: groups take turns, and each looks for victims.
+//! The common part of consolidation, reclaim and preempt: searches victims for pending groups in queue order.
 
 use crate::carry_over;
 use crate::cluster::Cluster;
@@ -26,7 +26,6 @@ use crate::signature::{Comparison, Representatives, Scope, Signatures};
 use crate::verdict::{EvictionFailure, EvictionFailureReason, QueueResource, Verdict};
 use std::collections::BTreeSet;
 
-/// Runs one of the actions.
 pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     if cause == Cause::Consolidation && run.policy.params.max_consolidation_victims == Some(0) {
         return;
@@ -43,7 +42,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     let registry = &run.policy.registry;
     let mut walk = TreeWalk::new(&run.plan, registry, Purpose::Place, run.total, waiting, depth);
     let scope = if cause == Cause::Consolidation { Scope::Cluster } else { Scope::Queue };
-    let mut turn = Turn {
+    let mut action = ActionRun {
         cause,
         search: run.search.take(),
         budget: ActionBudget::new(&run.policy.budgets, cause.action()),
@@ -54,52 +53,52 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     };
     while let Some(group) = walk.pop(&run.plan) {
         let (reduced_budget, exhausted) =
-            (turn.budget.is_reduced(&run.policy.budgets), turn.budget.is_exhausted());
-        (turn.result, turn.filtered) = (SearchResult::NotAttempted, false);
-        run.guarded(group, |run| turn.of_group(run, group));
+            (action.budget.is_reduced(&run.policy.budgets), action.budget.is_exhausted());
+        (action.result, action.filtered) = (SearchResult::NotAttempted, false);
+        run.guarded(group, |run| action.of_group(run, group));
         run.observer.search_ended(&Searched {
             action: cause.action(),
-            result: turn.result,
+            result: action.result,
             reduced_budget,
-            filtered: turn.filtered,
-            action_exhausted: !exhausted && turn.budget.is_exhausted(),
+            filtered: action.filtered,
+            action_exhausted: !exhausted && action.budget.is_exhausted(),
         });
         if run.quarantined.contains_key(&group) {
-            turn.search = None;
+            action.search = None;
         }
     }
-    run.search = turn.search;
+    run.search = action.search;
 }
 
-/// A group within its preemption delay causes no evictions, and says so.
+/// A group within its preemption delay causes no evictions.
 fn delayed(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     let Some(verdict) = preemption_delay(&run.plan.groups[group], run.cycle.now) else { return false };
     run.note_obstacle_once(group, verdict);
     true
 }
 
-/// An action in progress.
-struct Turn {
+/// State of a running action.
+struct ActionRun {
     cause: Cause,
-    /// Made when the first group needs it, and handed on to the next action.
+    /// Created for the first group that needs it and passed on to the next action.
     search: Option<Search>,
     budget: ActionBudget,
     signatures: Signatures,
     failed: Representatives,
-    /// How the search of the group whose turn it is ended.
+    /// Result of the current group's search.
     result: SearchResult,
-    /// It was clear before that all victims are too few.
+    /// The search was skipped because all victims together are insufficient.
     filtered: bool,
 }
 
-impl Turn {
-    /// One group's turn; true when it got places.
+impl ActionRun {
+    /// Runs the action for a group; true when its pods were placed.
     fn of_group(&mut self, run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
-        let ask = PendingRequest::of(&run.plan, &run.policy.registry, group);
-        if ask.pods.is_empty() {
+        let request = PendingRequest::of(&run.plan, &run.policy.registry, group);
+        if request.pods.is_empty() {
             return false;
         }
-        let Some(mut rules) = Rules::new(&run.plan, run.policy, self.cause, run.cycle.now, &ask.whole())
+        let Some(mut rules) = Rules::new(&run.plan, run.policy, self.cause, run.cycle.now, &request.whole())
         else {
             return false;
         };
@@ -107,61 +106,61 @@ impl Turn {
         if carry_over::binds(self.cause) {
             rules.excluded = run.taken.excluded_for(group);
         }
-        match self.obstacle(run, &rules, &ask) {
+        match self.check(run, &rules, &request) {
             Ok(()) => {}
-            Err(reason) => return self.refuse(run, group, reason),
+            Err(reason) => return self.record_failure(run, group, reason),
         }
-        match self.search(run, &rules, &ask) {
+        match self.search(run, &rules, &request) {
             Ok(()) => true,
             Err(reason) => {
-                // What bars one group does not bar its likes.
+                // An exclusion concerns this group only, so its failure does not represent equivalent groups.
                 if let Some(&other) = rules.matched_excluded.get() {
                     let other = run.plan.group_key(other);
-                    return self.refuse(run, group, EvictionFailureReason::RepeatedEviction(other));
+                    return self.record_failure(run, group, EvictionFailureReason::RepeatedEviction(other));
                 }
                 if run.policy.params.use_signatures {
-                    self.failed.note(&run.plan, &mut self.signatures, group, ask.pods.len());
+                    self.failed.note(&run.plan, &mut self.signatures, group, request.pods.len());
                 }
-                self.refuse(run, group, reason)
+                self.record_failure(run, group, reason)
             }
         }
     }
 
-    fn refuse(&self, run: &mut Run<'_, '_>, group: GroupIdx, reason: EvictionFailureReason) -> bool {
+    fn record_failure(&self, run: &mut Run<'_, '_>, group: GroupIdx, reason: EvictionFailureReason) -> bool {
         let miss = EvictionFailure { cause: self.cause, reason };
         run.note_obstacle_once(group, Verdict::NoVictims(Box::new(miss)));
         false
     }
 
-    /// What must hold before victims are looked for.
-    fn obstacle(
+    /// Checks that precede the search.
+    fn check(
         &mut self,
         run: &Run<'_, '_>,
         rules: &Rules<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
     ) -> Result<(), EvictionFailureReason> {
         let cluster: &Cluster = &run.plan;
         if self.cause == Cause::Reclaim && rules.shares().is_some() {
             within_share(cluster, rules)?;
         }
         if run.policy.params.use_signatures
-            && let Some(other) = self.speaker(run, ask)
+            && let Some(other) = self.representative(run, request)
         {
             return Err(EvictionFailureReason::EquivalentGroupFailed(cluster.group_key(other)));
         }
-        for &pod in &ask.pods {
+        for &pod in &request.pods {
             checks::check_lasting(cluster, run.policy, pod).map_err(EvictionFailureReason::Unschedulable)?;
         }
         Ok(())
     }
 
-    /// A group that failed in this action and speaks for this one.
-    fn speaker(&mut self, run: &Run<'_, '_>, ask: &PendingRequest) -> Option<GroupIdx> {
+    /// A failed group with the same scheduling signature that is not harder to schedule.
+    fn representative(&mut self, run: &Run<'_, '_>, request: &PendingRequest) -> Option<GroupIdx> {
         let (cluster, signatures): (&Cluster, _) = (&run.plan, &mut self.signatures);
         if run.policy.search == SearchDepth::Full {
-            return self.failed.speaker_for(cluster, signatures, ask.group, ask.pods.len());
+            return self.failed.representative_for(cluster, signatures, request.group, request.pods.len());
         }
-        match self.failed.compare(cluster, signatures, ask.group) {
+        match self.failed.compare(cluster, signatures, request.group) {
             Comparison::NotEasier(other) => Some(other),
             Comparison::NoRepresentative | Comparison::Easier(_) => None,
         }
@@ -171,69 +170,73 @@ impl Turn {
         &mut self,
         run: &mut Run<'_, '_>,
         rules: &Rules<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
     ) -> Result<(), EvictionFailureReason> {
         let registry = &run.policy.registry;
         let (total, seed) = (run.total, run.cycle.seed);
         let search = self.search.get_or_insert_with(|| Search::new(&run.plan, registry, total, seed));
         let free = search.free(&run.plan);
-        may_search(run, rules, ask, free)?;
+        may_search(run, rules, request, free)?;
         if run.disruptions.is_none() {
             run.disruptions = Some(Disruptions::new(run.plan.cluster_mut(), run.policy.disruption_budgets));
         }
         let disruptions = run.disruptions.as_ref().expect("made above");
-        let used = run.plan.groups[ask.group].active_used();
+        let used = run.plan.groups[request.group].active_used();
         let (mark, begun) = (run.plan.mark(), run.plan.work());
         let budget = self.budget.for_group(&run.policy.budgets);
-        let found = search.solve(&mut run.plan, rules, ask, disruptions, budget, &mut *run.observer);
+        let found = search.solve(&mut run.plan, rules, request, disruptions, budget, &mut *run.observer);
         self.result = result(&found, registry.generators.is_empty());
         self.filtered = matches!(found, SearchOutcome::Insufficient(_));
         self.budget.spend(run.plan.work() - begun);
         let solution = match found {
             SearchOutcome::Solved(solution) => solution,
-            SearchOutcome::Unsolved(tried) => return Err(nothing(&run.plan, ask, &tried)),
+            SearchOutcome::Unsolved(stats) => return Err(failure_reason(&run.plan, request, &stats)),
             SearchOutcome::NoVictims => return Err(EvictionFailureReason::NoCandidates),
             SearchOutcome::Insufficient(reason) => return Err(reason),
         };
-        let group = &run.plan.groups[ask.group];
+        let group = &run.plan.groups[request.group];
         if !group.is_gang_satisfied() || group.active_used() <= used {
             run.plan.rollback(mark);
             self.result = SearchResult::Unsolved;
             return Err(EvictionFailureReason::NoValidScenario { tried: 1, all: false, refused: None });
         }
-        let groups = run.carry_out(self.cause, ask, &solution);
-        run.committed_searches.push(CommittedSearch { cause: self.cause, ask: ask.clone(), solution });
+        let groups = run.commit_solution(self.cause, request, &solution);
+        run.committed_searches.push(CommittedSearch {
+            cause: self.cause,
+            request: request.clone(),
+            solution,
+        });
         search.commit(&run.plan, registry, &groups);
         Ok(())
     }
 }
 
-/// How a search ended, in the words of metrics.
+/// The result of a search as reported in metrics.
 fn result(found: &SearchOutcome, no_generators: bool) -> SearchResult {
     match found {
         SearchOutcome::Solved(_) => SearchResult::Solved,
-        SearchOutcome::Unsolved(tried) if tried.gave_up => SearchResult::DeadlineExhausted,
-        SearchOutcome::Unsolved(tried) if tried.refused.is_some() => SearchResult::ValidatorRejected,
-        SearchOutcome::Unsolved(tried) if no_generators && tried.played == 0 => SearchResult::NoGenerator,
+        SearchOutcome::Unsolved(stats) if stats.budget_exhausted => SearchResult::DeadlineExhausted,
+        SearchOutcome::Unsolved(stats) if stats.rejected.is_some() => SearchResult::ValidatorRejected,
+        SearchOutcome::Unsolved(stats) if no_generators && stats.simulated == 0 => SearchResult::NoGenerator,
         SearchOutcome::Unsolved(_) | SearchOutcome::NoVictims | SearchOutcome::Insufficient(_) => {
             SearchResult::GeneratorsExhausted
         }
     }
 }
 
-/// What is left to check after a group's like has not failed yet: its failure speaks for others.
+/// Checks that follow the comparison of signatures: a failure here represents equivalent groups as well.
 fn may_search(
     run: &Run<'_, '_>,
     rules: &Rules<'_>,
-    ask: &PendingRequest,
+    request: &PendingRequest,
     free: (i64, i64),
 ) -> Result<(), EvictionFailureReason> {
     let cluster: &Cluster = &run.plan;
     let has_shares = run.policy.registry.builtin.proportion.is_some();
-    let fixed = rules.reclaimer.preemptibility == Preemptibility::NonPreemptible;
+    let non_preemptible = rules.reclaimer.preemptibility == Preemptibility::NonPreemptible;
     match rules.cause {
-        Cause::Preempt if has_shares && fixed => {
-            let amounts = crate::place::requested(cluster, &ask.pods);
+        Cause::Preempt if has_shares && non_preemptible => {
+            let amounts = crate::place::requested(cluster, &request.pods);
             let queue = rules.reclaimer.queue;
             match capacity_policy::over_quota(root_ledgers(cluster, queue), &amounts) {
                 None => Ok(()),
@@ -244,31 +247,31 @@ fn may_search(
                 }
             }
         }
-        Cause::Consolidation => enough_in_all(cluster, &ask.pods, free),
+        Cause::Consolidation => enough_without_fragmentation(cluster, &request.pods, free),
         Cause::Preempt | Cause::Reclaim | Cause::Stale => Ok(()),
     }
 }
 
-/// A search that failed, as a reason.
-fn nothing(cluster: &Cluster, ask: &PendingRequest, tried: &SearchStats) -> EvictionFailureReason {
-    let pods = ask.pods.len() as u32;
-    let fitting = tried.fitting.and_then(|fitting| u32::try_from(fitting).ok());
+/// The reason of a failed search.
+fn failure_reason(cluster: &Cluster, request: &PendingRequest, stats: &SearchStats) -> EvictionFailureReason {
+    let pods = request.pods.len() as u32;
+    let fitting = stats.fitting.and_then(|fitting| u32::try_from(fitting).ok());
     match fitting {
-        _ if tried.gave_up => {
-            EvictionFailureReason::BudgetExhausted { tried: tried.played, steps: tried.steps }
+        _ if stats.budget_exhausted => {
+            EvictionFailureReason::BudgetExhausted { tried: stats.simulated, steps: stats.steps }
         }
         Some(fitting) if fitting < pods => {
-            EvictionFailureReason::NodesTooSmall { pods, fitting, gpus: ask.whole().least_gpus() }
+            EvictionFailureReason::NodesTooSmall { pods, fitting, gpus: request.whole().least_gpus() }
         }
         _ => EvictionFailureReason::NoValidScenario {
-            tried: tried.played,
-            all: tried.exhausted,
-            refused: tried.refused.as_ref().map(|rejection| rejection.named(cluster)),
+            tried: stats.simulated,
+            all: stats.all_sets_tried,
+            refused: stats.rejected.as_ref().map(|rejection| rejection.named(cluster)),
         },
     }
 }
 
-/// Whether a group's queue stays within its fair share, and within its quota if the group is non-preemptible.
+/// Whether the queue of a group stays within its fair share, and within its quota if the group is non-preemptible.
 fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFailureReason> {
     let (ledger, reclaimer) = (&cluster.queues[rules.reclaimer.queue].ledger, &rules.reclaimer);
     let asked = &reclaimer.request.amounts;
@@ -292,8 +295,8 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFail
     })
 }
 
-/// Whether what is free or being freed would be enough if it were in one piece.
-fn enough_in_all(
+/// Whether the idle and releasing GPUs would be sufficient without fragmentation.
+fn enough_without_fragmentation(
     cluster: &Cluster,
     pods: &[PodIdx],
     (gpus, mib): (i64, i64),
@@ -310,64 +313,71 @@ fn enough_in_all(
     })
 }
 
-/// Lets those keep their places for whom later searches of the cycle made room.
+/// Restores victims whose eviction later searches of the cycle made unnecessary.
 pub(crate) fn reduce_victims(run: &mut Run<'_, '_>) {
     if run.committed_searches.len() < 2 || run.policy.search == SearchDepth::Kai {
         return;
     }
-    let ground = RestoreContext { policy: run.policy, seed: run.cycle.seed };
-    let back = restore_unneeded_victims(&mut run.plan, ground, run.cycle.now, &run.committed_searches);
-    run.withdraw(&back);
+    let context = RestoreContext { policy: run.policy, seed: run.cycle.seed };
+    let restored = restore_unneeded_victims(&mut run.plan, context, run.cycle.now, &run.committed_searches);
+    run.withdraw_decisions(&restored);
 }
 
 impl Run<'_, '_> {
-    /// SimulationOrder a successful search into decisions; gives back the groups that it changed.
-    fn carry_out(&mut self, cause: Cause, ask: &PendingRequest, solution: &Solution) -> Vec<GroupIdx> {
-        let preemptor = self.plan.group_key(ask.group);
+    /// Turns a solution into decisions; returns the groups that it changed.
+    fn commit_solution(
+        &mut self,
+        cause: Cause,
+        request: &PendingRequest,
+        solution: &Solution,
+    ) -> Vec<GroupIdx> {
+        let preemptor = self.plan.group_key(request.group);
         let size = solution.before.len();
         let in_order = solution.batches.iter().flat_map(|batch| batch.pods.iter().copied());
-        let hit: Vec<PodIdx> =
+        let affected: Vec<PodIdx> =
             in_order.filter(|pod| self.plan.pods[*pod].state != solution.before[pod]).collect();
-        let (again, evicted): (Vec<PodIdx>, Vec<PodIdx>) =
-            hit.iter().partition(|pod| solution.before[*pod].leaving.is_some());
-        self.withdraw(&again);
-        let home = |pod: &&PodIdx| {
+        let (moved_before, evicted): (Vec<PodIdx>, Vec<PodIdx>) =
+            affected.iter().partition(|pod| solution.before[*pod].leaving.is_some());
+        self.withdraw_decisions(&moved_before);
+        let restored = |pod: &&PodIdx| {
             let state = &self.plan.pods[**pod].state;
             state.leaving.is_none() && state.status.is_active_allocated()
         };
-        let home: Vec<PodIdx> = again.iter().filter(home).copied().collect();
-        for &pod in hit.iter().filter(|pod| !home.contains(pod)) {
-            let why = self.why(cause, ask, solution, pod);
+        let restored: Vec<PodIdx> = moved_before.iter().filter(restored).copied().collect();
+        for &pod in affected.iter().filter(|pod| !restored.contains(pod)) {
+            let why = self.why(cause, request, solution, pod);
             self.push_eviction(pod, cause, size, Some(preemptor.clone()), why);
         }
-        let moved = hit.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
-        let placed: Vec<PodIdx> = ask.pods.iter().chain(moved).chain(&solution.joined).copied().collect();
+        let moved = affected.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
+        let placed: Vec<PodIdx> =
+            request.pods.iter().chain(moved).chain(&solution.also_placed).copied().collect();
         for &pod in &placed {
             self.commit(pod, cause.action());
         }
-        for &pod in hit.iter().chain(&placed) {
+        for &pod in affected.iter().chain(&placed) {
             let state = self.plan.pods[pod].state.clone();
             self.plan.set_state(pod, PodState { is_virtual: false, ..state });
         }
         if let Some(mut disruptions) = self.disruptions.take() {
             disruptions.draw(&self.plan, &evicted);
-            disruptions.give_back(&self.plan, &home);
+            disruptions.give_back(&self.plan, &restored);
             self.disruptions = Some(disruptions);
         }
-        self.hold(ask.group);
-        let mut groups: Vec<GroupIdx> = hit.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
+        self.hold(request.group);
+        let mut groups: Vec<GroupIdx> =
+            affected.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
         for &group in &groups {
             self.hold(group);
         }
-        groups.push(ask.group);
+        groups.push(request.group);
         groups.sort_unstable();
         groups.dedup();
         groups
     }
 
-    /// Takes back what was decided for pods that were moved earlier in the cycle: they lose the place they wait for,
-    /// get another one, or are home again.
-    fn withdraw(&mut self, pods: &[PodIdx]) {
+    /// Removes the decisions for pods that were moved earlier in the cycle: they lose the node they wait for, get
+    /// another one, or keep their original node.
+    fn withdraw_decisions(&mut self, pods: &[PodIdx]) {
         if pods.is_empty() {
             return;
         }
@@ -378,7 +388,6 @@ impl Run<'_, '_> {
         });
     }
 
-    /// Decides that a pod is evicted.
     pub(crate) fn push_eviction(
         &mut self,
         pod: PodIdx,
@@ -401,13 +410,20 @@ impl Run<'_, '_> {
     }
 
     /// The rule that allows the eviction of a pod.
-    fn why(&self, cause: Cause, ask: &PendingRequest, solution: &Solution, pod: PodIdx) -> EvictionReason {
+    fn why(
+        &self,
+        cause: Cause,
+        request: &PendingRequest,
+        solution: &Solution,
+        pod: PodIdx,
+    ) -> EvictionReason {
         let cluster: &Cluster = &self.plan;
         let p = &cluster.pods[pod];
         if let (Some(_), Some(node)) = (&p.state.leaving, p.state.node()) {
             return EvictionReason::Moved { node: cluster.text(cluster.nodes[node].name).to_owned() };
         }
-        let (preemptor, victim) = (&cluster.groups[ask.group], p.group.map(|group| &cluster.groups[group]));
+        let (preemptor, victim) =
+            (&cluster.groups[request.group], p.group.map(|group| &cluster.groups[group]));
         let queues = preemptor.queue.zip(victim.and_then(|victim| victim.queue));
         let (Cause::Reclaim, Some((reclaimer, victim))) = (cause, queues) else {
             let victim = victim.map_or(0, |victim| victim.priority);

@@ -1,4 +1,4 @@
-//! Evicts gangs that have run below their minimum for too long: they hold room and cannot work.
+//! Evicts gangs that have run below their minimum for longer than the grace period.
 
 use crate::cycle::Run;
 use crate::disruption::Disruptions;
@@ -8,21 +8,20 @@ use crate::outcome::{Cause, EvictionReason};
 use kai_units::Span;
 use std::collections::BTreeSet;
 
-/// Runs the action.
 pub(crate) fn run(run: &mut Run<'_, '_>) {
     run.end_search();
-    // What the cycle changed may have become stale, too.
+    // Groups changed by this cycle may have become stale.
     let decided = run.outcome.decisions.iter().filter_map(|decision| {
         let pod = run.plan.pod(decision.pod())?;
         run.plan.pods[pod].group
     });
     let groups: BTreeSet<GroupIdx> = run.plan.stale_groups().chain(decided).collect();
-    let concerned = |group: &GroupIdx| {
+    let may_be_stale = |group: &GroupIdx| {
         let g = &run.plan.groups[*group];
         g.broken.is_none() && (g.stale_since.is_some() || g.is_stale())
     };
     let mut groups: Vec<(Key, GroupIdx)> =
-        groups.into_iter().filter(concerned).map(|group| (run.plan.group_key(group), group)).collect();
+        groups.into_iter().filter(may_be_stale).map(|group| (run.plan.group_key(group), group)).collect();
     groups.sort_unstable();
     for (_, group) in groups {
         run.guarded(group, |run| of_group(run, group));
@@ -31,17 +30,17 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
 
 fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     let g = &run.plan.groups[group];
-    let (told, now) = (g.stale_since, run.cycle.now);
+    let (stale_since, now) = (g.stale_since, run.cycle.now);
     if !g.is_stale() {
-        if told.is_some() {
+        if stale_since.is_some() {
             let key = run.plan.group_key(group);
             run.outcome.staleness.push((key, None));
         }
         return false;
     }
-    let since = told.unwrap_or(now);
+    let since = stale_since.unwrap_or(now);
     let grace = g.staleness_grace.unwrap_or(run.policy.params.staleness_grace);
-    if told.is_none() {
+    if stale_since.is_none() {
         let key = run.plan.group_key(group);
         run.outcome.staleness.push((key, Some(since)));
     }
@@ -49,7 +48,7 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
         return false;
     }
     let pods: Vec<PodIdx> =
-        run.plan.groups[group].pods.iter().copied().filter(|pod| may_go(&run.plan, *pod)).collect();
+        run.plan.groups[group].pods.iter().copied().filter(|pod| is_evictable(&run.plan, *pod)).collect();
     if run.disruptions.is_none() {
         run.disruptions = Some(Disruptions::new(run.plan.cluster_mut(), run.policy.disruption_budgets));
     }
@@ -66,8 +65,8 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     allowed
 }
 
-/// It holds a place, which is not from this cycle, and has not been evicted yet.
-fn may_go(cluster: &crate::Cluster, pod: PodIdx) -> bool {
+/// Whether a pod holds a node from before this cycle and is not evicted yet.
+fn is_evictable(cluster: &crate::Cluster, pod: PodIdx) -> bool {
     let state = &cluster.pods[pod].state;
     state.status.is_active_allocated() && state.leaving.is_none() && !cluster.is_fresh(pod)
 }

@@ -1,7 +1,7 @@
-//! Victims accumulated one batch after the other, until there is a chance.
+//! Accumulates victims batch by batch until the pending pods may fit.
 //!
-//! Adding a batch costs its pods. Whether enough is accumulated is a bound on GPUs: states below it are never tried,
-//! because no placement can succeed in them.
+//! Adding a batch costs its number of pods. A bound on GPUs decides whether a state is worth simulating: below it no
+//! placement can succeed.
 
 use super::node_capacity::{FreedCapacity, NodeCapacity};
 use super::pending_request::RequestPart;
@@ -14,32 +14,32 @@ use crate::plugin::VictimBatch as Batch;
 use crate::resource::{QueueResource, WHOLE_GPU};
 use rustc_hash::FxHashSet;
 
-/// Victims of an earlier, smaller success, and those accumulated since.
+/// Recorded victims of a smaller success, and the victims accumulated since.
 pub(crate) struct AccumulatedVictims<'a> {
     walk: VictimWalk<'a>,
     registry: &'a Registry,
     recorded: FxHashSet<PodIdx>,
-    /// In the order of their turns.
+    /// In eviction order.
     pub batches: Vec<Batch>,
-    /// GPUs on offer with the recorded victims gone.
+    /// Available GPUs with the recorded victims evicted.
     pub base: FreedCapacity<'a>,
-    /// The same with all accumulated batches gone as well.
+    /// Available GPUs with the accumulated batches evicted as well.
     pub all: FreedCapacity<'a>,
-    /// GPUs requested, largest first.
+    /// GPUs requested per pod, largest first.
     demands: Vec<i64>,
     is_even: bool,
-    /// Pods that were placed in this cycle must come back to their places: what they free is of no use.
+    /// Pods placed in this cycle return to their nodes, so that the GPUs they free cannot be used.
     placed_pods_return: bool,
 }
 
-/// What a turn brought.
+/// Result of [`AccumulatedVictims::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Advance {
     Added,
-    /// The group has given way already.
-    Nothing,
-    /// No group is left.
-    Over,
+    /// The victims of the group are recorded already.
+    AlreadyRecorded,
+    /// No candidate is left.
+    Exhausted,
 }
 
 impl<'a> AccumulatedVictims<'a> {
@@ -73,9 +73,9 @@ impl<'a> AccumulatedVictims<'a> {
         }
     }
 
-    /// Gives the next group its turn.
-    pub(crate) fn advance(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) -> Turn {
-        let Some(mut held) = self.walk.pop(cluster, may) else { return Turn::Over };
+    /// Adds the next batch of the next candidate.
+    pub(crate) fn advance(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) -> Advance {
+        let Some(mut held) = self.walk.pop(cluster, may) else { return Advance::Exhausted };
         let group = held.group();
         let before = held.clone();
         let pods = held.next_batch(cluster, self.registry);
@@ -83,22 +83,22 @@ impl<'a> AccumulatedVictims<'a> {
             let mut rest = before;
             rest.remove(|pod| self.recorded.contains(&pod));
             self.walk.push(cluster, rest);
-            return Turn::Nothing;
+            return Advance::AlreadyRecorded;
         }
         self.walk.push(cluster, held);
         for &pod in &pods {
             add_freed(&mut self.all, cluster, pod, self.placed_pods_return);
         }
         self.batches.push(Batch { group, pods: pods.into() });
-        Turn::Added
+        Advance::Added
     }
 
-    /// The node of a pod and the GPUs that others may have there once it is gone.
+    /// The node of a pod and the GPUs that become usable there once it is evicted.
     pub(crate) fn usable_gpus_of(&self, cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
         freed_by(cluster, pod).filter(|_| !self.placed_pods_return || !cluster.is_fresh(pod))
     }
 
-    /// Whether the pods could fit with everything accumulated gone, by their GPUs.
+    /// Whether the pods may fit, by their GPUs, with all accumulated victims evicted.
     pub(crate) fn may_be_enough(&self) -> bool {
         match self.demands.first() {
             None | Some(0) => true,
@@ -116,12 +116,12 @@ fn add_freed(freed: &mut FreedCapacity<'_>, cluster: &Cluster, pod: PodIdx, plac
     }
 }
 
-/// The node of a pod and the GPUs that it gives back there.
+/// The node of a pod and the GPUs that its eviction frees there.
 pub(crate) fn freed_by(cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
     let state = &cluster.pods[pod].state;
     let place = state.place.as_ref()?;
     let shape = cluster.shape(pod);
-    // What is left on a GPU that was opened for pods that wait is not counted as free, and comes back with them.
+    // The remainder of a GPU that was opened for pipelined pods does not count as idle; it is freed with them.
     let gpus = if state.status == Status::Pipelined && shape.is_shared() {
         i64::from(shape.devices()) * WHOLE_GPU
     } else {

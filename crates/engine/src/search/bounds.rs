@@ -1,7 +1,7 @@
-//! What can be said before any victim is tried: all that is free and all that may be evicted, in sums.
+//! Proves that no set of victims can be sufficient, from the sums of free and evictable resources.
 //!
-//! Evicting only adds room, so that what does not fit these sums fits no plan: a rejection here is a proof, and it has
-//! numbers. Pods that were placed in this cycle come back to their places and add nothing.
+//! Evictions only add free capacity, so that a request beyond these sums fits no plan. Pods placed in this cycle return
+//! to their nodes and add nothing.
 
 use super::accumulate::freed_by;
 use super::node_capacity::NodeCapacity;
@@ -21,13 +21,13 @@ use crate::verdict::{EvictionFailureReason, QueueResource};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// The resources that queues account for, the scarcest first: a refusal names the first one that is short.
+/// Queue resources in the order in which a shortage is reported.
 const OF_QUEUES: [QueueResource; 3] = [QueueResource::Gpu, QueueResource::Cpu, QueueResource::Memory];
 
-/// What some pods want together, by dimension.
+/// Requests of some pods, summed by dimension.
 type Requested = SmallVec<[(Dim, i64); 4]>;
 
-/// What a search could have at the most.
+/// Inputs of the bounds.
 pub(crate) struct Bounds<'a> {
     pub cluster: &'a Cluster,
     pub rules: &'a Rules<'a>,
@@ -38,12 +38,12 @@ pub(crate) struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// Why no plan can work, if sums tell.
+    /// The first bound that the request exceeds.
     pub(crate) fn rejection(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
         self.of_queues(part).or_else(|| self.of_others(part)).or_else(|| self.of_domains(part))
     }
 
-    /// Whoever is moved needs as much elsewhere, so that a consolidation has no more than what is free.
+    /// Moved pods need as much elsewhere, so that a consolidation can use only what is free.
     fn moves_only(&self) -> bool {
         self.rules.cause == Cause::Consolidation
     }
@@ -53,7 +53,7 @@ impl Bounds<'_> {
         let evictable = self.leaves.iter().fold([0; 3], |all, leaf| sum(&all, &amounts(leaf)));
         let free = self.capacity.totals();
         let mut asked = part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.asked(*pod, None)));
-        // A consolidation has been asked about GPUs already.
+        // A consolidation checks GPUs before the search.
         if !self.counts_gpus(part) || self.moves_only() {
             asked[QueueResource::Gpu] = 0;
         }
@@ -95,7 +95,7 @@ impl Bounds<'_> {
         Some(EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable })
     }
 
-    /// Domains in which pods must be together.
+    /// Topology domains that must hold all pods of a member.
     fn of_domains(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
         if !self.rules.policy.registry.builtin.topology {
             return None;
@@ -150,7 +150,7 @@ impl Bounds<'_> {
         })
     }
 
-    /// What each domain of a level would have with everybody gone who may be evicted.
+    /// Free and evictable amounts per domain of a level.
     fn most_in_domains(
         &self,
         topology: &Topology,
@@ -173,14 +173,14 @@ impl Bounds<'_> {
         most
     }
 
-    /// Whether free GPUs tell how many pods fit: pods that share GPUs or devices may need fewer than they ask for.
+    /// Whether GPUs bound the number of pods: pods that share GPUs or use devices may need fewer than they request.
     fn counts_gpus(&self, part: &RequestPart<'_>) -> bool {
         let takes_devices =
             |pod: &PodIdx| self.cluster.pods[*pod].has_claims() || self.cluster.wants_devices(*pod);
         part.bounding_gpus() > 0 && !part.pods.iter().any(takes_devices)
     }
 
-    /// What pods want together of some resources of nodes; slots aside, of which a pod may take two.
+    /// Requests of pods, summed over some node resources. Pod slots are excluded: a pod may use two.
     fn requested(&self, pods: &[PodIdx], counts: impl Fn(Dim) -> bool) -> Requested {
         let mut requested = Requested::new();
         let backed = |dim: Dim| self.cluster.is_device_backed(self.cluster.dims.name(dim));
@@ -198,7 +198,7 @@ impl Bounds<'_> {
         requested
     }
 
-    /// Adds what is free or being freed on a node.
+    /// Adds the idle and releasing amounts of a node.
     fn add_free(&self, node: NodeIdx, requested: &Requested, sums: &mut [i64]) {
         for ((dim, _), sum) in requested.iter().zip(sums) {
             let free =
@@ -207,7 +207,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Adds what a pod would give back.
+    /// Adds the amounts that the eviction of a pod frees.
     fn add_held(&self, pod: PodIdx, requested: &Requested, sums: &mut [i64]) {
         for ((dim, _), sum) in requested.iter().zip(sums) {
             *sum += if *dim == GPU {
@@ -218,7 +218,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Every pod that may be evicted, with its node.
+    /// Visits every evictable pod with its node.
     fn each_victim(&self, mut visit: impl FnMut(PodIdx, NodeIdx)) {
         let groups = self.leaves.iter().flat_map(|leaf| self.candidates.of_leaf(*leaf));
         for &group in groups.filter(|group| self.rules.allow_group(self.cluster, **group)) {
@@ -233,7 +233,7 @@ impl Bounds<'_> {
     }
 }
 
-/// What a domain lacks.
+/// A resource that a domain is short of.
 struct Gap {
     dim: Dim,
     requested: i64,
@@ -241,7 +241,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// By how much of what is requested is there.
+    /// Compares by the fraction of the request that is available.
     fn by_share(&self, other: &Self) -> Ordering {
         let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
         product(self.most, other.requested).cmp(&product(other.most, self.requested))

@@ -1,22 +1,21 @@
-//! How much work a search may do.
+//! Limits the work of a search.
 //!
-//! Budgets are configured as durations. So that giving up is part of what replays, they count steps instead of time: a
-//! step is one evaluation of a node or one edit of a pod, and a second is so many of them, on every machine.
+//! Budgets are configured as durations. They are counted in steps instead of time, so that exhaustion is deterministic
+//! and replays: a step is one node evaluation or one plan edit.
 
 use crate::policy::SearchBudgets;
 use kai_units::Span;
 
-/// Steps that a second of a configured budget stands for: about the pace that the budgets in the field were written
-/// for.
+/// Steps per second of a configured budget: about the pace for which KAI's default budgets were chosen.
 pub(crate) const STEPS_PER_SECOND: i64 = 2_000;
 
-/// The steps that a span stands for; none for no limit.
+/// Steps for a duration; `None` is unlimited.
 pub(crate) fn steps(span: Span) -> Option<u64> {
     let micros = u64::try_from(span.0).ok().filter(|micros| *micros > 0)?;
     Some(micros.saturating_mul(STEPS_PER_SECOND.unsigned_abs()) / 1_000_000)
 }
 
-/// What one action has left.
+/// Remaining budget of one action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActionBudget {
     left: Option<u64>,
@@ -28,31 +27,29 @@ impl ActionBudget {
         Self { left: span.and_then(|span| steps(*span)) }
     }
 
-    /// What one group may spend: no more than the action has left, but at least the configured minimum.
+    /// Budget of one group: at most what the action has left, at least the configured minimum.
     pub(crate) fn for_group(&self, budgets: &SearchBudgets) -> Option<u64> {
         let most = at_most(self.left, steps(budgets.group_max));
         let least = steps(budgets.group_min).unwrap_or(0);
         most.map(|most| most.max(least))
     }
 
-    /// Whether a group gets less than its budget, because others used up that of the action.
+    /// Whether a group gets less than its configured maximum because the action's budget is nearly spent.
     pub(crate) fn is_reduced(&self, budgets: &SearchBudgets) -> bool {
         let whole = steps(budgets.group_max).unwrap_or(u64::MAX);
         self.left.is_some_and(|left| left < whole)
     }
 
-    /// Whether nothing is left.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Counts what a group spent.
     pub(crate) fn spend(&mut self, steps: u64) {
         self.left = self.left.map(|left| left.saturating_sub(steps));
     }
 }
 
-/// What one generator may spend of a group's budget.
+/// Budget of one generator within the budget of a group.
 pub(crate) fn for_generator(budgets: &SearchBudgets, name: &str, group: Option<u64>) -> Option<u64> {
     let span = budgets.generator.get(name).or_else(|| budgets.generator.get("default"));
     at_most(group, span.and_then(|span| steps(*span)))

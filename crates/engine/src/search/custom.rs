@@ -1,12 +1,12 @@
-//! Proposals of a user's generator, which sees all victims at once.
+//! Scenarios proposed by a user's generator, which receives all victim batches at once.
 
-use super::accumulate::{AccumulatedVictims, Turn};
+use super::accumulate::{AccumulatedVictims, Advance};
 use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
 use crate::ids::GroupIdx;
 use crate::plugin::{ScenarioGenerator, VictimBatch};
 
-/// Proposals of one probe.
+/// Scenarios of one probe.
 pub(crate) struct CustomProposals<'a> {
     accumulated: AccumulatedVictims<'a>,
     sets: std::vec::IntoIter<Vec<usize>>,
@@ -20,17 +20,17 @@ impl<'a> CustomProposals<'a> {
         generator: &dyn ScenarioGenerator,
         may: &impl Fn(GroupIdx) -> bool,
     ) -> Self {
-        while accumulated.advance(cluster, may) != Turn::Over {}
+        while accumulated.advance(cluster, may) != Advance::Exhausted {}
         let sets = generator.propose(cluster, part.group, part.pods, &accumulated.batches);
         Self { accumulated, sets: sets.into_iter() }
     }
 
-    /// Pods that would fit with everybody accumulated gone.
+    /// Upper bound on the pods that fit with all accumulated victims evicted.
     pub(crate) fn fitting(&self) -> i64 {
         self.accumulated.all.fitting
     }
 
-    /// The next victims to try on top of the recorded ones; positions that do not exist are passed over.
+    /// The next victims to add to the recorded ones; positions out of range are ignored.
     pub(crate) fn next(&mut self) -> Option<Vec<VictimBatch>> {
         let set = self.sets.next()?;
         Some(set.into_iter().filter_map(|at| self.accumulated.batches.get(at).cloned()).collect())

@@ -1,8 +1,8 @@
-//! `MinimalSet`: the cheapest victims, tried after everything else.
+//! `MinimalSet`: searches the cheapest victims after the other generators failed.
 //!
-//! With few victim batches every set of them is tried, cheapest first, so that a failure is a proof. With many, nodes
-//! are ranked by what it costs to make room on them (see [`super::node_costs`]).
-//! Cost is pods moved or evicted, then GPUs, then run time lost.
+//! With few victim batches every set is simulated, cheapest first, so that a failure is a proof. With many, nodes are
+//! ranked by the cost of freeing capacity on them (see [`super::node_costs`]).
+//! The cost is the number of moved or evicted pods, then their GPUs, then the run time lost.
 
 use super::node_capacity::{FreedCapacity, NodeCapacity};
 use super::pending_request::RequestPart;
@@ -15,10 +15,10 @@ use crate::plugin::VictimBatch as Batch;
 use crate::resource::QueueResource;
 use std::collections::BTreeSet;
 
-/// Up to so many batches every set of them is tried.
+/// Sets are enumerated exhaustively up to this number of batches: 2^12 sets at most.
 const EXHAUSTIVE_BATCHES: usize = 12;
 
-/// What a set of victims costs: pods, GPUs in millionths, run time in microseconds.
+/// Cost of a set of victims: pods, GPUs in millionths, lost run time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     pods: u64,
@@ -45,7 +45,7 @@ impl Cost {
     }
 }
 
-/// All victim batches, if they are few enough to try every set of them.
+/// All victim batches, if they are few enough for an exhaustive search.
 pub(crate) fn few_batches(
     cluster: &Cluster,
     registry: &Registry,
@@ -64,7 +64,7 @@ pub(crate) fn few_batches(
     Some(batches)
 }
 
-/// Every set of batches that could be enough, cheapest first. A group gives its batches in order.
+/// Every set of batches that may be sufficient, cheapest first. Batches of a group are used in order.
 pub(crate) fn all_sets(
     cluster: &Cluster,
     rules: &Rules<'_>,
@@ -90,7 +90,7 @@ pub(crate) fn all_sets(
         }
     }
     sets.sort_unstable();
-    // A queue may lose the part that takes it below what it is entitled to, but nothing after: the largest goes last.
+    // Reclaim accepts one portion that takes a queue below its share, and none after it: the largest goes last.
     let pick = |set: u32| {
         let mut chosen: Vec<usize> = (0..batches.len()).filter(|at| set & (1 << at) != 0).collect();
         chosen.sort_by_key(|at| costs[*at].gpus);

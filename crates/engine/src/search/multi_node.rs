@@ -1,17 +1,17 @@
-//! `MultiNodeGang`: enough nodes for a gang, smallest first.
+//! `MultiNodeGang`: proposes enough nodes for a gang, smallest first.
 //!
-//! Whenever the accumulated victims may be enough, their nodes are sorted by what they would offer, and the shortest
-//! prefix that covers the demand is tried, then longer and longer ones. A node that is picked brings every batch that
-//! touches it, whole.
+//! When the accumulated victims may be sufficient, their nodes are sorted by the GPUs available after eviction. The
+//! shortest prefix that covers the demand is proposed, then longer ones. A selected node includes every batch with a
+//! pod on it, as a whole.
 
-use super::accumulate::{AccumulatedVictims, Turn};
+use super::accumulate::{AccumulatedVictims, Advance};
 use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx};
 use crate::plugin::VictimBatch as Batch;
 use std::collections::BTreeMap;
 
-/// Proposals of one probe.
+/// Scenarios of one probe.
 pub(crate) struct MultiNode<'a> {
     accumulated: AccumulatedVictims<'a>,
     began: bool,
@@ -20,7 +20,7 @@ pub(crate) struct MultiNode<'a> {
 
 /// Prefixes of the victims' nodes.
 struct Emitter {
-    /// By what they offer, then by when they were first seen; with the batches on each.
+    /// Sorted by available GPUs, then by first appearance; with the batches on each node.
     nodes: Vec<(i64, usize, Vec<usize>)>,
     next: usize,
     step: usize,
@@ -31,12 +31,12 @@ impl<'a> MultiNode<'a> {
         Self { accumulated, began: false, emitter: None }
     }
 
-    /// Pods that would fit with everybody accumulated gone.
+    /// Upper bound on the pods that fit with all accumulated victims evicted.
     pub(crate) fn fitting(&self) -> i64 {
         self.accumulated.all.fitting
     }
 
-    /// The next victims to try on top of the recorded ones.
+    /// The next victims to add to the recorded ones.
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
@@ -50,9 +50,9 @@ impl<'a> MultiNode<'a> {
             self.emitter = None;
             if std::mem::replace(&mut self.began, true) {
                 match self.accumulated.advance(cluster, may) {
-                    Turn::Over => return None,
-                    Turn::Nothing => continue,
-                    Turn::Added => {}
+                    Advance::Exhausted => return None,
+                    Advance::AlreadyRecorded => continue,
+                    Advance::Added => {}
                 }
             }
             if !self.accumulated.may_be_enough() {
@@ -66,7 +66,7 @@ impl<'a> MultiNode<'a> {
     }
 
     fn emitter(&self, cluster: &Cluster, part: &RequestPart<'_>) -> Emitter {
-        // PlacementOrder appearance and batches of each node that has a victim.
+        // First appearance and batches of each node that has a victim.
         let mut on_node: BTreeMap<NodeIdx, (usize, Vec<usize>)> = BTreeMap::new();
         let mut seen = 0;
         for (at, batch) in self.accumulated.batches.iter().enumerate() {
@@ -91,14 +91,14 @@ impl<'a> MultiNode<'a> {
         Emitter { nodes, next, step: 1 }
     }
 
-    /// GPUs on offer on nodes without accumulated victims; nodes that offer nothing add nothing.
+    /// GPUs available on nodes without accumulated victims.
     fn baseline(&self, on_node: &BTreeMap<NodeIdx, (usize, Vec<usize>)>) -> i64 {
         let taken: i64 = on_node.keys().map(|node| self.accumulated.base.gpus(*node)).sum();
         self.accumulated.base.total() - taken
     }
 }
 
-/// How many nodes cover a demand; more than there are when none do.
+/// Length of the shortest prefix that covers a demand; beyond the end when none does.
 fn shortest_prefix(nodes: &[(i64, usize, Vec<usize>)], demand: i64) -> usize {
     if demand <= 0 {
         return 0;
@@ -114,7 +114,7 @@ fn shortest_prefix(nodes: &[(i64, usize, Vec<usize>)], demand: i64) -> usize {
 }
 
 impl Emitter {
-    /// The batches of the next prefix, in the order of their turns.
+    /// The batches of the next prefix, in eviction order.
     fn next(&mut self) -> Option<Vec<usize>> {
         let count = self.next;
         if count > self.nodes.len() {

@@ -1,7 +1,7 @@
-//! How much every node could offer: free, or being freed.
+//! Tracks the idle and releasing capacity of every node.
 //!
-//! Kept up from the log of touched nodes, so that a search that begins costs what changed since the last one. Only to
-//! be refreshed between simulations.
+//! Updated from the log of changed nodes, so that starting a search costs what changed since the last one. Must only be
+//! refreshed between simulations.
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, IndexVec, NodeIdx};
@@ -17,19 +17,18 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct NodeCapacity {
     gpus: IndexVec<NodeIdx, i64>,
-    /// The same in GPU memory (MiB).
+    /// GPU memory per node (MiB).
     mib: IndexVec<NodeIdx, i64>,
-    /// CPU and memory that are free or being freed; nodes that hold more than they have count as full.
+    /// Idle and releasing CPU and memory per node; an overcommitted node counts as full.
     cpu_memory: IndexVec<NodeIdx, [i64; 2]>,
-    /// The same of all nodes together.
     cpu_memory_total: [i64; 2],
-    /// What ready nodes offer together: GPUs and MiB.
+    /// Sum over ready nodes: GPUs and MiB.
     ready: (i64, i64),
-    /// How many nodes offer each amount.
+    /// Number of nodes by available GPUs.
     nodes_by_gpus: BTreeMap<i64, u32>,
-    /// Nodes with any GPU, or part of one, that is free or being freed; by name.
+    /// Nodes with an idle or releasing GPU, or part of one, by rank.
     open: BTreeSet<(u32, NodeIdx)>,
-    /// The open nodes as a set, while nothing changed.
+    /// The same as a node set, until it changes.
     open_set: Option<Arc<Marked>>,
     cursor: usize,
 }
@@ -77,7 +76,7 @@ impl NodeCapacity {
         }
     }
 
-    /// Takes up what changed since the last time.
+    /// Applies the changes since the last refresh.
     pub(crate) fn refresh(&mut self, cluster: &Cluster) {
         let end = cluster.touched_end();
         match cluster.touched_since(self.cursor) {
@@ -116,38 +115,38 @@ impl NodeCapacity {
         self.note_open(cluster, node);
     }
 
-    /// GPUs that a node node_costs.
+    /// GPUs available on a node.
     pub(crate) fn gpus(&self, node: NodeIdx) -> i64 {
         self.gpus[node]
     }
 
-    /// How many pods that need so many GPUs each the cluster could take at most.
+    /// Upper bound on the pods of this size that fit in the cluster.
     pub(crate) fn fitting(&self, gpus: i64) -> i64 {
         self.nodes_by_gpus.range(gpus..).map(|(offer, nodes)| offer / gpus * i64::from(*nodes)).sum()
     }
 
-    /// The amounts on offer, largest first, and how many nodes offer each.
+    /// Available amounts, largest first, with their number of nodes.
     pub(crate) fn largest(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
         self.nodes_by_gpus.iter().rev().map(|(gpus, nodes)| (*gpus, *nodes))
     }
 
-    /// All GPUs on offer together. A node may hold more than it has; what it owes is not taken from the others.
+    /// Available GPUs of all nodes. An overcommitted node does not reduce the others.
     pub(crate) fn total(&self) -> i64 {
         self.nodes_by_gpus.range(1..).map(|(gpus, nodes)| gpus * i64::from(*nodes)).sum()
     }
 
-    /// CPU, memory and GPUs on offer together.
+    /// Available CPU, memory and GPUs of all nodes.
     pub(crate) fn totals(&self) -> QueueAmounts {
         let [cpu, memory] = self.cpu_memory_total;
         [cpu, memory, self.total()]
     }
 
-    /// GPUs and GPU memory that ready nodes offer together.
+    /// Available GPUs and GPU memory of ready nodes.
     pub(crate) fn ready(&self) -> (i64, i64) {
         self.ready
     }
 
-    /// The nodes that a search starts from.
+    /// The nodes on which a simulation may place pods before any eviction.
     pub(crate) fn start(&mut self, plan: &mut Plan<'_>, group: GroupIdx) -> NodeSet {
         if feasible::wants_any_node(plan, group) {
             return NodeSet::All;
@@ -167,17 +166,17 @@ fn offered(cluster: &Cluster, node: NodeIdx) -> (i64, i64) {
     (idle.0 + releasing.0, idle.1 + releasing.1)
 }
 
-/// GPUs on offer once some pods are gone, as far as one group cares: how many of its pods would fit.
+/// Available GPUs after evictions, and the number of pods of one size that fit.
 #[derive(Clone, Debug)]
 pub(crate) struct FreedCapacity<'r> {
     capacity: &'r NodeCapacity,
-    /// What was freed on top, by node.
+    /// GPUs freed in addition, by node.
     more: BTreeMap<NodeIdx, i64>,
-    /// The part of it that goes back to where it came from.
+    /// The part of them that pods placed in this cycle occupy again.
     temporary: BTreeMap<NodeIdx, i64>,
-    /// GPUs that the smallest pod needs; 0 where GPUs tell nothing.
+    /// GPUs of the smallest pod; 0 where GPUs are no bound.
     least: i64,
-    /// Pods of that size that fit.
+    /// Upper bound on the pods of that size that fit.
     pub fitting: i64,
 }
 
@@ -187,29 +186,26 @@ impl<'r> FreedCapacity<'r> {
         Self { capacity, more: BTreeMap::new(), temporary: BTreeMap::new(), least, fitting }
     }
 
-    /// All GPUs on offer.
     pub(crate) fn total(&self) -> i64 {
         self.capacity.total() + self.more.values().sum::<i64>()
     }
 
-    /// GPUs on offer on a node.
     pub(crate) fn gpus(&self, node: NodeIdx) -> i64 {
         self.capacity.gpus(node) + self.more.get(&node).copied().unwrap_or(0)
     }
 
-    /// The same without what goes back.
+    /// GPUs of a node without the part that is occupied again.
     pub(crate) fn usable(&self, node: NodeIdx) -> i64 {
         let temporary = if self.temporary.is_empty() { None } else { self.temporary.get(&node) };
         self.gpus(node) - temporary.copied().unwrap_or(0)
     }
 
-    /// Frees some GPUs of a node that go back to where they came from.
+    /// Frees GPUs that the same pods occupy again.
     pub(crate) fn add_temporary(&mut self, node: NodeIdx, gpus: i64) {
         *self.more.entry(node).or_default() += gpus;
         *self.temporary.entry(node).or_default() += gpus;
     }
 
-    /// Frees some GPUs of a node.
     pub(crate) fn add(&mut self, node: NodeIdx, gpus: i64) {
         let before = self.usable(node);
         *self.more.entry(node).or_default() += gpus;
@@ -218,7 +214,7 @@ impl<'r> FreedCapacity<'r> {
         }
     }
 
-    /// Whether demands, largest first, find room one after the other on the nodes that offer most.
+    /// Whether demands, largest first, fit one after the other on the nodes with most GPUs.
     pub(crate) fn takes(&self, demands: &[i64]) -> bool {
         let mut node_costs: Vec<i64> = Vec::new();
         let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.capacity.gpus(*n)).collect();

@@ -1,8 +1,8 @@
-//! What it costs to make room on each node, and sets of victims made of the cheapest nodes.
+//! Ranks nodes by the cost of freeing capacity on them, and combines the cheapest into sets of victims.
 //!
-//! Kept up while searches resemble each other. Who may be lost changes with every plan that is carried out, so that it
-//! is asked when sets are proposed: first come nodes whose victims may be lost or could move to what is free, as they
-//! are or without those that may not, and last the nodes where only the others' leaving could help.
+//! Costs are reused while the searches have the same key. Which queues are reclaimable changes with every committed
+//! plan and is evaluated when sets are proposed. First come nodes whose victims are reclaimable or could move to free
+//! capacity, with all victims or only the reclaimable ones; last come nodes that depend on other evictions.
 
 use super::accumulate::freed_by;
 use super::minimal::Cost;
@@ -18,35 +18,35 @@ use crate::plugin::VictimBatch as Batch;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most scenarios that are tried where not all of them can be.
+/// Most scenarios simulated where the search is not exhaustive.
 const MOST_TRIES: usize = 48;
 
-/// What makes the costs of nodes the same for two searches.
+/// Searches with equal keys have equal node costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeCostKey {
     cause: Cause,
-    /// The taker's queue, where rules depend on it.
+    /// The preemptor's queue, where the rules depend on it.
     leaf: Option<QueueIdx>,
-    /// Only lower priorities give way.
+    /// Only groups below this priority are victims.
     below: Option<i32>,
     least: i64,
     leaves: Vec<QueueIdx>,
 }
 
-/// GPUs by the leaf queues whose groups hold them.
+/// GPUs by leaf queue.
 type ByLeaf = SmallVec<[(QueueIdx, i64); 2]>;
 
-/// What it costs to make room for one more pod on a node.
+/// Cost of freeing capacity for one more pod on a node.
 #[derive(Clone, Debug)]
 struct NodeCost {
     cost: Cost,
-    /// What the cheapest victims hold on the node.
+    /// GPUs of the cheapest victims on the node.
     chosen: ByLeaf,
-    /// What all that might be victims hold on the node.
+    /// GPUs of all possible victims on the node.
     all: ByLeaf,
 }
 
-/// What it costs to make room for one more pod on each node.
+/// Cost of freeing capacity for one more pod, by node.
 #[derive(Debug)]
 pub(crate) struct NodeCosts {
     key: NodeCostKey,
@@ -59,15 +59,15 @@ impl NodeCosts {
     pub(crate) fn key(
         cluster: &Cluster,
         rules: &Rules<'_>,
-        ask: &PendingRequest,
+        request: &PendingRequest,
         leaves: &[QueueIdx],
     ) -> NodeCostKey {
-        let below = (rules.cause == Cause::Preempt).then(|| cluster.groups[ask.group].priority);
+        let below = (rules.cause == Cause::Preempt).then(|| cluster.groups[request.group].priority);
         NodeCostKey {
             cause: rules.cause,
             leaf: (rules.cause != Cause::Consolidation).then_some(rules.reclaimer.queue),
             below,
-            least: ask.whole().least_gpus(),
+            least: request.whole().least_gpus(),
             leaves: leaves.to_vec(),
         }
     }
@@ -90,7 +90,7 @@ impl NodeCosts {
         node_costs
     }
 
-    /// Takes up what changed; false when they are of no use for this search.
+    /// Applies the changes since the last refresh; false when the costs do not apply to this search.
     pub(crate) fn refresh(
         &mut self,
         cluster: &Cluster,
@@ -132,7 +132,7 @@ impl NodeCosts {
         }
     }
 
-    /// Sets of victims to try, cheapest nodes first: as many nodes as are missing, then other and more nodes.
+    /// Sets of victims, cheapest nodes first: the missing number of nodes, then other and more nodes.
     pub(crate) fn proposals(
         &self,
         cluster: &Cluster,
@@ -161,8 +161,7 @@ impl NodeCosts {
         Proposals { node_costs: self, reclaimable, nodes, missing, next: 0 }
     }
 
-    /// How room can be made on a node, by what its victims hold; none where they would have to move to room that
-    /// others leave.
+    /// Which victims of a node to use; `None` where they could only move to capacity freed by other evictions.
     fn way(
         &self,
         node: NodeIdx,
@@ -203,12 +202,12 @@ impl NodeCosts {
             };
             let mut shares = shares_on(cluster, rules, leaves, node);
             let Some(chosen) = choose(&shares, needed) else { continue };
-            // Taken from the end, so that the others keep their positions.
+            // In reverse, so that the remaining positions stay valid.
             let mut batches: Vec<Batch> =
                 chosen.into_iter().rev().map(|at| shares.swap_remove(at).batch).collect();
             batches.reverse();
             for batch in batches {
-                // A group that gives way on two nodes gives way once, by as much as the greedier one asks.
+                // A group that is a victim on two nodes is evicted once, by the larger of its batches.
                 match set.iter_mut().find(|b| b.group == batch.group) {
                     Some(known) if known.pods.len() < batch.pods.len() => *known = batch,
                     Some(_) => {}
@@ -220,28 +219,28 @@ impl NodeCosts {
     }
 }
 
-/// Who may be a victim on a node.
+/// Which groups may be victims on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VictimScope {
-    /// Whoever is cheapest.
+    /// The cheapest ones.
     Any,
-    /// Only groups whose queues may lose something.
+    /// Only groups of queues that may lose resources.
     ReclaimableOnly,
 }
 
-/// Sets of victims, worked out one by one.
+/// Iterator over sets of victims.
 pub(crate) struct Proposals<'o> {
     node_costs: &'o NodeCosts,
-    /// Leaf queues that may lose something.
+    /// Leaf queues that may lose resources.
     reclaimable: Vec<QueueIdx>,
-    /// Most promising first.
+    /// Best first.
     nodes: Vec<(NodeIdx, VictimScope)>,
     missing: usize,
     next: usize,
 }
 
 impl Proposals<'_> {
-    /// The next set, on the cluster as it was when the node_costs were taken up.
+    /// The next set; the cluster must be unchanged since the costs were refreshed.
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
@@ -264,7 +263,7 @@ impl Proposals<'_> {
     }
 }
 
-/// What a group would have to give up so that all its pods leave a node.
+/// The batch that a group must lose so that all its pods leave a node.
 struct Share {
     leaf: QueueIdx,
     cost: Cost,
@@ -272,7 +271,7 @@ struct Share {
     batch: Batch,
 }
 
-/// What the groups of some leaf queues would have to give up on a node, cheapest first.
+/// The batches of the groups of some leaf queues on a node, cheapest first.
 fn shares_on(cluster: &Cluster, rules: &Rules<'_>, leaves: &[QueueIdx], node: NodeIdx) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     let mut on_node: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
@@ -338,7 +337,7 @@ fn share_of(
     Some(Share { leaf, cost, gpus, batch: Batch { group, pods: given.into() } })
 }
 
-/// The cheapest shares that come to so many GPUs: exactly for a few, by cost for many.
+/// The cheapest batches with enough GPUs: exact for few, greedy for many.
 fn choose(shares: &[Share], needed: i64) -> Option<Vec<usize>> {
     if shares.iter().map(|share| share.gpus).sum::<i64>() < needed {
         return None;

@@ -1,26 +1,26 @@
-//! `NodeLocalGreedy`: victims that share a node.
+//! `NodeLocalGreedy`: proposes victims that share a node.
 //!
-//! Whenever a batch was accumulated, each node of its group is tried: everybody on it who was accumulated so far gives way,
-//! with all that was accumulated of these groups elsewhere.
+//! After each accumulated batch every node of its group is proposed: the accumulated pods of all groups on that node,
+//! including the pods of these groups on other nodes.
 
-use super::accumulate::{AccumulatedVictims, Turn};
+use super::accumulate::{AccumulatedVictims, Advance};
 use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::VictimBatch as Batch;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Proposals of one probe.
+/// Scenarios of one probe.
 pub(crate) struct NodeLocal<'a> {
     accumulated: AccumulatedVictims<'a>,
     began: bool,
     queue: VecDeque<Vec<Batch>>,
-    /// AccumulatedVictims batches with a pod on a node.
+    /// Groups with accumulated pods, by node.
     on_node: BTreeMap<NodeIdx, Vec<GroupIdx>>,
-    /// AccumulatedVictims batches of a group.
+    /// Accumulated batches, by group.
     of_group: BTreeMap<GroupIdx, Vec<usize>>,
     has_recorded: bool,
-    /// Propose what cannot succeed as well.
+    /// Also propose scenarios that cannot succeed, as KAI does.
     literal: bool,
 }
 
@@ -37,12 +37,12 @@ impl<'a> NodeLocal<'a> {
         }
     }
 
-    /// Pods that would fit with everybody accumulated gone.
+    /// Upper bound on the pods that fit with all accumulated victims evicted.
     pub(crate) fn fitting(&self) -> i64 {
         self.accumulated.all.fitting
     }
 
-    /// The next victims to try on top of the recorded ones.
+    /// The next victims to add to the recorded ones.
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
@@ -55,9 +55,9 @@ impl<'a> NodeLocal<'a> {
             }
             if std::mem::replace(&mut self.began, true) {
                 match self.accumulated.advance(cluster, may) {
-                    Turn::Over => return None,
-                    Turn::Nothing => continue,
-                    Turn::Added => self.note_batch(cluster),
+                    Advance::Exhausted => return None,
+                    Advance::AlreadyRecorded => continue,
+                    Advance::Added => self.note_batch(cluster),
                 }
                 if self.accumulated.may_be_enough() {
                     self.propose(cluster, part);
@@ -109,7 +109,7 @@ impl<'a> NodeLocal<'a> {
         Batch { group, pods: batches.flat_map(|batch| batch.pods.iter().copied()).collect() }
     }
 
-    /// Whether the pods could fit, by their GPUs, with these groups' accumulated pods gone.
+    /// Whether the pods may fit, by their GPUs, with the accumulated pods of these groups evicted.
     fn may_fit(&self, cluster: &Cluster, part: &RequestPart<'_>, groups: &[GroupIdx]) -> bool {
         let least = part.bounding_gpus();
         if least == 0 {

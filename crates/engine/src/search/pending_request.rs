@@ -1,4 +1,4 @@
-//! What a group wants: the pods of its next step, and how they weigh.
+//! The pods that a pending group wants placed next, and their GPU requests.
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx};
@@ -8,24 +8,23 @@ use crate::resource::QueueResource;
 use crate::share::reclaim::ReclaimAmount;
 use crate::share::{QueueAmounts, sum};
 
-/// The pods of a group's next step, in task order.
+/// The pods of a group's next scheduling step, in task order.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingRequest {
     pub group: GroupIdx,
     pub pods: Vec<PodIdx>,
-    /// GPUs that each pod is known to need, in millionths; requests by memory count for nothing here.
+    /// GPUs per pod, in millionths; requests by GPU memory count as 0.
     gpus: Vec<i64>,
-    /// Pods before the first that asks for a part of a GPU.
+    /// Number of pods before the first that requests a fraction of a GPU.
     whole: usize,
 }
 
-/// The first pods of an ask: what one probe of the search is about.
+/// The first pods of a pending request: the subject of one probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestPart<'a> {
     pub group: GroupIdx,
     pub pods: &'a [PodIdx],
     pub gpus: &'a [i64],
-    /// The smallest number of GPUs that one of the pods needs.
     least: i64,
     has_shared: bool,
 }
@@ -39,7 +38,6 @@ impl PendingRequest {
         Self { group, pods, gpus, whole }
     }
 
-    /// The first pods, or all of them.
     pub(crate) fn first(&self, count: usize) -> RequestPart<'_> {
         let gpus = &self.gpus[..count];
         RequestPart {
@@ -57,13 +55,13 @@ impl PendingRequest {
 }
 
 impl RequestPart<'_> {
-    /// What the pods ask of their queue; requests by memory are measured against the smallest GPU.
+    /// Queue resources of the pods; requests by GPU memory are converted with the smallest GPU.
     pub(crate) fn amounts(&self, cluster: &Cluster) -> QueueAmounts {
         let reference = cluster.figures.gpu_memory_min;
         self.pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, reference)))
     }
 
-    /// The same, with the resources that are at stake.
+    /// The same with the involved resources.
     pub(crate) fn claim(&self, cluster: &Cluster) -> ReclaimAmount {
         let mut claim = ReclaimAmount::all_involved(self.amounts(cluster));
         let mig: i64 = self.pods.iter().map(|pod| cluster.shape(*pod).mig_quota).sum();
@@ -71,17 +69,17 @@ impl RequestPart<'_> {
         claim
     }
 
-    /// The smallest number of GPUs that one of the pods needs.
+    /// GPUs of the smallest pod.
     pub(crate) fn least_gpus(&self) -> i64 {
         self.least
     }
 
-    /// The same where GPUs are a bound: a part of a GPU may fit beside pods that wait, which free GPUs do not show.
+    /// GPUs of the smallest pod where they are a bound: a fraction may fit beside pipelined pods, which idle GPUs do
+    /// not show.
     pub(crate) fn bounding_gpus(&self) -> i64 {
         if self.has_shared { 0 } else { self.least }
     }
 
-    /// All pods need the same number of GPUs.
     pub(crate) fn is_even(&self) -> bool {
         self.gpus.iter().all(|gpus| *gpus == self.gpus[0])
     }

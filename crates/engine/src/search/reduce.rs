@@ -1,8 +1,8 @@
-//! Victims that need not give way after all: they keep their places.
+//! Removes unnecessary victims: they keep their nodes.
 //!
-//! A search asks groups to give way before it knows what it needs, and a later search of the same cycle may make room
-//! that an earlier one had to take. Whoever can be put back with everybody else's place as it is, and all rules
-//! content, is put back: group by group, and inside a search also pod by pod.
+//! Generators select whole batches, and a later search of the same cycle may free capacity that an earlier one evicted
+//! for. A victim is restored when every other placement restored as it is and all rules still hold: group by group, and
+//! within a search also pod by pod.
 
 use super::pending_request::{PendingRequest, RequestPart};
 use super::rules::{Before, Rules, Victims};
@@ -24,10 +24,10 @@ use kai_units::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Pods as they were.
+/// Pod states before the evictions.
 type States = BTreeMap<PodIdx, PodState>;
 
-/// Where pods are put back: the policy, and the seed that names GPU groups.
+/// Inputs for restoring pods; the seed names GPU groups.
 #[derive(Clone, Copy)]
 pub(crate) struct RestoreContext<'a> {
     pub policy: &'a Policy,
@@ -35,7 +35,7 @@ pub(crate) struct RestoreContext<'a> {
 }
 
 impl Simulation<'_> {
-    /// Lets victims keep their places where everybody else's stay as they are and the rules remain content.
+    /// Restores victims of a solution where the other placements and the rules allow it.
     pub(crate) fn reduce(
         &self,
         plan: &mut Plan<'_>,
@@ -43,7 +43,7 @@ impl Simulation<'_> {
         mut solution: Solution,
     ) -> Solution {
         let victims = victims_of(&solution.batches);
-        // Whoever goes home leaves the place that was found elsewhere, which may be what another one lacked.
+        // A restored pod releases the node found for it, which may be what another victim needs.
         while self.reduce_once(plan, part, &solution, &victims) {}
         solution
             .batches
@@ -51,7 +51,7 @@ impl Simulation<'_> {
         solution
     }
 
-    /// Goes over all victims, the last first; true when one of them goes home from another place.
+    /// Tries all victims in reverse order; true when a restored one had been moved.
     fn reduce_once(
         &self,
         plan: &mut Plan<'_>,
@@ -59,38 +59,39 @@ impl Simulation<'_> {
         solution: &Solution,
         victims: &Victims,
     ) -> bool {
-        let mut left_a_place = false;
+        let mut freed_a_node = false;
         for (group, pods) in victims.iter().rev() {
-            let hit: Vec<PodIdx> =
+            let affected: Vec<PodIdx> =
                 pods.iter().copied().filter(|pod| plan.pods[*pod].state != solution.before[pod]).collect();
-            // What was moved earlier in the cycle has been evicted already.
-            if hit.is_empty() || hit.iter().any(|pod| solution.before[pod].leaving.is_some()) {
+            // A pod moved earlier in the cycle is evicted already.
+            if affected.is_empty() || affected.iter().any(|pod| solution.before[pod].leaving.is_some()) {
                 continue;
             }
-            if is_tied(plan, *group, &solution.joined) {
+            if is_placed_with_victims(plan, *group, &solution.also_placed) {
                 continue;
             }
-            let moved = hit.iter().any(|pod| plan.pods[*pod].state.leaving.is_some());
-            if self.try_keep(plan, part, *group, &hit, (solution, victims)) {
-                left_a_place |= moved;
+            let moved = affected.iter().any(|pod| plan.pods[*pod].state.leaving.is_some());
+            if self.try_keep(plan, part, *group, &affected, (solution, victims)) {
+                freed_a_node |= moved;
                 continue;
             }
-            // One by one only where pods may be apart from each other.
-            let may_part = plan.groups[*group].members.iter().all(|member| member.topology.is_none());
-            for &pod in hit.iter().rev().filter(|_| may_part) {
+            // Pods are restored one by one only without topology constraints.
+            let may_restore_single_pods =
+                plan.groups[*group].members.iter().all(|member| member.topology.is_none());
+            for &pod in affected.iter().rev().filter(|_| may_restore_single_pods) {
                 let set = plan.pods[pod].member.and_then(|m| plan.groups[*group].members[m].pod_set());
                 let moved = plan.pods[pod].state.leaving.is_some();
                 if set.is_some_and(PodSet::is_satisfied)
                     && self.try_keep(plan, part, *group, &[pod], (solution, victims))
                 {
-                    left_a_place |= moved;
+                    freed_a_node |= moved;
                 }
             }
         }
-        left_a_place
+        freed_a_node
     }
 
-    /// Lets pods of a group keep their places if everything allows it.
+    /// Restores pods of a group if the placements and rules allow it.
     fn try_keep(
         &self,
         plan: &mut Plan<'_>,
@@ -100,23 +101,23 @@ impl Simulation<'_> {
         (solution, victims): (&Solution, &Victims),
     ) -> bool {
         let mark = plan.mark();
-        let ground = RestoreContext { policy: self.rules.policy, seed: self.seed };
-        let stays = ground.put_back(plan, group, pods, &solution.before)
+        let context = RestoreContext { policy: self.rules.policy, seed: self.seed };
+        let restored = context.restore(plan, group, pods, &solution.before)
             && within_limits(plan, &solution.ledgers, &std::iter::once((part.pods, solution)))
             && {
                 let queues = Before::new(plan, &solution.ledgers, &solution.before);
                 self.rules.check(plan, &queues, part, victims, Some(self.disruptions)).is_ok()
             };
-        if !stays {
+        if !restored {
             plan.rollback(mark);
         }
-        stays
+        restored
     }
 }
 
-/// Whether waiting pods of a group got their places near the new ones of its victims.
-fn is_tied(plan: &Plan<'_>, group: GroupIdx, joined: &[PodIdx]) -> bool {
-    has_topology(plan, group) && joined.iter().any(|pod| plan.pods[*pod].group == Some(group))
+/// Whether pending pods of a group were placed by a topology constraint together with its victims.
+fn is_placed_with_victims(plan: &Plan<'_>, group: GroupIdx, also_placed: &[PodIdx]) -> bool {
+    has_topology(plan, group) && also_placed.iter().any(|pod| plan.pods[*pod].group == Some(group))
 }
 
 fn has_topology(plan: &Plan<'_>, group: GroupIdx) -> bool {
@@ -124,8 +125,8 @@ fn has_topology(plan: &Plan<'_>, group: GroupIdx) -> bool {
 }
 
 impl RestoreContext<'_> {
-    /// Puts pods of a group back where they were; false when that does not work out.
-    fn put_back(self, plan: &mut Plan<'_>, group: GroupIdx, pods: &[PodIdx], before: &States) -> bool {
+    /// Restores pods of a group to their nodes; false when one does not fit.
+    fn restore(self, plan: &mut Plan<'_>, group: GroupIdx, pods: &[PodIdx], before: &States) -> bool {
         for &pod in pods {
             if plan.pods[pod].state.leaving.is_some() {
                 plan.evict(pod);
@@ -144,18 +145,18 @@ impl RestoreContext<'_> {
             if !step.run(plan, &[*pod], &NodeSet::Some([node].into())) {
                 return false;
             }
-            // The node takes it; on a GPU that all others leave it would open a new group, but it may keep its own.
+            // The node fits; a shared GPU that all others release would open a new group, but the pod may keep its own.
             if plan.pods[*pod].state.place != before[pod].place && !plan.pods[*pod].has_claims() {
                 plan.set_state(*pod, before[pod].clone());
             }
-            let back = &plan.pods[*pod].state;
-            (&back.place, &back.leaving) == (&before[pod].place, &before[pod].leaving)
+            let restored = &plan.pods[*pod].state;
+            (&restored.place, &restored.leaving) == (&before[pod].place, &before[pod].leaving)
                 && plan.nodes[node].is_sound()
         })
     }
 }
 
-/// Whether no queue is beyond its limit; where nothing is new it may be as far beyond as it was.
+/// Whether every queue is within its limit; without new pods it may exceed it by as much as before.
 fn within_limits<'s>(
     plan: &Plan<'_>,
     before: &BTreeMap<QueueIdx, Ledger>,
@@ -163,7 +164,7 @@ fn within_limits<'s>(
 ) -> bool {
     let is_moved = |pod: &&PodIdx| plan.pods[**pod].state.leaving.is_some();
     let new = |(pods, solution): (&'s [PodIdx], &'s Solution)| {
-        pods.iter().chain(solution.before.keys().filter(is_moved)).chain(&solution.joined)
+        pods.iter().chain(solution.before.keys().filter(is_moved)).chain(&solution.also_placed)
     };
     let added = |queue: QueueIdx, r: QueueResource| {
         parts.clone().flat_map(new).any(|pod| {
@@ -183,7 +184,7 @@ fn within_limits<'s>(
     })
 }
 
-/// Whether room is all that a pod needs to keep its place beside those that are new on its node.
+/// Whether free capacity is all that a pod needs to keep its node beside the new pods.
 fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
     let (p, shape) = (&plan.pods[pod], plan.shape(pod));
     let aligned = before.place.as_ref().is_some_and(|place| place.numa.is_some());
@@ -195,30 +196,30 @@ fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
         && !aligned
 }
 
-/// A search that was carried out.
+/// A committed search.
 pub(crate) struct CommittedSearch {
     pub cause: Cause,
-    pub ask: PendingRequest,
+    pub request: PendingRequest,
     pub solution: Solution,
 }
 
-/// What a cycle took from a group.
+/// The pods that a group lost in a cycle.
 struct GroupLoss {
     group: GroupIdx,
-    /// The first taking that hit it.
+    /// Index of the first committed search with victims of the group.
     first: usize,
     pods: Vec<PodIdx>,
-    /// As the cycle found them.
+    /// States at the start of the cycle.
     before: States,
 }
 
-/// The groups that the cycle took from, the last first.
-fn losses(plan: &Plan<'_>, takings: &[CommittedSearch]) -> Vec<GroupLoss> {
+/// The groups that lost pods in this cycle, last first.
+fn losses(plan: &Plan<'_>, searches: &[CommittedSearch]) -> Vec<GroupLoss> {
     let mut losses: Vec<GroupLoss> = Vec::new();
     let mut at: FxHashMap<GroupIdx, usize> = FxHashMap::default();
-    for (first, taking) in takings.iter().enumerate() {
-        for (&pod, state) in &taking.solution.before {
-            // What was moved by an earlier taking is known from there.
+    for (first, search) in searches.iter().enumerate() {
+        for (&pod, state) in &search.solution.before {
+            // A pod moved by an earlier search is recorded there.
             let Some(group) = plan.pods[pod].group.filter(|_| state.leaving.is_none()) else { continue };
             let at = *at.entry(group).or_insert_with(|| {
                 losses.push(GroupLoss { group, first, pods: Vec::new(), before: States::new() });
@@ -236,87 +237,87 @@ fn losses(plan: &Plan<'_>, takings: &[CommittedSearch]) -> Vec<GroupLoss> {
     losses
 }
 
-/// Puts groups back that later takings made room for; gives back their pods.
+/// Restores groups whose eviction later searches made unnecessary; returns their pods.
 pub(crate) fn restore_unneeded_victims(
     plan: &mut Plan<'_>,
-    ground: RestoreContext<'_>,
+    context: RestoreContext<'_>,
     now: Timestamp,
-    takings: &[CommittedSearch],
+    searches: &[CommittedSearch],
 ) -> Vec<PodIdx> {
-    let mut back = Vec::new();
-    let review = Review::new(plan, ground.policy, now, takings);
-    let mut losses = losses(plan, takings);
-    // Whoever goes home leaves the place that was found elsewhere, which may be what another one lacked.
+    let mut restored_pods = Vec::new();
+    let review = Review::new(plan, context.policy, now, searches);
+    let mut losses = losses(plan, searches);
+    // A restored pod releases the node found for it, which may be what another victim needs.
     loop {
         let before = losses.len();
         losses.retain(|loss| {
-            let stays = review.try_return(plan, ground, loss);
-            if stays {
-                back.extend(&loss.pods);
+            let restored = review.try_restore(plan, context, loss);
+            if restored {
+                restored_pods.extend(&loss.pods);
             }
-            !stays
+            !restored
         });
         if losses.len() == before {
-            return back;
+            return restored_pods;
         }
     }
 }
 
-/// The takings of a cycle, judged once more when it ends.
+/// Validates the committed searches of a cycle again at its end.
 struct Review<'a> {
     policy: &'a Policy,
     now: Timestamp,
-    takings: &'a [CommittedSearch],
-    /// The last taking that found a pod in a place: what happened then is not the doing of those before.
+    searches: &'a [CommittedSearch],
+    /// Index of the last search that found a pod placed: it decides about later states of the pod.
     last_placed: FxHashMap<PodIdx, usize>,
-    /// Groups of which pods that waited got a place along with victims.
-    joined: FxHashSet<GroupIdx>,
+    /// Groups with pending pods that were placed together with victims.
+    also_placed: FxHashSet<GroupIdx>,
 }
 
 impl<'a> Review<'a> {
-    fn new(plan: &Plan<'_>, policy: &'a Policy, now: Timestamp, takings: &'a [CommittedSearch]) -> Self {
+    fn new(plan: &Plan<'_>, policy: &'a Policy, now: Timestamp, searches: &'a [CommittedSearch]) -> Self {
         let mut last_placed = FxHashMap::default();
-        for (at, taking) in takings.iter().enumerate() {
+        for (at, search) in searches.iter().enumerate() {
             let placed =
-                taking.solution.before.iter().filter(|(_, state)| state.status.is_active_allocated());
+                search.solution.before.iter().filter(|(_, state)| state.status.is_active_allocated());
             last_placed.extend(placed.map(|(pod, _)| (*pod, at)));
         }
-        let joined = takings.iter().flat_map(|taking| &taking.solution.joined);
-        let joined = joined.filter_map(|pod| plan.pods[*pod].group).collect();
-        Self { policy, now, takings, last_placed, joined }
+        let also_placed = searches.iter().flat_map(|search| &search.solution.also_placed);
+        let also_placed = also_placed.filter_map(|pod| plan.pods[*pod].group).collect();
+        Self { policy, now, searches, last_placed, also_placed }
     }
 
-    /// Puts a group back if there is room and all takings since remain valid.
-    fn try_return(&self, plan: &mut Plan<'_>, ground: RestoreContext<'_>, loss: &GroupLoss) -> bool {
-        if self.joined.contains(&loss.group) && has_topology(plan, loss.group) {
+    /// Restores a group if it fits and all later searches remain valid.
+    fn try_restore(&self, plan: &mut Plan<'_>, context: RestoreContext<'_>, loss: &GroupLoss) -> bool {
+        if self.also_placed.contains(&loss.group) && has_topology(plan, loss.group) {
             return false;
         }
         let mark = plan.mark();
         let leaf = leaf_of(plan, loss.group);
         let queues: Vec<QueueIdx> = leaf.map_or_else(Vec::new, |leaf| root_path(&**plan, leaf).collect());
         let lost = lost_amounts(plan, loss);
-        let parts = self.takings.iter().map(|taking| (&taking.ask.pods[..], &taking.solution));
-        let stays = ground.put_back(plan, loss.group, &loss.pods, &loss.before)
-            && within_limits(plan, &self.takings[loss.first].solution.ledgers, &parts)
-            && (loss.first..self.takings.len()).all(|at| {
+        let parts = self.searches.iter().map(|search| (&search.request.pods[..], &search.solution));
+        let restored = context.restore(plan, loss.group, &loss.pods, &loss.before)
+            && within_limits(plan, &self.searches[loss.first].solution.ledgers, &parts)
+            && (loss.first..self.searches.len()).all(|at| {
                 let more = (at > loss.first).then_some((&queues[..], &lost));
                 self.is_valid(plan, at, more)
             });
-        if !stays {
+        if !restored {
             plan.rollback(mark);
         }
-        stays
+        restored
     }
 
-    /// Whether the rules are content with a taking, had these queues held so much more before it.
+    /// Whether a search is valid if these queues had held more before it.
     fn is_valid(&self, cluster: &Cluster, at: usize, more: Option<(&[QueueIdx], &QueueAmounts)>) -> bool {
-        let taking = &self.takings[at];
-        let (part, solution) = (taking.ask.whole(), &taking.solution);
-        // Where nobody gives way, or everybody is only moved, one less changes nothing for the others.
-        if solution.before.is_empty() || taking.cause == Cause::Consolidation {
+        let search = &self.searches[at];
+        let (part, solution) = (search.request.whole(), &search.solution);
+        // Without victims, or with moves only, one victim less changes nothing for the others.
+        if solution.before.is_empty() || search.cause == Cause::Consolidation {
             return true;
         }
-        let Some(rules) = Rules::new(cluster, self.policy, taking.cause, self.now, &part) else {
+        let Some(rules) = Rules::new(cluster, self.policy, search.cause, self.now, &part) else {
             return false;
         };
         let mut ledgers: BTreeMap<QueueIdx, Ledger> = solution.ledgers.clone();
@@ -327,7 +328,7 @@ impl<'a> Review<'a> {
             }
         }
         let reclaimer = &rules.reclaimer;
-        let entitled = taking.cause != Cause::Reclaim
+        let entitled = search.cause != Cause::Reclaim
             || rules.shares().is_none()
             || ledgers.get(&reclaimer.queue).is_none_or(|ledger| {
                 reclaim::may_reclaim(ledger, reclaimer.preemptibility, &reclaimer.request.amounts)
@@ -337,12 +338,12 @@ impl<'a> Review<'a> {
             pods.retain(|pod| self.last_placed.get(pod).is_none_or(|last| *last <= at));
         }
         let queues = Before::new(cluster, &ledgers, &solution.before);
-        // Whoever comes back draws on no disruption budget.
+        // A restored pod uses no disruption budget.
         entitled && rules.check(cluster, &queues, &part, &victims, None).is_ok()
     }
 }
 
-/// What a group has lost for good.
+/// Amounts of the pods of a group that have no node.
 fn lost_amounts(plan: &Plan<'_>, loss: &GroupLoss) -> QueueAmounts {
     let lost = loss.pods.iter().filter(|pod| !plan.pods[**pod].state.status.is_active_allocated());
     lost.fold([0; 3], |all, pod| {

@@ -1,4 +1,4 @@
-//! Who may be evicted for a group, and which plans are valid.
+//! Filters the victims of a search and validates its scenarios.
 
 use super::pending_request::RequestPart;
 use crate::cluster::Cluster;
@@ -21,47 +21,46 @@ use rustc_hash::FxHashSet;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// The rules of one search.
 pub(crate) struct Rules<'a> {
     pub policy: &'a Policy,
     pub cause: Cause,
     pub now: Timestamp,
     pub preemptor: GroupIdx,
-    /// The preemptor as reclaim sees it, with everything that its next step asks for.
+    /// The preemptor as a reclaimer, with the request of its next step.
     pub reclaimer: Reclaimer,
-    /// Most victim groups; none is unlimited.
+    /// Maximum number of victim groups; `None` is unlimited.
     pub max_victims: Option<u32>,
-    /// Pods were evicted in this cycle, so that there may be room that nobody looked at yet.
+    /// Pods were evicted in this cycle, so that capacity may be free that no search has considered.
     pub capacity_was_freed: bool,
-    /// Groups from which nothing may be taken for what was taken before, and one of them that would have been asked.
+    /// Groups excluded by [`crate::carry_over`], and one of them that would have been a candidate.
     pub excluded: FxHashSet<GroupIdx>,
     pub matched_excluded: OnceCell<GroupIdx>,
 }
 
-/// The pods that were asked to give way, by group, in the order of their turns.
+/// The selected victims by group, in eviction order.
 pub(crate) type Victims = Vec<(GroupIdx, Vec<PodIdx>)>;
 
-/// Why a plan is not valid.
+/// Why a scenario is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// It takes from a queue what that queue is entitled to, or leaves the taker better off than those it took from.
+    /// A queue would lose what it is entitled to, or the reclaimer would end more saturated than a victim.
     Unfair,
-    /// A group would fall below its minimum before its minimum run time is over.
+    /// A group would fall below its minimum before its minimum run time has elapsed.
     MinRuntime(GroupIdx),
-    /// A group that must be moved has nowhere to go.
+    /// A pod that must be moved fits on no other node.
     NotMoved,
-    /// A pod that was placed in this cycle would lose its place.
+    /// A pod placed in this cycle would lose its node.
     PlacedThisCycle,
-    /// More groups than may be moved.
+    /// More groups would be moved than configured.
     TooMany,
-    /// A disruption budget.
+    /// A disruption budget would be exceeded.
     DisruptionBudget(Key),
-    /// A user's validator, in its own words.
+    /// A user's validator rejected it, with its message.
     Plugin(String),
 }
 
 impl Rejection {
-    /// The same with names.
+    /// The rejection with names instead of indices.
     pub(crate) fn named(&self, cluster: &Cluster) -> ScenarioRejection {
         match self {
             Self::Unfair => ScenarioRejection::Unfair,
@@ -70,7 +69,7 @@ impl Rejection {
             Self::PlacedThisCycle => ScenarioRejection::PlacedThisCycle,
             Self::TooMany => ScenarioRejection::TooManyMoved,
             Self::DisruptionBudget(budget) => ScenarioRejection::DisruptionBudget(budget.clone()),
-            Self::Plugin(words) => ScenarioRejection::Plugin(words.clone()),
+            Self::Plugin(message) => ScenarioRejection::Plugin(message.clone()),
         }
     }
 }
@@ -108,12 +107,12 @@ impl<'a> Rules<'a> {
         })
     }
 
-    /// Fair share, where it rules reclaim.
+    /// The proportion plugin, where it validates reclaim.
     pub(crate) fn shares(&self) -> Option<Proportion> {
         self.policy.registry.builtin.proportion.filter(|proportion| proportion.rules_reclaim)
     }
 
-    /// Whether groups of a leaf queue may be victims at all.
+    /// Whether groups of a leaf queue may be victims.
     pub(crate) fn allow_leaf(&self, cluster: &Cluster, leaf: QueueIdx) -> bool {
         match self.cause {
             Cause::Consolidation => true,
@@ -126,25 +125,25 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Whether groups of an allowed leaf may lose something, as its queue stands. Others may only be moved.
+    /// Whether groups of an allowed leaf queue may lose resources; otherwise they may only be moved.
     pub(crate) fn may_lose(&self, cluster: &Cluster, leaf: QueueIdx) -> bool {
         if self.cause != Cause::Reclaim || self.shares().is_none() {
             return true;
         }
-        let (taking, giving) = levelled_pair(cluster, self.reclaimer.queue, leaf);
-        let (taking, giving) = (cluster.ledger(taking), cluster.ledger(giving));
-        reclaim::may_lose(taking, &self.reclaimer.request.amounts, giving, &giving.allocated)
+        let (reclaimer, victim) = levelled_pair(cluster, self.reclaimer.queue, leaf);
+        let (reclaimer, victim) = (cluster.ledger(reclaimer), cluster.ledger(victim));
+        reclaim::may_lose(reclaimer, &self.reclaimer.request.amounts, victim, &victim.allocated)
     }
 
-    /// Whether a preemptible group of an allowed leaf may be a victim.
+    /// Whether a preemptible group of an allowed leaf queue may be a victim.
     pub(crate) fn allow_group(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
         let g = &cluster.groups[victim];
-        let by_cause = match self.cause {
+        let allowed_by_action = match self.cause {
             Cause::Preempt => g.priority < cluster.groups[self.preemptor].priority,
             Cause::Consolidation | Cause::Reclaim | Cause::Stale => true,
         };
         let may = victim != self.preemptor
-            && by_cause
+            && allowed_by_action
             && (self.capacity_was_freed || !is_fresh(cluster, victim))
             && (g.is_elastic() || !self.is_protected(cluster, victim))
             && self
@@ -160,28 +159,28 @@ impl<'a> Rules<'a> {
         may
     }
 
-    /// Whether a group's minimum run time is not over.
+    /// Whether the minimum run time of a group has not elapsed.
     fn is_protected(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
         let (Some(args), Some(queue)) =
             (&self.policy.registry.builtin.min_runtime, cluster.groups[victim].queue)
         else {
             return false;
         };
-        let taker = self.reclaimer.queue;
-        let span = match self.cause {
-            Cause::Reclaim => args
-                .reclaim
-                .map(|default| min_runtime::before_reclaim(cluster, args.resolution, taker, queue, default)),
+        let reclaimer_queue = self.reclaimer.queue;
+        let duration = match self.cause {
+            Cause::Reclaim => args.reclaim.map(|default| {
+                min_runtime::before_reclaim(cluster, args.resolution, reclaimer_queue, queue, default)
+            }),
             Cause::Preempt => {
                 args.preempt.map(|default| min_runtime::before_preempt(cluster, queue, default))
             }
             Cause::Consolidation | Cause::Stale => None,
         };
         let start = cluster.groups[victim].last_start;
-        span.is_some_and(|span| min_runtime::is_protected(start, span, self.now))
+        duration.is_some_and(|duration| min_runtime::is_protected(start, duration, self.now))
     }
 
-    /// Whether a plan in which these pods were evicted, some of them placed again, may be carried out.
+    /// Validates a simulated scenario in which the victims were evicted and some of them placed again.
     pub(crate) fn check(
         &self,
         cluster: &Cluster,
@@ -192,11 +191,11 @@ impl<'a> Rules<'a> {
     ) -> Result<(), Rejection> {
         let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
         let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
-        // What was moved earlier in the cycle has been evicted already.
+        // A pod moved earlier in the cycle is evicted already.
         let first_time = |pod: &PodIdx| before.pods[pod].leaving.is_none();
         let evicted: Vec<PodIdx> = hit.iter().copied().filter(first_time).collect();
         for (group, pods) in victims {
-            // What this cycle placed beside the victims must not be left alone.
+            // Pods that this cycle placed beside the victims must not fall below their minimum.
             let g = &cluster.groups[*group];
             let alone =
                 !g.is_satisfied(Group::root()) || g.pod_sets().any(|(_, set)| waits_for(cluster, set));
@@ -242,7 +241,7 @@ impl<'a> Rules<'a> {
             }
             let of =
                 |member: MemberIdx| pods.iter().filter(|p| cluster.pods[**p].member == Some(member)).count();
-            // Pods that earlier searches of this cycle evicted are still on their nodes, and lost all the same.
+            // Pods evicted by earlier searches of this cycle still hold their nodes but are lost.
             let lost = |pod: &&PodIdx| {
                 let now = cluster.pods[**pod].state.status;
                 now == Status::Releasing && now != cluster.told_status(**pod) && !pods.contains(pod)
@@ -280,7 +279,7 @@ impl<'a> Rules<'a> {
         reclaim::scenario_is_fair(before, &reclaimer, &losses, proportion.saturation_multiplier)
     }
 
-    /// What a group loses, in portions.
+    /// Losses of a group in the portions that reclaim compares.
     fn losses(
         &self,
         cluster: &Cluster,
@@ -294,7 +293,7 @@ impl<'a> Rules<'a> {
         let victim = |pod: &PodIdx| {
             let p = &cluster.pods[*pod];
             let pod_set = sets.iter().position(|(member, _)| p.member == Some(*member))?;
-            // What stays is not lost, and where moving is free, what got another place is not either.
+            // A kept pod is no loss; with `allowConsolidatingReclaim` neither is one that was moved.
             let kept = p.state == before.pods[pod] || (consolidating && p.state.status.is_active_allocated());
             Some(VictimPod { pod_set, holds: (!kept).then(|| held_claim(cluster, *pod)) })
         };
@@ -304,19 +303,19 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Whether a group got a place in this cycle. Such pods keep their places, so that asking them to give way helps only
-/// where evictions made room since: everybody finds their place again, and the preemptor finds the room.
+/// Whether a pod of a group was placed in this cycle. Such pods keep their nodes, so that selecting them helps only
+/// after other evictions: they return to their nodes, and the preemptor uses the capacity freed meanwhile.
 pub(crate) fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
     cluster.groups[group].pods.iter().any(|pod| cluster.is_fresh(*pod))
 }
 
-/// Whether pods that this cycle binds would wait for others of their minimum.
+/// Whether pods bound in this cycle would wait for other pods of their minimum.
 fn waits_for(cluster: &Cluster, set: &PodSet) -> bool {
     let bound = |pod: &PodIdx| cluster.is_fresh(*pod) && cluster.pods[*pod].state.status != Status::Pipelined;
     set.active_allocated() - set.count(Status::Pipelined) < set.min && set.pods.iter().any(bound)
 }
 
-/// What a pod holds, or held before it was moved.
+/// Amounts of a pod, or of the node that it is moved from.
 fn held_claim(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
     let state = &cluster.pods[pod].state;
     let place = state.leaving.as_ref().or(state.place.as_ref());
@@ -325,7 +324,7 @@ fn held_claim(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
     claim
 }
 
-/// The queues and victims as they were before a simulation.
+/// Queues and victims before a simulation.
 pub(crate) struct Before<'c> {
     cluster: &'c Cluster,
     ledgers: &'c BTreeMap<QueueIdx, Ledger>,
@@ -341,7 +340,7 @@ impl<'c> Before<'c> {
         Self { cluster, ledgers, pods }
     }
 
-    /// The ledgers on the ways from some leaves to the root.
+    /// The ledgers on the paths from some leaf queues to the root.
     pub(crate) fn record(
         cluster: &Cluster,
         leaves: impl IntoIterator<Item = QueueIdx>,

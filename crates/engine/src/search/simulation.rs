@@ -1,4 +1,4 @@
-//! One scenario played through: victims leave, everybody takes turns, the rules judge.
+//! Simulates a scenario: evicts the victims, places all involved groups and validates the result.
 
 use super::pending_request::RequestPart;
 use super::rules::{Before, Rejection, Rules, Victims};
@@ -17,51 +17,48 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What simulations need to know.
 pub(crate) struct Simulation<'a> {
     pub rules: &'a Rules<'a>,
-    pub waiting: &'a PendingGroups,
+    pub pending: &'a PendingGroups,
     pub disruptions: &'a Disruptions,
     pub total: QueueAmounts,
     pub seed: u64,
 }
 
-/// Who finds a place first in a simulation.
+/// Which group is placed first in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PlacementOrder {
-    /// Whoever the queue tree says: what the next cycle would do with the room.
+    /// The order of the queue tree, as the next cycle would use it.
     QueueOrder,
-    /// The preemptor: the room is kept for it until it has it.
+    /// The preemptor first: the freed capacity is reserved for it.
     PreemptorFirst,
 }
 
-/// How a simulation ended.
 #[derive(Debug)]
 pub(crate) enum SimulationResult {
-    /// The pods have places, and the rules are content: the plan shows the result.
+    /// All pods were placed and the rules hold; the plan contains the result.
     Solved(Solution),
-    /// The pods found no places; nothing is changed.
+    /// The pods do not fit; the plan is unchanged.
     Unplaced,
-    /// They did, but a rule says no; nothing is changed.
+    /// The pods fit but a rule rejects the scenario; the plan is unchanged.
     Rejected(Rejection),
 }
 
-/// A plan that works.
+/// A valid scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Solution {
-    /// The batches of which a pod lost its place or was moved.
+    /// The batches with a pod that was evicted or moved.
     pub batches: Vec<Batch>,
-    /// Everybody who was asked to give way, as they were before.
+    /// The states of all selected victims before the simulation.
     pub before: BTreeMap<PodIdx, PodState>,
-    /// PendingGroups pods of their groups that got a place along with them.
-    pub joined: Vec<PodIdx>,
-    /// The queues involved, as they were before.
+    /// Pending pods of the victims' groups that were placed as well.
+    pub also_placed: Vec<PodIdx>,
+    /// The involved queues before the simulation.
     pub ledgers: BTreeMap<QueueIdx, Ledger>,
 }
 
 impl Simulation<'_> {
-    /// Evicts all batches and lets everybody involved find a place, in the order of the queue tree. On success the
-    /// plan stays as the simulation left it.
+    /// Evicts all batches and places all involved groups in the given order. On success the plan keeps the result.
     pub(crate) fn simulate(
         &self,
         plan: &mut Plan<'_>,
@@ -91,16 +88,16 @@ impl Simulation<'_> {
             plan.rollback(mark);
             return SimulationResult::Unplaced;
         }
-        if !put_back(plan, &before) {
+        if !restore_returned(plan, &before) {
             plan.rollback(mark);
             return SimulationResult::Rejected(Rejection::PlacedThisCycle);
         }
         let queues = Before::new(plan, &ledgers, &before);
         match self.rules.check(plan, &queues, part, &victims, Some(self.disruptions)) {
             Ok(()) => {
-                let joined = joined(plan, &victims, &before);
-                let batches = actual(plan, batches, &before);
-                SimulationResult::Solved(Solution { batches, before, joined, ledgers })
+                let also_placed = also_placed(plan, &victims, &before);
+                let batches = affected(plan, batches, &before);
+                SimulationResult::Solved(Solution { batches, before, also_placed, ledgers })
             }
             Err(rejection) => {
                 plan.rollback(mark);
@@ -109,7 +106,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Places the pods on room that evictions of this cycle left over; nobody gives way.
+    /// Places the pods on capacity that other evictions of this cycle freed; there are no victims.
     pub(crate) fn simulate_without_victims(
         &self,
         plan: &mut Plan<'_>,
@@ -118,8 +115,9 @@ impl Simulation<'_> {
         let mut step = Step::new(self.rules.policy, self.seed, part.group, Selection::Simulated);
         let leaf = leaf_of(plan, part.group);
         let ledgers = Before::record(plan, leaf);
-        let nobody = Solution { batches: Vec::new(), before: BTreeMap::new(), joined: Vec::new(), ledgers };
-        step.run(plan, part.pods, &NodeSet::All).then_some(nobody)
+        let solution =
+            Solution { batches: Vec::new(), before: BTreeMap::new(), also_placed: Vec::new(), ledgers };
+        step.run(plan, part.pods, &NodeSet::All).then_some(solution)
     }
 
     fn place_in_order(
@@ -147,7 +145,7 @@ impl Simulation<'_> {
                 }
             }
         }
-        let mut turns = SimulationOrder::new(plan, registry, self.total, self.waiting, &involved, part.group);
+        let mut turns = SimulationOrder::new(plan, registry, self.total, self.pending, &involved, part.group);
         while let Some(group) = turns.next(plan, &involved) {
             let mut step = Step::new(policy, self.seed, group, Selection::Simulated);
             if group == part.group {
@@ -157,10 +155,10 @@ impl Simulation<'_> {
                 }
             } else {
                 let mut pods = pods_to_place(plan, registry, group, Selection::Simulated);
-                // By the queue's order a group has one step at a time; otherwise all that it lost may find a place.
+                // In queue order a group has one step at a time; otherwise all its evicted pods may be placed.
                 while step.run(plan, &pods, nodes)
                     && first == PlacementOrder::PreemptorFirst
-                    && victims.iter().any(|(victim, pods)| *victim == group && any_out(plan, pods))
+                    && victims.iter().any(|(victim, pods)| *victim == group && any_unplaced(plan, pods))
                 {
                     pods = pods_to_place(plan, registry, group, Selection::Simulated);
                 }
@@ -170,7 +168,7 @@ impl Simulation<'_> {
     }
 }
 
-/// The pods of all batches by group, each once, in the order of the batches.
+/// The pods of all batches by group, without duplicates, in the order of the batches.
 pub(super) fn victims_of(batches: &[Batch]) -> Victims {
     let mut victims = Victims::new();
     let mut at: FxHashMap<GroupIdx, usize> = FxHashMap::default();
@@ -185,12 +183,12 @@ pub(super) fn victims_of(batches: &[Batch]) -> Victims {
     victims
 }
 
-/// Whether one of these pods has no place.
-fn any_out(plan: &Plan<'_>, pods: &[PodIdx]) -> bool {
+/// Whether one of these pods is not placed.
+fn any_unplaced(plan: &Plan<'_>, pods: &[PodIdx]) -> bool {
     pods.iter().any(|pod| !plan.pods[*pod].state.status.is_active_allocated())
 }
 
-/// The nodes that a search starts from, and those of the victims.
+/// The starting nodes and the nodes of the victims.
 fn with_victims(plan: &mut Plan<'_>, victims: &Victims, start: &NodeSet) -> NodeSet {
     if *start == NodeSet::All {
         return NodeSet::All;
@@ -209,31 +207,31 @@ fn with_victims(plan: &mut Plan<'_>, victims: &Victims, start: &NodeSet) -> Node
     NodeSet::Marked(Arc::new(Marked::new(plan, nodes.into(), id)))
 }
 
-/// Coming back is no change at all; false when a pod that was placed in this cycle did not.
-fn put_back(plan: &mut Plan<'_>, before: &BTreeMap<PodIdx, PodState>) -> bool {
+/// Undoes evictions of pods that returned to their nodes; false when a pod placed in this cycle did not return.
+fn restore_returned(plan: &mut Plan<'_>, before: &BTreeMap<PodIdx, PodState>) -> bool {
     for (&pod, old) in before {
         let now = &plan.pods[pod].state;
-        let is_back = (&old.place, &old.leaving) == (&now.place, &now.leaving)
+        let returned = (&old.place, &old.leaving) == (&now.place, &now.leaving)
             && now.status.is_active_allocated() == old.status.is_active_allocated();
-        if is_back && old != now {
+        if returned && old != now {
             plan.set_state(pod, old.clone());
-        } else if !is_back && old.leaving.is_none() && old.status != plan.told_status(pod) {
+        } else if !returned && old.leaving.is_none() && old.status != plan.told_status(pod) {
             return false;
         }
     }
     true
 }
 
-/// Pods of the victims' groups that waited and were placed by a simulation.
-fn joined(plan: &Plan<'_>, victims: &Victims, before: &BTreeMap<PodIdx, PodState>) -> Vec<PodIdx> {
+/// Pending pods of the victims' groups that the simulation placed.
+fn also_placed(plan: &Plan<'_>, victims: &Victims, before: &BTreeMap<PodIdx, PodState>) -> Vec<PodIdx> {
     let sets = victims.iter().flat_map(|(group, _)| plan.groups[*group].pod_sets());
     let pods = sets.flat_map(|(_, set)| set.pods.iter().copied());
     pods.filter(|pod| plan.is_fresh(*pod) && plan.pods[*pod].state.is_virtual && !before.contains_key(pod))
         .collect()
 }
 
-/// The batches of which a pod is gone or moved.
-fn actual(plan: &Plan<'_>, batches: &[Batch], before: &BTreeMap<PodIdx, PodState>) -> Vec<Batch> {
+/// The batches with a pod that was evicted or moved.
+fn affected(plan: &Plan<'_>, batches: &[Batch], before: &BTreeMap<PodIdx, PodState>) -> Vec<Batch> {
     let hit = |pod: &PodIdx| plan.pods[*pod].state != before[pod];
     batches.iter().filter(|batch| batch.pods.iter().any(hit)).cloned().collect()
 }

@@ -1,8 +1,8 @@
-//! Whose turn it is in a simulation.
+//! Orders the involved groups of a simulation.
 //!
-//! A simulation asks the queue tree again, with every waiting group in it, in which order victims and preemptor come.
-//! Only their turns matter: groups that wait and are not involved shape the order and are passed over. What waits is
-//! sorted once per action; a simulation walks these lists with cursors and adds the involved groups.
+//! The queue tree with every pending group decides in which order victims and preemptor are placed. Pending groups that
+//! are not involved influence the order and are skipped. Pending groups are sorted once per action; a simulation walks
+//! them with cursors and merges the involved groups.
 
 use super::sorted_list::SortedList;
 use super::victims::by_leaf;
@@ -15,53 +15,52 @@ use crate::plugin::Registry;
 use crate::share::{QueueAmounts, root_path};
 use std::collections::BTreeMap;
 
-/// The waiting groups of each leaf queue, first in order first, with what their next step asks for.
+/// The pending groups of each leaf queue in order, with the request of their next step.
 #[derive(Debug, Default)]
 pub(crate) struct PendingGroups {
     leaves: BTreeMap<QueueIdx, SortedList<(GroupIdx, QueueAmounts)>>,
 }
 
 impl PendingGroups {
-    /// All groups with waiting pods and a leaf queue.
     pub(crate) fn new(cluster: &Cluster, registry: &Registry) -> Self {
-        let mut waiting = Self::default();
+        let mut pending = Self::default();
         for (group, g) in cluster.waiting_groups() {
             if let (true, Some(leaf)) = (g.pending() > 0, leaf_of(cluster, group)) {
-                let line = waiting.leaves.entry(leaf).or_default();
-                line.members_mut().push((group, next_request(cluster, registry, group)));
+                let list = pending.leaves.entry(leaf).or_default();
+                list.elements_mut().push((group, next_request(cluster, registry, group)));
             }
         }
-        for line in waiting.leaves.values_mut() {
-            line.members_mut().sort_by(|a, b| groups::compare(cluster, registry, a.0, b.0));
+        for list in pending.leaves.values_mut() {
+            list.elements_mut().sort_by(|a, b| groups::compare(cluster, registry, a.0, b.0));
         }
-        waiting
+        pending
     }
 
-    /// Takes groups out whose pods changed. All of them must be out before one is put back.
+    /// Removes groups whose pods changed. All of them must be removed before one is inserted again.
     pub(crate) fn remove(&mut self, cluster: &Cluster, groups: &[GroupIdx]) {
         for (leaf, changed) in by_leaf(cluster, groups) {
-            let Some(line) = self.leaves.get_mut(&leaf) else { continue };
-            line.remove_matching(changed.len(), |(group, _)| changed.binary_search(group).is_ok());
-            if line.remaining().is_empty() {
+            let Some(list) = self.leaves.get_mut(&leaf) else { continue };
+            list.remove_matching(changed.len(), |(group, _)| changed.binary_search(group).is_ok());
+            if list.remaining().is_empty() {
                 self.leaves.remove(&leaf);
             }
         }
     }
 
-    /// Puts a group back that still waits.
-    pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+    /// Inserts a group again that still has pending pods.
+    pub(crate) fn insert_again(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
         let Some(leaf) = leaf_of(cluster, group).filter(|_| cluster.groups[group].pending() > 0) else {
             return;
         };
-        let line = self.leaves.entry(leaf).or_default();
+        let list = self.leaves.entry(leaf).or_default();
         let before =
             |(g, _): &(GroupIdx, QueueAmounts)| groups::compare(cluster, registry, *g, group).is_lt();
-        let at = line.remaining().partition_point(before);
-        line.insert(at, (group, next_request(cluster, registry, group)));
+        let at = list.remaining().partition_point(before);
+        list.insert(at, (group, next_request(cluster, registry, group)));
     }
 }
 
-/// A walk in progress.
+/// The order of one simulation.
 pub(crate) struct SimulationOrder<'a> {
     queues: QueueHeap<'a>,
     leaves: Cursors<'a>,
@@ -69,50 +68,50 @@ pub(crate) struct SimulationOrder<'a> {
 
 struct Cursors<'a> {
     leaves: BTreeMap<QueueIdx, Cursor<'a>>,
-    /// Involved groups left below each branch: a child of the queue at which the involved ones part.
+    /// Remaining involved groups below each branch: a child of the lowest common ancestor of the involved groups.
     left_below: BTreeMap<QueueIdx, usize>,
 }
 
-/// Where the walk stands in one leaf.
+/// Position in one leaf queue.
 struct Cursor<'a> {
-    waiting: &'a [(GroupIdx, QueueAmounts)],
+    pending: &'a [(GroupIdx, QueueAmounts)],
     at: usize,
-    /// Involved groups of the leaf, last in order first.
-    involved: Vec<Turn>,
+    /// Involved groups of the leaf queue, last in order first.
+    involved: Vec<InvolvedGroup>,
     branch: QueueIdx,
 }
 
 /// An involved group.
 #[derive(Clone, Copy)]
-struct Turn {
+struct InvolvedGroup {
     group: GroupIdx,
-    asks: QueueAmounts,
-    /// It comes before this position of the waiting list.
+    request: QueueAmounts,
+    /// It comes before this position of the pending groups.
     before: usize,
 }
 
 impl Cursor<'_> {
-    /// The involved group that is next, unless one that waits comes before it.
-    fn involved_next(&self) -> Option<Turn> {
-        self.involved.last().copied().filter(|turn| turn.before <= self.at)
+    /// The involved group that is next, unless a pending group comes before it.
+    fn involved_next(&self) -> Option<InvolvedGroup> {
+        self.involved.last().copied().filter(|involved| involved.before <= self.at)
     }
     fn is_empty(&self) -> bool {
-        self.involved.is_empty() && self.at >= self.waiting.len()
+        self.involved.is_empty() && self.at >= self.pending.len()
     }
-    fn next_asks(&self) -> QueueAmounts {
-        self.involved_next().map_or_else(|| self.waiting[self.at].1, |turn| turn.asks)
+    fn next_request_amounts(&self) -> QueueAmounts {
+        self.involved_next().map_or_else(|| self.pending[self.at].1, |involved| involved.request)
     }
-    /// Passes over groups that wait and ask for the same: their turns leave everything as it is.
-    fn pass_equals(&mut self, is_involved: impl Fn(GroupIdx) -> bool) {
-        let asks = self.waiting[self.at].1;
-        let stop = self.involved.last().map_or(self.waiting.len(), |turn| turn.before);
-        while self.at < stop && (self.waiting[self.at].1 == asks || is_involved(self.waiting[self.at].0)) {
+    /// Skips pending groups with the same request: they leave the order unchanged.
+    fn skip_equal_requests(&mut self, is_involved: impl Fn(GroupIdx) -> bool) {
+        let request = self.pending[self.at].1;
+        let stop = self.involved.last().map_or(self.pending.len(), |involved| involved.before);
+        while self.at < stop && (self.pending[self.at].1 == request || is_involved(self.pending[self.at].0)) {
             self.at += 1;
         }
     }
-    /// Involved groups have turns of their own.
+    /// Involved groups are handled separately.
     fn skip_involved(&mut self, is_involved: impl Fn(GroupIdx) -> bool) {
-        while self.waiting.get(self.at).is_some_and(|(group, _)| is_involved(*group)) {
+        while self.pending.get(self.at).is_some_and(|(group, _)| is_involved(*group)) {
             self.at += 1;
         }
     }
@@ -120,52 +119,52 @@ impl Cursor<'_> {
 
 impl Leaves for Cursors<'_> {
     fn is_empty(&self, leaf: QueueIdx) -> bool {
-        // A branch without involved groups no longer matters to the others.
+        // A branch without involved groups no longer influences the others.
         self.leaves.get(&leaf).is_none_or(|cursor| self.left_below[&cursor.branch] == 0 || cursor.is_empty())
     }
     fn next_amounts(&self, _: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts) {
-        (self.leaves[&leaf].next_asks(), [0; 3])
+        (self.leaves[&leaf].next_request_amounts(), [0; 3])
     }
 }
 
 impl<'a> SimulationOrder<'a> {
-    /// The turns of some groups, each with what its next step asks for. Between queues that are equal in everything,
-    /// age included, the preemptor's goes first: the others would only take back what they just gave.
+    /// Orders groups, each with the request of its next step. Among queues that are equal in everything, creation time
+    /// included, the preemptor's comes first: otherwise victims would be placed again where they were evicted.
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
         total: QueueAmounts,
-        waiting: &'a PendingGroups,
+        pending: &'a PendingGroups,
         involved: &BTreeMap<GroupIdx, QueueAmounts>,
         preemptor: GroupIdx,
     ) -> Self {
-        let mut by_leaf: BTreeMap<QueueIdx, Vec<Turn>> = BTreeMap::new();
-        for (&group, &asks) in involved {
+        let mut by_leaf: BTreeMap<QueueIdx, Vec<InvolvedGroup>> = BTreeMap::new();
+        for (&group, &request) in involved {
             if let Some(leaf) = leaf_of(cluster, group) {
-                by_leaf.entry(leaf).or_default().push(Turn { group, asks, before: 0 });
+                by_leaf.entry(leaf).or_default().push(InvolvedGroup { group, request, before: 0 });
             }
         }
         let common = common_queue(cluster, by_leaf.keys().copied());
         let mut left_below: BTreeMap<QueueIdx, usize> = BTreeMap::new();
-        for (&leaf, turns) in &by_leaf {
-            *left_below.entry(branch_of(cluster, leaf, common)).or_default() += turns.len();
+        for (&leaf, members) in &by_leaf {
+            *left_below.entry(branch_of(cluster, leaf, common)).or_default() += members.len();
         }
         let mut leaves = BTreeMap::new();
-        let known = waiting.leaves.keys().chain(by_leaf.keys()).copied();
+        let known = pending.leaves.keys().chain(by_leaf.keys()).copied();
         for leaf in known.collect::<std::collections::BTreeSet<_>>() {
             let branch = branch_of(cluster, leaf, common);
             if !left_below.contains_key(&branch) {
                 continue;
             }
-            let list = waiting.leaves.get(&leaf).map_or(&[][..], SortedList::remaining);
-            let mut turns = by_leaf.remove(&leaf).unwrap_or_default();
-            for turn in &mut turns {
-                turn.before = position(list, involved, |other| {
-                    groups::compare(cluster, registry, other, turn.group).is_lt()
+            let list = pending.leaves.get(&leaf).map_or(&[][..], SortedList::remaining);
+            let mut members = by_leaf.remove(&leaf).unwrap_or_default();
+            for member in &mut members {
+                member.before = position(list, involved, |other| {
+                    groups::compare(cluster, registry, other, member.group).is_lt()
                 });
             }
-            turns.sort_by(|a, b| groups::compare(cluster, registry, b.group, a.group));
-            let mut cursor = Cursor { waiting: list, at: 0, involved: turns, branch };
+            members.sort_by(|a, b| groups::compare(cluster, registry, b.group, a.group));
+            let mut cursor = Cursor { pending: list, at: 0, involved: members, branch };
             cursor.skip_involved(|g| involved.contains_key(&g));
             leaves.insert(leaf, cursor);
         }
@@ -183,7 +182,6 @@ impl<'a> SimulationOrder<'a> {
         Self { queues, leaves }
     }
 
-    /// The next involved group.
     pub(crate) fn next(
         &mut self,
         cluster: &Cluster,
@@ -192,24 +190,24 @@ impl<'a> SimulationOrder<'a> {
         loop {
             let leaf = self.queues.best_leaf(cluster, &self.leaves)?;
             let cursor = self.leaves.leaves.get_mut(&leaf).expect("the heap holds known leaves");
-            let turn = cursor.involved_next();
-            if turn.is_some() {
+            let next = cursor.involved_next();
+            if next.is_some() {
                 cursor.involved.pop();
                 let left = self.leaves.left_below.get_mut(&cursor.branch).expect("every branch is counted");
                 *left -= 1;
             } else {
-                cursor.pass_equals(|g| involved.contains_key(&g));
+                cursor.skip_equal_requests(|g| involved.contains_key(&g));
             }
             cursor.skip_involved(|g| involved.contains_key(&g));
             self.queues.taken(cluster, &self.leaves, leaf);
-            if let Some(turn) = turn {
-                return Some(turn.group);
+            if let Some(next) = next {
+                return Some(next.group);
             }
         }
     }
 }
 
-/// Where a group belongs in a sorted list; involved groups in it are out of order and not looked at.
+/// Position of a group in a sorted list; the involved groups in it are out of order and ignored.
 fn position(
     list: &[(GroupIdx, QueueAmounts)],
     involved: &BTreeMap<GroupIdx, QueueAmounts>,
@@ -226,7 +224,7 @@ fn position(
     low
 }
 
-/// The lowest queue that is above all these leaves, or the leaf if there is one; none where only the root is.
+/// The lowest common ancestor of the leaf queues, or the only leaf; `None` for the root.
 fn common_queue(cluster: &Cluster, leaves: impl Iterator<Item = QueueIdx>) -> Option<QueueIdx> {
     let mut common: Option<Vec<QueueIdx>> = None;
     for leaf in leaves {
@@ -239,7 +237,7 @@ fn common_queue(cluster: &Cluster, leaves: impl Iterator<Item = QueueIdx>) -> Op
     common?.first().copied()
 }
 
-/// The child of a queue that a leaf is below; the leaf itself where the queue is not above it.
+/// The child of the common ancestor on the path to a leaf queue; the leaf itself where there is none.
 fn branch_of(cluster: &Cluster, leaf: QueueIdx, common: Option<QueueIdx>) -> QueueIdx {
     root_path(cluster, leaf).take_while(|queue| Some(*queue) != common).last().unwrap_or(leaf)
 }

@@ -1,52 +1,51 @@
-//! A sorted line of which members leave, mostly at the front.
+//! A sorted list from which elements are removed mostly at the front.
 
-/// Members in order; those before `start` have left.
+/// Elements in order; those before `start` are removed.
 #[derive(Debug)]
 pub(crate) struct SortedList<T> {
-    members: Vec<T>,
+    elements: Vec<T>,
     start: usize,
 }
 
 impl<T> Default for SortedList<T> {
     fn default() -> Self {
-        Self { members: Vec::new(), start: 0 }
+        Self { elements: Vec::new(), start: 0 }
     }
 }
 
 impl<T: Copy> SortedList<T> {
-    /// Everybody who is left.
     pub(crate) fn remaining(&self) -> &[T] {
-        &self.members[self.start..]
+        &self.elements[self.start..]
     }
 
-    /// The members, for whoever puts them in order.
-    pub(crate) fn members_mut(&mut self) -> &mut Vec<T> {
-        self.members.drain(..std::mem::take(&mut self.start));
-        &mut self.members
+    /// The elements, to be sorted by the caller.
+    pub(crate) fn elements_mut(&mut self) -> &mut Vec<T> {
+        self.elements.drain(..std::mem::take(&mut self.start));
+        &mut self.elements
     }
 
-    /// Puts one in at a position among those that are left.
-    pub(crate) fn insert(&mut self, at: usize, member: T) {
-        self.members.insert(self.start + at, member);
+    /// Inserts an element at a position among the remaining ones.
+    pub(crate) fn insert(&mut self, at: usize, element: T) {
+        self.elements.insert(self.start + at, element);
     }
 
-    /// Takes some out, so many at most. Costs as many steps as there are members up to the last of them: those that
-    /// stay move up to it.
-    pub(crate) fn remove_matching(&mut self, most: usize, leaves: impl Fn(&T) -> bool) {
+    /// Removes up to `most` matching elements. Costs as many steps as there are elements up to the last match: the
+    /// ones kept are moved towards it.
+    pub(crate) fn remove_matching(&mut self, most: usize, is_removed: impl Fn(&T) -> bool) {
         let (mut found, mut end) = (0, self.start);
-        for at in self.start..self.members.len() {
+        for at in self.start..self.elements.len() {
             if found == most {
                 break;
             }
-            if leaves(&self.members[at]) {
+            if is_removed(&self.elements[at]) {
                 (found, end) = (found + 1, at + 1);
             }
         }
         let mut to = end;
         for at in (self.start..end).rev() {
-            if !leaves(&self.members[at]) {
+            if !is_removed(&self.elements[at]) {
                 to -= 1;
-                self.members[to] = self.members[at];
+                self.elements[to] = self.elements[at];
             }
         }
         self.start = to;
@@ -57,27 +56,27 @@ impl<T: Copy> SortedList<T> {
 mod tests {
     use super::*;
 
-    fn line(members: &[u32]) -> SortedList<u32> {
-        SortedList { members: members.to_vec(), start: 0 }
+    fn list(elements: &[u32]) -> SortedList<u32> {
+        SortedList { elements: elements.to_vec(), start: 0 }
     }
 
     #[test]
-    fn those_that_stay_keep_their_order() {
-        let mut line = line(&[5, 1, 4, 2, 3]);
-        line.remove_matching(2, |member| [1, 2].contains(member));
-        assert_eq!(line.remaining(), [5, 4, 3]);
-        line.remove_matching(1, |member| *member == 5);
-        line.insert(1, 9);
-        assert_eq!(line.remaining(), [4, 9, 3]);
-        assert_eq!(*line.members_mut(), [4, 9, 3]);
+    fn remaining_elements_keep_their_order() {
+        let mut list = list(&[5, 1, 4, 2, 3]);
+        list.remove_matching(2, |element| [1, 2].contains(element));
+        assert_eq!(list.remaining(), [5, 4, 3]);
+        list.remove_matching(1, |element| *element == 5);
+        list.insert(1, 9);
+        assert_eq!(list.remaining(), [4, 9, 3]);
+        assert_eq!(*list.elements_mut(), [4, 9, 3]);
     }
 
     #[test]
-    fn nobody_leaves_who_is_not_there() {
-        let mut line = line(&[1, 2]);
-        line.remove_matching(3, |member| *member == 7);
-        assert_eq!(line.remaining(), [1, 2]);
-        line.remove_matching(0, |_| true);
-        assert_eq!(line.remaining(), [1, 2]);
+    fn unmatched_elements_are_not_removed() {
+        let mut list = list(&[1, 2]);
+        list.remove_matching(3, |element| *element == 7);
+        assert_eq!(list.remaining(), [1, 2]);
+        list.remove_matching(0, |_| true);
+        assert_eq!(list.remaining(), [1, 2]);
     }
 }

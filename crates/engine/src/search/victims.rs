@@ -1,8 +1,8 @@
-//! The groups that may have to give way, worst first.
+//! Orders the groups that may be evicted, lowest in job order first.
 //!
-//! Candidates are sorted once per action and leaf queue, and mostly stand as they did in the last cycle ([`SortedCandidates`]).
-//! Every probe of a search walks them with fresh cursors and asks the rules only about groups whose turn it is; a group
-//! that gives up a part comes back with the rest.
+//! Candidates are sorted once per action and leaf queue; most keep their position from the last cycle
+//! ([`SortedCandidates`]). Every probe of a search walks them with new cursors and evaluates the rules only for the
+//! next groups. A group of which a part is selected is inserted again with its remaining pods.
 
 use super::accumulate::freed_by;
 use super::sorted_list::SortedList;
@@ -19,7 +19,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
 
-/// Preemptible groups with pods that may be evicted, by leaf queue.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     leaves: BTreeMap<QueueIdx, Leaf>,
@@ -27,16 +26,15 @@ pub(crate) struct Candidates {
 
 #[derive(Debug, Default)]
 struct Leaf {
-    /// In victim order, once somebody asked; until then there may be some who have nothing left to give.
+    /// In victim order once sorted; until then it may contain groups without evictable pods.
     groups: SortedList<GroupIdx>,
     is_sorted: bool,
-    /// What each group holds, with the stamp of its pods, and all of them together, once sorted.
+    /// Allocation of each group, with the version of its pods, and the sum of all, once sorted.
     held: FxHashMap<GroupIdx, (u64, QueueAmounts)>,
     total: QueueAmounts,
 }
 
 impl Leaf {
-    /// All of these in victim order.
     fn sorted(cluster: &Cluster, registry: &Registry, members: impl Iterator<Item = GroupIdx>) -> Self {
         let mut leaf = Self { is_sorted: true, ..Self::default() };
         let mut members: Vec<GroupIdx> = members.collect();
@@ -45,7 +43,7 @@ impl Leaf {
         for &group in &members {
             leaf.count(cluster, group);
         }
-        *leaf.groups.members_mut() = members;
+        *leaf.groups.elements_mut() = members;
         leaf
     }
 
@@ -68,7 +66,7 @@ impl Leaf {
         self.held.insert(group, (stamp, amounts));
     }
 
-    /// Puts one in where the order says, among those that are sorted.
+    /// Inserts a group at its position in victim order.
     fn insert(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
         let after = |g: &GroupIdx| groups::compare(cluster, registry, group, *g).is_lt();
         let at = self.groups.remaining().partition_point(after);
@@ -76,31 +74,30 @@ impl Leaf {
         self.count(cluster, group);
     }
 
-    /// Takes those over who stand where they did; says who is left to be put in.
-    fn recall(&mut self, cluster: &Cluster, line: &[CandidateEntry]) -> Vec<GroupIdx> {
-        let members = std::mem::take(self.groups.members_mut());
-        let mut recalled = Vec::with_capacity(line.len());
-        self.held.reserve(line.len());
-        for entry in line.iter().filter(|entry| cluster.groups[entry.group].stamp == entry.stamp) {
-            self.groups.members_mut().push(entry.group);
+    /// Keeps the unchanged entries of the last cycle; returns the groups that must be inserted.
+    fn keep_unchanged(&mut self, cluster: &Cluster, sorted: &[CandidateEntry]) -> Vec<GroupIdx> {
+        let members = std::mem::take(self.groups.elements_mut());
+        let mut kept = Vec::with_capacity(sorted.len());
+        self.held.reserve(sorted.len());
+        for entry in sorted.iter().filter(|entry| cluster.groups[entry.group].stamp == entry.stamp) {
+            self.groups.elements_mut().push(entry.group);
             self.note(entry.group, entry.stamp, entry.held);
-            recalled.push(entry.group);
+            kept.push(entry.group);
         }
-        recalled.sort_unstable();
-        members.into_iter().filter(|group| recalled.binary_search(group).is_err()).collect()
+        kept.sort_unstable();
+        members.into_iter().filter(|group| kept.binary_search(group).is_err()).collect()
     }
 }
 
-/// How the candidates of leaf queues entry when they were last sorted. The order of two groups follows from their own
-/// state alone, so that those whose pods have the same stamp still stand in that order.
+/// Sorted candidates of the last cycle. The order of two groups depends on their own state alone, so that groups with
+/// an unchanged stamp keep their relative order.
 #[derive(Debug, Default)]
 pub(crate) struct SortedCandidates {
-    /// The rules by which they were sorted.
+    /// The group order plugins used for sorting.
     order: Vec<Discriminant<GroupOrder>>,
     leaves: FxHashMap<QueueIdx, Vec<CandidateEntry>>,
 }
 
-/// One of a line.
 #[derive(Clone, Copy, Debug)]
 struct CandidateEntry {
     group: GroupIdx,
@@ -109,15 +106,15 @@ struct CandidateEntry {
 }
 
 impl SortedCandidates {
-    /// The line of a leaf, if it was sorted by the same rules.
+    /// The candidates of a leaf queue, if the same order applies.
     fn of(&self, registry: &Registry, leaf: QueueIdx) -> Option<&[CandidateEntry]> {
-        let same = lasting_order(registry).is_some_and(|order| order == self.order);
+        let same = reusable_order(registry).is_some_and(|order| order == self.order);
         if same { self.leaves.get(&leaf).map(Vec::as_slice) } else { None }
     }
 }
 
-/// The rules of an order that follows from the groups' own states; a user's rule may read anything.
-fn lasting_order(registry: &Registry) -> Option<Vec<Discriminant<GroupOrder>>> {
+/// The order, if it depends on the groups' own state alone; a custom order may read anything.
+fn reusable_order(registry: &Registry) -> Option<Vec<Discriminant<GroupOrder>>> {
     let rule = |order: &GroupOrder| match order {
         GroupOrder::Priority | GroupOrder::Elastic => Some(discriminant(order)),
         GroupOrder::Custom(_) => None,
@@ -130,27 +127,26 @@ impl Candidates {
         let mut candidates = Self::default();
         for (group, _) in cluster.present_groups() {
             if let Some(leaf) = leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group)) {
-                candidates.leaves.entry(leaf).or_default().groups.members_mut().push(group);
+                candidates.leaves.entry(leaf).or_default().groups.elements_mut().push(group);
             }
         }
         candidates
     }
 
-    /// The leaf queues that have candidates.
     pub(crate) fn queues(&self) -> impl Iterator<Item = QueueIdx> + '_ {
         self.leaves.keys().copied()
     }
 
-    /// Puts the candidates of a leaf in victim order; `remembers` says whether the last cycle's may be taken over.
-    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx, remembers: bool) {
+    /// Sorts the candidates of a leaf queue; `reuse` allows the order of the last cycle to be reused.
+    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx, reuse: bool) {
         if let Some(entry) = self.leaves.get_mut(&leaf)
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
-            entry.groups.members_mut().sort_unstable();
-            entry.groups.members_mut().dedup();
-            let mut new = match cluster.sorted_candidates.of(registry, leaf).filter(|_| remembers) {
-                Some(line) => entry.recall(cluster, line),
-                None => std::mem::take(entry.groups.members_mut()),
+            entry.groups.elements_mut().sort_unstable();
+            entry.groups.elements_mut().dedup();
+            let mut new = match cluster.sorted_candidates.of(registry, leaf).filter(|_| reuse) {
+                Some(sorted) => entry.keep_unchanged(cluster, sorted),
+                None => std::mem::take(entry.groups.elements_mut()),
             };
             new.retain(|group| has_evictable_pods(cluster, *group));
             if new.len() > entry.groups.remaining().len() / 8 {
@@ -167,34 +163,34 @@ impl Candidates {
         }
     }
 
-    /// Remembers how the candidates stand, for the next cycle.
-    pub(crate) fn remember(&self, registry: &Registry, lines: &mut SortedCandidates) {
-        let Some(order) = lasting_order(registry) else { return };
-        if lines.order != order {
-            *lines = SortedCandidates { order, ..SortedCandidates::default() };
+    /// Stores the sorted candidates for the next cycle.
+    pub(crate) fn store(&self, registry: &Registry, sorted_candidates: &mut SortedCandidates) {
+        let Some(order) = reusable_order(registry) else { return };
+        if sorted_candidates.order != order {
+            *sorted_candidates = SortedCandidates { order, ..SortedCandidates::default() };
         }
         for (&leaf, entry) in self.leaves.iter().filter(|(_, entry)| entry.is_sorted) {
-            let line = lines.leaves.entry(leaf).or_default();
-            line.clear();
-            line.extend(entry.groups.remaining().iter().map(|group| {
+            let sorted = sorted_candidates.leaves.entry(leaf).or_default();
+            sorted.clear();
+            sorted.extend(entry.groups.remaining().iter().map(|group| {
                 let (stamp, held) = entry.held[group];
                 CandidateEntry { group: *group, stamp, held }
             }));
         }
     }
 
-    /// What the candidates of a leaf, which have been sorted, hold together.
+    /// Allocation of all candidates of a sorted leaf queue.
     pub(crate) fn total_of(&self, leaf: QueueIdx) -> QueueAmounts {
         self.leaves.get(&leaf).map_or([0; 3], |entry| entry.total)
     }
 
-    /// The candidates of a leaf, which have been sorted.
+    /// The candidates of a sorted leaf queue.
     pub(crate) fn of_leaf(&self, leaf: QueueIdx) -> &[GroupIdx] {
         self.leaves.get(&leaf).map_or(&[], |entry| entry.groups.remaining())
     }
 
-    /// Takes groups out whose pods changed. All of them must be out before one is put back: those that changed no
-    /// longer stand where the order says.
+    /// Removes groups whose pods changed. All of them must be removed before one is inserted again: changed groups are
+    /// no longer at their position.
     pub(crate) fn remove(&mut self, cluster: &Cluster, groups: &[GroupIdx]) {
         for (leaf, changed) in by_leaf(cluster, groups) {
             let Some(entry) = self.leaves.get_mut(&leaf).filter(|entry| entry.is_sorted) else { continue };
@@ -209,27 +205,26 @@ impl Candidates {
         }
     }
 
-    /// Puts a group back that still has something to give.
-    pub(crate) fn put_back(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
+    /// Inserts a group again that still has evictable pods.
+    pub(crate) fn insert_again(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
         let Some(leaf) = leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group)) else {
             return;
         };
         let entry = self.leaves.entry(leaf).or_default();
         if !entry.is_sorted {
-            entry.groups.members_mut().push(group);
+            entry.groups.elements_mut().push(group);
             return;
         }
         entry.insert(cluster, registry, group);
     }
 }
 
-/// Whether a group has something that it could be made to give up.
 fn has_evictable_pods(cluster: &Cluster, group: GroupIdx) -> bool {
     let g = &cluster.groups[group];
     g.preemptible && g.active_allocated() > 0
 }
 
-/// Groups by their leaf queues, each in the order of their numbers.
+/// Groups by leaf queue, each sorted by index.
 pub(crate) fn by_leaf(cluster: &Cluster, groups: &[GroupIdx]) -> BTreeMap<QueueIdx, Vec<GroupIdx>> {
     let mut by_leaf: BTreeMap<QueueIdx, Vec<GroupIdx>> = BTreeMap::new();
     for &group in groups {
@@ -243,10 +238,10 @@ pub(crate) fn by_leaf(cluster: &Cluster, groups: &[GroupIdx]) -> BTreeMap<QueueI
     by_leaf
 }
 
-/// A walk over the candidates of some leaf queues.
+/// Iterates over the candidates of some leaf queues in victim order.
 pub(crate) struct VictimWalk<'a> {
     registry: &'a Registry,
-    /// How many more groups may have a turn.
+    /// How many more groups may be selected.
     groups_left: u32,
     queues: QueueHeap<'a>,
     leaves: Cursors<'a>,
@@ -259,17 +254,17 @@ struct Cursors<'a> {
 
 struct Cursor<'a> {
     sorted: &'a [GroupIdx],
-    /// Behind the group that is listed next.
+    /// Position after the listed group.
     at: usize,
     listed: Option<EvictablePods>,
-    /// Groups that gave up a part already, with the rest; last in order first.
+    /// Partly selected groups with their remaining pods; last in order first.
     rest: Vec<EvictablePods>,
-    /// What the groups held whose turn is over.
-    taken: QueueAmounts,
+    /// Allocation of the groups selected so far.
+    selected: QueueAmounts,
 }
 
 impl Cursor<'_> {
-    /// Moves on to the next listed group that the rules allow.
+    /// Advances to the next group that the rules allow.
     fn list_next(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) {
         self.listed = None;
         while let (None, Some(&group)) = (&self.listed, self.sorted.get(self.at)) {
@@ -296,12 +291,11 @@ impl Leaves for Cursors<'_> {
     fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts) {
         let cursor = &self.leaves[&leaf];
         let next = cursor.next(cluster, self.registry).map_or([0; 3], |held| held.amounts(cluster));
-        ([0; 3], sum(&cursor.taken, &next))
+        ([0; 3], sum(&cursor.selected, &next))
     }
 }
 
 impl<'a> VictimWalk<'a> {
-    /// A walk over the sorted candidates of some leaves, as far as the rules allow.
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
@@ -312,7 +306,7 @@ impl<'a> VictimWalk<'a> {
     ) -> Self {
         let mut cursors = Cursors { leaves: BTreeMap::new(), registry };
         for (leaf, sorted) in leaves {
-            let mut cursor = Cursor { sorted, at: 0, listed: None, rest: Vec::new(), taken: [0; 3] };
+            let mut cursor = Cursor { sorted, at: 0, listed: None, rest: Vec::new(), selected: [0; 3] };
             cursor.list_next(cluster, may);
             cursors.leaves.insert(leaf, cursor);
         }
@@ -321,12 +315,11 @@ impl<'a> VictimWalk<'a> {
         Self { registry, groups_left: most_groups.unwrap_or(u32::MAX), queues, leaves: cursors }
     }
 
-    /// Whether nobody has anything to give.
     pub(crate) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// Takes the group whose turn it is, with what it still holds.
+    /// Removes the next group with its remaining pods.
     pub(crate) fn pop(
         &mut self,
         cluster: &Cluster,
@@ -347,12 +340,12 @@ impl<'a> VictimWalk<'a> {
             cursor.list_next(cluster, may);
         }
         let held = held.expect("the heap holds leaves that are not empty");
-        cursor.taken = sum(&cursor.taken, &held.amounts(cluster));
+        cursor.selected = sum(&cursor.selected, &held.amounts(cluster));
         self.queues.taken(cluster, &self.leaves, leaf);
         Some(held)
     }
 
-    /// Puts the rest of a group back.
+    /// Inserts a group again with its remaining pods.
     pub(crate) fn push(&mut self, cluster: &Cluster, held: EvictablePods) {
         if held.is_empty() {
             return;
@@ -366,7 +359,7 @@ impl<'a> VictimWalk<'a> {
     }
 }
 
-/// The order of victims: `Less` goes first.
+/// Compares victims: `Less` is evicted first.
 fn victim_order(
     cluster: &Cluster,
     registry: &Registry,

@@ -73,7 +73,7 @@ impl Representatives {
 
     /// The group whose failure speaks for this one without doubt: it asks for no more in anything, its step has no
     /// more than so many pods, and it may evict whomever this one may.
-    pub(crate) fn speaker_for(
+    pub(crate) fn representative_for(
         &self,
         cluster: &Cluster,
         signatures: &mut Signatures,
