@@ -1,41 +1,41 @@
-//! Who gives way to whom.
+//! Reclaim between queues and preemption within a queue.
 
-use crate::world::{Pod, World};
+use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_scheduler::resources::POD_GROUP;
 use serde_json::json;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_queue_takes_back_what_it_is_entitled_to() {
-    reclaim(&World::new(1).await).await;
+async fn queue_below_its_fair_share_reclaims_from_one_above() {
+    reclaim(&TestCluster::new(1).await).await;
 }
 
 /// On one node.
-pub(crate) async fn reclaim<B>(world: &World<B>) {
-    world.queue("a", 4).await;
-    world.queue("b", 4).await;
+pub(crate) async fn reclaim<B>(cluster: &TestCluster<B>) {
+    cluster.create_queue("a", 4).await;
+    cluster.create_queue("b", 4).await;
     for number in 0..8 {
-        world.pod(Pod::new(&format!("a-{number}"), "a", 1)).await;
+        cluster.create_pod(PodBuilder::new(&format!("a-{number}"), "a", 1)).await;
     }
-    world.runs("a-", 8).await;
-    world.pod(Pod::new("b-0", "b", 2)).await;
-    world.runs("b-", 1).await;
-    assert_eq!(world.running("a-").await, 6);
-    let events = world.events("Evict", "pg-a-").await;
+    cluster.wait_for_running("a-", 8).await;
+    cluster.create_pod(PodBuilder::new("b-0", "b", 2)).await;
+    cluster.wait_for_running("b-", 1).await;
+    assert_eq!(cluster.running("a-").await, 6);
+    let events = cluster.event_messages("Evict", "pg-a-").await;
     assert_eq!(events.len(), 2, "{events:?}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn the_more_important_group_of_a_queue_goes_first() {
-    preemption(&World::new(1).await).await;
+async fn group_with_higher_priority_preempts_within_its_queue() {
+    preemption(&TestCluster::new(1).await).await;
 }
 
 /// On one node.
-pub(crate) async fn preemption<B>(world: &World<B>) {
-    world.queue("a", 8).await;
-    world.gang("low", "a", 8, 1, json!({"minMember": 8, "priorityClassName": "train"})).await;
-    world.runs("low", 8).await;
-    world.gang("high", "a", 1, 8, json!({"priorityClassName": "build"})).await;
-    world.runs("high", 1).await;
-    let group = world.get(&POD_GROUP, "low").await.unwrap();
+pub(crate) async fn preemption<B>(cluster: &TestCluster<B>) {
+    cluster.create_queue("a", 8).await;
+    cluster.create_gang("low", "a", 8, 1, json!({"minMember": 8, "priorityClassName": "train"})).await;
+    cluster.wait_for_running("low", 8).await;
+    cluster.create_gang("high", "a", 1, 8, json!({"priorityClassName": "build"})).await;
+    cluster.wait_for_running("high", 1).await;
+    let group = cluster.get(&POD_GROUP, "low").await.unwrap();
     assert!(group["metadata"]["annotations"]["kai.scheduler/last-eviction-timestamp"].is_string(), "{group}");
 }

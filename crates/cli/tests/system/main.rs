@@ -1,25 +1,26 @@
-//! The whole system on the embedded cluster, in virtual time: workloads in, pods that run, wait or leave out. The same
-//! on a real control plane is in `real`.
+//! End-to-end tests: all components on the embedded API server and simulated nodes, in virtual time.
+//!
+//! `real_control_plane` runs the same scenarios on kube-apiserver, etcd and kube-controller-manager.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
-mod abuse;
-mod binding;
-mod budgets;
-mod claims;
+mod bind_failures;
 mod consolidation;
-mod copies;
+mod disruption_budgets;
 mod eviction;
-mod faults;
-mod gang;
-mod limits;
-mod lost_answers;
-mod node_loss;
-mod patience;
-mod pools;
+mod fault_injection;
+mod gang_scheduling;
+mod gpu_sharing;
+mod high_availability;
+mod historical_usage;
+mod lost_responses;
+mod node_failure;
+mod node_pools;
+mod queue_limits;
 mod quick_start;
-mod real;
-mod sharing;
+mod real_control_plane;
+mod resource_claims;
+mod robustness;
+mod test_cluster;
+mod time_based_transitions;
 mod topology;
-mod usage;
-mod world;

@@ -1,6 +1,6 @@
-//! What a new user does first.
+//! The workloads of the quick start: one pod, one job, and pods that cannot be scheduled.
 
-use crate::world::{Pod, World};
+use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_object as object;
 use kai_runtime::kind::{JOB, POD};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
@@ -8,34 +8,34 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_pod_gets_a_group_a_node_and_runs() {
-    one_pod(&World::new(2).await).await;
+async fn pod_gets_a_pod_group_and_is_bound_and_runs() {
+    one_pod(&TestCluster::new(2).await).await;
 }
 
 /// On two nodes.
-pub(crate) async fn one_pod<B>(world: &World<B>) {
-    world.pod(Pod::new("hello", "default-queue", 1)).await;
-    world.runs("hello", 1).await;
-    let pod = world.get(&POD, "hello").await.unwrap();
+pub(crate) async fn one_pod<B>(cluster: &TestCluster<B>) {
+    cluster.create_pod(PodBuilder::new("hello", "default-queue", 1)).await;
+    cluster.wait_for_running("hello", 1).await;
+    let pod = cluster.get(&POD, "hello").await.unwrap();
     let group = object::str_at(&pod, "/metadata/annotations/pod-group-name");
     assert!(group.starts_with("pg-hello-"), "{group}");
     assert_eq!(object::str_at(&pod, "/metadata/annotations/received-resource-type"), "Regular");
-    let scheduled = world.events("Scheduled", "hello").await;
+    let scheduled = cluster.event_messages("Scheduled", "hello").await;
     assert_eq!(scheduled.len(), 1, "{scheduled:?}");
-    world.pass(Duration::from_secs(5)).await;
-    let queue = world.get(&QUEUE, "default-queue").await.unwrap();
+    cluster.sleep(Duration::from_secs(5)).await;
+    let queue = cluster.get(&QUEUE, "default-queue").await.unwrap();
     assert_eq!(queue["status"]["allocated"]["nvidia.com/gpu"], "1", "{queue}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_job_runs_to_its_end() {
-    one_job(&World::new(1).await).await;
+async fn job_pods_form_one_group_and_run() {
+    one_job(&TestCluster::new(1).await).await;
 }
 
 /// On one node.
-pub(crate) async fn one_job<B>(world: &World<B>) {
-    let pod = Pod::new("x", "default-queue", 1).object;
-    world
+pub(crate) async fn one_job<B>(cluster: &TestCluster<B>) {
+    let pod = PodBuilder::new("x", "default-queue", 1).object;
+    cluster
         .create(
             &JOB,
             json!({
@@ -53,24 +53,24 @@ pub(crate) async fn one_job<B>(world: &World<B>) {
             }),
         )
         .await;
-    world.runs("train", 4).await;
-    let groups = world.list(&POD_GROUP).await;
+    cluster.wait_for_running("train", 4).await;
+    let groups = cluster.list(&POD_GROUP).await;
     assert_eq!(groups.len(), 1, "the pods of a job are one group");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_pod_that_cannot_run_says_why() {
-    let world = World::new(1).await;
-    world.pod(Pod::new("huge", "default-queue", 9)).await;
-    world.pod(Pod::new("lost", "no-such-queue", 1)).await;
-    world.pass(Duration::from_secs(10)).await;
-    let pod = world.get(&POD, "huge").await.unwrap();
+async fn unschedulable_pod_reports_the_reason_once() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_pod(PodBuilder::new("huge", "default-queue", 9)).await;
+    cluster.create_pod(PodBuilder::new("lost", "no-such-queue", 1)).await;
+    cluster.sleep(Duration::from_secs(10)).await;
+    let pod = cluster.get(&POD, "huge").await.unwrap();
     let conditions = pod["status"]["conditions"].as_array().unwrap().clone();
     let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled").unwrap();
     assert_eq!(scheduled["reason"], "Unschedulable", "{scheduled}");
-    let events = world.events("Unschedulable", "lost").await;
+    let events = cluster.event_messages("Unschedulable", "lost").await;
     assert!(events.iter().any(|text| text.contains("no-such-queue")), "{events:?}");
-    let writes = world.list(&kai_runtime::kind::EVENT).await.len();
-    world.pass(Duration::from_secs(50)).await;
-    assert_eq!(world.list(&kai_runtime::kind::EVENT).await.len(), writes, "nobody is told the same twice");
+    let writes = cluster.list(&kai_runtime::kind::EVENT).await.len();
+    cluster.sleep(Duration::from_secs(50)).await;
+    assert_eq!(cluster.list(&kai_runtime::kind::EVENT).await.len(), writes, "an event is not repeated");
 }

@@ -1,6 +1,6 @@
-//! Gangs that must be near each other.
+//! Topology constraints of gangs.
 
-use crate::world::{Pod, World};
+use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_cli::stack;
 use kai_scheduler::resources::TOPOLOGY;
 use kai_sim::NodeGroup;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_gang_lands_in_one_rack_or_is_told_why_not() {
-    one_rack(&World::of(1, [nodes()], &stack::Options::simulated()).await).await;
+async fn gang_with_a_required_level_is_bound_in_one_rack_or_reports_the_reason() {
+    required_rack(&TestCluster::with_options(1, [nodes()], &stack::Options::simulated()).await).await;
 }
 
 /// Two racks of two nodes with eight GPUs.
@@ -18,27 +18,27 @@ pub(crate) fn nodes() -> NodeGroup {
     NodeGroup { racks: 2, ..NodeGroup::gpu_nodes(4, 8) }
 }
 
-fn within_a_rack() -> Value {
+fn rack_constraint() -> Value {
     json!({"topologyConstraint": {"topology": "racks", "requiredTopologyLevel": RACK}})
 }
 
 /// On [`nodes`].
-pub(crate) async fn one_rack<B>(world: &World<B>) {
+pub(crate) async fn required_rack<B>(cluster: &TestCluster<B>) {
     let levels = json!([{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]);
-    world.create(&TOPOLOGY, json!({"metadata": {"name": "racks"}, "spec": {"levels": levels}})).await;
-    world.queue("a", 32).await;
-    for (name, node) in [("first", world.node(1)), ("second", world.node(3))] {
-        world.pod(Pod::new(name, "a", 8).class("inference").on(&node)).await;
-        world.runs(name, 1).await;
+    cluster.create(&TOPOLOGY, json!({"metadata": {"name": "racks"}, "spec": {"levels": levels}})).await;
+    cluster.create_queue("a", 32).await;
+    for (name, node) in [("first", cluster.node_name(1)), ("second", cluster.node_name(3))] {
+        cluster.create_pod(PodBuilder::new(name, "a", 8).priority_class("inference").on_node(&node)).await;
+        cluster.wait_for_running(name, 1).await;
     }
-    world.gang("near", "a", 2, 8, within_a_rack()).await;
-    world.says("near", "couldn't be satisfied").await;
-    assert_eq!(world.placed("near").await, [], "two nodes are free, but not in one rack");
-    world.gang("wide", "a", 3, 8, within_a_rack()).await;
+    cluster.create_gang("near", "a", 2, 8, rack_constraint()).await;
+    cluster.wait_for_condition("near", "couldn't be satisfied").await;
+    assert_eq!(cluster.bound_pods("near").await, [], "two nodes are free, but not in one rack");
+    cluster.create_gang("wide", "a", 3, 8, rack_constraint()).await;
 
-    world.delete_pod("second").await;
-    world.runs("near", 2).await;
-    assert_eq!(world.nodes_of("near").await, BTreeSet::from([world.node(3), world.node(4)]));
-    let why = world.says("wide", "couldn't be satisfied").await;
-    assert!(why.contains(RACK), "{why}");
+    cluster.delete_pod("second").await;
+    cluster.wait_for_running("near", 2).await;
+    assert_eq!(cluster.nodes_of("near").await, BTreeSet::from([cluster.node_name(3), cluster.node_name(4)]));
+    let message = cluster.wait_for_condition("wide", "couldn't be satisfied").await;
+    assert!(message.contains(RACK), "{message}");
 }

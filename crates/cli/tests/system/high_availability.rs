@@ -1,0 +1,105 @@
+//! Runs two replicas of every component with leader election, as a highly available installation does.
+
+use crate::test_cluster::TestCluster;
+use kai_cli::stack::{self, Component, Insight};
+use kai_clock::Clock;
+use kai_engine::plugin::PluginSet;
+use kai_object as object;
+use kai_runtime::Process;
+use kai_runtime::api::Api;
+use kai_runtime::health::Health;
+use kai_runtime::kind::{Key, LEASE};
+use kai_runtime::lease::{self, Candidate, Timing};
+use kai_sim::{Cluster, NodeGroup};
+use prometheus::Registry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const LEASE_NAMESPACE: &str = "kai-scheduler";
+/// Time between the exit of a process and its restart.
+const RESTART_DELAY: Duration = Duration::from_secs(5);
+
+/// The client names of the replicas of each component. Fault streams are derived from them.
+pub(crate) const REPLICAS: [(Component, [&str; 2]); 5] = [
+    (Component::Scheduler, ["kai-scheduler/a", "kai-scheduler/b"]),
+    (Component::Binder, ["binder/a", "binder/b"]),
+    (Component::Grouper, ["pod-grouper/a", "pod-grouper/b"]),
+    (Component::PodGroups, ["podgroup-controller/a", "podgroup-controller/b"]),
+    (Component::Queues, ["queue-controller/a", "queue-controller/b"]),
+];
+
+/// Counts how often a replica became leader.
+pub(crate) type Terms = Arc<AtomicU32>;
+
+/// Starts a cluster with two replicas of every component.
+pub(crate) async fn start(
+    seed: u64,
+    nodes: impl IntoIterator<Item = NodeGroup>,
+    options: &stack::Options,
+) -> (TestCluster, Terms) {
+    let terms = Terms::default();
+    let cluster = TestCluster::with_components(seed, nodes, |cluster| join(cluster, options, &terms)).await;
+    (cluster, terms)
+}
+
+fn join(cluster: &mut Cluster, options: &stack::Options, terms: &Terms) -> Insight {
+    let (clock, insight) = (cluster.clock(), Insight::default());
+    for (component, names) in REPLICAS {
+        for name in names {
+            let (options, insight, terms) = (options.clone(), insight.clone(), Arc::clone(terms));
+            cluster.run(name, move |client| {
+                let api = Api::new(client, component.name());
+                let (options, insight, terms) = (options.clone(), insight.clone(), Arc::clone(&terms));
+                let start = move |process| {
+                    terms.fetch_add(1, Ordering::Relaxed);
+                    component.run(process, options.clone(), PluginSet::builtin(), insight.clone())
+                };
+                run_with_leader_election(component, name, api, clock, start)
+            });
+        }
+    }
+    // The reservation stand-in belongs to the simulated nodes and has no leader election.
+    let reservation = Component::Reservation;
+    let (options, reservation_insight) = (options.clone(), insight.clone());
+    cluster.run(reservation.name(), move |client| {
+        let process = Process::start(Api::new(client, reservation.name()), clock, reservation.name());
+        reservation.run(process, options.clone(), PluginSet::builtin(), reservation_insight.clone())
+    });
+    insight
+}
+
+/// Acquires the lease, runs the component while it is held, and restarts, as the kubelet restarts a container.
+async fn run_with_leader_election<F: Future<Output = ()>>(
+    component: Component,
+    name: &'static str,
+    api: Api,
+    clock: Clock,
+    start: impl Fn(Process) -> F,
+) {
+    loop {
+        let candidate = Candidate {
+            lease: Key::new(LEASE_NAMESPACE, component.name()),
+            identity: format!("{name}_{}", clock.micro_time()),
+            timing: if component == Component::Scheduler {
+                kai_scheduler::LEASE_TIMING
+            } else {
+                Timing::default()
+            },
+        };
+        let work = |leadership| {
+            let fenced = api.clone().fenced(leadership);
+            start(Process::with(fenced, clock, component.name(), Registry::new(), Health::default()))
+        };
+        lease::lead(&candidate, &api.apart(), clock, work).await;
+        tokio::time::sleep(RESTART_DELAY).await;
+    }
+}
+
+/// The replica that holds the lease of a component.
+pub(crate) async fn leader(cluster: &TestCluster, component: Component) -> Option<&'static str> {
+    let lease = cluster.api().get(&LEASE, &Key::new(LEASE_NAMESPACE, component.name())).await.ok()?;
+    let holder = object::str_at(&lease, "/spec/holderIdentity").to_owned();
+    let replicas = REPLICAS.iter().find(|(of, _)| *of == component)?.1;
+    replicas.into_iter().find(|name| holder.starts_with(&format!("{name}_")))
+}

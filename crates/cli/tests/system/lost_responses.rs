@@ -1,0 +1,32 @@
+//! The API server processes a request, and the response is lost.
+
+use crate::fault_injection::InvariantChecker;
+use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_cli::stack;
+use kai_sim::{NodeGroup, Rates};
+use std::time::Duration;
+
+/// The client retries and gets `AlreadyExists`. The watch is delayed too, so only a read of the bind request shows to which
+/// decision it belongs; until then its GPU must not be allocated again.
+#[tokio::test(start_paused = true)]
+async fn lost_bind_response_keeps_the_assumed_pod() {
+    for seed in 0..5 {
+        let cluster =
+            TestCluster::with_options(seed, [NodeGroup::gpu_nodes(1, 4)], &stack::Options::simulated()).await;
+        cluster.create_queue("a", 4).await;
+        let checker = InvariantChecker::watch(&cluster);
+        let rates = Rates {
+            timeout_after: 300_000,
+            timeout: Duration::from_secs(1),
+            event_late: 1_000_000,
+            delay_max: Duration::from_secs(30),
+            ..Rates::default()
+        };
+        cluster.backend.faults().set_rates_of(stack::name::SCHEDULER, rates);
+        for number in 0..8 {
+            cluster.create_pod(PodBuilder::new(&format!("p{number}"), "a", 1)).await;
+        }
+        cluster.sleep(Duration::from_mins(5)).await;
+        checker.assert_holds(seed);
+    }
+}

@@ -1,0 +1,317 @@
+//! A real control plane with simulated nodes, and the components as processes with their own service accounts.
+
+use super::rbac;
+use crate::test_cluster::{TestCluster, TestScope};
+use kai_api::well_known::label;
+use kai_cli::stack;
+use kai_clock::Clock;
+use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
+use kai_object as object;
+use kai_reservation::DeviceSource;
+use kai_runtime::api::{Api, Deletion};
+use kai_runtime::connect;
+use kai_runtime::kind::{self, Key, Kind, NODE, POD, SERVICE_ACCOUNT};
+use kai_scheduler::resources::QUEUE;
+use kai_sim::connection::Connection;
+use kai_sim::{NodeGroup, kubelet, node};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Namespace of the service accounts of the components.
+pub(super) const NAMESPACE: &str = "kai-scheduler";
+/// Namespace of the reservation pods, and the name of their service account.
+pub(super) const RESERVATION: &str = "kai-resource-reservation";
+/// Components by service account, with flags that disable the webhooks, since those need certificates.
+const COMPONENTS: [(&str, &[&str]); 4] = [
+    // One scenario needs a bind that fails because its volume is not provisioned: fail after 4 seconds.
+    ("binder", &[r#"--plugins={"volumebinding": {"arguments": {"bindTimeoutSeconds": "4"}}}"#]),
+    (
+        "pod-grouper",
+        &[
+            "--namespace-label-selector=scenarios=here",
+            "--default-priorities-configmap-name=defaults",
+            "--default-priorities-configmap-namespace=kai-scheduler",
+        ],
+    ),
+    ("podgroup-controller", &["--enable-podgroup-webhook=false"]),
+    ("queue-controller", &["--enable-webhook=false"]),
+];
+/// Each node pool has its own process of this component.
+pub(super) const SCHEDULER: &str = "scheduler";
+/// The scenario whose scheduler evicts by deletion, with `--update-pod-eviction-condition`.
+pub(super) const EVICTION_BY_DELETION: &str = "preemption-by-deleting";
+/// How long a scenario waits for a state; the detection of a failed node takes a minute.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// The label that selects the namespaces of scenarios.
+const NAMESPACE_LABEL: (&str, &str) = ("scenarios", "here");
+
+/// The control plane, the components and the simulated nodes; dropping it stops them.
+pub(crate) struct Plane {
+    components: Mutex<BTreeMap<String, Child>>,
+    tasks: Mutex<JoinSet<()>>,
+    control: ControlPlane,
+    api: Api,
+    clock: Clock,
+    folder: PathBuf,
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        for component in self.components.lock().values_mut() {
+            // Errors mean that the process has exited already.
+            let _ = component.kill();
+            let _ = component.wait();
+        }
+    }
+}
+
+impl Plane {
+    /// Starts the control plane, installs definitions and RBAC objects, and starts the components.
+    pub(super) async fn start(programs: &Programs) -> Self {
+        let plane = ControlPlane::start_with(programs, Controllers::Run, Audit::Requests).await.unwrap();
+        let api = connect_to(&plane.kubeconfig_file(), "test").await;
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real");
+        std::fs::create_dir_all(&folder).unwrap();
+        // The API server serves a CRD some time after it is created.
+        wait_until("the CRDs are served", || async { stack::install(&api).await.is_ok() }).await;
+        api.ensure(&kind::DEFINITION, "", &node::topology_definition()).await.unwrap();
+        rbac::install(&api).await;
+        let clock = Clock::system();
+        let mut tasks = JoinSet::new();
+        let options = kubelet::Options {
+            heartbeat: Duration::from_secs(3),
+            start_delay: Duration::from_millis(200),
+            stop_delay: Duration::from_millis(200),
+            ..kubelet::Options::default()
+        };
+        let nodes = connect::config(Some(plane.kubeconfig_file()), None).await.unwrap();
+        let connection = Connection::elsewhere(connect::client(nodes).unwrap(), kubelet::CLIENT);
+        tasks.spawn(kubelet::run(connection, clock, options));
+        let this = Self {
+            components: Mutex::default(),
+            tasks: Mutex::new(tasks),
+            control: plane,
+            api,
+            clock,
+            folder,
+        };
+        this.start_reservations().await;
+        for component in COMPONENTS.map(|(component, _)| component).into_iter().chain([SCHEDULER]) {
+            this.kubeconfig_of(NAMESPACE, component).await;
+        }
+        for (component, flags) in COMPONENTS {
+            this.start_component(component, component, flags);
+        }
+        this
+    }
+
+    /// Writes a kubeconfig with a token of a service account.
+    async fn kubeconfig_of(&self, namespace: &str, account: &str) -> PathBuf {
+        let path = SERVICE_ACCOUNT.path_of(&Key::new(namespace, account)) + "/token";
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200},
+        });
+        let response = self.api.send("POST", &path, Some(("application/json", &request))).await.unwrap();
+        let token = object::str_at(&response, "/status/token");
+        let file = self.kubeconfig_file(account);
+        std::fs::write(&file, self.control.kubeconfig_of(token)).unwrap();
+        file
+    }
+
+    fn kubeconfig_file(&self, account: &str) -> PathBuf {
+        self.folder.join(format!("{account}.kubeconfig"))
+    }
+
+    /// A client with administrator permissions.
+    pub(super) fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// A client with the permissions of a service account.
+    pub(super) async fn api_of(&self, account: &str) -> Api {
+        connect_to(&self.kubeconfig_file(account), "test").await
+    }
+
+    /// Restarts every component with additional flags by component.
+    pub(super) fn restart_all(&self, extra_flags: impl Fn(&str) -> Vec<String>) {
+        for (component, flags) in COMPONENTS.into_iter().chain([(SCHEDULER, &["--plugin-server-port=0"][..])])
+        {
+            self.stop_component(component);
+            let extra = extra_flags(component);
+            let flags: Vec<&str> = flags.iter().copied().chain(extra.iter().map(String::as_str)).collect();
+            self.start_component(component, component, &flags);
+        }
+    }
+
+    fn stop_component(&self, name: &str) {
+        if let Some(mut component) = self.components.lock().remove(name) {
+            component.kill().unwrap();
+            component.wait().unwrap();
+        }
+    }
+
+    pub(super) fn log_of(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap()
+    }
+
+    fn start_component(&self, name: &str, component: &str, flags: &[&str]) {
+        let log = File::create(self.folder.join(format!("{name}.log"))).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_kai"))
+            .arg(component)
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig_file(component))
+            .args(["--metrics-bind-address=0", "--leader-elect", "--leader-election-namespace", NAMESPACE])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.components.lock().insert(name.to_owned(), child);
+    }
+
+    /// Runs the reservation process for every reservation pod, with the permissions of its service account.
+    async fn start_reservations(&self) {
+        let account_api =
+            connect_to(&self.kubeconfig_of(RESERVATION, RESERVATION).await, "reservation").await;
+        let api = self.api.clone();
+        self.tasks.lock().spawn(async move {
+            let mut known = BTreeSet::new();
+            let mut pods = JoinSet::new();
+            loop {
+                let listed = api.list(&POD, RESERVATION).await;
+                for pod in listed.map(|list| list.items).unwrap_or_default() {
+                    if known.insert(object::uid(&pod).to_owned()) {
+                        let options =
+                            kai_reservation::Options { pod: Key::of(&pod), source: DeviceSource::Status };
+                        let account_api = account_api.clone();
+                        pods.spawn(async move {
+                            // Fails where the pod is deleted meanwhile.
+                            let _ = kai_reservation::report(&account_api, &options).await;
+                        });
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        });
+    }
+
+    /// Creates a namespace, a node pool and its scheduler for one scenario.
+    pub(super) async fn test_cluster(
+        self: &Arc<Self>,
+        name: &str,
+        nodes: NodeGroup,
+    ) -> TestCluster<Arc<Self>> {
+        let labels =
+            nodes.labels.into_iter().chain([(label::NODE_POOL.to_owned(), name.to_owned())]).collect();
+        let group = NodeGroup { name: name.to_owned(), labels, ..nodes };
+        self.add_nodes(&group).await;
+        let metadata = json!({"name": name, "labels": {NAMESPACE_LABEL.0: NAMESPACE_LABEL.1}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        self.api.create(&kind::NAMESPACE, "", &namespace).await.unwrap();
+        let pool = format!("--partition-label-value={name}");
+        let update_condition = format!("--update-pod-eviction-condition={}", name == EVICTION_BY_DELETION);
+        let flags = ["--plugin-server-port=0", &pool, &update_condition];
+        self.start_component(&scheduler_of(name), SCHEDULER, &flags);
+        let account = Key::new(name, "default");
+        wait_until("the namespace is ready", || async {
+            self.api.get(&SERVICE_ACCOUNT, &account).await.is_ok()
+        })
+        .await;
+        wait_until("the nodes are ready", || async {
+            let nodes = self.in_pool(&NODE, name).await;
+            nodes.iter().all(|node| node["spec"]["taints"].is_null())
+        })
+        .await;
+        let scope = TestScope {
+            namespace: name.to_owned(),
+            node_prefix: name.to_owned(),
+            pool: Some(name.to_owned()),
+            timeout: TIMEOUT,
+        };
+        TestCluster::attach(Arc::clone(self), self.api.clone(), scope).await
+    }
+
+    async fn add_nodes(&self, group: &NodeGroup) {
+        for at in 0..group.count {
+            let made = node::node(group, at, &self.clock.time());
+            let made = self.api.create(&NODE, "", &made).await.unwrap();
+            if group.dra {
+                self.api.ensure(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
+                self.api.ensure(&kind::RESOURCE_SLICE, "", &node::slice(group, &made)).await.unwrap();
+            }
+        }
+    }
+
+    /// Objects with the label of a pool.
+    async fn in_pool(&self, kind: &Kind, pool: &str) -> Vec<Value> {
+        let all = self.api.list(kind, "").await.unwrap().items;
+        let ours = |item: &Value| item["metadata"]["labels"][label::NODE_POOL] == pool;
+        all.into_iter().filter(ours).collect()
+    }
+
+    /// Deletes the objects of a scenario; its pods and GPU reservations must terminate.
+    pub(super) async fn clean_up(&self, cluster: &TestCluster<Arc<Self>>) {
+        let name = cluster.namespace();
+        self.stop_scheduler(name);
+        let deleted = self.api.delete(&kind::NAMESPACE, &Key::new("", name), &Deletion::default()).await;
+        deleted.unwrap();
+        // The deletion of the namespace takes long and is not awaited; no new objects can be created in it.
+        self.api.delete_all(&POD, name).await.unwrap();
+        wait_until("the pods are gone", || async { cluster.list(&POD).await.is_empty() }).await;
+        wait_until("no GPU is reserved", || async { cluster.reservations().await.is_empty() }).await;
+        for kind in [NODE, QUEUE] {
+            for item in self.in_pool(&kind, name).await {
+                self.api.delete(&kind, &Key::of(&item), &Deletion::default()).await.unwrap();
+            }
+        }
+    }
+
+    fn stop_scheduler(&self, pool: &str) {
+        let scheduler = self.components.lock().remove(&scheduler_of(pool));
+        let mut scheduler = scheduler.expect("the scheduler is started with the pool");
+        assert!(matches!(scheduler.try_wait(), Ok(None)), "the scheduler of `{pool}` exited");
+        scheduler.kill().unwrap();
+        scheduler.wait().unwrap();
+    }
+
+    /// The audit log of all requests. Fails where a component has exited.
+    pub(super) async fn requests(&self) -> Vec<Value> {
+        for component in self.components.lock().values_mut() {
+            assert!(
+                matches!(component.try_wait(), Ok(None)),
+                "a component exited; see {}",
+                self.folder.display()
+            );
+        }
+        let log = tokio::fs::read_to_string(self.control.audit_file()).await.unwrap();
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+fn scheduler_of(pool: &str) -> String {
+    format!("{SCHEDULER}-{pool}")
+}
+
+async fn connect_to(kubeconfig: &Path, name: &'static str) -> Api {
+    let config = connect::config(Some(kubeconfig.to_owned()), None).await.unwrap();
+    Api::new(connect::client(config).unwrap(), name)
+}
+
+/// Polls until a condition holds; fails after three minutes.
+pub(super) async fn wait_until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    let poll = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_mins(3), poll).await;
+    assert!(waited.is_ok(), "timed out waiting until {what}");
+}

@@ -1,0 +1,145 @@
+//! The roles in `deploy/rbac`: no request of a component is forbidden, and no granted permission is unused.
+
+use super::control_plane::{NAMESPACE, RESERVATION};
+use kai_object as object;
+use kai_runtime::api::{Api, Part};
+use kai_runtime::kind::{Key, Kind, SERVICE_ACCOUNT, kind};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const KINDS: [Kind; 5] = [
+    SERVICE_ACCOUNT,
+    kind(RBAC, "v1", "ClusterRole", "clusterroles", false),
+    kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    kind(RBAC, "v1", "Role", "roles", true),
+    kind(RBAC, "v1", "RoleBinding", "rolebindings", true),
+];
+
+/// Service account, resource with its group, verb.
+pub(super) type Permission = (String, String, String);
+
+/// A role, its service account, and its rules as (group, resource, verb).
+pub(super) struct Role {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+    pub(super) account: String,
+    pub(super) rules: BTreeSet<(String, String, String)>,
+}
+
+impl Role {
+    pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
+        let permission = |(group, resource, verb): &(String, String, String)| {
+            (self.account.clone(), named(resource, group), verb.clone())
+        };
+        self.rules.iter().map(permission)
+    }
+
+    /// Replaces the rules of the role in the API server.
+    pub(super) async fn set(&self, api: &Api, rules: &BTreeSet<(String, String, String)>) {
+        let rules: Vec<Value> = rules
+            .iter()
+            .map(|(group, resource, verb)| {
+                json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
+            })
+            .collect();
+        api.merge(&self.kind, &self.key, Part::Main, &json!({"rules": rules})).await.unwrap();
+    }
+}
+
+/// All objects of `deploy/rbac`.
+fn objects() -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac");
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let texts = files.iter().map(|file| std::fs::read_to_string(file).unwrap());
+    texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(&text).unwrap()).collect()
+}
+
+pub(super) async fn install(api: &Api) {
+    let kinds = KINDS;
+    for made in objects() {
+        let kind = kinds.iter().find(|kind| *kind.kind == *object::kind(&made)).expect("the kind is known");
+        api.ensure(kind, object::namespace(&made), &made).await.unwrap();
+    }
+}
+
+/// Every role that is bound to a service account.
+pub(super) fn roles() -> Vec<Role> {
+    let objects = objects();
+    let strings = |rule: &Value, field: &str| -> Vec<String> {
+        let values = rule[field].as_array().cloned().unwrap_or_default();
+        values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let bindings = objects.iter().filter(|made| object::kind(made).ends_with("Binding"));
+    let of = |binding: &Value| {
+        let role = objects.iter().find(|made| {
+            object::kind(made) == object::str_at(binding, "/roleRef/kind")
+                && object::name(made) == object::str_at(binding, "/roleRef/name")
+                && object::namespace(made) == object::namespace(binding)
+        });
+        let role = role.expect("the bound role exists");
+        let mut rules = BTreeSet::new();
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for group in strings(rule, "apiGroups") {
+                for resource in strings(rule, "resources") {
+                    rules.extend(
+                        strings(rule, "verbs")
+                            .into_iter()
+                            .map(|verb| (group.clone(), resource.clone(), verb)),
+                    );
+                }
+            }
+        }
+        let kind =
+            KINDS.into_iter().find(|kind| *kind.kind == *object::kind(role)).expect("the kind is known");
+        let account = object::str_at(binding, "/subjects/0/name").to_owned();
+        Role { kind, key: Key::of(role), account, rules }
+    };
+    bindings.map(of).collect()
+}
+
+fn granted() -> BTreeSet<Permission> {
+    roles().iter().flat_map(|role| role.permissions().collect::<Vec<_>>()).collect()
+}
+
+pub(super) fn named(resource: &str, group: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// The permission that a request of a component needs; `None` for other clients and non-resource requests.
+pub(super) fn needed(request: &Value) -> Option<Permission> {
+    let user = object::str_at(request, "/user/username");
+    let accounts = [NAMESPACE, RESERVATION].map(|namespace| format!("system:serviceaccount:{namespace}:"));
+    let account = accounts.iter().find_map(|prefix| user.strip_prefix(prefix))?;
+    let reference = request.get("objectRef")?;
+    let mut resource = object::str_at(reference, "/resource").to_owned();
+    let subresource = object::str_at(reference, "/subresource");
+    if !subresource.is_empty() {
+        resource = format!("{resource}/{subresource}");
+    }
+    let verb = object::str_at(request, "/verb").to_owned();
+    Some((account.to_owned(), named(&resource, object::str_at(reference, "/apiGroup")), verb))
+}
+
+/// Not in the audit log: the API server checks it in addition to the permission on the status of a claim.
+const NOT_AUDITED: (&str, &str, &str) = ("binder", "resourceclaims/binding.resource.k8s.io", "patch");
+
+/// Compares the granted permissions with the requests: none was forbidden, and each permission was used.
+pub(super) fn check(requests: &[Value]) {
+    let decision = |request: &Value| {
+        let annotations = request.get("annotations").cloned().unwrap_or_default();
+        annotations["authorization.k8s.io/decision"].as_str().unwrap_or_default().to_owned()
+    };
+    let with_decision = |wanted: &str| -> BTreeSet<Permission> {
+        let decided = requests.iter().filter(|request| decision(request) == wanted);
+        decided.filter_map(needed).collect()
+    };
+    assert_eq!(with_decision("forbid"), BTreeSet::new(), "these permissions are missing");
+    let used = with_decision("allow");
+    let not_audited = (NOT_AUDITED.0.to_owned(), NOT_AUDITED.1.to_owned(), NOT_AUDITED.2.to_owned());
+    let used: BTreeSet<Permission> = used.into_iter().chain([not_audited]).collect();
+    let unused: BTreeSet<Permission> = granted().difference(&used).cloned().collect();
+    assert_eq!(unused, BTreeSet::new(), "these permissions are not used");
+}

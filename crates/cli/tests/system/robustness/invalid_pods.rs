@@ -1,0 +1,133 @@
+//! Pods with invalid or contradictory annotations, and pods that reference objects that do not exist.
+
+use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_scheduler::resources::POD_GROUP;
+use serde_json::json;
+use std::time::Duration;
+
+struct InvalidPod {
+    name: &'static str,
+    annotations: &'static [(&'static str, &'static str)],
+    /// Requested whole GPUs.
+    gpus: u32,
+    /// Part of the message that is reported.
+    message: &'static str,
+    /// Whether the annotation is ignored and the pod is scheduled without it.
+    scheduled: bool,
+}
+
+const fn invalid(
+    name: &'static str,
+    annotations: &'static [(&'static str, &'static str)],
+    gpus: u32,
+    message: &'static str,
+    scheduled: bool,
+) -> InvalidPod {
+    InvalidPod { name, annotations, gpus, message, scheduled }
+}
+
+const INVALID_PODS: [InvalidPod; 10] = [
+    invalid(
+        "both",
+        &[("gpu-fraction", "0.5"), ("gpu-memory", "1000")],
+        0,
+        "`gpu-fraction` is there too",
+        true,
+    ),
+    invalid("whole", &[("gpu-fraction", "0.5")], 1, "a part of a GPU and for whole GPUs as well", false),
+    invalid(
+        "whole-memory",
+        &[("gpu-memory", "1000")],
+        2,
+        "a part of a GPU and for whole GPUs as well",
+        false,
+    ),
+    invalid("more", &[("gpu-fraction", "1.5")], 0, "`1.5` is not a decimal above 0 and up to 1", true),
+    invalid("word", &[("gpu-fraction", "abc")], 0, "`abc` is not a decimal above 0 and up to 1", true),
+    invalid("negative", &[("gpu-fraction", "-0.5")], 0, "`-0.5` is not a decimal above 0 and up to 1", true),
+    invalid(
+        "infinite",
+        &[("gpu-fraction", "1e309")],
+        0,
+        "`1e309` is not a decimal above 0 and up to 1",
+        true,
+    ),
+    invalid("nothing", &[("gpu-fraction", "")], 0, "`` is not a decimal above 0 and up to 1", true),
+    invalid("debt", &[("gpu-memory", "-5")], 0, "`-5` is not a positive number of MiB", true),
+    invalid(
+        "none",
+        &[("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "0")],
+        0,
+        "`0` is not a positive",
+        true,
+    ),
+];
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn invalid_annotations_are_reported_once_and_do_not_block_valid_pods() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    for InvalidPod { name, annotations, gpus, .. } in INVALID_PODS {
+        let pod = PodBuilder::new(name, "a", gpus);
+        let pod = annotations.iter().fold(pod, |pod, (name, value)| pod.annotation(name, value));
+        cluster.create_pod(pod).await;
+    }
+    cluster.create_pod(PodBuilder::new("good", "a", 4)).await;
+    cluster.wait_for_running("good", 1).await;
+    cluster.sleep(Duration::from_secs(30)).await;
+    for InvalidPod { name, message: expected, scheduled, .. } in INVALID_PODS {
+        let events = cluster.event_messages("OddInput", name).await;
+        assert!(events.iter().any(|text| text.contains(expected)), "{name}: {events:?}");
+        assert_eq!(cluster.bound_pods(name).await.iter().any(|(pod, _)| pod == name), scheduled, "{name}");
+        if !scheduled {
+            let (reason, message) = cluster.pod_condition(name).await;
+            assert_eq!(reason, "Unschedulable", "{name}");
+            assert!(message.contains(expected), "{name}: {message}");
+        }
+    }
+    let events = cluster.list(&kai_runtime::kind::EVENT).await.len();
+    cluster.sleep(Duration::from_mins(30)).await;
+    assert_eq!(cluster.list(&kai_runtime::kind::EVENT).await.len(), events, "an event is not repeated");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pod_is_scheduled_after_its_annotations_are_corrected() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_pod(PodBuilder::new("whole", "default-queue", 1).annotation("gpu-fraction", "0.5")).await;
+    cluster.sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.bound_pods("whole").await, []);
+    let patch = json!({"metadata": {"annotations": {"gpu-fraction": null}}});
+    cluster.patch(&kai_runtime::kind::POD, "whole", &patch).await;
+    cluster.wait_for_running("whole", 1).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn missing_pod_group_is_reported_and_the_pod_is_scheduled_once_it_exists() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_pod(PodBuilder::new("early", "default-queue", 1).pod_group("late")).await;
+    cluster.create_pod(PodBuilder::new("other", "default-queue", 1)).await;
+    cluster.wait_for_running("other", 1).await;
+    cluster.sleep(Duration::from_secs(10)).await;
+    let (_, message) = cluster.pod_condition("early").await;
+    assert!(message.contains("the group `late` is not in the pod's namespace"), "{message}");
+    let spec = json!({"minMember": 1, "queue": "default-queue"});
+    cluster.create(&POD_GROUP, json!({"metadata": {"name": "late"}, "spec": spec})).await;
+    cluster.wait_for_running("early", 1).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn queue_of_the_pod_group_takes_precedence_over_the_pod_label() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    cluster.create_queue("b", 8).await;
+    let spec = json!({"minMember": 1, "queue": "a"});
+    cluster.create(&POD_GROUP, json!({"metadata": {"name": "torn"}, "spec": spec})).await;
+    cluster.create_pod(PodBuilder::new("torn-0", "b", 2).pod_group("torn")).await;
+    cluster.wait_for_running("torn-0", 1).await;
+    cluster.sleep(Duration::from_secs(5)).await;
+    let allocated = |queue: &serde_json::Value| queue["status"]["allocated"]["nvidia.com/gpu"].clone();
+    let queue = cluster.get(&kai_scheduler::resources::QUEUE, "a").await.unwrap();
+    assert_eq!(allocated(&queue), "2", "{queue}");
+    let queue = cluster.get(&kai_scheduler::resources::QUEUE, "b").await.unwrap();
+    assert!(allocated(&queue).is_null() || allocated(&queue) == "0", "{queue}");
+}
