@@ -1,22 +1,22 @@
-//! Checks an outcome against the laws, slowly and apart from the code that decided it.
+//! Verifies an outcome violations the scheduling invariants, independently of the code that planned it.
 //!
-//! Input: the cluster as it was when the cycle began (planning leaves it so), the policy, and the outcome.
-//! Output: every law that the decisions break. An empty list is the only good answer.
-//! What was wrong before the cycle is not held against it; making it worse is.
-//! Independent: ledgers, columns, counters and classes that planning reads are not read here; every sum is made
-//! again from the pods, every selector is matched again by its text.
+//! Input: the cluster at the start of the cycle (planning leaves it unchanged), the policy and the outcome.
+//! Output: every invariant that the decisions violate; empty for a correct outcome.
+//! A violation that existed before the cycle is ignored unless the cycle aggravates it.
+//! Ledgers, columns, counters and classes that planning reads are not read here: every sum is computed again from the
+//! pods, and every selector is matched again by its text.
 
 mod after;
-mod books;
+mod constraints;
 mod eviction;
+mod eviction_batches;
 mod fairness;
 mod gang;
 mod matching;
 mod node;
 mod protection;
 mod queue;
-mod rules;
-mod takings;
+mod queue_allocation;
 mod topology;
 
 use crate::cluster::Cluster;
@@ -26,51 +26,51 @@ use crate::input::Key;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::verdict::Verdict;
-use after::{After, How};
+use after::{After, Presence};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A law that an outcome breaks.
+/// An invariant that an outcome violates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// Which law.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// What breaks it, in words.
+    /// Description of the violation.
     pub what: String,
 }
 
-/// The laws.
+/// Scheduling invariants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
-    /// Decisions name things that exist, once, in a state that allows them.
+    /// Decisions refer to existing objects, once, in a valid state.
     Consistency,
-    /// No node holds more than it has.
+    /// No node is overcommitted.
     NodeCapacity,
     /// No GPU is shared beyond its memory.
     GpuMemory,
-    /// No device serves two claims.
+    /// No device is allocated to two claims.
     Devices,
-    /// No queue passes its limit.
+    /// No queue exceeds its limit.
     QueueLimit,
-    /// Groups that cannot be evicted stay within the quota of their queues.
+    /// Non-preemptible groups stay within the quota of their queues.
     NonPreemptibleQuota,
-    /// Groups are whole or absent.
+    /// A group has at least its minimum of pods, or none.
     Gang,
-    /// A node takes only pods that its description and the pods on it allow.
+    /// Every placement satisfies the node's and the pods' constraints.
     Placement,
-    /// Pods that must be near each other are.
+    /// Required topology constraints are satisfied.
     Topology,
-    /// Only what may be evicted is, once, and for somebody who gains by it.
+    /// Only preemptible pods are evicted, once, and for a preemptor that is placed.
     Eviction,
-    /// Consolidation moves pods; it takes nothing from anybody.
+    /// Consolidation moves pods and evicts none for good.
     Consolidation,
-    /// No queue loses to reclaim what it is entitled to, nor takes more than it is entitled to.
+    /// Reclaim respects the fair share and quota of reclaimer and victims.
     Reclaim,
-    /// Groups keep their minimum until their minimum run time is over.
+    /// Groups keep their minimum until their minimum run time has elapsed.
     MinRuntime,
-    /// Disruption budgets are kept.
+    /// Disruption budgets are respected.
     DisruptionBudget,
-    /// Every pending group has one verdict.
+    /// Every pending group has exactly one verdict.
     Verdicts,
 }
 
@@ -80,17 +80,16 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Collects what is found.
 #[derive(Default)]
 struct Findings(Vec<Violation>);
 
 impl Findings {
-    fn say(&mut self, invariant: Invariant, what: String) {
+    fn add(&mut self, invariant: Invariant, what: String) {
         self.0.push(Violation { invariant, what });
     }
 }
 
-/// Everything that an outcome breaks, by law.
+/// All violations of an outcome, sorted by invariant.
 pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violation> {
     let mut findings = Findings::default();
     let after = After::build(before, outcome, &mut findings);
@@ -103,7 +102,7 @@ pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violat
     gang::check_losses(before, &after, &mut findings);
     eviction::check(before, policy, &after, outcome, &mut findings);
     if policy.registry.builtin.predicates {
-        rules::check(before, policy, &after, &mut findings);
+        constraints::check(before, policy, &after, &mut findings);
     }
     if policy.registry.builtin.topology {
         topology::check(before, &after, &mut findings);
@@ -113,12 +112,12 @@ pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violat
     findings.0
 }
 
-/// Every group with pods that are left without a place has exactly one verdict.
+/// Every group with unplaced pods has exactly one verdict.
 fn verdicts(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut Findings) {
     let mut named: Vec<&Key> = outcome.verdicts.iter().map(|v| &v.group).collect();
     named.sort();
     for pair in named.windows(2).filter(|pair| pair[0] == pair[1]) {
-        findings.say(Invariant::Verdicts, format!("group `{}` has two verdicts", pair[0]));
+        findings.add(Invariant::Verdicts, format!("group `{}` has two verdicts", pair[0]));
     }
     for group in &outcome.verdicts {
         for verdict in std::iter::once(&group.leading).chain(&group.further) {
@@ -126,19 +125,20 @@ fn verdicts(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut F
                 && fit.nodes > 0
                 && fit.reasons.is_empty()
             {
-                findings.say(
+                findings.add(
                     Invariant::Verdicts,
-                    format!("no reason is given why pod `{}` found no node", fit.pod),
+                    format!("verdict of pod `{}` has no reasons per node", fit.pod),
                 );
             }
         }
     }
-    let bound: BTreeSet<PodIdx> = after.held.iter().filter(|h| h.how == How::Bound).map(|h| h.pod).collect();
+    let bound: BTreeSet<PodIdx> =
+        after.held.iter().filter(|h| h.presence == Presence::Bound).map(|h| h.pod).collect();
     let left = |pod: &PodIdx| before.pods[*pod].state.status == Status::Pending && !bound.contains(pod);
     for (index, _) in before.present_groups().filter(|(_, group)| group.pods.iter().any(left)) {
         let key = before.group_key(index);
         if named.binary_search(&&key).is_err() {
-            findings.say(Invariant::Verdicts, format!("group `{key}` has pending pods and no verdict"));
+            findings.add(Invariant::Verdicts, format!("group `{key}` has pending pods and no verdict"));
         }
     }
 }

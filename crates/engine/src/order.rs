@@ -1,6 +1,6 @@
-//! Who comes first: queues, groups, members of a group, pods.
+//! Orders queues, groups, members of a group and pods.
 //!
-//! Each order is a list of comparators in plugin order; the first that decides wins, then a built-in fallback.
+//! Each order is a list of comparators in plugin order; the first difference decides, then a built-in fallback.
 
 pub mod evict;
 pub mod groups;

@@ -1,10 +1,10 @@
-//! Queue arithmetic: what a queue may have, who goes first, who may take from whom.
+//! Queue arithmetic: fair share, queue order, capacity checks and reclaim rules.
 //!
-//! Every function is pure over [`Ledger`]s, one per queue, and a [`QueueTree`] that knows each queue's parent.
-//! Amounts are integers in the order CPU (millicores), memory (bytes), GPU (millionths of a device); `None` stands
-//! for unlimited. Floating point appears only where weights and usage enter ([`division`]) and where a saturation
-//! multiplier other than 1 does ([`reclaim`]).
-//! Not here: moving ledgers when pods come and go (the cluster does), texts for people.
+//! Every function is pure over [`Ledger`]s, one per queue, and a [`QueueTree`] with the parent of each queue.
+//! Amounts are integers: CPU in millicores, memory in bytes, GPU in millionths of a device; `None` is unlimited.
+//! Floating point is used only for weights and usage ([`division`]) and for a saturation multiplier other than 1
+//! ([`reclaim`]).
+//! Not here: updates of ledgers when pods change (see the cluster) and messages (see `explain`).
 
 pub mod capacity_policy;
 pub mod division;
@@ -25,7 +25,7 @@ pub type Bounds = PerResource<Option<i64>>;
 pub const RESOURCES: PerResource<QueueResource> =
     [QueueResource::Cpu, QueueResource::Memory, QueueResource::Gpu];
 
-/// The smallest part of each resource that the surplus is divided in: a millicore, a byte, a whole GPU.
+/// The unit in which the surplus of each resource is divided: a millicore, a byte, a whole GPU.
 pub const UNITS: QueueAmounts = [1, 1, WHOLE_GPU];
 
 /// Whether a group may be evicted for others.
@@ -33,37 +33,37 @@ pub const UNITS: QueueAmounts = [1, 1, WHOLE_GPU];
 pub enum Preemptibility {
     /// It may be evicted, and may use more than its queue's quota.
     Preemptible,
-    /// It may not be evicted, and never exceeds the quota of its queue or of an ancestor.
+    /// It may not be evicted, and must stay within the quota of its queue and all ancestors.
     NonPreemptible,
 }
 
-/// What one queue is entitled to, asks for and holds.
+/// Entitlements, request and allocation of a queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// Guaranteed amounts.
+    /// Guaranteed amounts (KAI: deserved quota).
     pub quota: Bounds,
-    /// Ceilings.
+    /// Maximum amounts (KAI: max allowed).
     pub limit: Bounds,
-    /// Weights in dividing the surplus.
+    /// Over-quota weights.
     pub weight: PerResource<f64>,
-    /// Historical usage, each as a share of the cluster.
+    /// Historical usage, each as a fraction of the cluster.
     pub usage: PerResource<f64>,
-    /// Higher is served first.
+    /// A higher priority comes first.
     pub priority: i32,
-    /// Position among all queues by (creation, name): decides where everything else is equal.
+    /// Position among all queues by (creation, name): breaks ties.
     pub rank: u32,
-    /// What its groups hold.
+    /// Allocation of its groups.
     pub allocated: QueueAmounts,
-    /// What its non-preemptible groups hold.
+    /// Allocation of its non-preemptible groups.
     pub allocated_np: QueueAmounts,
-    /// What its groups hold and ask for.
+    /// Allocation and pending requests of its groups.
     pub request: QueueAmounts,
-    /// What it may expect of the cluster; set by [`division`].
+    /// Fair share; set by [`division`].
     pub fair_share: QueueAmounts,
 }
 
 impl Ledger {
-    /// An empty ledger with a queue's entitlements.
+    /// Creates an empty ledger with a queue's entitlements.
     pub fn new(queue: &QueueInput, rank: u32) -> Self {
         let shares = [queue.cpu, queue.memory, queue.gpu];
         Self {
@@ -77,16 +77,15 @@ impl Ledger {
         }
     }
 
-    /// What the queue could use of a resource: its request, cut at its limit.
+    /// The request for a resource, capped at the limit.
     #[inline]
     pub fn requestable(&self, resource: QueueResource) -> i64 {
         self.limit[resource].map_or(self.request[resource], |limit| limit.min(self.request[resource]))
     }
 
-    /// What the queue may hold of a resource before others may take from it.
+    /// The amount of a resource above which the queue can be reclaimed from.
     ///
-    /// An unlimited quota leaves only the limit; otherwise the larger of quota and fair share counts, cut at the
-    /// limit.
+    /// With an unlimited quota it is the limit; otherwise the larger of quota and fair share, capped at the limit.
     #[inline]
     pub fn allocatable(&self, resource: QueueResource) -> Option<i64> {
         let limit = self.limit[resource];
@@ -110,30 +109,30 @@ impl Ledger {
         RESOURCES.into_iter().all(|r| self.fair_share[r] < self.allocated[r])
     }
 
-    /// Whether what the queue holds and `more` stay within its quota in every resource.
+    /// Whether the allocation and `more` stay within the quota of every resource.
     #[inline]
     pub fn within_quota(&self, more: &QueueAmounts) -> bool {
         fits(&sum(&self.allocated, more), &self.quota)
     }
 
-    /// Whether what its non-preemptible groups hold and `more` stay within its quota in every resource.
+    /// Whether the non-preemptible allocation and `more` stay within the quota of every resource.
     #[inline]
     pub fn np_within_quota(&self, more: &QueueAmounts) -> bool {
         fits(&sum(&self.allocated_np, more), &self.quota)
     }
 }
 
-/// The queues of a cluster as these rules see them.
+/// The queue tree.
 pub trait QueueTree {
-    /// The parent, or none for a top-level queue.
+    /// The parent; `None` for a top-level queue.
     fn parent(&self, queue: QueueIdx) -> Option<QueueIdx>;
-    /// The queue's ledger.
+    /// The ledger of a queue.
     fn ledger(&self, queue: QueueIdx) -> &Ledger;
 }
 
-/// A queue tree whose ledgers can be written.
+/// A queue tree with mutable ledgers.
 pub trait QueueTreeMut: QueueTree {
-    /// The queue's ledger, to be changed.
+    /// The mutable ledger of a queue.
     fn ledger_mut(&mut self, queue: QueueIdx) -> &mut Ledger;
 }
 
@@ -150,7 +149,7 @@ pub fn root_ledgers<T: QueueTree + ?Sized>(
     root_path(tree, leaf).map(|queue| tree.ledger(queue))
 }
 
-/// The two ancestors (or the queues themselves) at which the ways from the root part.
+/// The children of the lowest common ancestor on the paths to two queues (KAI: leveled queues).
 ///
 /// Where one queue is an ancestor of the other, or both are the same, it is that queue twice.
 pub fn levelled_pair<T: QueueTree + ?Sized>(tree: &T, a: QueueIdx, b: QueueIdx) -> (QueueIdx, QueueIdx) {
@@ -168,14 +167,14 @@ pub fn levelled_pair<T: QueueTree + ?Sized>(tree: &T, a: QueueIdx, b: QueueIdx) 
     (a, b)
 }
 
-/// Component-wise sum.
+/// Element-wise sum.
 #[inline]
 pub fn sum(a: &QueueAmounts, b: &QueueAmounts) -> QueueAmounts {
     use QueueResource::{Cpu, Gpu, Memory};
     [a[Cpu] + b[Cpu], a[Memory] + b[Memory], a[Gpu] + b[Gpu]]
 }
 
-/// Component-wise difference.
+/// Element-wise difference.
 #[inline]
 pub fn difference(a: &QueueAmounts, b: &QueueAmounts) -> QueueAmounts {
     use QueueResource::{Cpu, Gpu, Memory};
@@ -188,7 +187,7 @@ pub fn fits(amounts: &QueueAmounts, bounds: &Bounds) -> bool {
     amounts.iter().zip(bounds).all(|(&amount, bound)| bound.is_none_or(|bound| amount <= bound))
 }
 
-/// Whether some amount is beyond its bound.
+/// Whether some amount exceeds its bound.
 #[inline]
 pub fn exceeds_somewhere(amounts: &QueueAmounts, bounds: &Bounds) -> bool {
     !fits(amounts, bounds)

@@ -1,10 +1,10 @@
-//! Which groups look alike to the search for victims, so that one failed search speaks for many groups.
+//! Scheduling signatures: one failed eviction search represents all equivalent groups.
 //!
-//! Two groups look alike when their waiting pods ask the same of nodes, volumes and neighbours, under the same
-//! topology constraints; how much they ask for is no part of it. Among groups that look alike, one that is not
-//! easier than a group that failed fails as well: [`Representatives`] remembers the failed ones.
-//! A signature is the number of an interned value, so that equal numbers mean equal values. The part that needs
-//! strings is found once per shape. Signatures are compared inside one cycle, and never ordered.
+//! Two groups have the same signature when their pending pods have the same node, volume and pod constraints under the
+//! same topology constraints; amounts are not part of it. A group with the signature of a failed one that is not easier
+//! to schedule fails as well: [`Representatives`] stores the failed groups (KAI: `MinimalJobRepresentatives`).
+//! A signature is the index of an interned value, so that equal indices mean equal values. The part that needs strings
+//! is computed once per shape. Signatures are compared within one cycle and never ordered.
 
 mod demand;
 mod failed;
@@ -21,19 +21,19 @@ use crate::input::{AffinityTerm, ClaimPhase, HostPort, SpreadConstraint, Weighte
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What two pods share that look alike.
+/// Signature of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSignature(u32);
 
-/// What two pod sets share that look alike.
+/// Signature of a pod set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSetSignature(u32);
 
-/// What two groups share that look alike.
+/// Signature of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupSignature(u32);
 
-/// The signatures seen in one cycle.
+/// Interned signatures of one cycle.
 #[derive(Debug, Default)]
 pub struct Signatures {
     by_shape: IndexVec<ShapeIdx, Option<PodSignature>>,
@@ -43,10 +43,9 @@ pub struct Signatures {
     groups: FxHashMap<SmallVec<[PodSetSignature; 4]>, GroupSignature>,
 }
 
-/// What a specification asks besides resources.
+/// Scheduling constraints of a pod besides resources.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Traits {
-    /// Node selector, node affinity, tolerations.
     class: ClassIdx,
     affinity: Vec<AffinityTerm>,
     anti_affinity: Vec<AffinityTerm>,
@@ -56,19 +55,19 @@ struct Traits {
     priority_class: (String, i32),
 }
 
-/// Class, bytes and phase of each volume claim of a pod, sorted; nothing for a claim that is not there.
+/// Class, bytes and phase of each volume claim of a pod, sorted; `None` for a missing claim.
 type Volumes = SmallVec<[Option<(Option<Sym>, i64, ClaimPhase)>; 2]>;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PodSetValue {
-    /// Its own constraint and those of the sets around it, innermost first.
+    /// Topology constraints of the member and its ancestors, innermost first.
     constraints: SmallVec<[Option<Constraint>; 4]>,
-    /// How many pods of each signature have no place, sorted.
+    /// Number of unplaced pods per signature, sorted.
     pods: SmallVec<[(PodSignature, u32); 2]>,
 }
 
 impl Signatures {
-    /// The signature of a pod.
+    /// Interns the signature of a pod.
     pub fn of_pod(&mut self, cluster: &Cluster, pod: PodIdx) -> PodSignature {
         let p = &cluster.pods[pod];
         let plain = self.of_shape(cluster, p.shape);
@@ -104,12 +103,12 @@ impl Signatures {
         signature
     }
 
-    /// A number that no pod signature has: those with and without volumes share one range.
+    /// The next free index: pods with and without volumes share one range.
     fn next_pod(&self) -> PodSignature {
         PodSignature(number(self.traits.len() + self.with_volumes.len()))
     }
 
-    /// The signature of a pod set of a group; none when all its pods have a place.
+    /// Interns the signature of a pod set; `None` when all its pods are placed.
     pub fn of_pod_set(
         &mut self,
         cluster: &Cluster,
@@ -136,7 +135,7 @@ impl Signatures {
         Some(*self.pod_sets.entry(value).or_insert(next))
     }
 
-    /// The signature of a group: those of its pod sets, whatever their names and order.
+    /// Interns the signature of a group: those of its pod sets, independent of their names and order.
     pub fn of_group(&mut self, cluster: &Cluster, group: GroupIdx) -> GroupSignature {
         let mut sets = SmallVec::new();
         for (member, _) in cluster.groups[group].pod_sets() {

@@ -1,4 +1,4 @@
-//! Who is where once an outcome's decisions are carried out.
+//! The cluster after the decisions of an outcome are applied.
 
 use super::{Findings, Invariant};
 use crate::cluster::Cluster;
@@ -8,44 +8,39 @@ use crate::input::Key;
 use crate::outcome::{Decision, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pod at a node.
+/// A pod on a node.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
-    /// The pod.
+pub(super) struct PlacedPod {
     pub(super) pod: PodIdx,
-    /// The node.
     pub(super) node: NodeIdx,
-    /// Shared GPUs it sits on.
+    /// Shared GPUs it uses.
     pub(super) gpu_groups: Vec<String>,
-    /// How it comes to be there.
-    pub(super) how: How,
+    pub(super) presence: Presence,
 }
 
-/// How a pod comes to be at a node.
+/// Why a pod is on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum How {
+pub(super) enum Presence {
     /// It was there and stays.
     Stays,
-    /// It was there and leaves; until then it takes room.
-    Leaves,
+    /// It was there and is released; until then it uses capacity.
+    Released,
     /// It is bound there.
     Bound,
-    /// It waits there for room.
-    Waits,
+    /// It is pipelined there.
+    Pipelined,
 }
 
-impl How {
-    /// A decision of this cycle put it there.
+impl Presence {
+    /// Placed by a decision of this cycle.
     pub(super) fn is_new(self) -> bool {
-        matches!(self, Self::Bound | Self::Waits)
+        matches!(self, Self::Bound | Self::Pipelined)
     }
 }
 
-/// The cluster once the decisions are carried out.
 pub(super) struct After {
-    /// Pods by node, in the order they came.
-    pub(super) held: Vec<Held>,
-    /// Pods that the outcome evicts.
+    /// Pods in the order of their decisions.
+    pub(super) held: Vec<PlacedPod>,
     pub(super) evicted: BTreeSet<PodIdx>,
 }
 
@@ -57,47 +52,50 @@ impl After {
             let Some(place) = pod.state.place.as_ref().filter(|_| pod.state.status.holds_node()) else {
                 continue;
             };
-            let leaves = pod.state.status == Status::Releasing || evicted.contains(&index);
-            let how = if leaves {
-                How::Leaves
+            let released = pod.state.status == Status::Releasing || evicted.contains(&index);
+            let presence = if released {
+                Presence::Released
             } else if pod.state.status == Status::Pipelined {
-                How::Waits
+                Presence::Pipelined
             } else {
-                How::Stays
+                Presence::Stays
             };
             let gpu_groups = place.gpu_groups.iter().map(|g| before.text(*g).to_owned()).collect();
-            held.push(Held { pod: index, node: place.node, gpu_groups, how });
+            held.push(PlacedPod { pod: index, node: place.node, gpu_groups, presence });
         }
         let mut placed: BTreeMap<PodIdx, u32> = BTreeMap::new();
         for decision in &outcome.decisions {
-            let (key, node, groups, how) = match decision {
-                Decision::Bind(bind) => (&bind.pod, &bind.node, &bind.gpu_groups, How::Bound),
-                Decision::Pipeline { pod, node, gpu_groups, .. } => (pod, node, gpu_groups, How::Waits),
+            let (key, node, groups, presence) = match decision {
+                Decision::Bind(bind) => (&bind.pod, &bind.node, &bind.gpu_groups, Presence::Bound),
+                Decision::Pipeline { pod, node, gpu_groups, .. } => {
+                    (pod, node, gpu_groups, Presence::Pipelined)
+                }
                 Decision::Evict { .. } => continue,
             };
             let (Some(pod), Some(node)) = (before.pod(key), before.node(node)) else {
-                findings.say(Invariant::Consistency, format!("pod `{key}` or node `{node}` does not exist"));
+                findings.add(Invariant::Consistency, format!("pod `{key}` or node `{node}` does not exist"));
                 continue;
             };
             *placed.entry(pod).or_default() += 1;
             may_be_placed(before, pod, key, evicted.contains(&pod), findings);
-            held.push(Held { pod, node, gpu_groups: groups.clone(), how });
+            held.push(PlacedPod { pod, node, gpu_groups: groups.clone(), presence });
         }
         for (pod, _) in placed.into_iter().filter(|(_, times)| *times > 1) {
-            findings
-                .say(Invariant::Consistency, format!("pod `{}` is given a place twice", before.pod_key(pod)));
+            findings.add(Invariant::Consistency, format!("pod `{}` is placed twice", before.pod_key(pod)));
         }
         Self { held, evicted }
     }
 
-    /// Pods that are there or will be, at one node; those that leave are not.
-    pub(super) fn at(&self, node: NodeIdx) -> impl Iterator<Item = &Held> {
-        self.held.iter().filter(move |h| h.node == node && h.how != How::Leaves)
+    /// Pods that are or will be on a node, without released ones.
+    pub(super) fn at(&self, node: NodeIdx) -> impl Iterator<Item = &PlacedPod> {
+        self.held.iter().filter(move |h| h.node == node && h.presence != Presence::Released)
     }
 
-    /// Pods that a decision of this cycle placed.
-    pub(super) fn placed<'a>(&'a self, before: &'a Cluster) -> impl Iterator<Item = &'a Held> {
-        self.held.iter().filter(|h| h.how.is_new() && before.pods[h.pod].state.status != Status::Pipelined)
+    /// Pods placed by a decision of this cycle.
+    pub(super) fn placed<'a>(&'a self, before: &'a Cluster) -> impl Iterator<Item = &'a PlacedPod> {
+        self.held
+            .iter()
+            .filter(|h| h.presence.is_new() && before.pods[h.pod].state.status != Status::Pipelined)
     }
 }
 
@@ -106,18 +104,18 @@ fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BT
     for decision in &outcome.decisions {
         let Decision::Evict { pod: key, action, .. } = decision else { continue };
         let Some(pod) = before.pod(key) else {
-            findings.say(Invariant::Consistency, format!("evicted pod `{key}` does not exist"));
+            findings.add(Invariant::Consistency, format!("evicted pod `{key}` does not exist"));
             continue;
         };
         if !evicted.insert(pod) {
-            findings.say(Invariant::Eviction, format!("pod `{key}` is evicted twice"));
+            findings.add(Invariant::Eviction, format!("pod `{key}` is evicted twice"));
         }
         if !before.pods[pod].state.status.is_active_allocated() {
-            findings.say(Invariant::Eviction, format!("pod `{key}` is evicted without being in use"));
+            findings.add(Invariant::Eviction, format!("pod `{key}` is evicted without being in use"));
         }
         let group = before.pods[pod].group.map(|g| &before.groups[g]);
         if *action != "stalegangeviction" && !group.is_some_and(|g| g.preemptible) {
-            findings.say(Invariant::Eviction, format!("pod `{key}` may not be evicted for others"));
+            findings.add(Invariant::Eviction, format!("pod `{key}` is evicted but not preemptible"));
         }
     }
     evicted
@@ -126,30 +124,27 @@ fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BT
 fn may_be_placed(before: &Cluster, pod: PodIdx, key: &Key, evicted: bool, findings: &mut Findings) {
     let p = &before.pods[pod];
     if p.state.status != Status::Pending && !evicted {
-        findings.say(Invariant::Consistency, format!("pod `{key}` is given a place but is not pending"));
+        findings.add(Invariant::Consistency, format!("pod `{key}` is placed but not pending"));
     }
     let group = p.group.filter(|g| before.groups[*g].present);
     let Some(group) = group.map(|g| &before.groups[g]) else {
-        findings.say(Invariant::Consistency, format!("pod `{key}` is given a place without a group"));
+        findings.add(Invariant::Consistency, format!("pod `{key}` is placed without a group"));
         return;
     };
     if p.member.is_none() {
-        findings
-            .say(Invariant::Consistency, format!("pod `{key}` is given a place outside its group's tree"));
-    }
-    if group.broken.is_some() {
-        findings.say(
+        findings.add(
             Invariant::Consistency,
-            format!("pod `{key}` is given a place although its group is broken"),
+            format!("pod `{key}` is placed outside the sub-groups of its group"),
         );
     }
+    if group.broken.is_some() {
+        findings.add(Invariant::Consistency, format!("pod `{key}` is placed although its group is invalid"));
+    }
     match group.queue {
-        None => findings.say(Invariant::Consistency, format!("pod `{key}` is given a place without a queue")),
+        None => findings.add(Invariant::Consistency, format!("pod `{key}` is placed without a queue")),
         Some(queue) if !before.queues[queue].children.is_empty() => {
-            findings.say(
-                Invariant::Consistency,
-                format!("pod `{key}` is given a place in a queue that has children"),
-            );
+            findings
+                .add(Invariant::Consistency, format!("pod `{key}` is placed in a queue that has children"));
         }
         Some(_) => {}
     }

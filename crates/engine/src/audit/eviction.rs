@@ -1,7 +1,7 @@
-//! Only those give way who may be asked to, for somebody who gains by it.
+//! Only permitted victims are evicted, and for a preemptor that is placed.
 
-use super::after::{After, How};
-use super::takings::{Taking, Takings};
+use super::after::{After, Presence};
+use super::eviction_batches::{EvictionBatch, Evictions};
 use super::{Findings, Invariant, fairness, protection};
 use crate::cluster::Cluster;
 use crate::cluster::group::Group;
@@ -19,119 +19,121 @@ pub(super) fn check(
     outcome: &Outcome,
     findings: &mut Findings,
 ) {
-    let takings = Takings::read(before, after, outcome, findings);
-    for taking in &takings.all {
-        preemptor(before, taking, findings);
-        match taking.cause {
-            Cause::Consolidation => consolidation(before, policy, &takings, taking, findings),
-            Cause::Reclaim => fairness::check(before, policy, &takings, taking, findings),
-            Cause::Preempt => preempt(before, taking, findings),
+    let evictions = Evictions::read(before, after, outcome, findings);
+    for batch in &evictions.all {
+        preemptor(before, batch, findings);
+        match batch.cause {
+            Cause::Consolidation => consolidation(before, policy, &evictions, batch, findings),
+            Cause::Reclaim => fairness::check(before, policy, &evictions, batch, findings),
+            Cause::Preempt => preempt(before, batch, findings),
             Cause::Stale => {}
         }
     }
-    overtaken(before, &takings, findings);
-    stale(before, policy, after, &takings, findings);
-    protection::min_runtime(before, policy, after, &takings, findings);
+    displaced(before, &evictions, findings);
+    stale(before, policy, after, &evictions, findings);
+    protection::min_runtime(before, policy, after, &evictions, findings);
     if policy.disruption_budgets == DisruptionBudgets::Honour {
         protection::budgets(before, after, findings);
     }
 }
 
-/// Whoever takes gains by it, and may take already.
-fn preemptor(before: &Cluster, taking: &Taking, findings: &mut Findings) {
-    let group = &before.groups[taking.preemptor];
-    let key = before.group_key(taking.preemptor);
-    let action = taking.cause.action();
-    if taking.placed.is_empty() {
-        findings.say(
+/// The preemptor is placed and its preemption delay has elapsed.
+fn preemptor(before: &Cluster, batch: &EvictionBatch, findings: &mut Findings) {
+    let group = &before.groups[batch.preemptor];
+    let key = before.group_key(batch.preemptor);
+    let action = batch.cause.action();
+    if batch.placed.is_empty() {
+        findings.add(
             Invariant::Eviction,
-            format!("pods are evicted for group `{key}`, which places none ({action})"),
+            format!("pods are evicted for group `{key}`, which is not placed ({action})"),
         );
     }
-    if taking.evicted.iter().any(|pod| before.pods[*pod].group == Some(taking.preemptor)) {
-        findings.say(Invariant::Eviction, format!("group `{key}` evicts its own pods"));
+    if batch.evicted.iter().any(|pod| before.pods[*pod].group == Some(batch.preemptor)) {
+        findings.add(Invariant::Eviction, format!("group `{key}` evicts its own pods"));
     }
     let from = group.last_eviction.map_or(group.created, |last| last.max(group.created));
     if group.preemption_delay.is_some_and(|delay| delay > Span(0) && before.settled_at() < from + delay) {
-        findings.say(Invariant::Eviction, format!("group `{key}` evicts others within its preemption delay"));
+        findings
+            .add(Invariant::Eviction, format!("group `{key}` causes evictions within its preemption delay"));
     }
 }
 
-fn preempt(before: &Cluster, taking: &Taking, findings: &mut Findings) {
-    let ours = &before.groups[taking.preemptor];
-    for &pod in &taking.evicted {
+fn preempt(before: &Cluster, batch: &EvictionBatch, findings: &mut Findings) {
+    let ours = &before.groups[batch.preemptor];
+    for &pod in &batch.evicted {
         let Some(theirs) = before.pods[pod].group.map(|g| &before.groups[g]) else { continue };
         let key = before.pod_key(pod);
-        let preemptor = before.group_key(taking.preemptor);
+        let preemptor = before.group_key(batch.preemptor);
         if theirs.queue != ours.queue {
-            findings.say(
+            findings.add(
                 Invariant::Eviction,
                 format!("pod `{key}` is preempted by group `{preemptor}` of another queue"),
             );
         }
         if theirs.priority >= ours.priority {
             let what =
-                format!("pod `{key}` is preempted by group `{preemptor}`, which is not more important");
-            findings.say(Invariant::Eviction, what);
+                format!("pod `{key}` is preempted by group `{preemptor}`, which has no higher priority");
+            findings.add(Invariant::Eviction, what);
         }
     }
 }
 
-/// Consolidation only moves, and not too many.
+/// Consolidation only moves pods, within the configured maximum.
 fn consolidation(
     before: &Cluster,
     policy: &Policy,
-    takings: &Takings,
-    taking: &Taking,
+    evictions: &Evictions,
+    batch: &EvictionBatch,
     findings: &mut Findings,
 ) {
-    let key = before.group_key(taking.preemptor);
-    if !before.groups[taking.preemptor].preemptible {
-        findings.say(
+    let key = before.group_key(batch.preemptor);
+    if !before.groups[batch.preemptor].preemptible {
+        findings.add(
             Invariant::Consolidation,
-            format!("pods are moved for group `{key}`, which cannot be evicted itself"),
+            format!("pods are moved for group `{key}`, which is non-preemptible"),
         );
     }
-    for pod in taking.evicted.iter().filter(|pod| !takings.is_moved(**pod)) {
-        findings.say(
+    for pod in batch.evicted.iter().filter(|pod| !evictions.is_moved(**pod)) {
+        findings.add(
             Invariant::Consolidation,
-            format!("pod `{}` is to be moved and has no new place", before.pod_key(*pod)),
+            format!("pod `{}` is moved but not placed again", before.pod_key(*pod)),
         );
     }
     let groups: BTreeSet<Option<GroupIdx>> =
-        taking.evicted.iter().chain(&taking.moved).map(|pod| before.pods[*pod].group).collect();
+        batch.evicted.iter().chain(&batch.moved).map(|pod| before.pods[*pod].group).collect();
     if policy.params.max_consolidation_victims.is_some_and(|most| groups.len() > most as usize) {
-        findings.say(
+        findings.add(
             Invariant::Consolidation,
             format!("pods of {} groups are moved for group `{key}`", groups.len()),
         );
     }
 }
 
-/// A pod that was moved loses its new place only to somebody who could have evicted it as well.
-fn overtaken(before: &Cluster, takings: &Takings, findings: &mut Findings) {
-    for (&pod, &moved_by) in &takings.overtaken {
+/// A moved pod loses its new node only to a group that could have evicted it directly.
+fn displaced(before: &Cluster, evictions: &Evictions, findings: &mut Findings) {
+    for (&pod, &moved_by) in &evictions.displaced {
         let Some(theirs) = before.pods[pod].group.map(|g| &before.groups[g]) else { continue };
-        let may_take = |taking: &Taking| {
-            let ours = &before.groups[taking.preemptor];
-            match taking.cause {
+        let may_take = |batch: &EvictionBatch| {
+            let ours = &before.groups[batch.preemptor];
+            match batch.cause {
                 Cause::Preempt => ours.queue == theirs.queue && ours.priority > theirs.priority,
                 Cause::Reclaim => ours.queue != theirs.queue,
                 Cause::Consolidation | Cause::Stale => false,
             }
         };
-        if !takings.all[moved_by + 1..].iter().any(may_take) {
-            let what = format!("pod `{}` is to be moved and has no new place", before.pod_key(pod));
-            findings.say(Invariant::Consolidation, what);
+        if !evictions.all[moved_by + 1..].iter().any(may_take) {
+            let what = format!("pod `{}` is moved but not placed again", before.pod_key(pod));
+            findings.add(Invariant::Consolidation, what);
         }
     }
 }
 
-/// Gangs are cleared away whole, once they have been below their minimum for too long.
-fn stale(before: &Cluster, policy: &Policy, after: &After, takings: &Takings, findings: &mut Findings) {
-    let groups: BTreeSet<GroupIdx> = takings.stale.iter().filter_map(|pod| before.pods[*pod].group).collect();
+/// Stale gangs are evicted as a whole, after their grace period.
+fn stale(before: &Cluster, policy: &Policy, after: &After, evictions: &Evictions, findings: &mut Findings) {
+    let groups: BTreeSet<GroupIdx> =
+        evictions.stale.iter().filter_map(|pod| before.pods[*pod].group).collect();
     let mut bound: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
-    for held in after.placed(before).filter(|h| h.how.is_new() && !after.evicted.contains(&h.pod)) {
+    for held in after.placed(before).filter(|h| h.presence.is_new() && !after.evicted.contains(&h.pod)) {
         if let Some(group) = before.pods[held.pod].group {
             bound.entry(group).or_default().push(held.pod);
         }
@@ -144,20 +146,24 @@ fn stale(before: &Cluster, policy: &Policy, after: &After, takings: &Takings, fi
         let in_use = |pod: &PodIdx| before.pods[*pod].state.status.is_active_used() || more.contains(pod);
         let works = super::gang::is_satisfied_by(before, group, &in_use);
         if works || group.count(Status::Succeeded) > 0 {
-            findings.say(Invariant::Eviction, format!("group `{key}` is evicted as stale and is not"));
+            findings.add(Invariant::Eviction, format!("group `{key}` is evicted as stale but is not stale"));
         }
         let grace = group.staleness_grace.unwrap_or(policy.params.staleness_grace);
         if grace < Span(0) || now < group.stale_since.unwrap_or(now) + grace {
-            findings.say(Invariant::Eviction, format!("group `{key}` is evicted as stale before its time"));
+            findings.add(
+                Invariant::Eviction,
+                format!("group `{key}` is evicted as stale within its grace period"),
+            );
         }
         if has_left(before, after, group) {
-            findings.say(Invariant::Eviction, format!("group `{key}` is evicted as stale in part"));
+            findings.add(Invariant::Eviction, format!("group `{key}` is only partly evicted as stale"));
         }
     }
 }
 
 fn has_left(before: &Cluster, after: &After, group: &Group) -> bool {
-    let stays = |held: &super::after::Held| held.how == How::Stays && group.pods.contains(&held.pod);
+    let stays =
+        |held: &super::after::PlacedPod| held.presence == Presence::Stays && group.pods.contains(&held.pod);
     let counts = |pod: PodIdx| {
         before.pods[pod].member.is_some() && before.pods[pod].state.status.is_active_allocated()
     };

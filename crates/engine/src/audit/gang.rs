@@ -1,6 +1,6 @@
-//! Groups are whole or absent: nothing is placed below a group's minimum, and no eviction leaves a part of one.
+//! Gangs are placed with at least their minimum, and evictions leave no gang below it.
 
-use super::after::{After, How};
+use super::after::{After, Presence};
 use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::group::{Group, MemberKind};
@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Pods of one pod set.
 #[derive(Clone, Copy, Default)]
 struct Count {
-    /// There, or bound to be.
+    /// Running or bound.
     sure: u32,
-    /// Waiting for room.
+    /// Pipelined.
     waiting: u32,
     /// Placed by this cycle.
     new: u32,
@@ -26,7 +26,7 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
         let key = before.group_key(index);
         let whole = |c: &Count| c.sure + c.waiting;
         if !satisfied(group, Group::root(), &counts, &whole) {
-            findings.say(Invariant::Gang, format!("group `{key}` is placed below its minimum"));
+            findings.add(Invariant::Gang, format!("group `{key}` is placed below its minimum"));
         }
         for (member, set) in group.pod_sets() {
             let c = counts[member];
@@ -34,23 +34,27 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
                 let name = before.text(group.members[member].name);
                 let what =
                     format!("{} of {} pods of `{name}` in group `{key}` are placed", whole(&c), set.min);
-                findings.say(Invariant::Gang, what);
+                findings.add(Invariant::Gang, what);
             }
         }
-        let binds = after.held.iter().any(|h| h.how == How::Bound && before.pods[h.pod].group == Some(index));
+        let binds = after
+            .held
+            .iter()
+            .any(|h| h.presence == Presence::Bound && before.pods[h.pod].group == Some(index));
         if binds && !satisfied(group, Group::root(), &counts, &|c: &Count| c.sure) {
-            findings.say(
+            findings.add(
                 Invariant::Gang,
-                format!("pods of group `{key}` are bound while its minimum waits for room"),
+                format!("pods of group `{key}` are bound while its minimum is pipelined"),
             );
         }
     }
 }
 
-/// A group that had its minimum still has it, or nothing at all.
+/// A group that had its minimum still has it, or no pod at all.
 pub(super) fn check_losses(before: &Cluster, after: &After, findings: &mut Findings) {
-    let losers: BTreeSet<GroupIdx> = after.evicted.iter().filter_map(|pod| before.pods[*pod].group).collect();
-    for index in losers {
+    let victims: BTreeSet<GroupIdx> =
+        after.evicted.iter().filter_map(|pod| before.pods[*pod].group).collect();
+    for index in victims {
         let group = &before.groups[index];
         let left = count(before, after, index, group);
         let had = tally(before, group, &|pod| before.pods[*pod].state.status.is_active_allocated());
@@ -59,7 +63,7 @@ pub(super) fn check_losses(before: &Cluster, after: &After, findings: &mut Findi
         let any = group.members.indices().map(|member| whole(&left[member])).sum::<u32>();
         let worked = satisfied(group, Group::root(), &had, &whole);
         if any > 0 && worked && !satisfied(group, Group::root(), &left, &whole) {
-            findings.say(
+            findings.add(
                 Invariant::Gang,
                 format!("evictions leave {any} pods of group `{key}`, below its minimum"),
             );
@@ -69,13 +73,13 @@ pub(super) fn check_losses(before: &Cluster, after: &After, findings: &mut Findi
             if left > 0 && had >= set.min && left < set.min {
                 let name = before.text(group.members[member].name);
                 let what = format!("evictions leave {left} of {} pods of `{name}` in group `{key}`", set.min);
-                findings.say(Invariant::Gang, what);
+                findings.add(Invariant::Gang, what);
             }
         }
     }
 }
 
-/// Whether the pods of a group that pass a test are enough for its minimum.
+/// Whether the pods of a group that pass a test reach its minimum.
 pub(super) fn is_satisfied_by(before: &Cluster, group: &Group, test: &dyn Fn(&PodIdx) -> bool) -> bool {
     satisfied(group, Group::root(), &tally(before, group, test), &|count: &Count| count.sure)
 }
@@ -92,26 +96,26 @@ fn tally(before: &Cluster, group: &Group, test: &dyn Fn(&PodIdx) -> bool) -> Ind
 
 fn count(before: &Cluster, after: &After, index: GroupIdx, group: &Group) -> IndexVec<MemberIdx, Count> {
     let mut counts = IndexVec::filled(Count::default(), group.members.len());
-    let mut best: BTreeMap<PodIdx, How> = BTreeMap::new();
+    let mut best: BTreeMap<PodIdx, Presence> = BTreeMap::new();
     for held in after.held.iter().filter(|h| before.pods[h.pod].group == Some(index)) {
-        // A pod that is moved has two places; the one it will be at counts.
-        if held.how != How::Leaves {
-            best.insert(held.pod, held.how);
+        // A moved pod is on two nodes; the new one counts.
+        if held.presence != Presence::Released {
+            best.insert(held.pod, held.presence);
         }
     }
-    for (pod, how) in best {
+    for (pod, presence) in best {
         let Some(member) = before.pods[pod].member else { continue };
-        // A pod that the kubelet has lost takes room but is no part of the gang.
-        if how == How::Stays && !before.pods[pod].state.status.is_active_used() {
+        // A pod that is stuck or in phase Unknown uses capacity but does not count for the gang.
+        if presence == Presence::Stays && !before.pods[pod].state.status.is_active_used() {
             continue;
         }
         let count = &mut counts[member];
-        match how {
-            How::Stays | How::Bound => count.sure += 1,
-            How::Waits => count.waiting += 1,
-            How::Leaves => {}
+        match presence {
+            Presence::Stays | Presence::Bound => count.sure += 1,
+            Presence::Pipelined => count.waiting += 1,
+            Presence::Released => {}
         }
-        count.new += u32::from(how.is_new());
+        count.new += u32::from(presence.is_new());
     }
     counts
 }

@@ -1,14 +1,13 @@
-//! Selectors, tolerations and ports, matched by their text.
+//! Matches selectors, tolerations and ports by their text.
 
 use crate::input::{
     HostPort, LabelSelector, NodeTerm, Requirement, RequirementOp, SelectorOp, TaintEffect, Toleration,
     TolerationOp,
 };
 
-/// Looks a label up.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-/// Whether any of the terms holds; terms without requirements hold for no node.
+/// Whether any of the terms matches; a term without requirements matches no node.
 pub(super) fn any_term(terms: &[NodeTerm], name: &str, labels: Lookup<'_>) -> bool {
     let by_name = |key: &str| (key == "metadata.name").then_some(name);
     terms.iter().any(|term| {
@@ -31,7 +30,7 @@ fn requirement(requirement: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-/// Whether a selector over pod labels holds.
+/// Whether a selector matches pod labels.
 pub(super) fn selects(selector: &LabelSelector, labels: &[(&str, &str)]) -> bool {
     let value = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
     selector.requirements.iter().all(|(key, op)| match op {
@@ -42,7 +41,7 @@ pub(super) fn selects(selector: &LabelSelector, labels: &[(&str, &str)]) -> bool
     })
 }
 
-/// Whether some toleration covers a taint.
+/// Whether a toleration covers a taint.
 pub(super) fn tolerates(tolerations: &[Toleration], key: &str, value: &str, effect: TaintEffect) -> bool {
     tolerations.iter().any(|t| {
         let same_key = t.key == key || (t.key.is_empty() && t.op == TolerationOp::Exists);
@@ -56,7 +55,7 @@ pub(super) fn tolerates(tolerations: &[Toleration], key: &str, value: &str, effe
     })
 }
 
-/// Whether two host ports cannot be open on one node.
+/// Whether two host ports conflict.
 pub(super) fn clash(a: &HostPort, b: &HostPort) -> bool {
     let everywhere = |port: &HostPort| port.ip.is_empty() || port.ip == "0.0.0.0";
     a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || everywhere(a) || everywhere(b))

@@ -1,6 +1,6 @@
-//! No node, GPU or device holds more than it has.
+//! No node, GPU or device is overcommitted.
 
-use super::after::{After, Held, How};
+use super::after::{After, PlacedPod, Presence};
 use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::node::Node;
@@ -10,29 +10,29 @@ use crate::outcome::{Decision, Outcome};
 use crate::resource::{self, Amounts, WHOLE_GPU};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At which moment a node is looked at.
+/// When the usage of a node is computed.
 #[derive(Clone, Copy)]
 enum Moment {
-    /// At once: pods that leave are still there, pods that wait are not.
+    /// Immediately: released pods are still there, pipelined pods are not.
     Now,
-    /// Once leaving pods are gone and waiting pods have come.
+    /// After released pods are gone and pipelined pods run.
     Later,
 }
 
 impl Moment {
-    fn sees(self, how: How) -> bool {
+    fn includes(self, presence: Presence) -> bool {
         match self {
-            Self::Now => how != How::Waits,
-            Self::Later => how != How::Leaves,
+            Self::Now => presence != Presence::Pipelined,
+            Self::Later => presence != Presence::Released,
         }
     }
-    fn adds(self, how: How) -> bool {
+    fn adds(self, presence: Presence) -> bool {
         match self {
-            Self::Now => how == How::Bound,
-            Self::Later => how == How::Waits,
+            Self::Now => presence == Presence::Bound,
+            Self::Later => presence == Presence::Pipelined,
         }
     }
-    fn words(self) -> &'static str {
+    fn verb(self) -> &'static str {
         match self {
             Self::Now => "holds",
             Self::Later => "will hold",
@@ -44,8 +44,8 @@ pub(super) fn check(before: &Cluster, after: &After, findings: &mut Findings) {
     let touched: BTreeSet<NodeIdx> = after.placed(before).map(|h| h.node).collect();
     for node in touched {
         for moment in [Moment::Now, Moment::Later] {
-            let seen = || after.held.iter().filter(move |h| h.node == node && moment.sees(h.how));
-            let added = || seen().filter(|h| moment.adds(h.how));
+            let seen = || after.held.iter().filter(move |h| h.node == node && moment.includes(h.presence));
+            let added = || seen().filter(|h| moment.adds(h.presence));
             if added().next().is_some() {
                 amounts(before, node, moment, seen(), added(), findings);
                 gpus(before, node, moment, seen(), added(), findings);
@@ -59,12 +59,12 @@ fn amounts<'a>(
     before: &Cluster,
     node: NodeIdx,
     moment: Moment,
-    seen: impl Iterator<Item = &'a Held>,
-    added: impl Iterator<Item = &'a Held>,
+    seen: impl Iterator<Item = &'a PlacedPod>,
+    added: impl Iterator<Item = &'a PlacedPod>,
     findings: &mut Findings,
 ) {
     let n = &before.nodes[node];
-    let sum = |held: &mut dyn Iterator<Item = &'a Held>| {
+    let sum = |held: &mut dyn Iterator<Item = &'a PlacedPod>| {
         let mut sum = Amounts::zero();
         held.for_each(|h| sum += &before.shape(h.pod).request);
         sum
@@ -74,9 +74,9 @@ fn amounts<'a>(
         let has = n.allocatable.get(dim);
         let name = before.dims.name(dim);
         if all.get(dim) > has && !(has == 0 && before.is_device_backed(name)) {
-            let (node, name, words) = (before.text(n.name), before.text(name), moment.words());
-            let what = format!("node `{node}` {words} {} {name} of {has}", all.get(dim));
-            findings.say(Invariant::NodeCapacity, what);
+            let (node, name, verb) = (before.text(n.name), before.text(name), moment.verb());
+            let what = format!("node `{node}` {verb} {} {name} of {has}", all.get(dim));
+            findings.add(Invariant::NodeCapacity, what);
         }
     }
 }
@@ -86,8 +86,8 @@ fn gpus<'a>(
     before: &Cluster,
     node: NodeIdx,
     moment: Moment,
-    seen: impl Iterator<Item = &'a Held>,
-    added: impl Iterator<Item = &'a Held>,
+    seen: impl Iterator<Item = &'a PlacedPod>,
+    added: impl Iterator<Item = &'a PlacedPod>,
     findings: &mut Findings,
 ) {
     let n = &before.nodes[node];
@@ -95,7 +95,7 @@ fn gpus<'a>(
     let (mut whole, mut memory): (i64, BTreeMap<&str, i64>) = (0, BTreeMap::new());
     let mut old: BTreeSet<&str> = BTreeSet::new();
     for held in seen {
-        if !moment.adds(held.how) {
+        if !moment.adds(held.presence) {
             old.extend(held.gpu_groups.iter().map(String::as_str));
         }
         let (pod, shape) = (&before.pods[held.pod], before.shape(held.pod));
@@ -118,32 +118,32 @@ fn gpus<'a>(
         if shape.is_shared() && held.gpu_groups.len() != shape.devices() as usize {
             let pod = before.pod_key(held.pod);
             let what = format!("pod `{pod}` gets {} of {} GPUs", held.gpu_groups.len(), shape.devices());
-            findings.say(Invariant::GpuMemory, what);
+            findings.add(Invariant::GpuMemory, what);
         }
         for group in held.gpu_groups.iter().filter(|g| memory[g.as_str()] > n.gpu_memory.mib) {
             let used = memory[group.as_str()];
             let what = format!(
                 "GPU `{group}` of node `{name}` {} {used} MiB of {}",
-                moment.words(),
+                moment.verb(),
                 n.gpu_memory.mib
             );
-            findings.say(Invariant::GpuMemory, what);
+            findings.add(Invariant::GpuMemory, what);
         }
     }
     let used = whole + memory.len() as i64 * WHOLE_GPU;
     if takes_more && used > gpus_of(n) {
-        let what = format!("node `{name}` {} {used} millionths of GPUs of {}", moment.words(), gpus_of(n));
-        findings.say(Invariant::NodeCapacity, what);
+        let what = format!("node `{name}` {} {used} millionths of GPUs of {}", moment.verb(), gpus_of(n));
+        findings.add(Invariant::NodeCapacity, what);
     }
 }
 
-/// GPUs that a node has; its label may count GPUs that its agent does not offer because they are reserved.
+/// GPUs of a node; its label may count GPUs that the device plugin does not report because they are reserved.
 fn gpus_of(node: &Node) -> i64 {
-    let told = i64::from(node.gpu_count.unwrap_or(0)) * WHOLE_GPU;
-    node.allocatable.get(resource::GPU).max(told)
+    let labelled = i64::from(node.gpu_count.unwrap_or(0)) * WHOLE_GPU;
+    node.allocatable.get(resource::GPU).max(labelled)
 }
 
-/// A device that the outcome gives to one claim is not given to another one.
+/// No device is allocated to two claims by the outcome.
 pub(super) fn check_devices(before: &Cluster, outcome: &Outcome, findings: &mut Findings) {
     let mut owners: BTreeMap<&DeviceId, (Key, &str)> = BTreeMap::new();
     for decision in &outcome.decisions {
@@ -161,9 +161,9 @@ pub(super) fn check_devices(before: &Cluster, outcome: &Outcome, findings: &mut 
                 if *first != owner {
                     let DeviceId { driver, pool, device } = &given.device;
                     let what = format!(
-                        "device `{driver}/{pool}/{device}` serves `{first}` (on `{node}`) and `{owner}`"
+                        "device `{driver}/{pool}/{device}` is allocated to `{first}` (on `{node}`) and `{owner}`"
                     );
-                    findings.say(Invariant::Devices, what);
+                    findings.add(Invariant::Devices, what);
                 }
             }
         }

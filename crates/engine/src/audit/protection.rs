@@ -1,9 +1,9 @@
-//! Groups that have not run long enough keep their minimum, and disruption budgets are kept.
+//! Minimum run times and disruption budgets are respected.
 
 use super::after::After;
-use super::books::{path, side};
+use super::eviction_batches::{EvictionBatch, Evictions};
 use super::matching::selects;
-use super::takings::{Taking, Takings};
+use super::queue_allocation::{branch, path};
 use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
@@ -18,14 +18,14 @@ pub(super) fn min_runtime(
     before: &Cluster,
     policy: &Policy,
     after: &After,
-    takings: &Takings,
+    evictions: &Evictions,
     findings: &mut Findings,
 ) {
     let Some(args) = &policy.registry.builtin.min_runtime else { return };
     let mut protected: BTreeSet<GroupIdx> = BTreeSet::new();
-    for taking in &takings.all {
-        for group in taking.evicted.iter().filter_map(|pod| before.pods[*pod].group) {
-            if is_protected(before, args, taking, group) {
+    for batch in &evictions.all {
+        for group in batch.evicted.iter().filter_map(|pod| before.pods[*pod].group) {
+            if is_protected(before, args, batch, group) {
                 protected.insert(group);
             }
         }
@@ -36,14 +36,14 @@ pub(super) fn min_runtime(
             joined.entry(group).or_default().push(held.pod);
         }
     }
-    let lost = takings.by_group(before, &[Cause::Reclaim, Cause::Preempt]);
+    let lost = evictions.by_group(before, &[Cause::Reclaim, Cause::Preempt]);
     for index in protected {
         let group = &before.groups[index];
         let key = before.group_key(index);
         let has_more = group.pod_sets().any(|(_, set)| set.pods.len() > set.min as usize);
         if !has_more {
             findings
-                .say(Invariant::MinRuntime, format!("group `{key}` is evicted before its minimum run time"));
+                .add(Invariant::MinRuntime, format!("group `{key}` is evicted before its minimum run time"));
             continue;
         }
         let more = joined.get(&index).map_or(&[][..], Vec::as_slice);
@@ -58,19 +58,19 @@ pub(super) fn min_runtime(
             let gone = mine(&lost[&index]);
             if gone > 0 && had >= set.min && had + mine(more) < set.min + gone {
                 let what = format!("group `{key}` falls below its minimum before its minimum run time");
-                findings.say(Invariant::MinRuntime, what);
+                findings.add(Invariant::MinRuntime, what);
             }
         }
     }
 }
 
-fn is_protected(before: &Cluster, args: &MinRuntime, taking: &Taking, victim: GroupIdx) -> bool {
-    let (victim, taker) = (&before.groups[victim], &before.groups[taking.preemptor]);
+fn is_protected(before: &Cluster, args: &MinRuntime, batch: &EvictionBatch, victim: GroupIdx) -> bool {
+    let (victim, taker) = (&before.groups[victim], &before.groups[batch.preemptor]);
     let (Some(start), Some(theirs), Some(ours)) = (victim.last_start, victim.queue, taker.queue) else {
         return false;
     };
     let nearest = |from: QueueIdx, own: &dyn Fn(QueueIdx) -> Option<Span>| path(before, from).find_map(own);
-    let span = match taking.cause {
+    let span = match batch.cause {
         Cause::Consolidation | Cause::Stale => return false,
         Cause::Preempt => {
             let Some(default) = args.preempt else { return false };
@@ -79,7 +79,7 @@ fn is_protected(before: &Cluster, args: &MinRuntime, taking: &Taking, victim: Gr
         Cause::Reclaim => {
             let from = match args.resolution {
                 ReclaimResolution::VictimQueue => theirs,
-                ReclaimResolution::LowestCommonAncestor => side(before, theirs, ours),
+                ReclaimResolution::LowestCommonAncestor => branch(before, theirs, ours),
             };
             let Some(default) = args.reclaim else { return false };
             nearest(from, &|queue| before.queues[queue].reclaim_min_runtime).unwrap_or(default)
@@ -88,7 +88,7 @@ fn is_protected(before: &Cluster, args: &MinRuntime, taking: &Taking, victim: Gr
     start + span > before.settled_at()
 }
 
-/// No budget gives more than it has.
+/// No disruption budget is exceeded.
 pub(super) fn budgets(before: &Cluster, after: &After, findings: &mut Findings) {
     if before.budgets.is_empty() {
         return;
@@ -113,7 +113,7 @@ pub(super) fn budgets(before: &Cluster, after: &After, findings: &mut Findings) 
             (drawn.get(&at).copied().unwrap_or(0), i64::from(budget.disruptions_allowed.max(0)));
         if drawn > most {
             let what = format!("{drawn} pods of disruption budget `{}` are evicted, of {most}", budget.key);
-            findings.say(Invariant::DisruptionBudget, what);
+            findings.add(Invariant::DisruptionBudget, what);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Pods whose group requires one domain of a topology are in one.
+//! Required topology constraints are satisfied.
 
-use super::after::{After, How};
+use super::after::{After, Presence};
 use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::cluster::group::{Constraint, Group};
@@ -40,10 +40,10 @@ fn check_member(
     let (mut old, mut new): (BTreeSet<Domain>, BTreeSet<Domain>) = (BTreeSet::new(), BTreeSet::new());
     for held in after.held.iter().filter(|h| mine(h.pod)) {
         let domain = domain(before, constraint.topology, required, held.node);
-        if held.how == How::Leaves {
+        if held.presence == Presence::Released {
             continue;
         }
-        if !held.how.is_new() {
+        if !held.presence.is_new() {
             old.extend(domain.filter(|_| before.pods[held.pod].state.status.is_active_allocated()));
             continue;
         }
@@ -52,13 +52,13 @@ fn check_member(
         } else {
             let node = before.text(before.nodes[held.node].name);
             let what = format!("node `{node}` is in no domain of `{level}`, which group `{key}` requires");
-            findings.say(Invariant::Topology, what);
+            findings.add(Invariant::Topology, what);
         }
     }
     let apart = if old.is_empty() { new.len() > 1 } else { new.iter().any(|d| !old.contains(d)) };
     if apart {
-        let what = format!("pods of group `{key}` are in several domains of `{level}`, and one is required");
-        findings.say(Invariant::Topology, what);
+        let what = format!("pods of group `{key}` are in several domains of `{level}`; one is required");
+        findings.add(Invariant::Topology, what);
     }
 }
 
@@ -66,7 +66,7 @@ fn is_below(group: &Group, member: MemberIdx, above: MemberIdx) -> bool {
     std::iter::successors(Some(member), |m| group.members[*m].parent).any(|m| m == above)
 }
 
-/// The domain of a node; none when it lacks one of the topology's labels.
+/// The domain of a node; `None` when it lacks one of the topology's labels.
 fn domain(before: &Cluster, topology: Sym, level: Sym, node: NodeIdx) -> Option<Domain> {
     let levels = before.topologies.get(topology)?.levels();
     let depth = levels.iter().position(|l| *l == level)?;

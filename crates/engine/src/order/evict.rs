@@ -1,7 +1,7 @@
-//! Which pods a group gives up first, and from when on it may take from others.
+//! In which batches the pods of a group are evicted, and when its preemption delay ends.
 //!
-//! A group shrinks the way it grew, backwards: pods beyond the minimum go one by one, members beyond what a set needs
-//! go whole, and what is left goes all at once, since less than its minimum is of no use to it.
+//! Pods beyond the minimum are evicted one by one and members beyond the required number as a whole. The rest is
+//! evicted at once, since a gang below its minimum cannot work.
 
 #[cfg(test)]
 mod tests;
@@ -16,46 +16,45 @@ use crate::verdict::Verdict;
 use kai_units::{Span, Timestamp};
 use std::cmp::Ordering;
 
-/// The pods that a group has a place for and has not given up yet.
+/// The evictable pods of a group.
 ///
-/// Batches are taken one after the other while the cluster stays as it is; whoever evicts them does so elsewhere.
+/// Batches are removed one after the other while the cluster stays unchanged; the caller evicts them.
 #[derive(Clone, Debug)]
 pub struct EvictablePods {
     group: GroupIdx,
-    /// By pod set, in task order; empty for sets of members.
+    /// By pod set, in task order; empty for inner members.
     pods: IndexVec<MemberIdx, Vec<PodIdx>>,
 }
 
-/// What one step takes.
 #[derive(Clone, Copy)]
 enum Pick {
     /// The last pod of a pod set.
     Last(MemberIdx),
-    /// Everything below a member.
+    /// All pods below a member.
     All(MemberIdx),
 }
 
-/// A group as it would be with just the held pods.
+/// Counts of a group that has only these pods.
 struct Tally<'a> {
     cluster: &'a Cluster,
     registry: &'a Registry,
     index: GroupIdx,
     group: &'a Group,
-    /// Pods held by a pod set, members of a set that have what they need.
+    /// Pods of a pod set, or satisfied children of an inner member.
     has: IndexVec<MemberIdx, u32>,
-    /// Pods held below.
+    /// Pods below a member.
     held: IndexVec<MemberIdx, u32>,
-    /// The member, or one below it, has more than it needs.
+    /// Whether the member, or one below it, has more than its minimum.
     surplus: IndexVec<MemberIdx, bool>,
 }
 
 impl EvictablePods {
-    /// All pods of a group that have a place.
+    /// All placed pods of a group.
     pub fn of(cluster: &Cluster, group: GroupIdx) -> Self {
         Self::without(cluster, group, |_| false)
     }
 
-    /// The pods of a group that have a place, but for those already taken.
+    /// The placed pods of a group except those already taken.
     pub fn without(cluster: &Cluster, group: GroupIdx, is_taken: impl Fn(PodIdx) -> bool) -> Self {
         let held = |pod: &PodIdx| cluster.pods[*pod].state.status.is_active_allocated() && !is_taken(*pod);
         let pods = cluster.groups[group].members.iter().map(|member| {
@@ -64,7 +63,7 @@ impl EvictablePods {
         Self { group, pods: pods.collect() }
     }
 
-    /// Where the group stands against its minimum with just these pods.
+    /// How these pods compare with the group's minimum.
     pub fn elastic_state(&self, cluster: &Cluster) -> ElasticState {
         let mut state = ElasticState::AtMinimum;
         for (member, set) in cluster.groups[self.group].pod_sets() {
@@ -77,7 +76,7 @@ impl EvictablePods {
         state
     }
 
-    /// What these pods hold of their queue.
+    /// The queue resources that these pods hold.
     pub fn amounts(&self, cluster: &Cluster) -> QueueAmounts {
         let mut held = [0; 3];
         for pod in self.pods() {
@@ -89,34 +88,34 @@ impl EvictablePods {
         held
     }
 
-    /// The group.
+    /// The group of these pods.
     pub fn group(&self) -> GroupIdx {
         self.group
     }
 
-    /// How many pods are left.
+    /// Number of remaining pods.
     pub fn len(&self) -> usize {
         self.pods.iter().map(Vec::len).sum()
     }
 
-    /// Whether no pod is left.
+    /// Whether no pod remains.
     pub fn is_empty(&self) -> bool {
         self.pods.iter().all(Vec::is_empty)
     }
 
-    /// The pods that are left, by pod set in the order of the tree, each in task order.
+    /// The remaining pods by pod set in tree order, each in task order.
     pub fn pods(&self) -> impl Iterator<Item = PodIdx> + '_ {
         self.pods.iter().flatten().copied()
     }
 
-    /// Leaves out some pods.
+    /// Removes the pods that `is_taken` selects.
     pub fn remove(&mut self, is_taken: impl Fn(PodIdx) -> bool) {
         for pods in &mut self.pods {
             pods.retain(|pod| !is_taken(*pod));
         }
     }
 
-    /// Takes the pods that go together next, first to go first; nothing when no pod is left.
+    /// Removes the next pods that are evicted together, in eviction order; empty when no pod remains.
     pub fn next_batch(&mut self, cluster: &Cluster, registry: &Registry) -> Vec<PodIdx> {
         let tally = Tally::of(self, cluster, registry);
         let mut batch = Vec::new();
@@ -170,26 +169,26 @@ impl<'a> Tally<'a> {
         self.has[member] >= self.group.needed(member)
     }
 
-    /// What to take below a member; nothing where all of it is needed.
+    /// The next batch below a member; `None` where all pods are needed.
     fn pick(&self, member: MemberIdx) -> Option<Pick> {
-        let spare = self.has[member] > self.group.needed(member);
+        let surplus = self.has[member] > self.group.needed(member);
         let children = match &self.group.members[member].kind {
-            MemberKind::Pods(_) => return spare.then_some(Pick::Last(member)),
+            MemberKind::Pods(_) => return surplus.then_some(Pick::Last(member)),
             MemberKind::Set { children, .. } => children,
         };
         if self.has[member] == 0 {
             return (self.held[member] > 0).then_some(Pick::All(member));
         }
         let sorted = self.sorted(children);
-        let spare_below = children.iter().any(|child| self.surplus[*child]);
-        let below = if spare_below { sorted.iter().find_map(|child| self.pick(*child)) } else { None };
-        if below.is_some() || !spare {
+        let surplus_below = children.iter().any(|child| self.surplus[*child]);
+        let below = if surplus_below { sorted.iter().find_map(|child| self.pick(*child)) } else { None };
+        if below.is_some() || !surplus {
             return below;
         }
         sorted.into_iter().find(|child| self.held[*child] > 0).map(Pick::All)
     }
 
-    /// Visits the pod sets below a member, last in order first.
+    /// Visits the pod sets below a member in reverse order.
     fn leaves(&self, member: MemberIdx, visit: &mut impl FnMut(MemberIdx)) {
         match &self.group.members[member].kind {
             MemberKind::Pods(_) => visit(member),
@@ -201,14 +200,14 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Members of a set, last in order first.
+    /// Children in reverse order.
     fn sorted(&self, children: &[MemberIdx]) -> Vec<MemberIdx> {
         let mut sorted = children.to_vec();
         sorted.sort_by(|&l, &r| self.compare(r, l));
         sorted
     }
 
-    /// The order of members over the held pods; users' orders see the group as it is.
+    /// The member order for these pods; custom orders see the whole group.
     fn compare(&self, left: MemberIdx, right: MemberIdx) -> Ordering {
         let state = |m: MemberIdx| (self.has[m], self.group.needed(m));
         for entry in &self.registry.member_order {
@@ -225,14 +224,14 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Until when a group may not cause evictions, counted from its creation or its last eviction; none without a delay.
+/// End of the preemption delay, counted from creation or the last eviction; `None` without a delay.
 pub fn preemption_delay_end(group: &Group) -> Option<Timestamp> {
     let delay = group.preemption_delay.filter(|delay| *delay > Span(0))?;
     let from = group.last_eviction.map_or(group.created, |evicted| evicted.max(group.created));
     Some(from + delay)
 }
 
-/// Why a group may not cause evictions yet, if so.
+/// The verdict of a group within its preemption delay.
 pub fn preemption_delay(group: &Group, now: Timestamp) -> Option<Verdict> {
     let until = preemption_delay_end(group).filter(|end| now < *end)?;
     let delay = group.preemption_delay.map_or(0, |delay| delay.0);

@@ -1,4 +1,4 @@
-//! The order of groups inside a queue.
+//! The job order: compares groups of a queue.
 
 use crate::cluster::Cluster;
 use crate::cluster::group::{ElasticState, Group};
@@ -6,13 +6,13 @@ use crate::ids::GroupIdx;
 use crate::plugin::{GroupOrder, Registry};
 use std::cmp::Ordering;
 
-/// Compares two groups: `Less` goes first.
+/// Compares two groups; `Less` comes first.
 pub fn compare(cluster: &Cluster, registry: &Registry, left: GroupIdx, right: GroupIdx) -> Ordering {
     let state = |group: GroupIdx| move || cluster.groups[group].elastic_state();
     compare_as(cluster, registry, (left, state(left)), (right, state(right)))
 }
 
-/// Sorts groups, first in order first.
+/// Sorts groups by [`compare`].
 pub fn sort(cluster: &Cluster, registry: &Registry, groups: &mut [GroupIdx]) {
     let mut keyed: Vec<(GroupIdx, ElasticState)> =
         groups.iter().map(|group| (*group, cluster.groups[*group].elastic_state())).collect();
@@ -22,7 +22,7 @@ pub fn sort(cluster: &Cluster, registry: &Registry, groups: &mut [GroupIdx]) {
     }
 }
 
-/// Compares two groups of which not all pods count: their states against the minimum are told.
+/// Compares two groups with given elastic states, for groups of which not all pods count.
 pub fn compare_as(
     cluster: &Cluster,
     registry: &Registry,

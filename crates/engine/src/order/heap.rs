@@ -1,7 +1,7 @@
-//! A binary heap whose order is given with each call.
+//! A binary heap that takes its order as an argument.
 //!
-//! The queue order is not transitive, so that which queue comes out first depends on how the heap is kept; this is
-//! the textbook array heap, and it is part of the definition of the order.
+//! The queue order is not transitive, so that the first element depends on the algorithm. This is the array heap of
+//! Go's `container/heap`, which KAI uses.
 
 /// A binary heap.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ impl<T> Default for Heap<T> {
 }
 
 impl<T: Copy> Heap<T> {
-    /// An empty heap.
+    /// Creates an empty heap.
     pub fn new() -> Self {
         Self::default()
     }
@@ -28,7 +28,7 @@ impl<T: Copy> Heap<T> {
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
-    /// The item on top.
+    /// The first item.
     pub fn peek(&self) -> Option<T> {
         self.items.first().copied()
     }
@@ -37,14 +37,14 @@ impl<T: Copy> Heap<T> {
         self.items.push(item);
         self.up(self.items.len() - 1, &before);
     }
-    /// Takes the item on top.
+    /// Removes the first item.
     pub fn pop(&mut self, before: impl Fn(T, T) -> bool) -> Option<T> {
         let last = self.items.len().checked_sub(1)?;
         self.items.swap(0, last);
         self.down(0, last, &before);
         self.items.pop()
     }
-    /// Finds the place of the item on top again after its key changed.
+    /// Restores the order after the key of the first item changed.
     pub fn fix_top(&mut self, before: impl Fn(T, T) -> bool) {
         self.down(0, self.items.len(), &before);
     }

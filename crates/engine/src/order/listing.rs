@@ -1,4 +1,4 @@
-//! The order in which a cycle would look at waiting groups, if none of them were placed.
+//! Lists the pending groups in the order in which *allocate* attempts them if none is placed.
 
 use super::tree_walk::{Purpose, TreeWalk};
 use crate::cluster::Cluster;
@@ -8,19 +8,19 @@ use crate::share::division;
 use kai_units::Timestamp;
 use std::collections::BTreeMap;
 
-/// Groups by name, with their priority.
+/// Group names with their priority.
 pub type Entries = Vec<(String, i32)>;
 
-/// Waiting groups in order.
+/// Pending groups in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// All of them.
+    /// Of all queues.
     pub all: Entries,
-    /// Those of each queue.
+    /// By queue.
     pub queues: BTreeMap<String, Entries>,
 }
 
-/// Lists the groups that *allocate* would look at, in its order.
+/// Lists the pending groups in the order of *allocate*.
 pub fn pending(cluster: &mut Cluster, policy: &Policy, now: Timestamp) -> Listing {
     cluster.settle(policy, now);
     let total = cluster.total(policy.params.restrict_nodes);

@@ -1,4 +1,4 @@
-//! The order of members inside a set, and which pods a group wants placed next.
+//! Orders the members of a set, and selects the pods of a group's next scheduling step.
 
 use crate::cluster::Cluster;
 use crate::cluster::group::{Group, MemberKind};
@@ -7,17 +7,17 @@ use crate::ids::{GroupIdx, MemberIdx, PodIdx};
 use crate::plugin::{MemberOrder, Registry};
 use std::cmp::Ordering;
 
-/// Whether pods evicted in this cycle count as wanting a place.
+/// Which pods a scheduling step may place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// Pending pods only.
     Real,
-    /// Pending pods, and pods that were evicted in this cycle.
+    /// Pending pods, and pods evicted by the simulation.
     Simulated,
 }
 
 impl Selection {
-    /// Whether a pod may be chosen.
+    /// Whether a pod may be placed.
     pub fn selects(self, cluster: &Cluster, pod: PodIdx) -> bool {
         let state = &cluster.pods[pod].state;
         match state.status {
@@ -37,7 +37,7 @@ impl Selection {
     }
 }
 
-/// Members of a set in order, best first.
+/// The children of a set in order.
 pub fn sorted_children(
     cluster: &Cluster,
     registry: &Registry,
@@ -52,7 +52,7 @@ pub fn sorted_children(
     children
 }
 
-/// Compares two members of one set: `Less` goes first.
+/// Compares two children of a set; `Less` comes first.
 pub fn compare(
     cluster: &Cluster,
     registry: &Registry,
@@ -74,14 +74,14 @@ pub fn compare(
     name(left).cmp(name(right))
 }
 
-/// Unsatisfied first; among satisfied ones those with a minimum, then the one with least beyond it.
+/// Unsatisfied members first; then those with a minimum by their surplus; then those without.
 pub fn by_satisfaction(group: &Group, left: MemberIdx, right: MemberIdx) -> Ordering {
     let (l_has, l_min) = (group.satisfied_count(left), group.needed(left));
     let (r_has, r_min) = (group.satisfied_count(right), group.needed(right));
     by_ratio((l_has, l_min), (r_has, r_min))
 }
 
-/// The rule of [`by_satisfaction`] on (has, needs) pairs.
+/// [`by_satisfaction`] for pairs of current and required numbers.
 pub fn by_ratio((l_has, l_min): (u32, u32), (r_has, r_min): (u32, u32)) -> Ordering {
     match (l_has < l_min, r_has < r_min) {
         (true, true) => Ordering::Equal,
@@ -96,7 +96,7 @@ pub fn by_ratio((l_has, l_min): (u32, u32), (r_has, r_min): (u32, u32)) -> Order
     }
 }
 
-/// The pods that one placing step of a group is about: a gang's missing minimum, or one pod beyond it.
+/// The pods of the next scheduling step: the missing minimum of a gang, or one pod beyond it.
 pub fn pods_to_place(
     cluster: &Cluster,
     registry: &Registry,
@@ -125,14 +125,14 @@ fn collect(
                 Selection::Real => set.first_pending as usize,
                 Selection::Simulated => 0,
             };
-            let wanting =
+            let placeable =
                 set.pods[from.min(set.pods.len())..].iter().filter(|p| selection.selects(cluster, **p));
-            pods.extend(wanting.take(most as usize));
+            pods.extend(placeable.take(most as usize));
         }
         MemberKind::Set { .. } => {
             let children = sorted_children(cluster, registry, group, member);
             if g.is_satisfied(member) {
-                // Beyond the minimum: one step is whatever the first member with something to place adds.
+                // Beyond the minimum one step adds the pods of the first child that has any to place.
                 let before = pods.len();
                 for child in children {
                     if !g.is_satisfied(child) && !can_complete(cluster, g, child, selection) {
@@ -144,14 +144,14 @@ fn collect(
                     }
                 }
             } else {
-                // As many ready members as are missing; members that could not reach their minimum are left out,
-                // so that nothing is ever placed that cannot become a whole.
+                // As many children as are missing. A child that cannot reach its minimum is skipped, so that no
+                // incomplete gang is placed.
                 let missing = g.needed(member).saturating_sub(g.satisfied_count(member)) as usize;
-                let wanted = children
+                let selected = children
                     .into_iter()
                     .filter(|c| !g.is_satisfied(*c) && can_complete(cluster, g, *c, selection))
                     .take(missing);
-                for child in wanted {
+                for child in selected {
                     collect(cluster, registry, group, child, selection, pods);
                 }
             }
@@ -159,17 +159,17 @@ fn collect(
     }
 }
 
-/// Enough pods want a place for the member to reach its minimum.
+/// Whether a member can reach its minimum with the pods that may be placed.
 fn can_complete(cluster: &Cluster, group: &Group, member: MemberIdx, selection: Selection) -> bool {
     match &group.members[member].kind {
         MemberKind::Pods(set) => {
-            let wanting = match selection {
+            let placeable = match selection {
                 Selection::Real => set.count(Status::Pending),
                 Selection::Simulated => {
                     set.pods.iter().filter(|p| selection.selects(cluster, **p)).count() as u32
                 }
             };
-            set.active_allocated() + wanting >= set.min
+            set.active_allocated() + placeable >= set.min
         }
         MemberKind::Set { children, .. } => {
             let can = children

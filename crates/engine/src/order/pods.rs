@@ -1,4 +1,4 @@
-//! The order of pods inside a pod set.
+//! The task order: compares pods of a pod set.
 
 use crate::cluster::Cluster;
 use crate::cluster::pod::Pod;
@@ -7,7 +7,7 @@ use crate::input::TaskPriority;
 use crate::plugin::{PodOrder, Registry};
 use std::cmp::Ordering;
 
-/// Compares two pods: `Less` goes first.
+/// Compares two pods; `Less` comes first.
 pub fn compare(cluster: &Cluster, registry: &Registry, left: PodIdx, right: PodIdx) -> Ordering {
     let (l, r) = (&cluster.pods[left], &cluster.pods[right]);
     for entry in &registry.pod_order {
@@ -28,7 +28,7 @@ fn fallback(cluster: &Cluster, l: &Pod, r: &Pod) -> Ordering {
     l.created.cmp(&r.created).then_with(|| cluster.names.text(l.uid).cmp(cluster.names.text(r.uid)))
 }
 
-/// A label before none, larger values first, values that are no number last.
+/// Pods with the label first, larger values first, invalid values after valid ones.
 pub fn by_task_priority(left: TaskPriority, right: TaskPriority) -> Ordering {
     use TaskPriority::{Absent, Invalid, Value};
     match (left, right) {

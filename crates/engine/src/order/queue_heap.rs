@@ -1,8 +1,8 @@
-//! The queues that have something to give, as a tree of heaps.
+//! A tree of heaps over the queues that have groups left.
 //!
-//! Every inner queue is a heap of its children. Two queues compare by what the best leaf below each has next. After
-//! something was taken from a leaf its branch is flagged, and a flagged queue finds its place again only when it comes
-//! to the top of its heap. What a leaf holds, and in which order, is the caller's ([`Leaves`]).
+//! Every inner queue is a heap of its children. Two queues are compared by the next group of the best leaf below each.
+//! Removing a group flags its path, and a flagged queue is reordered when it reaches the top of its heap, as in KAI's
+//! `JobsOrderByQueues`. The caller provides the groups of a leaf and their order ([`Leaves`]).
 
 use super::heap::Heap;
 use crate::cluster::Cluster;
@@ -14,17 +14,17 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// What the heaps are for.
+/// What the heaps order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Groups that wait for a place, best first.
+    /// Pending groups, first in order first.
     Place,
-    /// Groups to take from, worst first.
+    /// Victims, last in order first.
     Evict,
 }
 
 impl Purpose {
-    /// An order in the direction of the purpose.
+    /// Reverses an order for victims.
     pub fn directed(self, order: Ordering) -> Ordering {
         match self {
             Self::Place => order,
@@ -33,11 +33,11 @@ impl Purpose {
     }
 }
 
-/// What leaf queues hold.
+/// The groups of the leaf queues.
 pub trait Leaves {
-    /// Whether a leaf has nothing left.
+    /// Whether a leaf queue has no groups left.
     fn is_empty(&self, leaf: QueueIdx) -> bool;
-    /// What the next thing of a leaf asks for, and what taking it gives.
+    /// The request of the next group of a leaf queue, and the allocation of its victims.
     fn next_amounts(&self, cluster: &Cluster, leaf: QueueIdx) -> (QueueAmounts, QueueAmounts);
 }
 
@@ -49,21 +49,21 @@ pub struct QueueHeap<'p> {
     nodes: Vec<QueueNode>,
     roots: Heap<usize>,
     node_of: FxHashMap<QueueIdx, usize>,
-    /// Queues that go first among queues of one age.
+    /// Queues that come first among queues of the same creation time.
     preferred: SmallVec<[QueueIdx; 4]>,
 }
 
 struct QueueNode {
     queue: QueueIdx,
     parent: Option<usize>,
-    /// Children; none for a leaf.
+    /// `None` for a leaf queue.
     children: Option<Heap<usize>>,
     flagged: bool,
 }
 
 impl<'p> QueueHeap<'p> {
-    /// Heaps over leaves that have something, filled in name order. Among queues of one age, the one that a preferred
-    /// leaf is in goes first.
+    /// Builds heaps over the leaf queues that have groups, in rank order. Among queues of the same creation time the
+    /// ancestors of the preferred leaf come first.
     pub fn new(
         cluster: &Cluster,
         registry: &'p Registry,
@@ -104,9 +104,9 @@ impl<'p> QueueHeap<'p> {
         self.nodes.len() - 1
     }
 
-    /// Makes the nodes above one, up to the first that is known; gives back the new ones, lowest first.
+    /// Adds the missing ancestors of a node; returns them, lowest first.
     fn add_ancestors(&mut self, cluster: &Cluster, node: usize) -> Vec<usize> {
-        let mut made = Vec::new();
+        let mut added = Vec::new();
         let mut at = node;
         while let Some(parent) = cluster.parent(self.nodes[at].queue) {
             let known = self.node_of.get(&parent).copied();
@@ -115,10 +115,10 @@ impl<'p> QueueHeap<'p> {
             if known.is_some() {
                 break;
             }
-            made.push(up);
+            added.push(up);
             at = up;
         }
-        made
+        added
     }
 
     fn depth(&self, mut at: usize) -> usize {
@@ -161,12 +161,12 @@ impl<'p> QueueHeap<'p> {
         }
     }
 
-    /// Whether no leaf has anything left.
+    /// Whether no leaf queue has groups left.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }
 
-    /// The leaf whose turn it is.
+    /// The leaf queue of the next group.
     pub fn best_leaf(&mut self, cluster: &Cluster, leaves: &impl Leaves) -> Option<QueueIdx> {
         let mut parent = None;
         loop {
@@ -181,12 +181,12 @@ impl<'p> QueueHeap<'p> {
         }
     }
 
-    /// Something was taken from the leaf whose turn it was: prunes an emptied branch, flags the rest.
-    pub fn taken(&mut self, cluster: &Cluster, leaves: &impl Leaves, leaf: QueueIdx) {
+    /// Updates the path of the best leaf queue after a group was removed: prunes empty queues and flags the others.
+    pub fn group_removed(&mut self, cluster: &Cluster, leaves: &impl Leaves, leaf: QueueIdx) {
         let mut at = self.node_of.get(&leaf).copied();
-        while let Some(node) = at.filter(|n| self.is_drained(leaves, *n)) {
+        while let Some(node) = at.filter(|n| self.is_exhausted(leaves, *n)) {
             let parent = self.nodes[node].parent;
-            // The node was reached from the top, so it is the one on top of its parent's heap.
+            // The node was reached from the top, so that it is the first of its parent's heap.
             self.edit(cluster, leaves, parent, |heap, before| heap.pop(before));
             self.node_of.remove(&self.nodes[node].queue);
             at = parent;
@@ -194,7 +194,7 @@ impl<'p> QueueHeap<'p> {
         self.flag(at);
     }
 
-    fn is_drained(&self, leaves: &impl Leaves, node: usize) -> bool {
+    fn is_exhausted(&self, leaves: &impl Leaves, node: usize) -> bool {
         match &self.nodes[node].children {
             Some(children) => children.is_empty(),
             None => leaves.is_empty(self.nodes[node].queue),
@@ -208,8 +208,8 @@ impl<'p> QueueHeap<'p> {
         }
     }
 
-    /// Something was put into a leaf, which may have been empty.
-    pub fn put(&mut self, cluster: &Cluster, leaves: &impl Leaves, leaf: QueueIdx) {
+    /// Updates the path of a leaf queue after a group was added.
+    pub fn group_added(&mut self, cluster: &Cluster, leaves: &impl Leaves, leaf: QueueIdx) {
         if let Some(&node) = self.node_of.get(&leaf) {
             self.flag(Some(node));
             return;
@@ -261,7 +261,7 @@ impl<'p> QueueHeap<'p> {
         }
     }
 
-    /// The leaf below a node whose turn it would be as the heaps stand.
+    /// The best leaf queue below a node, without reordering flagged queues.
     fn best_below(&self, mut node: usize) -> usize {
         while let Some(children) = &self.nodes[node].children {
             node = children.peek().expect("empty queues are pruned");

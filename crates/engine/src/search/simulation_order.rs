@@ -199,7 +199,7 @@ impl<'a> SimulationOrder<'a> {
                 cursor.skip_equal_requests(|g| involved.contains_key(&g));
             }
             cursor.skip_involved(|g| involved.contains_key(&g));
-            self.queues.taken(cluster, &self.leaves, leaf);
+            self.queues.group_removed(cluster, &self.leaves, leaf);
             if let Some(next) = next {
                 return Some(next.group);
             }

@@ -341,7 +341,7 @@ impl<'a> VictimWalk<'a> {
         }
         let held = held.expect("the heap holds leaves that are not empty");
         cursor.selected = sum(&cursor.selected, &held.amounts(cluster));
-        self.queues.taken(cluster, &self.leaves, leaf);
+        self.queues.group_removed(cluster, &self.leaves, leaf);
         Some(held)
     }
 
@@ -355,7 +355,7 @@ impl<'a> VictimWalk<'a> {
         let before = |other: &EvictablePods| victim_order(cluster, self.registry, other, &held).is_gt();
         let at = cursor.rest.partition_point(before);
         cursor.rest.insert(at, held);
-        self.queues.put(cluster, &self.leaves, leaf);
+        self.queues.group_added(cluster, &self.leaves, leaf);
     }
 }
 

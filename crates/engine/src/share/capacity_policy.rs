@@ -1,30 +1,30 @@
-//! The capacity gates: would a request push a queue or an ancestor beyond its limit or quota?
+//! Checks that a request exceeds neither the limit nor the quota of its queue and the ancestors.
 //!
-//! Both gates walk from the leaf to the root and look at CPU, memory, GPU in that order; a resource that is not
-//! requested never stands in the way. The limit is checked on the whole path before the quota is.
+//! Both checks go from the leaf queue to the root and test CPU, memory and GPU in that order; a resource that is not
+//! requested is ignored. Limits are checked on the whole path before quotas.
 
 use super::{Bounds, Ledger, Preemptibility, QueueAmounts, RESOURCES};
 use crate::verdict::{CapacityRule, QueueExcess, QueueNumbers, QueueResource};
 
-/// A bound that a request would pass.
+/// A bound that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Excess {
-    /// Which queue of the path, counted from the leaf.
+    /// Position of the queue on the path, counted from the leaf.
     pub level: usize,
-    /// Which resource.
+    /// The resource.
     pub resource: QueueResource,
-    /// Which bound.
+    /// Limit or quota.
     pub rule: CapacityRule,
-    /// The bound.
+    /// Value of the bound.
     pub bound: i64,
-    /// What counts against it.
+    /// Amount that counts against the bound.
     pub used: i64,
-    /// What is asked for.
+    /// Requested amount.
     pub requested: i64,
 }
 
 impl Excess {
-    /// The same for people, with the queue's name.
+    /// The excess with the name of the queue.
     pub fn named(&self, queue: impl Into<String>) -> QueueExcess {
         QueueExcess {
             queue: queue.into(),
@@ -37,7 +37,7 @@ impl Excess {
     }
 }
 
-/// Everything about a queue that an explanation shows beside the bound itself.
+/// The numbers of a queue that a condition shows beside the bound.
 pub fn numbers(
     name: &str,
     ledger: &Ledger,
@@ -59,7 +59,7 @@ pub fn numbers(
     }
 }
 
-/// The first bound on the way from leaf to root that `requested` would pass.
+/// The first bound on the path that `requested` exceeds.
 pub fn check<'a, P>(path: P, requested: &QueueAmounts, preemptibility: Preemptibility) -> Option<Excess>
 where
     P: Iterator<Item = &'a Ledger> + Clone,
@@ -70,14 +70,14 @@ where
     })
 }
 
-/// The first limit on the way from leaf to root that `requested` would pass.
+/// The first limit on the path that `requested` exceeds.
 pub fn over_limit<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &QueueAmounts) -> Option<Excess> {
     path.enumerate().find_map(|(level, ledger)| {
         beyond(CapacityRule::Limit, level, &ledger.allocated, &ledger.limit, requested)
     })
 }
 
-/// The first quota on the way from leaf to root that `requested`, as a non-preemptible request, would pass.
+/// The first quota on the path that `requested`, as a non-preemptible request, exceeds.
 pub fn over_quota<'a>(path: impl Iterator<Item = &'a Ledger>, requested: &QueueAmounts) -> Option<Excess> {
     path.enumerate().find_map(|(level, ledger)| {
         beyond(CapacityRule::NonPreemptibleQuota, level, &ledger.allocated_np, &ledger.quota, requested)

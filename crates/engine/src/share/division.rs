@@ -1,10 +1,10 @@
 //! Divides a parent queue's resources among its children.
 //!
 //! Input: the queues' quotas, limits, weights, usage and requests. Output: one fair share per queue and resource.
-//! First every queue gets its quota as far as it can use it, even where that overcommits the parent. What is left
-//! then goes to the highest priority in proportion to the weights, whole units only; the remains of rounding go out
-//! unit by unit, largest remainder first, before a lower priority gets anything.
-//! Invariant: no share exceeds what the queue asks for or its limit; the result does not depend on the order of the
+//! Every queue gets its quota as far as it requests it, even where that overcommits the parent. The surplus goes to the
+//! highest priority in proportion to the weights, in whole units; the rounding remainders are distributed unit by unit,
+//! largest first, before a lower priority gets anything.
+//! Invariant: no share exceeds the request or the limit of its queue; the result does not depend on the order of the
 //! queues.
 
 use super::{Ledger, QueueAmounts, QueueTreeMut, RESOURCES, UNITS};
@@ -13,34 +13,34 @@ use crate::resource::QueueResource;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
-/// Weights count in millionths, so that decimal weights keep their exact proportion.
+/// Weights are counted in millionths, so that decimal weights keep their exact proportion.
 const WEIGHT_SCALE: f64 = 1e6;
-/// Weights beyond this are cut, so that products with amounts stay within 128 bits.
+/// Larger weights are capped, so that products with amounts fit into 128 bits.
 const WEIGHT_MAX: f64 = 1e12;
-/// Weights corrected by usage are scaled so that the largest has this value.
+/// The largest weight after the correction by usage.
 const USAGE_SCALE: f64 = 1e15;
 
-/// One queue's part in dividing one resource among siblings.
+/// One resource of a queue in a division (KAI: `ResourceShare`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceShare {
-    /// Guaranteed amount; `None` is everything there is.
+    /// Guaranteed amount; `None` is unlimited.
     pub quota: Option<i64>,
-    /// What the queue could use: its request, cut at its limit.
+    /// The request, capped at the limit.
     pub requestable: i64,
-    /// Weight in dividing the surplus.
+    /// Over-quota weight.
     pub weight: f64,
-    /// Historical usage as a share of the cluster.
+    /// Historical usage as a fraction of the cluster.
     pub usage: f64,
-    /// Higher is served first.
+    /// A higher priority comes first.
     pub priority: i32,
     /// Position by (creation, name).
     pub rank: u32,
-    /// What the queue has got.
+    /// The share assigned so far.
     pub share: i64,
 }
 
 impl ResourceShare {
-    /// The share of a queue in one resource, with nothing given yet.
+    /// One resource of a queue, without a share.
     pub fn new(ledger: &Ledger, resource: QueueResource) -> Self {
         Self {
             quota: ledger.quota[resource],
@@ -58,9 +58,9 @@ impl ResourceShare {
     }
 }
 
-/// Sets the fair shares of a whole queue tree, top level first.
+/// Sets the fair shares of a queue tree, top level first.
 ///
-/// `queues` lists the queues that exist; each one's parent is among them. A child level divides its parent's share.
+/// `queues` lists all queues, including each one's parent. A child level divides its parent's share.
 pub fn divide_tree<T: QueueTreeMut + ?Sized>(
     tree: &mut T,
     queues: &[QueueIdx],
@@ -89,7 +89,7 @@ pub fn divide_tree<T: QueueTreeMut + ?Sized>(
     }
 }
 
-/// Divides `total` of one resource among siblings and returns what nobody could use.
+/// Divides `total` of one resource among siblings and returns the unused rest.
 pub fn divide(unit: i64, total: i64, k_value: f64, shares: &mut [ResourceShare]) -> i64 {
     let mut left = total;
     for share in &mut *shares {
@@ -100,7 +100,7 @@ pub fn divide(unit: i64, total: i64, k_value: f64, shares: &mut [ResourceShare])
     if left <= 0 { 0 } else { divide_surplus(unit, left, k_value, shares) }
 }
 
-/// Divides what is left after the quotas, priority by priority, and returns what nobody could use.
+/// Divides the surplus after the quotas by priority and returns the unused rest.
 pub fn divide_surplus(unit: i64, surplus: i64, k_value: f64, shares: &mut [ResourceShare]) -> i64 {
     let mut order: SmallVec<[usize; 16]> = (0..shares.len()).collect();
     order.sort_unstable_by_key(|&i| (Reverse(shares[i].priority), shares[i].rank));
@@ -115,7 +115,7 @@ pub fn divide_surplus(unit: i64, surplus: i64, k_value: f64, shares: &mut [Resou
     left
 }
 
-/// Divides `left` among the queues of one priority, listed by rank, and returns what they could not use.
+/// Divides `left` among the queues of one priority, sorted by rank, and returns the unused rest.
 fn serve_priority(
     unit: i64,
     mut left: i64,
@@ -132,8 +132,8 @@ fn serve_priority(
     }
 }
 
-/// One round of proportional division; returns whether another one is due because some queue left part of its
-/// proportion to the others.
+/// One round of proportional division; returns whether another one is needed because a queue used less than its
+/// proportion.
 fn round(
     unit: i64,
     left: &mut i64,
@@ -177,9 +177,9 @@ fn round(
     again
 }
 
-/// Hands out what rounding left, a unit each, largest remainder first, older queues first among equals.
+/// Distributes the rounding rest, one unit each, largest remainder first, older queues first among equals.
 ///
-/// Returns whether some queue could not use its whole unit, so that the others may go on dividing.
+/// Returns whether a queue could not use its whole unit, so that the division must continue.
 fn give_remainders(
     unit: i64,
     left: &mut i64,
@@ -205,15 +205,14 @@ fn give_remainders(
     cut
 }
 
-/// The weights that count in this round, 0 for queues that have all they can use.
+/// The weights of this round; 0 for queues whose request is satisfied.
 ///
-/// With usage, a queue's part n of the weights becomes n + k·(n − usage), never below 0; without, the proportion of
-/// the weights is exact.
+/// With usage, the normalised weight n becomes n + k·(n − usage), at least 0; without usage, proportions are exact.
 fn effective_weights(k_value: f64, shares: &[ResourceShare], group: &[usize]) -> SmallVec<[i128; 16]> {
     let mut weights: SmallVec<[i128; 16]> =
         group.iter().map(|&i| if shares[i].open() > 0 { fixed(shares[i].weight) } else { 0 }).collect();
     let sum: i128 = weights.iter().sum();
-    // Weights enter as parts of their sum: a negative sum turns every sign, a sum of 0 divides nothing.
+    // Weights are normalised by their sum: a negative sum inverts every sign, and a sum of 0 divides nothing.
     for weight in &mut weights {
         *weight *= sum.signum();
     }
@@ -250,7 +249,7 @@ fn correct_by_usage(
     }
 }
 
-/// The one place where a weight given by people is rounded.
+/// The only place where a configured weight is rounded.
 fn fixed(weight: f64) -> i128 {
     (weight.clamp(-WEIGHT_MAX, WEIGHT_MAX) * WEIGHT_SCALE).round() as i128
 }

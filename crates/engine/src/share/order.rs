@@ -1,8 +1,7 @@
-//! Which of two sibling queues is served next.
+//! The queue order of the proportion plugin: compares sibling queues.
 //!
-//! A fixed list of rules, the first difference decides. Shares are compared as exact fractions. The comparison of
-//! allocatable shares is a partial order, so the whole comparison is not transitive: callers keep a heap and its
-//! discipline, they do not sort.
+//! The first difference decides. Shares are compared as exact fractions. The comparison of allocatable shares is a
+//! partial order, so that the whole comparison is not transitive: callers use a heap and do not sort.
 
 use super::{Bounds, Ledger, QueueAmounts, RESOURCES, difference, sum};
 use crate::input::WHOLE_GPU;
@@ -10,40 +9,40 @@ use crate::resource::PerResource;
 use kai_units::Timestamp;
 use std::cmp::Ordering;
 
-/// A queue and what it would do next.
+/// A queue with its next group.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOrderKey<'a> {
-    /// The queue's numbers.
+    /// The ledger of the queue.
     pub ledger: &'a Ledger,
     /// Request of the next group of its subtree; zero when victims are ordered.
     pub request: QueueAmounts,
-    /// Allocation of the victims chosen from it so far.
+    /// Allocation of the victims selected so far and next.
     pub victims: QueueAmounts,
-    /// Decides where everything else is equal.
+    /// Decides when everything else is equal.
     pub tie_break: TieBreak,
 }
 
-/// Where a queue stands among equals: older first, then one that is favoured, then by name.
+/// Order of equal queues: older first, then preferred ones, then by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TieBreak {
-    /// When it was created.
+    /// Creation time.
     pub created: Timestamp,
-    /// Among queues of one age it is not favoured.
+    /// False for a queue that comes first among queues of the same creation time.
     pub is_not_preferred: bool,
     /// Position among all queues by (creation, name).
     pub rank: u32,
 }
 
 impl TieBreak {
-    /// Of queues whose ranks tell everything.
+    /// A tie break by rank alone.
     pub fn by_rank(ledger: &Ledger) -> Self {
         Self { created: Timestamp(0), is_not_preferred: true, rank: ledger.rank }
     }
 }
 
-/// Compares two sibling queues; [`Ordering::Less`] means that `left` is served first.
+/// Compares two sibling queues; [`Ordering::Less`] means that `left` comes first.
 ///
-/// `total` is the whole cluster, which stands in for an unlimited share. Only a queue compared with itself is equal.
+/// `total` is the whole cluster and replaces an unlimited share. Only a queue compared with itself is equal.
 pub fn compare(left: &QueueOrderKey<'_>, right: &QueueOrderKey<'_>, total: &QueueAmounts) -> Ordering {
     let (l, r) = (left.ledger, right.ledger);
     let after = [sum(&l.allocated, &left.request), sum(&r.allocated, &right.request)];
@@ -67,13 +66,13 @@ pub fn compare(left: &QueueOrderKey<'_>, right: &QueueOrderKey<'_>, total: &Queu
         .then_with(|| left.tie_break.cmp(&right.tie_break))
 }
 
-/// Whether some resource is used although the queue has no share of it.
+/// Whether the queue uses a resource of which it has no share.
 #[inline]
 fn uses_without_share(amounts: &QueueAmounts, shares: &Bounds) -> bool {
     RESOURCES.into_iter().any(|r| shares[r] == Some(0) && amounts[r] > 0)
 }
 
-/// A share of something: a fraction with a positive denominator.
+/// A fraction with a positive denominator.
 #[derive(Clone, Copy, Debug)]
 pub struct Fraction {
     part: i128,
@@ -83,7 +82,7 @@ pub struct Fraction {
 impl Fraction {
     const ZERO: Self = Self { part: 0, whole: 1 };
 
-    /// The fraction as a number.
+    /// The value as a floating-point number.
     pub fn value(self) -> f64 {
         self.part as f64 / self.whole as f64
     }
@@ -107,12 +106,12 @@ impl PartialEq for Fraction {
 }
 impl Eq for Fraction {}
 
-/// What an amount counts for where the queue has no share at all: this often its number of units.
+/// Factor for amounts of a resource of which the queue has no share (as in KAI).
 const WITHOUT_SHARE: i128 = 1000;
-/// How many of its base units make one of a resource, where amounts count by themselves.
+/// Base units per unit of a resource without a share.
 const COUNTED_IN: PerResource<i128> = [1, 1, WHOLE_GPU as i128];
 
-/// The largest part that the amounts are of the shares, over all resources.
+/// The largest ratio of amount to share over all resources.
 #[inline]
 pub fn dominant_share(amounts: &QueueAmounts, shares: &Bounds, total: &QueueAmounts) -> Fraction {
     let mut dominant = Fraction::ZERO;
@@ -127,7 +126,7 @@ pub fn dominant_share(amounts: &QueueAmounts, shares: &Bounds, total: &QueueAmou
     dominant
 }
 
-/// Smaller means: nowhere larger and somewhere smaller. Everything else is equal here.
+/// A bound is smaller if it is nowhere larger and somewhere smaller; otherwise both are equal.
 #[inline]
 fn compare_bounds(left: &Bounds, right: &Bounds) -> Ordering {
     let mut found = Ordering::Equal;

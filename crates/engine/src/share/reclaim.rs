@@ -1,8 +1,8 @@
-//! Who may reclaim what from whom.
+//! Decides which queues may reclaim from which (KAI: `reclaimable`).
 //!
-//! A queue within its fair share may take from queues that hold more than they are entitled to, judged where the
-//! ways of both queues from the root part. All numbers are those of the moment the search began.
-//! Not here: which victims are tried, and protection by minimum run time (see [`super::min_runtime`]).
+//! A queue within its fair share may reclaim from queues above other, compared at the children of their lowest common
+//! ancestor. All ledgers are those at the start of the search.
+//! Not here: the order of victims, and protection by minimum run time (see [`super::min_runtime`]).
 
 use super::{
     Ledger, Preemptibility, QueueAmounts, QueueTree, RESOURCES, difference, exceeds_somewhere, levelled_pair,
@@ -12,17 +12,17 @@ use crate::ids::QueueIdx;
 use crate::resource::PerResource;
 use smallvec::SmallVec;
 
-/// An amount of quota together with the resources it touches.
+/// An amount of queue resources with the involved ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimAmount {
-    /// The amounts as quota counts them, MIG instances included.
+    /// The amounts, MIG instances included.
     pub amounts: QueueAmounts,
-    /// Which resources are at stake; MIG instances alone do not put GPUs at stake.
+    /// The resources to compare; MIG instances alone do not involve GPUs.
     pub involved: PerResource<bool>,
 }
 
 impl ReclaimAmount {
-    /// A claim in which every amount above 0 is at stake.
+    /// Amounts of which all resources above 0 are involved.
     pub fn all_involved(amounts: QueueAmounts) -> Self {
         Self { amounts, involved: amounts.map(|amount| amount > 0) }
     }
@@ -35,19 +35,19 @@ impl ReclaimAmount {
     }
 }
 
-/// A group that wants to reclaim.
+/// A group that reclaims.
 #[derive(Clone, Copy, Debug)]
 pub struct Reclaimer {
     /// Its leaf queue.
     pub queue: QueueIdx,
     /// Whether it may be evicted itself.
     pub preemptibility: Preemptibility,
-    /// What it asks for.
+    /// Its request.
     pub request: ReclaimAmount,
 }
 
-/// Whether a group may reclaim at all: with its request its queue stays within its fair share, and within its quota
-/// if the group is non-preemptible.
+/// Whether a group may reclaim: with its request the queue stays within its fair share, and within its quota if the
+/// group is non-preemptible.
 pub fn may_reclaim(ledger: &Ledger, preemptibility: Preemptibility, request: &QueueAmounts) -> bool {
     let within_share =
         RESOURCES.into_iter().all(|r| ledger.allocated[r] + request[r] <= ledger.fair_share[r]);
@@ -58,55 +58,60 @@ pub fn may_reclaim(ledger: &Ledger, preemptibility: Preemptibility, request: &Qu
         }
 }
 
-/// Whether groups of `victim`'s queue are worth trying as victims.
+/// Whether groups of `victim`'s queue may be victims.
 ///
-/// A queue exactly at its quota stays: its groups may be moved elsewhere without losing anything.
+/// A queue exactly at its quota is included: its groups may be moved without a loss.
 pub fn may_have_victims<T: QueueTree + ?Sized>(tree: &T, reclaimer: &Reclaimer, victim: QueueIdx) -> bool {
-    let (taking, giving) = levelled_pair(tree, reclaimer.queue, victim);
-    let (taking, giving) = (tree.ledger(taking), tree.ledger(giving));
+    let (reclaimer_queue, victim_queue) = levelled_pair(tree, reclaimer.queue, victim);
+    let (reclaimer_queue, victim_queue) = (tree.ledger(reclaimer_queue), tree.ledger(victim_queue));
     let request = &reclaimer.request.amounts;
-    if !taking.within_quota(request) {
-        return holds_beyond_share(giving, &giving.allocated);
+    if !reclaimer_queue.within_quota(request) {
+        return holds_beyond_share(victim_queue, &victim_queue.allocated);
     }
     let (mut above, mut below) = (false, false);
     for r in RESOURCES.into_iter().filter(|&r| request[r] > 0) {
-        if let Some(quota) = giving.quota[r] {
-            above |= giving.allocated[r] > quota;
-            below |= giving.allocated[r] < quota;
+        if let Some(quota) = victim_queue.quota[r] {
+            above |= victim_queue.allocated[r] > quota;
+            below |= victim_queue.allocated[r] < quota;
         }
     }
     above || !below
 }
 
-/// Whether a queue that still holds `remaining` is beyond its allocatable share of some resource.
+/// Whether a queue that holds `remaining` is above its allocatable share of some resource.
 pub fn holds_beyond_share(victim: &Ledger, remaining: &QueueAmounts) -> bool {
     exceeds_somewhere(remaining, &victim.allocatable_share())
 }
 
-/// Whether a queue that still holds `remaining` is beyond its quota of some resource.
+/// Whether a queue that holds `remaining` is above its quota of some resource.
 pub fn holds_beyond_quota(victim: &Ledger, remaining: &QueueAmounts) -> bool {
     exceeds_somewhere(remaining, &victim.quota)
 }
 
-/// Whether a queue that still holds `remaining` may lose more to a queue that asks for `request`.
+/// Whether a queue that holds `remaining` may lose more to a queue that requests `request`.
 ///
-/// It may when it is beyond its allocatable share, or when it is beyond its quota and the taker stays within its own.
-pub fn may_lose(taker: &Ledger, request: &QueueAmounts, victim: &Ledger, remaining: &QueueAmounts) -> bool {
+/// It may when it is above its allocatable share, or above its quota while the reclaimer stays within its own.
+pub fn may_lose(
+    reclaimer_queue: &Ledger,
+    request: &QueueAmounts,
+    victim: &Ledger,
+    remaining: &QueueAmounts,
+) -> bool {
     holds_beyond_share(victim, remaining)
-        || (taker.within_quota(request) && holds_beyond_quota(victim, remaining))
+        || (reclaimer_queue.within_quota(request) && holds_beyond_quota(victim, remaining))
 }
 
 /// One pod of a victim group.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimPod {
-    /// Its pod set, as a position in the list of minimums.
+    /// Index of its pod set in the list of minimums.
     pub pod_set: usize,
-    /// What it holds; `None` if it got another place and loses nothing.
+    /// Its allocation; `None` if it was moved and is no loss.
     pub holds: Option<ReclaimAmount>,
 }
 
-/// What a victim group loses, in the portions in which it may lose it: each pod beyond the minimum of its pod set
-/// alone, and then all pods that the minimums need together.
+/// The losses of a victim group in portions: each pod beyond the minimum of its pod set alone, then all others
+/// together.
 pub fn portions(pods: &[VictimPod], minimums: &[u32]) -> SmallVec<[ReclaimAmount; 4]> {
     let mut seen: SmallVec<[u32; 8]> = SmallVec::from_elem(0, minimums.len());
     let mut portions = SmallVec::new();
@@ -124,7 +129,7 @@ pub fn portions(pods: &[VictimPod], minimums: &[u32]) -> SmallVec<[ReclaimAmount
     portions
 }
 
-/// What queues hold after victims were taken from them, for those that lost something.
+/// Allocation after the losses, for the queues that lost something.
 #[derive(Clone, Debug, Default)]
 struct Remaining(SmallVec<[(QueueIdx, QueueAmounts); 16]>);
 
@@ -143,11 +148,11 @@ impl Remaining {
     }
 }
 
-/// Whether a reclaimer may have all `losses`, each a portion of some leaf queue, in this order.
+/// Whether a reclaimer may cause all `losses`, each a portion of a leaf queue, in this order.
 ///
-/// Every portion must be one that its queue may lose at that point, though the last may push it below its share.
-/// Afterwards no level of the reclaimer's path may be more saturated than a sibling it took from: `multiplier`, at
-/// least 1, makes the reclaimer's saturation count for more.
+/// Every portion must be one that its queue may lose at that point; the last may take it below its share. Afterwards no
+/// queue on the reclaimer's path may be more saturated than a sibling that lost something. `multiplier`, at least 1,
+/// scales the reclaimer's saturation.
 pub fn scenario_is_fair<T: QueueTree + ?Sized>(
     tree: &T,
     reclaimer: &Reclaimer,
@@ -157,10 +162,10 @@ pub fn scenario_is_fair<T: QueueTree + ?Sized>(
     let mut remaining = Remaining::default();
     let mut involved = reclaimer.request.involved;
     for (leaf, portion) in losses {
-        let (taker, victim) = levelled_pair(tree, reclaimer.queue, *leaf);
+        let (reclaimer_queue, victim) = levelled_pair(tree, reclaimer.queue, *leaf);
         let ledger = tree.ledger(victim);
         let held = remaining.get(victim).unwrap_or(&ledger.allocated);
-        if !may_lose(tree.ledger(taker), &reclaimer.request.amounts, ledger, held) {
+        if !may_lose(tree.ledger(reclaimer_queue), &reclaimer.request.amounts, ledger, held) {
             return false;
         }
         remaining.take(tree, *leaf, &portion.amounts);
@@ -168,10 +173,10 @@ pub fn scenario_is_fair<T: QueueTree + ?Sized>(
             *involved |= touched;
         }
     }
-    stays_in_bounds(tree, reclaimer, &remaining, involved, multiplier)
+    stays_less_saturated(tree, reclaimer, &remaining, involved, multiplier)
 }
 
-fn stays_in_bounds<T: QueueTree + ?Sized>(
+fn stays_less_saturated<T: QueueTree + ?Sized>(
     tree: &T,
     reclaimer: &Reclaimer,
     remaining: &Remaining,
@@ -183,8 +188,8 @@ fn stays_in_bounds<T: QueueTree + ?Sized>(
         let ledger = tree.ledger(queue);
         let after = sum(remaining.get(queue).unwrap_or(&ledger.allocated), request);
         let parent = tree.parent(queue);
-        let mut robbed = remaining.0.iter().filter(|(q, _)| *q != queue && tree.parent(*q) == parent);
-        let fair = robbed.all(|(sibling, left)| {
+        let mut victims = remaining.0.iter().filter(|(q, _)| *q != queue && tree.parent(*q) == parent);
+        let fair = victims.all(|(sibling, left)| {
             let sibling = tree.ledger(*sibling);
             RESOURCES.into_iter().filter(|&r| involved[r]).all(|r| {
                 !more_saturated(after[r], ledger.fair_share[r], left[r], sibling.fair_share[r], multiplier)
@@ -198,13 +203,13 @@ fn stays_in_bounds<T: QueueTree + ?Sized>(
     })
 }
 
-/// Whether a queue would be beyond its share and, counted with the multiplier, at least as saturated as a sibling
-/// that has a share. Without a share, holding anything is infinite saturation.
-fn more_saturated(taken: i64, share: i64, left: i64, sibling_share: i64, multiplier: f64) -> bool {
-    if sibling_share <= 0 || taken <= share {
+/// Whether a queue is above its share and, with the multiplier, at least as saturated as a sibling that has a share.
+/// Without a share any allocation is infinitely saturated.
+fn more_saturated(allocated: i64, share: i64, left: i64, sibling_share: i64, multiplier: f64) -> bool {
+    if sibling_share <= 0 || allocated <= share {
         return false;
     }
-    let ours = i128::from(taken) * i128::from(sibling_share);
-    let theirs = i128::from(left) * i128::from(share);
-    if multiplier > 1.0 { ours as f64 * multiplier >= theirs as f64 } else { ours >= theirs }
+    let own = i128::from(allocated) * i128::from(sibling_share);
+    let other = i128::from(left) * i128::from(share);
+    if multiplier > 1.0 { own as f64 * multiplier >= other as f64 } else { own >= other }
 }

@@ -1,4 +1,4 @@
-//! Tests of the queue arithmetic that several of its modules share.
+//! Tests of the queue arithmetic.
 
 use super::division::{ResourceShare, divide, divide_tree};
 use super::order::{QueueOrderKey, TieBreak, compare, dominant_share};
@@ -105,7 +105,7 @@ fn quotas_are_granted_even_beyond_the_total() {
 }
 
 #[test]
-fn remains_of_rounding_stop_at_the_request_and_go_to_the_others() {
+fn rounding_remainders_are_capped_at_the_request() {
     let small = ResourceShare { requestable: 3 * G / 2, ..resource_share(0, 0, 0, 1.0) };
     assert_eq!(
         shares(4, vec![small, resource_share(1, 0, 9, 1.0), resource_share(2, 0, 9, 1.0)]),
@@ -114,7 +114,7 @@ fn remains_of_rounding_stop_at_the_request_and_go_to_the_others() {
 }
 
 #[test]
-fn remains_of_rounding_stay_within_their_priority() {
+fn rounding_remainders_stay_within_their_priority() {
     let low = ResourceShare { priority: 50, ..resource_share(2, 0, 9, 1.0) };
     assert_eq!(
         shares(3, vec![resource_share(0, 0, 9, 1.0), resource_share(1, 0, 9, 1.0), low]),
@@ -124,14 +124,14 @@ fn remains_of_rounding_stay_within_their_priority() {
 }
 
 #[test]
-fn usage_lowers_the_weight_and_may_use_it_up() {
+fn usage_reduces_the_weight_down_to_zero() {
     let with_usage = |rank, usage| ResourceShare { usage, ..resource_share(rank, 0, 99, 1.0) };
     assert_eq!(shares(9, vec![with_usage(0, 0.5), with_usage(1, 0.0)]), [3.0, 6.0]);
     assert_eq!(shares(9, vec![with_usage(0, 1.0), with_usage(1, 1.0)]), [0.0, 0.0]);
 }
 
 #[test]
-fn a_negative_sum_of_weights_divides_like_a_positive_one() {
+fn negative_sum_of_weights_divides_like_a_positive_one() {
     assert_eq!(shares(6, vec![resource_share(0, 0, 9, -1.0), resource_share(1, 0, 9, -2.0)]), [2.0, 4.0]);
 }
 
@@ -173,7 +173,7 @@ fn any_shares() -> impl Strategy<Value = Vec<ResourceShare>> {
 
 proptest! {
     #[test]
-    fn division_conserves_and_never_exceeds_what_can_be_used(
+    fn division_conserves_the_total_and_never_exceeds_requests(
         all in any_shares(), total in 0..40_000_000i64, gpu in any::<bool>(), k in 0..3u8,
     ) {
         let unit = if gpu { G } else { 1 };
@@ -185,12 +185,12 @@ proptest! {
         for share in &divided {
             prop_assert!(share.share >= 0 && share.share <= share.requestable);
         }
-        let starved = divided.iter().any(|s| s.share < s.requestable && s.weight > 0.0 && s.usage == 0.0);
-        prop_assert!(left == 0 || !starved, "{left} left over although somebody wants it");
+        let unsatisfied = divided.iter().any(|s| s.share < s.requestable && s.weight > 0.0 && s.usage == 0.0);
+        prop_assert!(left == 0 || !unsatisfied, "{left} left over although a queue requests it");
     }
 
     #[test]
-    fn a_lower_priority_gets_surplus_only_when_the_higher_is_content(
+    fn lower_priority_gets_surplus_only_after_higher_is_satisfied(
         all in any_shares(), total in 0..40_000_000i64,
     ) {
         let mut divided = all;
@@ -204,21 +204,21 @@ proptest! {
 
     #[test]
     fn division_ignores_the_order_of_queues(
-        all in any_shares(), total in 0..40_000_000i64, turn in 0..7usize,
+        all in any_shares(), total in 0..40_000_000i64, rotation in 0..7usize,
     ) {
         let mut divided = all.clone();
         divide(G, total, 1.0, &mut divided);
-        let mut turned = all;
-        turned.reverse();
-        let by = turn % turned.len();
-        turned.rotate_left(by);
-        divide(G, total, 1.0, &mut turned);
-        turned.sort_by_key(|s| s.rank);
-        prop_assert_eq!(divided, turned);
+        let mut rotated = all;
+        rotated.reverse();
+        let by = rotation % rotated.len();
+        rotated.rotate_left(by);
+        divide(G, total, 1.0, &mut rotated);
+        rotated.sort_by_key(|s| s.rank);
+        prop_assert_eq!(divided, rotated);
     }
 
     #[test]
-    fn more_weight_never_costs_more_than_a_unit(
+    fn larger_weight_never_loses_more_than_a_unit(
         all in any_shares(), total in 0..40_000_000i64, at in 0..7usize,
     ) {
         let at = at % all.len();
@@ -252,7 +252,7 @@ proptest! {
 }
 
 #[test]
-fn limits_bind_at_every_level_before_quotas_do() {
+fn limits_are_checked_on_the_whole_path_before_quotas() {
     let leaf = Ledger { limit: [None, None, Some(3 * G)], ..gpus(1, 0, 2) };
     let root = Ledger { limit: [None, None, Some(2 * G)], ..gpus(5, 0, 2) };
     let path = [leaf, root];
@@ -268,7 +268,7 @@ fn limits_bind_at_every_level_before_quotas_do() {
 }
 
 #[test]
-fn the_queue_with_the_smaller_share_after_its_request_goes_first() {
+fn queue_with_the_smaller_dominant_share_after_its_request_comes_first() {
     let (q0, q1) = (gpus(3, 0, 0), Ledger { rank: 1, ..gpus(2, 0, 0) });
     let left =
         QueueOrderKey { ledger: &q0, request: [0, 0, G], victims: [0; 3], tie_break: TieBreak::by_rank(&q0) };
@@ -279,7 +279,7 @@ fn the_queue_with_the_smaller_share_after_its_request_goes_first() {
 }
 
 #[test]
-fn what_is_held_without_a_share_counts_a_thousandfold() {
+fn allocation_without_a_share_counts_a_thousandfold() {
     let total = [4000, 8, 4 * G];
     let share = |amounts: QueueAmounts, shares: Bounds| dominant_share(&amounts, &shares, &total).value();
     assert!((share([500, 0, 0], [Some(0), None, None]) - 500_000.0).abs() < 1e-9);
@@ -288,7 +288,7 @@ fn what_is_held_without_a_share_counts_a_thousandfold() {
 }
 
 #[test]
-fn queues_part_at_the_first_ancestors_that_differ() {
+fn levelled_pair_is_below_the_lowest_common_ancestor() {
     let mut tree = Tree::default();
     let top = tree.add(None, Ledger::default());
     let left = tree.add(Some(top), Ledger::default());
@@ -301,7 +301,7 @@ fn queues_part_at_the_first_ancestors_that_differ() {
     assert_eq!(levelled_pair(&tree, leaf, left), (left, left));
 }
 
-fn asking(queue: QueueIdx, devices: i64) -> Reclaimer {
+fn reclaimer(queue: QueueIdx, devices: i64) -> Reclaimer {
     Reclaimer {
         queue,
         preemptibility: Preemptibility::Preemptible,
@@ -310,40 +310,40 @@ fn asking(queue: QueueIdx, devices: i64) -> Reclaimer {
 }
 
 #[test]
-fn a_reclaimer_must_stay_less_saturated_than_those_it_takes_from() {
+fn reclaimer_must_stay_less_saturated_than_its_victims() {
     let mut tree = Tree::default();
     let d1 = tree.add(None, gpus(4, 4, 4));
     let d2 = tree.add(None, gpus(3, 3, 7));
     let p1 = tree.add(Some(d1), gpus(3, 1, 0));
     let p2 = tree.add(Some(d2), gpus(3, 3, 7));
     let losses = [(p2, ReclaimAmount::all_involved([0, 0, G]))];
-    assert!(scenario_is_fair(&tree, &asking(p1, 1), &losses, 1.0));
-    assert!(!scenario_is_fair(&tree, &asking(p1, 1), &losses, 2.0));
+    assert!(scenario_is_fair(&tree, &reclaimer(p1, 1), &losses, 1.0));
+    assert!(!scenario_is_fair(&tree, &reclaimer(p1, 1), &losses, 2.0));
 }
 
 #[test]
-fn the_last_portion_may_push_a_victim_below_its_share_but_no_further_one() {
+fn only_the_last_portion_may_take_a_victim_below_its_share() {
     let mut tree = Tree::default();
-    let taker = tree.add(None, gpus(1, 1, 0));
+    let own = tree.add(None, gpus(1, 1, 0));
     let victim = tree.add(None, gpus(1, 1, 2));
     let portion = (victim, ReclaimAmount::all_involved([0, 0, 2 * G]));
-    assert!(scenario_is_fair(&tree, &asking(taker, 1), &[portion], 1.0));
-    assert!(!scenario_is_fair(&tree, &asking(taker, 1), &[portion, portion], 1.0));
+    assert!(scenario_is_fair(&tree, &reclaimer(own, 1), &[portion], 1.0));
+    assert!(!scenario_is_fair(&tree, &reclaimer(own, 1), &[portion, portion], 1.0));
 }
 
 #[test]
-fn a_queue_exactly_at_its_quota_stays_a_candidate() {
+fn queue_exactly_at_its_quota_may_have_victims() {
     let mut tree = Tree::default();
-    let taker = tree.add(None, gpus(4, 4, 0));
+    let own = tree.add(None, gpus(4, 4, 0));
     let at_quota = tree.add(None, gpus(2, 4, 2));
     let below = tree.add(None, gpus(4, 4, 2));
-    assert!(may_have_victims(&tree, &asking(taker, 2), at_quota));
-    assert!(!may_have_victims(&tree, &asking(taker, 2), below));
-    assert!(!may_have_victims(&tree, &asking(taker, 5), at_quota));
+    assert!(may_have_victims(&tree, &reclaimer(own, 2), at_quota));
+    assert!(!may_have_victims(&tree, &reclaimer(own, 2), below));
+    assert!(!may_have_victims(&tree, &reclaimer(own, 5), at_quota));
 }
 
 #[test]
-fn only_a_queue_within_its_share_reclaims() {
+fn only_a_queue_within_its_fair_share_may_reclaim() {
     assert!(may_reclaim(&gpus(1, 3, 2), Preemptibility::Preemptible, &[0, 0, G]));
     assert!(!may_reclaim(&gpus(1, 3, 3), Preemptibility::Preemptible, &[0, 0, G]));
     let np = Ledger { allocated_np: [0, 0, G], ..gpus(1, 3, 2) };
@@ -351,7 +351,7 @@ fn only_a_queue_within_its_share_reclaims() {
 }
 
 #[test]
-fn pods_beyond_the_minimum_are_lost_one_by_one_and_the_rest_together() {
+fn pods_beyond_the_minimum_are_separate_portions() {
     let pod = |pod_set, cpu: Option<i64>| VictimPod {
         pod_set,
         holds: cpu.map(|cpu| ReclaimAmount::all_involved([cpu, 0, 0])),
@@ -363,7 +363,7 @@ fn pods_beyond_the_minimum_are_lost_one_by_one_and_the_rest_together() {
 }
 
 #[test]
-fn reclaim_protection_comes_from_where_the_queues_part() {
+fn reclaim_min_runtime_is_resolved_at_the_lowest_common_ancestor() {
     use min_runtime::ReclaimResolution::{LowestCommonAncestor, VictimQueue};
     let mut tree = Tree::default();
     let top = tree.add(None, Ledger::default());

@@ -1,4 +1,4 @@
-//! How much the waiting pods of a group ask for, as failed searches are compared by it.
+//! Compares the requests of equivalent groups.
 
 use crate::cluster::Cluster;
 use crate::cluster::pod::Status;
@@ -7,13 +7,12 @@ use crate::input::GpuRequest;
 use crate::resource::{self, Amounts, Dim, WHOLE_GPU};
 use std::cmp::Ordering;
 
-/// The requests of a group's pending pods, ascending, equal specifications together.
+/// Requests of a group's pending pods, ascending, equal specifications merged.
 #[derive(Debug)]
 pub(super) struct Demand {
     requests: Vec<(Amounts, usize)>,
-    /// How many pods that are.
     pub(super) pods: usize,
-    /// The most GPU memory that one of them asks for, in MiB.
+    /// Largest GPU memory request, in MiB.
     pub(super) gpu_memory: i64,
 }
 
@@ -36,18 +35,18 @@ impl Demand {
         Self { requests, pods: kinds.len(), gpu_memory }
     }
 
-    /// Easier than another: fewer pods, or a pod that asks for less than its counterpart and for more of nothing.
+    /// Whether it has fewer pods, or a pod that requests less than its counterpart and no more of any resource.
     pub(super) fn is_easier_than(&self, other: &Self) -> bool {
         self.pods > 0
             && (self.pods < other.pods || self.beside(other).any(|(own, its)| own.fits(its) && own != its))
     }
 
-    /// Nowhere larger than another: no more pods, and none that asks for more than its counterpart.
+    /// Whether it has no more pods, and none that requests more than its counterpart.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         self.pods <= other.pods && self.beside(other).all(|(own, its)| own.fits(its))
     }
 
-    /// Counterparts: requests at equal positions, as far as both reach, each pair once.
+    /// Pairs of requests at equal positions, each pair once.
     fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a Amounts, &'a Amounts)> {
         let (mut ours, mut theirs) = (self.requests.iter(), other.requests.iter());
         let (mut own, mut its) = (ours.next(), theirs.next());
@@ -70,7 +69,7 @@ impl Demand {
     }
 }
 
-/// What a pod asks for. Requests by GPU memory count no GPUs, since only a node tells how much of one they are.
+/// Resource request of a pod. Requests by GPU memory count no GPUs, since the fraction depends on the node.
 fn request(cluster: &Cluster, shape: ShapeIdx, claim_gpus: i64) -> Amounts {
     let shape = &cluster.shapes[shape];
     let mut request = shape.request.clone();
@@ -84,8 +83,8 @@ fn request(cluster: &Cluster, shape: ShapeIdx, claim_gpus: i64) -> Amounts {
     request
 }
 
-/// Compares requests dimension by dimension: the fixed ones in their order, then the others by name, since the
-/// order that other dimensions were first seen in must decide nothing.
+/// Compares requests by dimension: the fixed ones in their order, then the others by name, so that the order in which
+/// extended resources were registered has no influence.
 fn ascending(cluster: &Cluster, left: &Amounts, right: &Amounts) -> Ordering {
     let fixed = resource::PODS.index() + 1;
     let compare = |dim: Dim| left.get(dim).cmp(&right.get(dim));

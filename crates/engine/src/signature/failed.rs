@@ -1,4 +1,4 @@
-//! Groups whose search failed, each speaking for those that look like it.
+//! Stores the groups whose eviction search failed, by signature.
 
 use super::demand::Demand;
 use super::{GroupSignature, Signatures};
@@ -6,28 +6,28 @@ use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, QueueIdx};
 use rustc_hash::FxHashMap;
 
-/// How far a failed search speaks for others.
+/// For which groups a failed search counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// For groups of every queue.
+    /// Groups of every queue.
     Cluster,
-    /// For groups of its own queue.
+    /// Groups of the same queue.
     Queue,
 }
 
-/// What failed searches tell about a group.
+/// A group compared with the failed group of its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// No group that looks like it has failed.
+    /// No group with its signature failed.
     NoRepresentative,
-    /// A group that looks like it has failed, but this one is easier.
+    /// It is easier to schedule than the failed group.
     Easier(GroupIdx),
-    /// A group that looks like it has failed, and this one is no easier: searching for it can be left out.
+    /// It is not easier to schedule: its search can be skipped.
     NotEasier(GroupIdx),
 }
 
 impl Comparison {
-    /// The group needs no search.
+    /// Whether the search can be skipped.
     pub fn may_skip(self) -> bool {
         match self {
             Self::NotEasier(_) => true,
@@ -36,7 +36,7 @@ impl Comparison {
     }
 }
 
-/// The smallest failed group of each signature, in one run of an action.
+/// The smallest failed group per signature, for one run of an action.
 #[derive(Debug)]
 pub struct Representatives {
     scope: Scope,
@@ -47,17 +47,17 @@ pub struct Representatives {
 struct Failed {
     group: GroupIdx,
     demand: Demand,
-    /// Pods of the step that found no places.
+    /// Number of pods of the failed step.
     step: usize,
 }
 
 impl Representatives {
-    /// No group has failed.
+    /// Starts without failed groups.
     pub fn new(scope: Scope) -> Self {
         Self { scope, failed: FxHashMap::default() }
     }
 
-    /// What the failures so far tell about a group.
+    /// Compares a group with the failed group of its signature.
     pub fn compare(&self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx) -> Comparison {
         if self.failed.is_empty() {
             return Comparison::NoRepresentative;
@@ -71,8 +71,8 @@ impl Representatives {
         }
     }
 
-    /// The group whose failure speaks for this one without doubt: it asks for no more in anything, its step has no
-    /// more than so many pods, and it may evict whomever this one may.
+    /// The failed group that proves failure for this one: it requests no more of any resource, its step has at most
+    /// `step` pods, and it may evict at least the same victims.
     pub(crate) fn representative_for(
         &self,
         cluster: &Cluster,
@@ -91,8 +91,7 @@ impl Representatives {
         (no_harder && may_more && failed.step <= step).then_some(failed.group)
     }
 
-    /// Notes that the search for a step of a group failed. It takes the place of the one that spoke for its like so far if it
-    /// is nowhere larger.
+    /// Records a failed search. Replaces the representative of the signature if it is nowhere larger.
     pub fn note(&mut self, cluster: &Cluster, signatures: &mut Signatures, group: GroupIdx, step: usize) {
         let key = self.key(cluster, signatures, group);
         let demand = Demand::of(cluster, group);

@@ -196,7 +196,7 @@ fn nobody_is_evicted_in_vain() {
     );
     assert_eq!(
         objections(&text, vec![take("a-0", "preempt", "")]),
-        ["Eviction: pod `default/a-0` is evicted for nobody"]
+        ["Eviction: pod `default/a-0` is evicted without a preemptor"]
     );
     assert_eq!(
         objections(&text, vec![take("a-0", "allocate", "b"), wait("b-0", "n1", "preempt")]),
@@ -427,7 +427,7 @@ fn only_gangs_that_cannot_work_are_cleared_away() {
     );
     assert_eq!(
         objections(&world("stale=30s grace=1m", 1), all(1)),
-        ["Eviction: group `default/a` is evicted as stale before its time"]
+        ["Eviction: group `default/a` is evicted as stale within its grace period"]
     );
     let part =
         "nodes n1 gpu=3\nqueues q quota=none\ngroups a queue=q min=3 stale=2m pods=2x{gpu=1} running@n1";

@@ -1,10 +1,10 @@
-//! What groups give up first, on small trees; and preemption delays.
+//! Tests of eviction batches on small trees, and of preemption delays.
 
 use super::*;
 use crate::input::{PodPhase, SubGroupInput};
 use crate::small_world::{World, sub_group};
 
-/// A group of running pods in a tree; pods are named by their pod set: `a-0`, `a-1` …
+/// A group of running pods in a tree; pods are named after their pod set: `a-0`, `a-1` …
 fn running(min: Option<u32>, tree: &[SubGroupInput], pods: &[(&str, usize)]) -> World {
     let mut world = World::default();
     world.group("train", |group| {
@@ -23,39 +23,38 @@ fn running(min: Option<u32>, tree: &[SubGroupInput], pods: &[(&str, usize)]) -> 
     world
 }
 
-/// All batches in order.
 fn batches(world: &World) -> Vec<Vec<&str>> {
     let mut held = EvictablePods::of(&world.cluster, world.find("train"));
     let mut batches = Vec::new();
     while !held.is_empty() {
         let batch = held.next_batch(&world.cluster, &world.policy.registry);
-        assert!(!batch.is_empty(), "a group with pods left gives some up");
+        assert!(!batch.is_empty(), "a non-empty group has a next batch");
         batches.push(world.names(&batch));
     }
     batches
 }
 
 #[test]
-fn pods_beyond_the_minimum_go_one_by_one_and_the_gang_goes_last() {
+fn pods_beyond_the_minimum_are_evicted_one_by_one_and_the_gang_last() {
     let world = running(None, &[sub_group("a", 2)], &[("a", 4)]);
     assert_eq!(batches(&world), [vec!["a-3"], vec!["a-2"], vec!["a-1", "a-0"]]);
 }
 
 #[test]
-fn the_fullest_pod_set_shrinks_first() {
+fn pod_set_with_the_largest_surplus_shrinks_first() {
     let world = running(None, &[sub_group("a", 1), sub_group("b", 1)], &[("a", 3), ("b", 2)]);
     assert_eq!(batches(&world), [vec!["a-2"], vec!["b-1"], vec!["a-1"], vec!["b-0", "a-0"]]);
 }
 
 #[test]
-fn members_beyond_what_a_set_needs_go_whole() {
+fn members_beyond_the_required_number_are_evicted_as_a_whole() {
     let tree = [sub_group("a", 2), sub_group("b", 2), sub_group("c", 2)];
     let world = running(Some(2), &tree, &[("a", 2), ("b", 2), ("c", 3)]);
     assert_eq!(batches(&world), [vec!["c-2"], vec!["c-1", "c-0"], vec!["b-1", "b-0", "a-1", "a-0"]]);
 }
 
 #[test]
-fn surplus_deep_in_the_tree_goes_before_members_near_the_root() {
+fn surplus_deep_in_the_tree_is_evicted_before_members_near_the_root() {
     let tree =
         [sub_group("x", 1), sub_group("x/a", 1), sub_group("x/b", 1), sub_group("y", 1), sub_group("y/c", 1)];
     let world = running(Some(1), &tree, &[("a", 1), ("b", 1), ("c", 1)]);
@@ -63,19 +62,19 @@ fn surplus_deep_in_the_tree_goes_before_members_near_the_root() {
 }
 
 #[test]
-fn a_group_without_a_complete_member_goes_at_once() {
+fn group_without_a_satisfied_member_is_evicted_at_once() {
     let world = running(Some(1), &[sub_group("a", 2), sub_group("b", 3)], &[("a", 1), ("b", 2)]);
     assert_eq!(batches(&world), [["b-1", "b-0", "a-0"]]);
 }
 
 #[test]
-fn a_pod_set_without_a_minimum_shrinks_to_nothing() {
+fn pod_set_without_a_minimum_shrinks_to_zero() {
     let world = running(None, &[sub_group("a", 0), sub_group("b", 1)], &[("a", 2), ("b", 1)]);
     assert_eq!(batches(&world), [["a-1"], ["a-0"], ["b-0"]]);
 }
 
 #[test]
-fn pods_that_are_taken_or_have_no_place_are_not_given_up() {
+fn taken_or_unplaced_pods_are_not_evictable() {
     let mut world = running(None, &[sub_group("a", 1)], &[("a", 3)]);
     world.pod("a-3", "train", |pod| pod.sub_group = Some("a".to_owned()));
     world.settle();
@@ -92,7 +91,7 @@ fn pods_that_are_taken_or_have_no_place_are_not_given_up() {
 }
 
 #[test]
-fn a_preemption_delay_counts_from_creation_or_a_later_eviction() {
+fn preemption_delay_counts_from_creation_or_a_later_eviction() {
     let at = |second: i64| Timestamp(second * 1_000_000);
     let end = |evicted: Option<i64>, delay: Option<i64>| {
         let mut world = World::default();

@@ -1,7 +1,7 @@
-//! Who took from whom: evictions in the order in which they were decided, one group's gain after the other.
+//! Groups the evictions of an outcome by action and preemptor, in the order of the decisions.
 
 use super::after::After;
-use super::books::Books;
+use super::queue_allocation::QueueAllocation;
 use super::{Findings, Invariant};
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx, PodIdx};
@@ -9,43 +9,41 @@ use crate::input::Key;
 use crate::outcome::{Cause, Decision, EvictionReason, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one group takes from others.
-pub(super) struct Taking {
-    /// The action.
+/// The evictions of one action for one preemptor.
+pub(super) struct EvictionBatch {
     pub(super) cause: Cause,
-    /// For whom.
     pub(super) preemptor: GroupIdx,
-    /// Pods evicted for it, in order.
+    /// In the order of the decisions.
     pub(super) evicted: Vec<PodIdx>,
-    /// Pods that get another place by it, those included that were evicted for somebody else before.
+    /// Pods that get another node, including pods evicted earlier for another preemptor.
     pub(super) moved: Vec<PodIdx>,
-    /// Pods of the preemptor that get a place.
+    /// Pods of the preemptor that are placed.
     pub(super) placed: Vec<PodIdx>,
-    /// What queues held just before.
-    pub(super) books: Books,
+    /// Allocation of the queues just before.
+    pub(super) allocation: QueueAllocation,
 }
 
-/// The takings of an outcome, and what gangs lost that were cleared away.
-pub(super) struct Takings {
-    /// In order.
-    pub(super) all: Vec<Taking>,
-    /// Pods of gangs that were below their minimum for too long.
+/// All evictions of an outcome.
+pub(super) struct Evictions {
+    /// In the order of the decisions.
+    pub(super) all: Vec<EvictionBatch>,
+    /// Pods evicted by `stalegangeviction`.
     pub(super) stale: Vec<PodIdx>,
-    /// Evicted pods that have a place in the end.
+    /// Evicted pods that are placed again.
     pub(super) has_place: BTreeSet<PodIdx>,
-    /// Pods that were moved and lost the place they were to have, with the taking that moved them.
-    pub(super) overtaken: BTreeMap<PodIdx, usize>,
+    /// Moved pods that lost their new node, with the index of the evictions that moved them.
+    pub(super) displaced: BTreeMap<PodIdx, usize>,
 }
 
-impl Takings {
+impl Evictions {
     pub(super) fn read(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut Findings) -> Self {
-        let placed = after.held.iter().filter(|h| h.how.is_new()).map(|h| h.pod);
+        let placed = after.held.iter().filter(|h| h.presence.is_new()).map(|h| h.pod);
         let has_place = placed.filter(|pod| after.evicted.contains(pod)).collect();
         let mut reader = Reader {
             before,
             findings,
-            books: Books::new(before, outcome),
-            done: Self { all: Vec::new(), stale: Vec::new(), has_place, overtaken: BTreeMap::new() },
+            allocation: QueueAllocation::new(before, outcome),
+            done: Self { all: Vec::new(), stale: Vec::new(), has_place, displaced: BTreeMap::new() },
             open: false,
         };
         for decision in &outcome.decisions {
@@ -54,16 +52,16 @@ impl Takings {
         reader.done
     }
 
-    /// Whether a pod keeps a place, or kept it until somebody else came.
+    /// Whether a pod is moved, even if a later preemptor took its new node.
     pub(super) fn is_moved(&self, pod: PodIdx) -> bool {
-        self.has_place.contains(&pod) || self.overtaken.contains_key(&pod)
+        self.has_place.contains(&pod) || self.displaced.contains_key(&pod)
     }
 
-    /// The pods that each group loses by the given actions, moved ones included.
+    /// The pods that each group loses by the given actions, including moved ones.
     pub(super) fn by_group(&self, before: &Cluster, causes: &[Cause]) -> BTreeMap<GroupIdx, Vec<PodIdx>> {
         let mut lost: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
-        for taking in self.all.iter().filter(|taking| causes.contains(&taking.cause)) {
-            for &pod in &taking.evicted {
+        for batch in self.all.iter().filter(|batch| causes.contains(&batch.cause)) {
+            for &pod in &batch.evicted {
                 if let Some(group) = before.pods[pod].group {
                     lost.entry(group).or_default().push(pod);
                 }
@@ -73,13 +71,12 @@ impl Takings {
     }
 }
 
-/// Reads decisions one after the other.
 struct Reader<'a, 'f> {
     before: &'a Cluster,
     findings: &'f mut Findings,
-    books: Books,
-    done: Takings,
-    /// The last taking may go on.
+    allocation: QueueAllocation,
+    done: Evictions,
+    /// The last entry may continue.
     open: bool,
 }
 
@@ -99,32 +96,29 @@ impl Reader<'_, '_> {
         let Some(pod) = self.before.pod(key) else { return };
         let place = self.before.pods[pod].state.place.as_ref();
         let Some(cause) = cause else {
-            self.findings.say(
-                Invariant::Consistency,
-                format!("pod `{key}` is evicted by an action that evicts nothing"),
-            );
+            self.findings.add(Invariant::Consistency, format!("pod `{key}` is evicted by an unknown action"));
             return;
         };
         if cause == Cause::Stale {
             self.done.stale.push(pod);
             self.open = false;
         } else if let Some(preemptor) = preemptor.and_then(|preemptor| self.before.group(preemptor)) {
-            let goes_on = self.done.all.last().is_some_and(|last| {
+            let continues = self.done.all.last().is_some_and(|last| {
                 last.cause == cause && last.preemptor == preemptor && last.placed.is_empty()
             });
-            if !(self.open && goes_on) {
-                self.begin(cause, preemptor);
+            if !(self.open && continues) {
+                self.start_batch(cause, preemptor);
             }
-            self.done.all.last_mut().expect("begun above").evicted.push(pod);
+            self.done.all.last_mut().expect("added above").evicted.push(pod);
             if moves && !self.done.has_place.contains(&pod) {
-                self.done.overtaken.insert(pod, self.done.all.len() - 1);
+                self.done.displaced.insert(pod, self.done.all.len() - 1);
             }
         } else {
-            self.findings.say(Invariant::Eviction, format!("pod `{key}` is evicted for nobody"));
+            self.findings.add(Invariant::Eviction, format!("pod `{key}` is evicted without a preemptor"));
         }
-        // What finds another place holds its share all the while.
+        // A moved pod keeps counting violations its queue.
         if let Some(place) = place.filter(|_| !self.done.is_moved(pod)) {
-            self.books.charge(self.before, pod, place.node, -1);
+            self.allocation.charge(self.before, pod, place.node, -1);
         }
     }
 
@@ -132,8 +126,8 @@ impl Reader<'_, '_> {
         let (Some(pod), Some(node)) = (self.before.pod(key), self.before.node(node)) else { return };
         let was_evicted = self.done.has_place.contains(&pod);
         if moved != was_evicted {
-            let what = if moved { "moved without being evicted" } else { "evicted, and yet not moved" };
-            self.findings.say(Invariant::Consistency, format!("pod `{key}` is {what}"));
+            let what = if moved { "moved without being evicted" } else { "evicted but not marked as moved" };
+            self.findings.add(Invariant::Consistency, format!("pod `{key}` is {what}"));
         }
         match cause_of(action) {
             None => self.open = false,
@@ -147,24 +141,24 @@ impl Reader<'_, '_> {
         let last = self.done.all.last().filter(|last| self.open && last.cause == cause);
         if moved {
             if last.is_some() {
-                self.done.all.last_mut().expect("there is one").moved.push(pod);
+                self.done.all.last_mut().expect("checked above").moved.push(pod);
             }
             return;
         }
         let before = self.before;
-        let is_victim = |last: &Taking| {
+        let is_victim = |last: &EvictionBatch| {
             last.evicted.iter().chain(&last.moved).any(|pod| before.pods[*pod].group == Some(group))
         };
         match last {
             Some(last) if last.preemptor == group => {
-                self.done.all.last_mut().expect("there is one").placed.push(pod);
+                self.done.all.last_mut().expect("checked above").placed.push(pod);
             }
-            // A group that gave way may place more of its pods than it had.
+            // A victim group may place more pods than it had.
             Some(last) if is_victim(last) => {}
-            // Moving what was evicted for others was enough for this one.
+            // Moving pods that were evicted for others was sufficient for this preemptor.
             Some(_) | None => {
-                self.begin(cause, group);
-                self.done.all.last_mut().expect("begun above").placed.push(pod);
+                self.start_batch(cause, group);
+                self.done.all.last_mut().expect("added above").placed.push(pod);
             }
         }
     }
@@ -172,25 +166,24 @@ impl Reader<'_, '_> {
     fn charge(&mut self, pod: PodIdx, node: NodeIdx, was_evicted: bool) {
         let old = self.before.pods[pod].state.place.as_ref().filter(|_| was_evicted);
         if let Some(old) = old {
-            self.books.charge(self.before, pod, old.node, -1);
+            self.allocation.charge(self.before, pod, old.node, -1);
         }
-        self.books.charge(self.before, pod, node, 1);
+        self.allocation.charge(self.before, pod, node, 1);
     }
 
-    fn begin(&mut self, cause: Cause, preemptor: GroupIdx) {
+    fn start_batch(&mut self, cause: Cause, preemptor: GroupIdx) {
         self.open = true;
-        self.done.all.push(Taking {
+        self.done.all.push(EvictionBatch {
             cause,
             preemptor,
             evicted: Vec::new(),
             moved: Vec::new(),
             placed: Vec::new(),
-            books: self.books.clone(),
+            allocation: self.allocation.clone(),
         });
     }
 }
 
-/// The cause that an action's name stands for.
 fn cause_of(action: &str) -> Option<Cause> {
     [Cause::Consolidation, Cause::Reclaim, Cause::Preempt, Cause::Stale]
         .into_iter()
