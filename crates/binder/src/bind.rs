@@ -3,14 +3,14 @@
 //! Everything before the binding itself can be done twice without harm, and the binding comes last. So an attempt may
 //! end anywhere, and the next one, here or in another process, simply begins anew.
 
+use crate::bind_target::BindTarget;
+use crate::concurrency_limit::Permit;
 use crate::error::{Doing, Error, Result};
+use crate::informers::{BIND_REQUEST, annotation_of};
 use crate::options::Options;
-use crate::order::Order;
-use crate::plugin::devices::Claims;
-use crate::plugin::{Plugin, memory_limit, sharing, volumes};
+use crate::plugin::dynamic_resources::Claims;
+use crate::plugin::{Plugin, gpu_sharing, hami_core, volume_binding};
 use crate::reservation::Reservations;
-use crate::slot::Slot;
-use crate::watched::{BIND_REQUEST, annotation_of};
 use futures::future::join_all;
 use kai_api::well_known::{annotation, label};
 use kai_object as object;
@@ -33,7 +33,7 @@ pub(crate) struct Binder {
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     binder: &'a Binder,
-    order: &'a Order,
+    target: &'a BindTarget,
     pod: Value,
     node: &'a Value,
     /// What is to be undone if this fails, the first step first.
@@ -41,22 +41,22 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(crate) fn new(binder: &'a Binder, order: &'a Order, pod: Value, node: &'a Value) -> Self {
-        Self { binder, order, pod, node, taken: Vec::new() }
+    pub(crate) fn new(binder: &'a Binder, target: &'a BindTarget, pod: Value, node: &'a Value) -> Self {
+        Self { binder, target, pod, node, taken: Vec::new() }
     }
 
     /// Binds the pod.
-    pub(crate) async fn run(&mut self, slot: &mut Slot) -> Result<()> {
-        let (binder, order) = (self.binder, self.order);
-        if order.is_fraction() && order.groups.is_empty() {
+    pub(crate) async fn run(&mut self, permit: &mut Permit) -> Result<()> {
+        let (binder, target) = (self.binder, self.target);
+        if target.is_fraction() && target.groups.is_empty() {
             return Err(Error::NoGroups);
         }
-        binder.reservations.settle_node(order, slot).await?;
-        let devices = if order.is_fraction() { self.reserve(slot).await? } else { Vec::new() };
+        binder.reservations.settle_node(target, permit).await?;
+        let devices = if target.is_fraction() { self.reserve(permit).await? } else { Vec::new() };
         self.label().await?;
         for plugin in &binder.options.plugins {
             self.taken.push(*plugin);
-            self.prepare(*plugin, &devices, slot).await?;
+            self.prepare(*plugin, &devices, permit).await?;
         }
         self.bind().await
     }
@@ -64,31 +64,33 @@ impl<'a> Attempt<'a> {
     /// Reserves the GPUs of all groups side by side: none waits until the node has answered for another. Each group has
     /// its own lock and its own reservation pod, and all are seen to their end, so that an attempt that fails leaves
     /// nothing under way.
-    async fn reserve(&self, slot: &mut Slot) -> Result<Vec<String>> {
-        let (reservations, order, places) = (&self.binder.reservations, self.order, slot.places());
-        let each = order.groups.iter().map(|group| {
-            let places = &places;
+    async fn reserve(&self, permit: &mut Permit) -> Result<Vec<String>> {
+        let (reservations, target, limit) = (&self.binder.reservations, self.target, permit.limit());
+        let each = target.groups.iter().map(|group| {
+            let limit = &limit;
             async move {
-                let mut own = Slot::take(places).await;
-                reservations.reserve(order, &self.pod, group, &mut own).await
+                let mut own = Permit::acquire(limit).await;
+                reservations.reserve(target, &self.pod, group, &mut own).await
             }
         });
-        slot.idle(join_all(each)).await.into_iter().collect()
+        permit.release_during(join_all(each)).await.into_iter().collect()
     }
 
-    async fn prepare(&self, plugin: Plugin, devices: &[String], slot: &mut Slot) -> Result<()> {
-        let (api, order, pod) = (&self.binder.context.api, self.order, &self.pod);
+    async fn prepare(&self, plugin: Plugin, devices: &[String], permit: &mut Permit) -> Result<()> {
+        let (api, target, pod) = (&self.binder.context.api, self.target, &self.pod);
         match plugin {
-            Plugin::VolumeBinding { timeout } => volumes::prepare(api, pod, self.node, timeout, slot).await,
+            Plugin::VolumeBinding { timeout } => {
+                volume_binding::prepare(api, pod, self.node, timeout, permit).await
+            }
             Plugin::DynamicResources { timeout } => {
-                let claims = tokio::time::timeout(timeout, self.binder.claims.prepare(api, order, pod));
+                let claims = tokio::time::timeout(timeout, self.binder.claims.prepare(api, target, pod));
                 let late = Error::Timeout { step: "claiming the devices of the pod", limit: timeout };
                 claims.await.unwrap_or(Err(late))
             }
             Plugin::GpuSharing { devices: names } if self.tells_gpus() => {
-                sharing::prepare(api, order, pod, names, devices).await
+                gpu_sharing::prepare(api, target, pod, names, devices).await
             }
-            Plugin::HamiCore if self.tells_gpus() => memory_limit::prepare(api, order, pod, self.node).await,
+            Plugin::HamiCore if self.tells_gpus() => hami_core::prepare(api, target, pod, self.node).await,
             Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
         }
     }
@@ -96,27 +98,28 @@ impl<'a> Attempt<'a> {
     /// Whether containers of the pod are to be told about a shared GPU.
     fn tells_gpus(&self) -> bool {
         let prepared = !annotation_of(&self.pod, annotation::SHARED_GPU_CONFIG_MAP).is_empty();
-        self.order.is_fraction() && (prepared || !self.binder.options.unprepared_pods)
+        self.target.is_fraction() && (prepared || !self.binder.options.unprepared_pods)
     }
 
     /// Undoes what this attempt, or one before it, may have done: the last step first. Says what went wrong first.
-    pub(crate) async fn undo(&self, slot: &mut Slot) -> Result<()> {
-        let (binder, order) = (self.binder, self.order);
+    pub(crate) async fn undo(&self, permit: &mut Permit) -> Result<()> {
+        let (binder, target) = (self.binder, self.target);
         let api = &binder.context.api;
         let mut outcome = Ok(());
         for plugin in self.taken.iter().rev() {
             let undone = match plugin {
-                Plugin::VolumeBinding { .. } => volumes::undo(api, &self.pod, &order.node).await,
-                Plugin::DynamicResources { .. } => binder.claims.undo(api, order, &self.pod).await,
-                Plugin::GpuSharing { .. } if order.is_fraction() => sharing::undo(api, &self.pod).await,
+                Plugin::VolumeBinding { .. } => volume_binding::undo(api, &self.pod, &target.node).await,
+                Plugin::DynamicResources { .. } => binder.claims.undo(api, target, &self.pod).await,
+                Plugin::GpuSharing { .. } if target.is_fraction() => gpu_sharing::undo(api, &self.pod).await,
                 Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
             };
             outcome = outcome.and(undone);
         }
-        if order.is_fraction() {
+        if target.is_fraction() {
             outcome = outcome.and(self.unlabel().await);
-            for group in &order.groups {
-                let settled = slot.idle(binder.reservations.settle(group, Some(&order.key))).await;
+            for group in &target.groups {
+                let settled =
+                    permit.release_during(binder.reservations.settle(group, Some(&target.key))).await;
                 outcome = outcome.and(settled);
             }
         }
@@ -125,14 +128,14 @@ impl<'a> Attempt<'a> {
 
     /// Marks the pod with the groups it uses, and with no others.
     async fn label(&mut self) -> Result<()> {
-        let groups: &[String] = if self.order.is_fraction() { &self.order.groups } else { &[] };
+        let groups: &[String] = if self.target.is_fraction() { &self.target.groups } else { &[] };
         let Some(labels) = group_labels(&self.pod, groups) else { return Ok(()) };
         self.pod = self.write_labels(labels).await?;
         Ok(())
     }
 
     async fn unlabel(&self) -> Result<()> {
-        let known = self.binder.context.caches.get(&kind::POD, &self.order.pod);
+        let known = self.binder.context.caches.get(&kind::POD, &self.target.pod);
         let known = known.filter(|known| object::uid(known) == object::uid(&self.pod));
         let Some(labels) = group_labels(known.as_deref().unwrap_or(&self.pod), &[]) else { return Ok(()) };
         match self.write_labels(labels).await {
@@ -145,36 +148,36 @@ impl<'a> Attempt<'a> {
     async fn write_labels(&self, labels: Map<String, Value>) -> Result<Value> {
         let patch = json!({"metadata": {"uid": object::uid(&self.pod), "labels": labels}});
         let context = &self.binder.context;
-        let written = context.api.merge(&kind::POD, &self.order.pod, Part::Main, &patch).await;
-        let written = written.doing(|| format!("label pod `{}`", self.order.pod))?;
+        let written = context.api.merge(&kind::POD, &self.target.pod, Part::Main, &patch).await;
+        let written = written.doing(|| format!("label pod `{}`", self.target.pod))?;
         context.caches.note(&kind::POD, &written);
         Ok(written)
     }
 
     /// Puts the pod on its node. What the binder has to say about it goes along, so that it costs no write of its own.
     async fn bind(&self) -> Result<()> {
-        let (context, order) = (&self.binder.context, self.order);
-        let request = context.caches.get(&BIND_REQUEST, &order.key);
+        let (context, target) = (&self.binder.context, self.target);
+        let request = context.caches.get(&BIND_REQUEST, &target.key);
         let stands = request
-            .is_some_and(|request| object::uid(&request) == order.uid && !object::is_deleting(&request));
+            .is_some_and(|request| object::uid(&request) == target.uid && !object::is_deleting(&request));
         if !stands {
             return Err(Error::Withdrawn);
         }
-        let mut annotations = json!({annotation::RECEIVED_RESOURCE_TYPE: order.resource_type});
-        if let Some(zones) = order.numa_zones() {
+        let mut annotations = json!({annotation::RECEIVED_RESOURCE_TYPE: target.resource_type});
+        if let Some(zones) = target.numa_zones() {
             annotations[annotation::NUMA_PREDICTED] = Value::from(zones);
         }
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding",
             "metadata": {
-                "name": order.pod.name, "namespace": order.pod.namespace, "uid": object::uid(&self.pod),
+                "name": target.pod.name, "namespace": target.pod.namespace, "uid": object::uid(&self.pod),
                 "annotations": annotations,
             },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": target.node},
         });
-        let path = kind::POD.path_of(&order.pod) + "/binding";
+        let path = kind::POD.path_of(&target.pod) + "/binding";
         let sent = context.api.send("POST", &path, Some(("application/json", &binding))).await;
-        sent.map(|_| ()).doing(|| format!("bind pod `{}`", order.pod))
+        sent.map(|_| ()).doing(|| format!("bind pod `{}`", target.pod))
     }
 }
 

@@ -11,44 +11,44 @@ pub mod options;
 pub mod plugin;
 
 mod bind;
+mod bind_request_controller;
+mod bind_target;
+mod concurrency_limit;
 mod error;
-mod order;
+mod informers;
 mod report;
-mod requests;
 mod reservation;
-mod slot;
-mod watched;
 
+pub use informers::BIND_REQUEST;
 pub use options::Options;
-pub use watched::BIND_REQUEST;
 
 use bind::Binder;
+use bind_request_controller::BindRequestController;
 use kai_runtime::cache::Caches;
 use kai_runtime::controller::{self, Context};
 use kai_runtime::process::Process;
-use plugin::devices::Claims;
-use requests::Requests;
-use reservation::{Groups, Reservations};
+use plugin::dynamic_resources::Claims;
+use reservation::{GpuGroupController, Reservations};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
 /// Runs the binder. Never returns; when it is dropped, everything stops at once.
 pub async fn run(mut process: Process, options: Options) {
     let options = Arc::new(options);
-    let caches = Arc::new(Caches::new(watched::watched()));
+    let caches = Arc::new(Caches::new(informers::informers()));
     let context = Context::new(process.api.clone(), Arc::clone(&caches), process.clock);
     let reservations = Reservations::new(context.clone(), Arc::clone(&options));
-    let groups = Groups {
+    let groups = GpuGroupController {
         reservations: Arc::clone(&reservations),
         resync: options.resync,
         workers: options.concurrent_max.max(1),
     };
-    let places = Arc::new(Semaphore::new(options.concurrent_max.max(1)));
+    let limit = Arc::new(Semaphore::new(options.concurrent_max.max(1)));
     let binder = Binder { context: context.clone(), options, reservations, claims: Claims::default() };
-    let requests = Requests {
+    let requests = BindRequestController {
         binder: Arc::new(binder),
         recorder: process.recorder.clone(),
-        places,
+        limit,
         pending: Mutex::default(),
     };
     caches.follow(&process.api, &process.health, &mut process.tasks);

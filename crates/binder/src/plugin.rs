@@ -2,10 +2,10 @@
 //!
 //! Names, defaults and rules are KAI's. A step comes with its own module; what they do is called from `bind`.
 
-pub(crate) mod devices;
-pub(crate) mod memory_limit;
-pub(crate) mod sharing;
-pub(crate) mod volumes;
+pub(crate) mod dynamic_resources;
+pub(crate) mod gpu_sharing;
+pub(crate) mod hami_core;
+pub(crate) mod volume_binding;
 
 use kai_api::config::component::BinderPlugin;
 use std::collections::BTreeMap;

@@ -4,9 +4,9 @@
 //! a failure was reported before.
 
 use crate::bind::Binder;
+use crate::bind_target::BindTarget;
 use crate::error::{Doing, Result};
-use crate::order::Order;
-use crate::watched::POD_BOUND;
+use crate::informers::POD_BOUND;
 use kai_object as object;
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
 use kai_runtime::kind;
@@ -23,21 +23,21 @@ struct Said {
 }
 
 impl Said {
-    fn bound(order: &Order) -> Self {
+    fn bound(target: &BindTarget) -> Self {
         Self {
             type_: EventType::Normal,
             status: "True",
             reason: "Bound",
-            message: format!("Pod bound successfully to node {}", order.node),
+            message: format!("Pod bound successfully to node {}", target.node),
         }
     }
 
-    fn failed(order: &Order, error: &str) -> Self {
+    fn failed(target: &BindTarget, error: &str) -> Self {
         Self {
             type_: EventType::Warning,
             status: "False",
             reason: "BindingError",
-            message: format!("Failed to bind pod {} to node {}: {error}", order.pod, order.node),
+            message: format!("Failed to bind pod {} to node {}: {error}", target.pod, target.node),
         }
     }
 }
@@ -49,33 +49,38 @@ fn condition(pod: &Value) -> Option<&Value> {
 }
 
 /// Says that the pod is bound, where anybody must be told.
-pub(crate) async fn bound(binder: &Binder, recorder: &Recorder, order: &Order, pod: &Value) -> Result<()> {
+pub(crate) async fn bound(
+    binder: &Binder,
+    recorder: &Recorder,
+    target: &BindTarget,
+    pod: &Value,
+) -> Result<()> {
     if !binder.options.kai_events && condition(pod).is_none() {
         return Ok(());
     }
-    let said = Said::bound(order);
+    let said = Said::bound(target);
     if binder.options.kai_events {
-        record(recorder, order, pod, &said);
+        record(recorder, target, pod, &said);
     }
-    write(binder, order, pod, &said).await
+    write(binder, target, pod, &said).await
 }
 
 /// Says that the pod could not be bound.
 pub(crate) async fn failed(
     binder: &Binder,
     recorder: &Recorder,
-    order: &Order,
+    target: &BindTarget,
     pod: &Value,
     error: &str,
 ) -> Result<()> {
-    let said = Said::failed(order, error);
-    record(recorder, order, pod, &said);
-    write(binder, order, pod, &said).await
+    let said = Said::failed(target, error);
+    record(recorder, target, pod, &said);
+    write(binder, target, pod, &said).await
 }
 
-fn record(recorder: &Recorder, order: &Order, pod: &Value, said: &Said) {
+fn record(recorder: &Recorder, target: &BindTarget, pod: &Value, said: &Said) {
     recorder.record(&Event {
-        regarding: Regarding { kind: kind::POD, key: order.pod.clone(), uid: object::uid(pod).to_owned() },
+        regarding: Regarding { kind: kind::POD, key: target.pod.clone(), uid: object::uid(pod).to_owned() },
         type_: said.type_,
         reason: said.reason,
         message: said.message.clone(),
@@ -83,7 +88,7 @@ fn record(recorder: &Recorder, order: &Order, pod: &Value, said: &Said) {
     });
 }
 
-async fn write(binder: &Binder, order: &Order, pod: &Value, said: &Said) -> Result<()> {
+async fn write(binder: &Binder, target: &BindTarget, pod: &Value, said: &Said) -> Result<()> {
     let known = condition(pod);
     let same = known.is_some_and(|known| {
         known["status"] == said.status && known["reason"] == said.reason && known["message"] == said.message
@@ -99,11 +104,11 @@ async fn write(binder: &Binder, order: &Order, pod: &Value, said: &Said) -> Resu
         "lastProbeTime": null, "lastTransitionTime": since.unwrap_or_else(|| Value::from(context.clock.time())),
     });
     let patch = json!({"metadata": {"uid": object::uid(pod)}, "status": {"conditions": [wanted]}});
-    let path = kind::POD.path_of(&order.pod) + "/status";
+    let path = kind::POD.path_of(&target.pod) + "/status";
     // Only a strategic patch leaves the other conditions alone.
     let content_type = "application/strategic-merge-patch+json";
     let written = context.api.send("PATCH", &path, Some((content_type, &patch))).await;
-    let written = written.doing(|| format!("write the status of pod `{}`", order.pod))?;
+    let written = written.doing(|| format!("write the status of pod `{}`", target.pod))?;
     context.caches.note(&kind::POD, &written);
     Ok(())
 }

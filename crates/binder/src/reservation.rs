@@ -5,17 +5,17 @@
 //! that an attempt that begins again, here or in another process, finds what an earlier one made.
 
 mod decision;
-mod groups;
+mod gpu_group_controller;
 mod locks;
 mod pod;
 
-pub(crate) use groups::Groups;
+pub(crate) use gpu_group_controller::GpuGroupController;
 
+use crate::bind_target::BindTarget;
+use crate::concurrency_limit::Permit;
 use crate::error::{Doing, Error, Result};
+use crate::informers::{BIND_REQUEST, BY_GROUP, SHARING_ON, annotation_of, groups_of, selected_groups};
 use crate::options::Options;
-use crate::order::Order;
-use crate::slot::Slot;
-use crate::watched::{BIND_REQUEST, BY_GROUP, SHARING_ON, annotation_of, groups_of, selected_groups};
 use decision::{Decision, decide, is_over};
 use kai_api::well_known::{annotation, label};
 use kai_object as object;
@@ -91,18 +91,18 @@ impl Reservations {
     /// Reserves the GPU of a group on a node for a pod, and says which GPU it is.
     pub(crate) async fn reserve(
         &self,
-        order: &Order,
+        target: &BindTarget,
         pod: &Value,
         group: &str,
-        slot: &mut Slot,
+        permit: &mut Permit,
     ) -> Result<String> {
-        let _turn = slot.idle(self.locks.lock(group)).await;
-        let reservation = self.ensure(order, pod, group, slot).await?;
+        let _turn = permit.release_during(self.locks.lock(group)).await;
+        let reservation = self.ensure(target, pod, group, permit).await?;
         let key = Key::of(&reservation);
-        match slot.idle(self.device(&reservation)).await {
+        match permit.release_during(self.device(&reservation)).await {
             Ok(uuid) => Ok(uuid),
             Err(error) => {
-                if let Err(failed) = self.abandon(order, group, &reservation).await {
+                if let Err(failed) = self.abandon(target, group, &reservation).await {
                     tracing::warn!(%key, %group, error = &failed as &dyn std::error::Error, "a useless reservation stays");
                 }
                 Err(error)
@@ -111,8 +111,14 @@ impl Reservations {
     }
 
     /// The reservation pod of the group, found or made.
-    async fn ensure(&self, order: &Order, pod: &Value, group: &str, slot: &mut Slot) -> Result<Value> {
-        let (context, node) = (&self.context, &order.node);
+    async fn ensure(
+        &self,
+        target: &BindTarget,
+        pod: &Value,
+        group: &str,
+        permit: &mut Permit,
+    ) -> Result<Value> {
+        let (context, node) = (&self.context, &target.node);
         let name = pod::name(node, group);
         // One under another name was made by an older binder.
         let cached = context.caches.by(&kind::POD, BY_GROUP, group).into_iter().find(|pod| {
@@ -131,9 +137,9 @@ impl Reservations {
             context.caches.note(&kind::POD, &found);
             let Progress::Over(_) = progress(&found) else { return Ok(found) };
             self.drop_pod(&found).await?;
-            slot.idle(self.gone(&found)).await?;
+            permit.release_during(self.gone(&found)).await?;
         }
-        self.check_room_for_new(order, group).await?;
+        self.check_room_for_new(target, group).await?;
         let wanted = pod::build(&self.options, node, group, pod.pointer("/spec/tolerations"));
         let namespace = &self.options.reservation_namespace;
         match context.create(&kind::POD, namespace, &wanted).await {
@@ -154,7 +160,7 @@ impl Reservations {
     }
 
     /// Whether a GPU may be taken for the group now.
-    async fn check_room_for_new(&self, order: &Order, group: &str) -> Result<()> {
+    async fn check_room_for_new(&self, target: &BindTarget, group: &str) -> Result<()> {
         let scaling = self.context.caches.in_namespace(&kind::POD, &self.options.scale_adjust_namespace);
         let waits = |pod: &&Arc<Value>| object::str_at(pod, "/spec/nodeName").is_empty() && !is_over(pod);
         if let Some(pod) = scaling.iter().find(waits) {
@@ -164,7 +170,7 @@ impl Reservations {
         let users = self.live_pods(group).await?;
         let lost = users.iter().find(|pod| {
             object::namespace(pod) != self.options.reservation_namespace
-                && Key::of(pod) != order.pod
+                && Key::of(pod) != target.pod
                 && !object::str_at(pod, "/spec/nodeName").is_empty()
                 && !is_over(pod)
         });
@@ -211,11 +217,11 @@ impl Reservations {
     }
 
     /// Drops a reservation that never came to hold a GPU, unless pods count on it all the same.
-    async fn abandon(&self, order: &Order, group: &str, reservation: &Value) -> Result<()> {
+    async fn abandon(&self, target: &BindTarget, group: &str, reservation: &Value) -> Result<()> {
         let users = self.live_pods(group).await?;
         let used = users.iter().any(|pod| {
             object::namespace(pod) != self.options.reservation_namespace
-                && Key::of(pod) != order.pod
+                && Key::of(pod) != target.pod
                 && !object::str_at(pod, "/spec/nodeName").is_empty()
                 && !is_over(pod)
         });
@@ -246,13 +252,13 @@ impl Reservations {
     ///
     /// Nodes without shared GPUs cost nothing. Where the pod wants whole GPUs, the server is asked who still shares
     /// one: a reservation that should be gone would make the node refuse the pod.
-    pub(crate) async fn settle_node(&self, order: &Order, slot: &mut Slot) -> Result<()> {
-        let sharing = self.context.caches.by(&kind::POD, SHARING_ON, &order.node);
+    pub(crate) async fn settle_node(&self, target: &BindTarget, permit: &mut Permit) -> Result<()> {
+        let sharing = self.context.caches.by(&kind::POD, SHARING_ON, &target.node);
         if sharing.is_empty() {
             return Ok(());
         }
-        let wants_whole = order.gpu_count > 0 && !order.is_fraction();
-        let live = if wants_whole { Some(self.sharing_now(&order.node).await?) } else { None };
+        let wants_whole = target.gpu_count > 0 && !target.is_fraction();
+        let live = if wants_whole { Some(self.sharing_now(&target.node).await?) } else { None };
         let groups: BTreeSet<&str> = sharing.iter().flat_map(|pod| groups_of(pod)).collect();
         for group in groups {
             let looks_used = match &live {
@@ -260,7 +266,7 @@ impl Reservations {
                 None => self.cached_decision(group, None) == Decision::Keep,
             };
             if !looks_used {
-                let _turn = slot.idle(self.locks.lock(group)).await;
+                let _turn = permit.release_during(self.locks.lock(group)).await;
                 self.settle_locked(group, None).await?;
             }
         }

@@ -3,7 +3,7 @@
 //! Invariant: a reservation goes only when nobody uses it and nobody is about to.
 
 use crate::attempt;
-use crate::order::Order;
+use crate::bind_target::BindTarget;
 use kai_object as object;
 use kai_runtime::Key;
 use serde_json::Value;
@@ -37,16 +37,16 @@ pub(crate) fn decide(
 ) -> Decision {
     let (reservations, others): (Vec<&Arc<Value>>, Vec<&Arc<Value>>) =
         pods.iter().partition(|pod| object::namespace(pod) == namespace);
-    let orders: Vec<Order> = requests
+    let orders: Vec<BindTarget> = requests
         .iter()
         .filter(|request| !object::is_deleting(request))
-        .map(Order::of)
-        .filter(|order| attempt::is_open(&order.status, order.limit) && Some(&order.key) != over)
+        .map(BindTarget::of)
+        .filter(|target| attempt::is_open(&target.status, target.limit) && Some(&target.key) != over)
         .collect();
     // A pod that waits without a request carries the label of an attempt that is over.
     let uses = |pod: &Value| {
         let bound = !object::str_at(pod, "/spec/nodeName").is_empty();
-        !is_over(pod) && (bound || orders.iter().any(|order| order.pod == Key::of(pod)))
+        !is_over(pod) && (bound || orders.iter().any(|target| target.pod == Key::of(pod)))
     };
     let users: Vec<&Arc<Value>> = others.into_iter().filter(|pod| uses(pod)).collect();
     if users.is_empty() {

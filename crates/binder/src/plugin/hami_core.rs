@@ -1,20 +1,20 @@
 //! `hamicore`: tells HAMi-core, which runs in the container, how much GPU memory it may use.
 
-use super::sharing;
+use super::gpu_sharing;
+use crate::bind_target::BindTarget;
 use crate::error::Result;
-use crate::order::Order;
 use kai_api::well_known::{env, label};
 use kai_object as object;
 use kai_runtime::api::Api;
 use serde_json::{Value, json};
 
 /// Adds the limit to what the container may know of its GPUs; nothing where the node's memory is not known.
-pub(crate) async fn prepare(api: &Api, order: &Order, pod: &Value, node: &Value) -> Result<()> {
+pub(crate) async fn prepare(api: &Api, target: &BindTarget, pod: &Value, node: &Value) -> Result<()> {
     let labels = object::meta(node, "labels");
     let memory = labels.and_then(|labels| labels.get(label::GPU_MEMORY)).and_then(Value::as_str);
-    let Some(limit) = limit(memory.unwrap_or_default(), &order.portion) else { return Ok(()) };
-    let target = sharing::target(pod)?;
-    sharing::write(api, pod, &target.capabilities, &json!({env::CUDA_DEVICE_MEMORY_LIMIT: limit})).await
+    let Some(limit) = limit(memory.unwrap_or_default(), &target.portion) else { return Ok(()) };
+    let maps = gpu_sharing::config_maps(pod)?;
+    gpu_sharing::write(api, pod, &maps.capabilities, &json!({env::CUDA_DEVICE_MEMORY_LIMIT: limit})).await
 }
 
 /// The part of a GPU's memory in MiB, rounded down, as HAMi-core reads it.

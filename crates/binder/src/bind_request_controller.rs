@@ -5,12 +5,12 @@
 
 use crate::attempt::{self, Outcome};
 use crate::bind::{Attempt, Binder};
+use crate::bind_target::BindTarget;
+use crate::concurrency_limit::Permit;
 use crate::error::{Doing, Error, Result};
-use crate::order::Order;
+use crate::informers::BIND_REQUEST;
 use crate::plugin::Plugin;
 use crate::report;
-use crate::slot::Slot;
-use crate::watched::BIND_REQUEST;
 use futures::FutureExt as _;
 use kai_api::BindRequestStatus;
 use kai_object as object;
@@ -36,10 +36,10 @@ const WAITING_EACH: usize = 32;
 
 /// The controller of bind requests.
 #[derive(Debug)]
-pub(crate) struct Requests {
+pub(crate) struct BindRequestController {
     pub(crate) binder: Arc<Binder>,
     pub(crate) recorder: Recorder,
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) limit: Arc<Semaphore>,
     /// What is remembered of requests between their attempts.
     pub(crate) pending: Mutex<BTreeMap<Key, Pending>>,
 }
@@ -61,7 +61,7 @@ enum Ended {
     Failed(Error, Option<Value>),
 }
 
-impl Controller for Requests {
+impl Controller for BindRequestController {
     const NAME: &'static str = "bind-requests";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -81,18 +81,18 @@ impl Controller for Requests {
             self.pending().remove(key);
             return Ok(Next::Wait);
         };
-        let order = Order::of(&request);
-        if object::is_deleting(&request) || !attempt::is_open(&order.status, order.limit) {
+        let target = BindTarget::of(&request);
+        if object::is_deleting(&request) || !attempt::is_open(&target.status, target.limit) {
             self.pending().remove(key);
             return Ok(Next::Wait);
         }
-        if let Some(wait) = self.pause_left(&order) {
+        if let Some(wait) = self.pause_left(&target) {
             return Ok(Next::After(wait));
         }
-        let mut slot = Slot::take(&self.places).await;
+        let mut permit = Permit::acquire(&self.limit).await;
         // Boxed: an attempt is large, and there may be many.
-        let attempt = AssertUnwindSafe(Box::pin(self.try_once(&order, &mut slot))).catch_unwind();
-        let limit = self.longest(&order);
+        let attempt = AssertUnwindSafe(Box::pin(self.try_once(&target, &mut permit))).catch_unwind();
+        let limit = self.longest(&target);
         let tried = match tokio::time::timeout(limit, attempt).await {
             Ok(Ok(tried)) => tried,
             Ok(Err(panic)) => Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)),
@@ -101,42 +101,42 @@ impl Controller for Requests {
         let late = |_| Err(Error::Timeout { step: "writing down what became of it", limit: ANSWERS_MAX });
         let concluded = match tried {
             Ok(ended) => {
-                let concluded = tokio::time::timeout(ANSWERS_MAX, self.conclude(&order, ended)).await;
+                let concluded = tokio::time::timeout(ANSWERS_MAX, self.conclude(&target, ended)).await;
                 concluded.map_or_else(late, |concluded| concluded.doing(|| format!("conclude `{key}`")))
             }
             Err(error) => Err(error),
         };
-        Ok(concluded.unwrap_or_else(|error| Next::After(self.interrupted(&order, &error))))
+        Ok(concluded.unwrap_or_else(|error| Next::After(self.interrupted(&target, &error))))
     }
 }
 
-impl Requests {
+impl BindRequestController {
     fn pending(&self) -> MutexGuard<'_, BTreeMap<Key, Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pause_left(&self, order: &Order) -> Option<Duration> {
+    fn pause_left(&self, target: &BindTarget) -> Option<Duration> {
         let pending = self.pending();
-        let pending = pending.get(&order.key).filter(|pending| pending.uid == order.uid)?;
+        let pending = pending.get(&target.key).filter(|pending| pending.uid == target.uid)?;
         let left = pending.due.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
-    fn interruptions(&self, order: &Order) -> u32 {
+    fn interruptions(&self, target: &BindTarget) -> u32 {
         let pending = self.pending();
-        let pending = pending.get(&order.key).filter(|pending| pending.uid == order.uid);
+        let pending = pending.get(&target.key).filter(|pending| pending.uid == target.uid);
         pending.map_or(0, |pending| pending.interruptions)
     }
 
-    fn remember(&self, order: &Order, interruptions: u32, wait: Duration) {
-        let pending = Pending { uid: order.uid.clone(), interruptions, due: Instant::now() + wait };
-        self.pending().insert(order.key.clone(), pending);
+    fn remember(&self, target: &BindTarget, interruptions: u32, wait: Duration) {
+        let pending = Pending { uid: target.uid.clone(), interruptions, due: Instant::now() + wait };
+        self.pending().insert(target.key.clone(), pending);
     }
 
     /// How long an attempt may take, so that a server that never answers holds up nothing for ever.
-    fn longest(&self, order: &Order) -> Duration {
+    fn longest(&self, target: &BindTarget) -> Duration {
         let options = &self.binder.options;
-        let groups = u32::try_from(order.groups.len()).unwrap_or(u32::MAX);
+        let groups = u32::try_from(target.groups.len()).unwrap_or(u32::MAX);
         let plugins = options.plugins.iter().map(|plugin| match plugin {
             Plugin::VolumeBinding { timeout } | Plugin::DynamicResources { timeout } => *timeout,
             Plugin::GpuSharing { .. } | Plugin::HamiCore => Duration::ZERO,
@@ -147,19 +147,19 @@ impl Requests {
     }
 
     /// Notes that an attempt did not come to an end, and says how long to wait before the next.
-    fn interrupted(&self, order: &Order, error: &Error) -> Duration {
-        let interruptions = self.interruptions(order) + 1;
+    fn interrupted(&self, target: &BindTarget, error: &Error) -> Duration {
+        let interruptions = self.interruptions(target) + 1;
         let options = &self.binder.options;
         let wait = options.retry_delay.saturating_mul(1 << (interruptions - 1).min(16));
         let wait = wait.min(options.retry_delay_max);
-        tracing::warn!(request = %order.key, error = error as &dyn std::error::Error, "binding was interrupted");
-        self.remember(order, interruptions, wait);
+        tracing::warn!(request = %target.key, error = error as &dyn std::error::Error, "binding was interrupted");
+        self.remember(target, interruptions, wait);
         wait
     }
 
     /// One attempt. An error means that nothing is known for sure, and that the attempt is to begin anew.
-    async fn try_once(&self, order: &Order, slot: &mut Slot) -> Result<Ended> {
-        let pod = match self.find_pod(order).await {
+    async fn try_once(&self, target: &BindTarget, permit: &mut Permit) -> Result<Ended> {
+        let pod = match self.find_pod(target).await {
             Ok(pod) => pod,
             Err(error) if error.is_transient() => return Err(error),
             Err(error) => return Ok(Ended::Failed(error, None)),
@@ -167,29 +167,29 @@ impl Requests {
         if is_bound(&pod) {
             return Ok(Ended::Bound(pod));
         }
-        let node = match self.find_node(order).await {
+        let node = match self.find_node(target).await {
             Ok(node) => node,
             Err(error) if error.is_transient() => return Err(error),
             Err(error) => return Ok(Ended::Failed(error, Some(pod))),
         };
-        let mut attempt = Attempt::new(&self.binder, order, pod.clone(), &node);
-        let Err(error) = attempt.run(slot).await else { return Ok(Ended::Bound(pod)) };
+        let mut attempt = Attempt::new(&self.binder, target, pod.clone(), &node);
+        let Err(error) = attempt.run(permit).await else { return Ok(Ended::Bound(pod)) };
         // The answer to the binding may be what got lost, or somebody else bound the pod.
-        match self.live_pod(order).await {
+        match self.live_pod(target).await {
             Ok(live) if is_bound(&live) => return Ok(Ended::Bound(pod)),
             Err(failed) if failed.is_transient() => return Err(failed),
             Ok(_) | Err(_) => {}
         }
-        if error.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX {
+        if error.is_transient() && self.interruptions(target) < INTERRUPTIONS_MAX {
             return Err(error);
         }
-        match attempt.undo(slot).await {
-            Err(failed) if failed.is_transient() && self.interruptions(order) < INTERRUPTIONS_MAX => {
+        match attempt.undo(permit).await {
+            Err(failed) if failed.is_transient() && self.interruptions(target) < INTERRUPTIONS_MAX => {
                 return Err(failed);
             }
             Err(failed) => {
                 let failed = &failed as &dyn std::error::Error;
-                tracing::error!(request = %order.key, error = failed, "a failed binding was not undone");
+                tracing::error!(request = %target.key, error = failed, "a failed binding was not undone");
             }
             Ok(()) => {}
         }
@@ -197,98 +197,98 @@ impl Requests {
     }
 
     /// The pod that the request is about. What the watch has not told yet is asked for.
-    async fn find_pod(&self, order: &Order) -> Result<Value> {
-        let known = self.binder.context.caches.get(&kind::POD, &order.pod);
-        let is_it = |pod: &Value| order.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(pod));
+    async fn find_pod(&self, target: &BindTarget) -> Result<Value> {
+        let known = self.binder.context.caches.get(&kind::POD, &target.pod);
+        let is_it = |pod: &Value| target.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(pod));
         if let Some(known) = known.filter(|pod| is_it(pod)) {
             return Ok((*known).clone());
         }
-        self.live_pod(order).await
+        self.live_pod(target).await
     }
 
-    async fn live_pod(&self, order: &Order) -> Result<Value> {
-        let missing = || Error::Missing { kind: "pod", name: order.pod.to_string() };
+    async fn live_pod(&self, target: &BindTarget) -> Result<Value> {
+        let missing = || Error::Missing { kind: "pod", name: target.pod.to_string() };
         let context = &self.binder.context;
-        let pod = match context.api.get(&kind::POD, &order.pod).await {
+        let pod = match context.api.get(&kind::POD, &target.pod).await {
             Err(error) if error.is_not_found() => return Err(missing()),
-            pod => pod.doing(|| format!("read pod `{}`", order.pod))?,
+            pod => pod.doing(|| format!("read pod `{}`", target.pod))?,
         };
         context.caches.note(&kind::POD, &pod);
         // Another pod of the same name is not the one that the node was chosen for.
-        let is_it = order.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(&pod));
+        let is_it = target.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(&pod));
         if is_it { Ok(pod) } else { Err(missing()) }
     }
 
-    async fn find_node(&self, order: &Order) -> Result<Arc<Value>> {
-        let key = Key::new("", &order.node);
+    async fn find_node(&self, target: &BindTarget) -> Result<Arc<Value>> {
+        let key = Key::new("", &target.node);
         let context = &self.binder.context;
         if let Some(known) = context.caches.get(&kind::NODE, &key) {
             return Ok(known);
         }
         match context.api.get(&kind::NODE, &key).await {
             Err(error) if error.is_not_found() => {
-                Err(Error::Missing { kind: "node", name: order.node.clone() })
+                Err(Error::Missing { kind: "node", name: target.node.clone() })
             }
-            node => node.map(Arc::new).doing(|| format!("read node `{}`", order.node)),
+            node => node.map(Arc::new).doing(|| format!("read node `{}`", target.node)),
         }
     }
 
     /// Writes down what became of an attempt.
-    async fn conclude(&self, order: &Order, ended: Ended) -> api::Result<Next> {
+    async fn conclude(&self, target: &BindTarget, ended: Ended) -> api::Result<Next> {
         let (outcome, told) = match ended {
             Ended::Bound(pod) => {
-                let told = report::bound(&self.binder, &self.recorder, order, &pod).await;
+                let told = report::bound(&self.binder, &self.recorder, target, &pod).await;
                 (Ok(()), told)
             }
             Ended::Failed(error, pod) => {
                 let text = error.to_string();
-                tracing::info!(request = %order.key, node = %order.node, error = text, "binding failed");
+                tracing::info!(request = %target.key, node = %target.node, error = text, "binding failed");
                 let told = match &pod {
-                    Some(pod) => report::failed(&self.binder, &self.recorder, order, pod, &text).await,
+                    Some(pod) => report::failed(&self.binder, &self.recorder, target, pod, &text).await,
                     None => Ok(()),
                 };
                 if matches!(error, Error::NoGroups) {
-                    return self.withdraw(order).await;
+                    return self.withdraw(target).await;
                 }
                 (Err(text), told)
             }
         };
         if let Err(error) = told {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(request = %order.key, error, "the condition of the pod was not written");
+            tracing::warn!(request = %target.key, error, "the condition of the pod was not written");
         }
         let outcome = match &outcome {
             Ok(()) => Outcome::Bound,
             Err(text) => Outcome::Failed(text),
         };
         let longest = self.binder.options.retry_delay_max;
-        let after = attempt::after(&order.status, order.limit, outcome, longest);
-        self.remember(order, 0, after.retry.unwrap_or_default());
-        self.write_status(order, &after.status).await?;
+        let after = attempt::after(&target.status, target.limit, outcome, longest);
+        self.remember(target, 0, after.retry.unwrap_or_default());
+        self.write_status(target, &after.status).await?;
         Ok(after.retry.map_or(Next::Wait, Next::After))
     }
 
     /// A request that makes no sense goes.
-    async fn withdraw(&self, order: &Order) -> api::Result<Next> {
-        let how = Deletion { uid: Some(order.uid.clone()), ..Deletion::default() };
-        match self.binder.context.api.delete(&BIND_REQUEST, &order.key, &how).await {
+    async fn withdraw(&self, target: &BindTarget) -> api::Result<Next> {
+        let how = Deletion { uid: Some(target.uid.clone()), ..Deletion::default() };
+        match self.binder.context.api.delete(&BIND_REQUEST, &target.key, &how).await {
             Err(error) if error.is_not_found() => Ok(Next::Wait),
             deleted => deleted.map(|_| Next::Wait),
         }
     }
 
-    async fn write_status(&self, order: &Order, status: &BindRequestStatus) -> api::Result<()> {
+    async fn write_status(&self, target: &BindTarget, status: &BindRequestStatus) -> api::Result<()> {
         let mut changes = json!({"phase": status.phase});
-        if status.reason != order.status.reason {
+        if status.reason != target.status.reason {
             let reason = status.reason.as_str();
             changes["reason"] = if reason.is_empty() { Value::Null } else { Value::from(reason) };
         }
-        if status.failed_attempts != order.status.failed_attempts {
+        if status.failed_attempts != target.status.failed_attempts {
             changes["failedAttempts"] = json!(status.failed_attempts);
         }
         let context = &self.binder.context;
-        let patch = json!({"metadata": {"uid": order.uid}, "status": changes});
-        match context.api.merge(&BIND_REQUEST, &order.key, Part::Status, &patch).await {
+        let patch = json!({"metadata": {"uid": target.uid}, "status": changes});
+        match context.api.merge(&BIND_REQUEST, &target.key, Part::Status, &patch).await {
             Ok(written) => {
                 context.caches.note(&BIND_REQUEST, &written);
                 Ok(())

@@ -2,7 +2,7 @@
 
 use super::Reservations;
 use crate::error::Error;
-use crate::watched::{BIND_REQUEST, BY_GROUP, groups_of, selected_groups};
+use crate::informers::{BIND_REQUEST, BY_GROUP, groups_of, selected_groups};
 use kai_runtime::api;
 use kai_runtime::cache::Caches;
 use kai_runtime::controller::{Context, Controller, Next};
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 /// The controller of GPU groups; its keys are their names.
 #[derive(Debug)]
-pub(crate) struct Groups {
+pub(crate) struct GpuGroupController {
     pub(crate) reservations: Arc<Reservations>,
     /// How often a group that has pods is looked at though nothing happens to it.
     pub(crate) resync: Duration,
     pub(crate) workers: usize,
 }
 
-impl Controller for Groups {
+impl Controller for GpuGroupController {
     const NAME: &'static str = "gpu-groups";
 
     fn kinds(&self) -> Vec<Kind> {

@@ -3,9 +3,9 @@
 //! A claim is allocated and reserved for the pod in its status. For extended resources that devices serve, the binder
 //! makes the claim itself and tells the pod.
 
+use crate::bind_target::BindTarget;
 use crate::error::{Doing, Error, Result};
-use crate::order::Order;
-use crate::watched::annotation_of;
+use crate::informers::annotation_of;
 use kai_api::well_known::{annotation, label_value};
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part};
@@ -29,8 +29,8 @@ pub(crate) struct Claims {
 }
 
 /// Whether a pod's devices are any of this step's business.
-pub(crate) fn concerns(order: &Order) -> bool {
-    order.claims().next().is_some() || order.extended_claim().is_some()
+pub(crate) fn concerns(target: &BindTarget) -> bool {
+    target.claims().next().is_some() || target.extended_claim().is_some()
 }
 
 /// The object behind a pod's claim; nothing when it has not been made yet.
@@ -141,41 +141,41 @@ fn released(claim: &Value, pod: &Value) -> Value {
 
 impl Claims {
     /// Gives the pod what the request names.
-    pub(crate) async fn prepare(&self, api: &Api, order: &Order, pod: &Value) -> Result<()> {
-        if !concerns(order) {
+    pub(crate) async fn prepare(&self, api: &Api, target: &BindTarget, pod: &Value) -> Result<()> {
+        if !concerns(target) {
             return Ok(());
         }
         let kind = self.kind(api).await?;
-        for (name, allocation) in order.claims() {
+        for (name, allocation) in target.claims() {
             let refused = |reason: &str| Error::Claim { claim: name.to_owned(), reason: reason.to_owned() };
             let allocation = allocation.ok_or_else(|| refused("the bind request names no devices for it"))?;
             let object = claim_name(pod, name).ok_or_else(|| refused("it has not been made yet"))?;
-            let key = Key::new(&order.pod.namespace, object);
+            let key = Key::new(&target.pod.namespace, object);
             change(api, kind, &key, |claim| allocated(claim, pod, allocation).map_err(|why| refused(&why)))
                 .await?;
         }
-        match order.extended_claim() {
-            Some(wanted) => prepare_extended(api, kind, order, pod, wanted).await,
+        match target.extended_claim() {
+            Some(wanted) => prepare_extended(api, kind, target, pod, wanted).await,
             None => Ok(()),
         }
     }
 
     /// Takes back what an attempt may have given; doing it twice does no harm.
-    pub(crate) async fn undo(&self, api: &Api, order: &Order, pod: &Value) -> Result<()> {
-        if !concerns(order) {
+    pub(crate) async fn undo(&self, api: &Api, target: &BindTarget, pod: &Value) -> Result<()> {
+        if !concerns(target) {
             return Ok(());
         }
         let kind = self.kind(api).await?;
-        for (name, _) in order.claims() {
+        for (name, _) in target.claims() {
             let Some(object) = claim_name(pod, name) else { continue };
-            let key = Key::new(&order.pod.namespace, object);
+            let key = Key::new(&target.pod.namespace, object);
             match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
                 Err(Error::Missing { .. }) => {}
                 changed => changed?,
             }
         }
-        if order.extended_claim().is_some() {
-            undo_extended(api, kind, order, pod).await?;
+        if target.extended_claim().is_some() {
+            undo_extended(api, kind, target, pod).await?;
         }
         Ok(())
     }
@@ -235,12 +235,18 @@ fn is_extended_of(claim: &Value, pod: &Value) -> bool {
 }
 
 /// The claims that stand for extended resources of the pod; there is at most one, unless answers got lost.
-async fn extended_of(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Result<Vec<Value>> {
-    let listed = api.list(kind, &order.pod.namespace).await.doing(|| "list resource claims".to_owned())?;
+async fn extended_of(api: &Api, kind: &Kind, target: &BindTarget, pod: &Value) -> Result<Vec<Value>> {
+    let listed = api.list(kind, &target.pod.namespace).await.doing(|| "list resource claims".to_owned())?;
     Ok(listed.items.into_iter().filter(|claim| is_extended_of(claim, pod)).collect())
 }
 
-async fn prepare_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value, wanted: &Value) -> Result<()> {
+async fn prepare_extended(
+    api: &Api,
+    kind: &Kind,
+    target: &BindTarget,
+    pod: &Value,
+    wanted: &Value,
+) -> Result<()> {
     let refused =
         |reason: &str| Error::Claim { claim: "extended resources".to_owned(), reason: reason.to_owned() };
     let allocation = wanted
@@ -248,19 +254,19 @@ async fn prepare_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value, wa
         .filter(|allocation| !allocation.is_null())
         .ok_or_else(|| refused("the bind request names no devices for them"))?;
     let found =
-        extended_of(api, kind, order, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
+        extended_of(api, kind, target, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
     let claim = if let Some(claim) = found {
         claim
     } else {
         let claim = extended_claim(kind, pod, wanted);
-        let made = api.create(kind, &order.pod.namespace, &claim).await;
+        let made = api.create(kind, &target.pod.namespace, &claim).await;
         made.doing(|| "create the resource claim of extended resources".to_owned())?
     };
-    let key = Key::new(&order.pod.namespace, object::name(&claim));
+    let key = Key::new(&target.pod.namespace, object::name(&claim));
     change(api, kind, &key, |claim| allocated(claim, pod, allocation).map_err(|why| refused(&why))).await?;
     let mappings = wanted.get("containerMappings").cloned().unwrap_or_else(|| json!([]));
     let status = json!({"resourceClaimName": object::name(&claim), "requestMappings": mappings});
-    tell_pod(api, order, pod, status).await
+    tell_pod(api, target, pod, status).await
 }
 
 /// The claim that stands for extended resources of the pod.
@@ -281,16 +287,16 @@ fn extended_claim(kind: &Kind, pod: &Value, wanted: &Value) -> Value {
     })
 }
 
-async fn tell_pod(api: &Api, order: &Order, pod: &Value, status: Value) -> Result<()> {
+async fn tell_pod(api: &Api, target: &BindTarget, pod: &Value, status: Value) -> Result<()> {
     let patch =
         json!({"metadata": {"uid": object::uid(pod)}, "status": {"extendedResourceClaimStatus": status}});
-    let written = api.merge(&kind::POD, &order.pod, Part::Status, &patch).await;
-    written.map(|_| ()).doing(|| format!("write the status of pod `{}`", order.pod))
+    let written = api.merge(&kind::POD, &target.pod, Part::Status, &patch).await;
+    written.map(|_| ()).doing(|| format!("write the status of pod `{}`", target.pod))
 }
 
-async fn undo_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Result<()> {
-    for claim in extended_of(api, kind, order, pod).await? {
-        let key = Key::new(&order.pod.namespace, object::name(&claim));
+async fn undo_extended(api: &Api, kind: &Kind, target: &BindTarget, pod: &Value) -> Result<()> {
+    for claim in extended_of(api, kind, target, pod).await? {
+        let key = Key::new(&target.pod.namespace, object::name(&claim));
         match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
             Err(Error::Missing { .. }) => continue,
             changed => changed?,
@@ -309,7 +315,7 @@ async fn undo_extended(api: &Api, kind: &Kind, order: &Order, pod: &Value) -> Re
             }
         }
     }
-    match tell_pod(api, order, pod, Value::Null).await {
+    match tell_pod(api, target, pod, Value::Null).await {
         Err(Error::Api { refusal, .. }) if refusal.is_not_found() => Ok(()),
         told => told,
     }

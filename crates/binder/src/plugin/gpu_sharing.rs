@@ -4,9 +4,9 @@
 //! one that is its environment. Which of them names the devices depends on how the container asks for them.
 
 use super::DeviceNames;
+use crate::bind_target::BindTarget;
 use crate::error::{Doing, Error, Result};
-use crate::order::Order;
-use crate::watched::{CONFIG_MAP, annotation_of};
+use crate::informers::{CONFIG_MAP, annotation_of};
 use kai_api::well_known::{annotation, env, resource};
 use kai_object as object;
 use kai_runtime::Key;
@@ -18,7 +18,7 @@ const TRIES: usize = 5;
 
 /// The container that gets the GPUs, and what its config maps are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ConfigMaps {
     /// The map with what the container may know of its GPUs.
     pub(crate) capabilities: Key,
     /// The map with its environment.
@@ -28,7 +28,7 @@ pub(crate) struct Target {
 }
 
 /// Finds the container of a pod that gets the GPUs.
-pub(crate) fn target(pod: &Value) -> Result<Target> {
+pub(crate) fn config_maps(pod: &Value) -> Result<ConfigMaps> {
     let prefix = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP);
     if prefix.is_empty() {
         return Err(Error::Unprepared(annotation::SHARED_GPU_CONFIG_MAP));
@@ -54,7 +54,7 @@ pub(crate) fn target(pod: &Value) -> Result<Target> {
         .any(|variable| variable.pointer("/valueFrom/configMapKeyRef").is_some());
     let namespace = object::namespace(pod);
     let name = format!("{prefix}-{place}");
-    Ok(Target {
+    Ok(ConfigMaps {
         environment: Key::new(namespace, &format!("{name}-evar")),
         capabilities: Key::new(namespace, &name),
         devices_in_capabilities,
@@ -62,7 +62,7 @@ pub(crate) fn target(pod: &Value) -> Result<Target> {
 }
 
 /// What the two maps say: first what the container may know, then its environment.
-fn contents(target: &Target, names: DeviceNames, devices: &[String], portion: &str) -> (Value, Value) {
+fn contents(maps: &ConfigMaps, names: DeviceNames, devices: &[String], portion: &str) -> (Value, Value) {
     let named: Vec<String> = devices
         .iter()
         .map(|uuid| match names {
@@ -73,7 +73,7 @@ fn contents(target: &Target, names: DeviceNames, devices: &[String], portion: &s
     let visible = named.join(",");
     let mut capabilities = json!({env::RUNAI_NUM_OF_GPUS: portion, env::GPU_PORTION: portion});
     let mut environment = json!({});
-    let devices_in = if target.devices_in_capabilities { &mut capabilities } else { &mut environment };
+    let devices_in = if maps.devices_in_capabilities { &mut capabilities } else { &mut environment };
     devices_in[env::NVIDIA_VISIBLE_DEVICES] = Value::from(visible);
     (capabilities, environment)
 }
@@ -81,21 +81,21 @@ fn contents(target: &Target, names: DeviceNames, devices: &[String], portion: &s
 /// Writes the maps.
 pub(crate) async fn prepare(
     api: &Api,
-    order: &Order,
+    target: &BindTarget,
     pod: &Value,
     names: DeviceNames,
     devices: &[String],
 ) -> Result<()> {
-    let target = target(pod)?;
-    let (capabilities, environment) = contents(&target, names, devices, &order.portion);
-    write(api, pod, &target.capabilities, &capabilities).await?;
-    write(api, pod, &target.environment, &environment).await
+    let maps = config_maps(pod)?;
+    let (capabilities, environment) = contents(&maps, names, devices, &target.portion);
+    write(api, pod, &maps.capabilities, &capabilities).await?;
+    write(api, pod, &maps.environment, &environment).await
 }
 
 /// Takes the maps away; a pod that has none needs nothing.
 pub(crate) async fn undo(api: &Api, pod: &Value) -> Result<()> {
-    let Ok(target) = target(pod) else { return Ok(()) };
-    for key in [&target.capabilities, &target.environment] {
+    let Ok(maps) = config_maps(pod) else { return Ok(()) };
+    for key in [&maps.capabilities, &maps.environment] {
         match api.delete(&CONFIG_MAP, key, &Deletion::default()).await {
             Err(error) if error.is_not_found() => {}
             deleted => {
@@ -181,12 +181,12 @@ mod tests {
     fn maps_are_named_after_the_container() {
         let table = [("", "0"), ("main", "0"), ("side", "1"), ("second", "i1"), ("first", "i0")];
         for (container, place) in table {
-            let target = target(&pod(container, &json!([]))).unwrap();
-            assert_eq!(target.capabilities.name, format!("a-abcdefg-shared-gpu-{place}"), "{container}");
-            assert_eq!(target.environment.name, format!("a-abcdefg-shared-gpu-{place}-evar"));
+            let maps = config_maps(&pod(container, &json!([]))).unwrap();
+            assert_eq!(maps.capabilities.name, format!("a-abcdefg-shared-gpu-{place}"), "{container}");
+            assert_eq!(maps.environment.name, format!("a-abcdefg-shared-gpu-{place}-evar"));
         }
-        assert!(matches!(target(&pod("none", &json!([]))), Err(Error::NoContainer(_))));
-        assert!(matches!(target(&json!({"metadata": {}})), Err(Error::Unprepared(_))));
+        assert!(matches!(config_maps(&pod("none", &json!([]))), Err(Error::NoContainer(_))));
+        assert!(matches!(config_maps(&json!({"metadata": {}})), Err(Error::Unprepared(_))));
     }
 
     #[test]
@@ -194,14 +194,15 @@ mod tests {
         let devices = ["GPU-1".to_owned(), "GPU-2".to_owned()];
         let by_map =
             json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "m"}}}]);
-        let own = target(&pod("", &by_map)).unwrap();
+        let own = config_maps(&pod("", &by_map)).unwrap();
         let (capabilities, environment) = contents(&own, DeviceNames::Uuid, &devices, "0.50");
         assert_eq!(
             capabilities,
             json!({"RUNAI_NUM_OF_GPUS": "0.50", "GPU_PORTION": "0.50", "NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"})
         );
         assert_eq!(environment, json!({}));
-        let other = target(&pod("", &json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]))).unwrap();
+        let other =
+            config_maps(&pod("", &json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]))).unwrap();
         let (capabilities, environment) = contents(&other, DeviceNames::Cdi, &devices[..1], "0.50");
         assert_eq!(capabilities, json!({"RUNAI_NUM_OF_GPUS": "0.50", "GPU_PORTION": "0.50"}));
         assert_eq!(environment, json!({"NVIDIA_VISIBLE_DEVICES": "k8s.device-plugin.nvidia.com/gpu=GPU-1"}));

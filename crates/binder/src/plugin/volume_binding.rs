@@ -5,9 +5,9 @@
 
 mod affinity;
 
+use crate::concurrency_limit::Permit;
 use crate::error::{Doing, Error, Result};
-use crate::slot::Slot;
-use crate::watched::annotation_of;
+use crate::informers::annotation_of;
 use affinity::{reaches, selects};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
@@ -105,7 +105,7 @@ pub(crate) async fn prepare(
     pod: &Value,
     node: &Value,
     timeout: Duration,
-    slot: &mut Slot,
+    permit: &mut Permit,
 ) -> Result<()> {
     let deadline = Instant::now() + timeout;
     let mut waiting = Vec::new();
@@ -122,7 +122,7 @@ pub(crate) async fn prepare(
     if waiting.is_empty() {
         return Ok(());
     }
-    match slot.idle(tokio::time::timeout_at(deadline, wait(api, &waiting, node))).await {
+    match permit.release_during(tokio::time::timeout_at(deadline, wait(api, &waiting, node))).await {
         Ok(waited) => waited,
         Err(_) => Err(Error::Timeout { step: "binding the volumes of the pod", limit: timeout }),
     }

@@ -34,7 +34,7 @@ pub(crate) const BY_GROUP: &str = "gpu-group";
 pub(crate) const SHARING_ON: &str = "sharing-on-node";
 
 /// What the binder follows.
-pub(crate) fn watched() -> Vec<Watched> {
+pub(crate) fn informers() -> Vec<Watched> {
     vec![
         Watched::all(kind::POD)
             .keeping(keep_pod)

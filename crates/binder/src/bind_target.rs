@@ -1,6 +1,6 @@
 //! A bind request as the binder reads it.
 
-use crate::watched::selected_groups;
+use crate::informers::selected_groups;
 use kai_api::{BindRequestSpec, BindRequestStatus};
 use kai_object as object;
 use kai_runtime::Key;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What is to be bound where.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct BindTarget {
     /// The request.
     pub(crate) key: Key,
     /// Its uid.
@@ -36,7 +36,7 @@ pub(crate) struct Order {
     object: Arc<Value>,
 }
 
-impl Order {
+impl BindTarget {
     /// Reads a request.
     pub(crate) fn of(request: &Arc<Value>) -> Self {
         let text = |pointer: &str| object::str_at(request, pointer).to_owned();
