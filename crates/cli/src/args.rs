@@ -1,16 +1,17 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
-pub(crate) mod component;
-mod go;
 mod look;
 mod simulate;
+#[cfg(feature = "embedded")]
 mod up;
 
 pub(crate) use look::{Jobs, Look, Nodes, Queues, Why};
 pub(crate) use simulate::Simulate;
+#[cfg(feature = "embedded")]
 pub(crate) use up::Up;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use kai_components::command::{self, ComponentCommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -23,18 +24,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads a command line. Components take flags as Go's programs do.
+    /// Parses a command line. Components accept flags in Go's forms.
     pub(crate) fn read(typed: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let mut typed: Vec<OsString> = typed.into_iter().collect();
-        let mut command = Self::command();
-        let name = typed.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        if Component::has_subcommand(&name) {
-            // Of a flag that is given twice the last counts.
-            command = command.mut_subcommand(&name, |component| component.args_override_self(true));
-            let component = command.find_subcommand(&name).expect("it has just been changed");
-            let flags = go::rewrite(component, typed.split_off(2));
-            typed.extend(flags);
-        }
+        let (mut command, typed) = command::adapt(Self::command(), typed.into_iter().collect());
         let mut matches = command.try_get_matches_from_mut(typed)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     }
@@ -42,6 +34,7 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[cfg(feature = "embedded")]
     /// Start a whole cluster with simulated nodes in this process, and try it with kubectl.
     Up(Up),
     /// Show the queues of a live cluster: quota, fair share, what is in use and what is waited for.
@@ -59,24 +52,7 @@ pub(crate) enum Command {
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
     #[command(flatten)]
-    Component(Component),
-}
-
-/// The processes of an installation. Each takes the flags of KAI's program of the same purpose.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Component {
-    /// Run the scheduler of a cluster.
-    Scheduler(Box<component::Scheduler>),
-    /// Run the binder: it puts pods on the nodes that the scheduler chose.
-    Binder(Box<component::Binder>),
-    /// Run the pod grouper: it makes pod groups of workloads.
-    PodGrouper(Box<component::Grouper>),
-    /// Run the controller of pod groups' status.
-    PodgroupController(Box<component::PodGroupController>),
-    /// Run the controller of queues' status and metrics.
-    QueueController(Box<component::QueueController>),
-    /// Hold a GPU for sharing and tell which one it is; runs inside reservation pods.
-    Reservation(Box<component::Reservation>),
+    Component(ComponentCommand),
 }
 
 /// Options of `kai plan`.
@@ -110,4 +86,16 @@ pub(crate) struct Plan {
 pub(crate) struct Crds {
     /// Only this one: its kind, its plural, or its full name.
     pub(crate) name: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_components_accept_go_forms() {
+        let typed = ["kai", "plan", "-json", "x"].map(OsString::from);
+        let error = Args::read(typed).expect_err("one dash is not enough").to_string();
+        assert!(error.contains("'-j'"), "{error}");
+    }
 }

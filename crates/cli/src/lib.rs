@@ -5,17 +5,15 @@
 
 mod args;
 mod batches;
-mod component;
-mod config;
 mod crds;
-mod ends;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 mod figures;
 mod look;
-mod member;
 mod plan;
 mod render;
 mod simulate;
-pub mod stack;
+#[cfg(feature = "embedded")]
 mod up;
 
 use anyhow::Result;
@@ -41,7 +39,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
             return ExitCode::from(code);
         }
     };
-    match perform(&args, plugins) {
+    match perform(args, plugins) {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(anstream::stderr(), "error: {error:#}");
@@ -50,18 +48,19 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
     }
 }
 
-fn perform(args: &Args, plugins: &PluginSet) -> Result<ExitCode> {
-    match &args.command {
-        Command::Up(args) => up::run(args, plugins),
-        Command::Component(component) => component::run(component, plugins),
+fn perform(args: Args, plugins: &PluginSet) -> Result<ExitCode> {
+    match args.command {
+        #[cfg(feature = "embedded")]
+        Command::Up(args) => up::run(&args, plugins),
+        Command::Component(component) => component.run(plugins).map(|()| ExitCode::SUCCESS),
         Command::Queues(args) => look::run(&args.look, look::Subject::Queues, plugins),
-        Command::Jobs(args) => look::run(&args.look, look::Subject::Jobs(args), plugins),
+        Command::Jobs(args) => look::run(&args.look, look::Subject::Jobs(&args), plugins),
         Command::Nodes(args) => look::run(&args.look, look::Subject::Nodes, plugins),
         Command::Why(args) => look::run(&args.look, look::Subject::Why(&args.name), plugins),
-        Command::Plan(args) => plan::run(args, plugins),
-        Command::Simulate(args) => simulate::run(args, plugins),
+        Command::Plan(args) => plan::run(&args, plugins),
+        Command::Simulate(args) => simulate::run(&args, plugins),
         Command::Crds(args) => {
-            print(&crds::run(args)?)?;
+            print(&crds::run(&args)?)?;
             Ok(ExitCode::SUCCESS)
         }
     }

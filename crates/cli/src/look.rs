@@ -14,11 +14,12 @@ mod queues;
 mod screen;
 mod why;
 
-use crate::ends::Ends;
-use crate::{args, config};
+use crate::args;
 use anyhow::{Context, Result};
 use connection::Connection;
 use eyes::{Eyes, Moment};
+use kai_components::config;
+use kai_components::signals::ShutdownSignals;
 use kai_engine::plugin::PluginSet;
 use screen::Screen;
 use serde_json::{Value, json};
@@ -110,13 +111,13 @@ async fn watch(
     let mut shown = first.json.clone();
     screen.show(&printed(look, &first, eyes.moment()))?;
     eyes.follow(connection);
-    let mut ends = Ends::listen()?;
+    let mut signals = ShutdownSignals::listen()?;
     let mut ticks = tokio::time::interval(PAUSE);
     let mut unplanned = 0;
     loop {
         tokio::select! {
             biased;
-            () = ends.wait() => return screen.end(),
+            () = signals.wait() => return screen.end(),
             _ = ticks.tick() => {}
         }
         let has_news = eyes.take_news();

@@ -5,7 +5,6 @@
 //! that is wanted.
 
 mod admission;
-pub(crate) mod defaults;
 mod kubeconfig;
 mod live;
 mod real;
@@ -14,9 +13,10 @@ mod revive;
 mod state;
 
 use crate::args;
-use crate::ends::Ends;
-use crate::stack;
+use crate::embedded;
 use anyhow::{Context, Result, anyhow};
+use kai_components::signals::ShutdownSignals;
+use kai_components::{ComponentOptions, install};
 use kai_engine::plugin::PluginSet;
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
@@ -63,7 +63,7 @@ async fn live(
         }
         None => (start(args, plugins, nodes, seed, None).await?, String::new()),
     };
-    let mut ends = Ends::listen()?;
+    let mut signals = ShutdownSignals::listen()?;
     let listening = cluster.listening().context("the cluster serves its API")?;
     let kubeconfig = Kubeconfig::write(path, listening)?;
     let mut live = Live::start(cluster.api()).await;
@@ -72,7 +72,7 @@ async fn live(
     loop {
         tokio::select! {
             biased;
-            () = ends.wait() => break,
+            () = signals.wait() => break,
             _ = ticks.tick() => live.show(),
         }
     }
@@ -101,10 +101,10 @@ async fn start(
         builder = builder.load(state);
     }
     let mut cluster = builder.start().await.map_err(explain)?;
-    defaults::install(cluster.api()).await?;
+    install::install(cluster.api()).await?;
     if !args.no_scheduler {
         admission::install(&cluster).await?;
-        stack::join(&mut cluster, &stack::Options::simulated(), plugins);
+        embedded::join(&mut cluster, &ComponentOptions::simulated(), plugins);
     }
     Ok(cluster)
 }

@@ -1,34 +1,45 @@
-//! Files that are written from code must be what the code writes.
+//! Checks that generated files are what the code generates.
 
 use crate::repository::SourceFile;
 use kai_api::crds;
+use kai_components::{COMPONENTS, rbac};
 
-const FOLDER: &str = "charts/kai-scheduler/crds";
+const CRDS: &str = "charts/kai-scheduler/crds";
+const RBAC: &str = "deploy/rbac";
 
-/// Complains about definitions of custom resources that are missing, stale, or nobody's.
+/// Complains about generated files that are missing or stale, and about files beside them that no code generates.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
-    let wanted: Vec<(String, String)> = crds::crds()
-        .iter()
-        .map(|crd| (format!("{FOLDER}/{}", crds::crd_file_name(crd)), crds::crd_yaml(crd)))
-        .collect();
-    let found = |path: &str| files.iter().find(|file| file.path == path);
-    let mut complaints: Vec<String> = wanted
-        .iter()
-        .filter(|(path, text)| found(path).and_then(|file| file.text.as_deref()).map(body) != Some(text))
-        .map(|(path, _)| format!("{path}: it is not what `kai crds` prints"))
-        .collect();
-    complaints.extend(
-        files
-            .iter()
-            .filter(|file| {
-                file.path.starts_with(FOLDER) && !wanted.iter().any(|(path, _)| *path == file.path)
-            })
-            .map(|file| format!("{}: no code writes this file", file.path)),
-    );
+    let definitions: Vec<(String, String)> =
+        crds::crds().iter().map(|crd| (crds::crd_file_name(crd), crds::crd_yaml(crd))).collect();
+    let rights: Vec<(String, String)> =
+        COMPONENTS.iter().map(|spec| (rbac::file_name(spec), body(&rbac::yaml(spec)).to_owned())).collect();
+    let mut complaints = check_folder(files, CRDS, "kai-api", &definitions);
+    complaints.extend(check_folder(files, RBAC, "kai-components", &rights));
     complaints
 }
 
-/// What follows the heading comment.
+/// `wanted` has the name of each file of the folder and its text below the heading.
+fn check_folder(
+    files: &[SourceFile],
+    folder: &str,
+    package: &str,
+    wanted: &[(String, String)],
+) -> Vec<String> {
+    let found = |path: &str| files.iter().find(|file| file.path == path);
+    let mut complaints = Vec::new();
+    for (name, text) in wanted {
+        let path = format!("{folder}/{name}");
+        if found(&path).and_then(|file| file.text.as_deref()).map(body) != Some(text) {
+            complaints.push(format!("{path}: stale; hint: `UPDATE=1 cargo test -p {package}` writes it"));
+        }
+    }
+    let in_folder = files.iter().filter_map(|file| file.path.strip_prefix(folder)?.strip_prefix('/'));
+    let unknown = in_folder.filter(|name| !wanted.iter().any(|(wanted, _)| wanted == name));
+    complaints.extend(unknown.map(|name| format!("{folder}/{name}: no code generates this file")));
+    complaints
+}
+
+/// The text below the heading comment.
 fn body(text: &str) -> &str {
     text.split_once("---\n").map_or(text, |(_, body)| body)
 }

@@ -1,8 +1,9 @@
 //! What `kai plan` was asked for, checked and ready to use.
 
-use crate::{args, config};
+use crate::args;
 use anyhow::{Context, Result, bail};
 use kai_cache::config_file::SchedulerConfig;
+use kai_components::config;
 use kai_units::Timestamp;
 
 /// A checked request.

@@ -6,15 +6,16 @@
 mod consent;
 mod survey;
 
-use super::defaults::Piece;
 use super::live::{self, Live};
 use crate::args;
-use crate::ends::Ends;
-use crate::member::{self, Member, Standing};
-use crate::stack::{self, COMPONENTS, Component, Insight, name};
 use anyhow::{Context, Result, anyhow, bail};
 use consent::Consent;
 use kai_api::well_known::name::NAMESPACE;
+use kai_components::install::Manifest;
+use kai_components::process::{self, ComponentProcess, LeadershipState};
+use kai_components::signals::ShutdownSignals;
+use kai_components::spec::Lease;
+use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, SchedulerHandle, name};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::Api;
@@ -71,19 +72,19 @@ async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Resul
     crate::print(&format!("cluster: {url}\n{}", listing(&survey)))?;
     let ours = prepare(args, &api, survey).await?;
 
-    let mut options = stack::Options::default();
+    let mut options = ComponentOptions::default();
     if let Some(image) = &args.reservation_image {
         options.binder.reservation_image.clone_from(image);
     }
-    let is_elsewhere = |part: &Component| elsewhere.iter().any(|(other, _)| *other == part.name());
-    let mut ends = Ends::listen()?;
+    let is_elsewhere = |spec: &ComponentSpec| elsewhere.iter().any(|(other, _)| *other == spec.name);
+    let mut signals = ShutdownSignals::listen()?;
     let (end, ending) = watch::channel(false);
     let mut crew = Crew::default();
-    for part in COMPONENTS.into_iter().filter(|part| !is_elsewhere(part)) {
-        crew.start(part, Api::new(client.clone(), part.name()), &options, plugins, ending.clone())?;
+    for spec in COMPONENTS.iter().filter(|spec| !is_elsewhere(spec)) {
+        crew.start(spec, Api::new(client.clone(), spec.name), &options, plugins, ending.clone())?;
     }
     crate::print(&welcome(kubeconfig, &elsewhere, args))?;
-    let outcome = show(&api, &mut crew, &mut ends).await;
+    let outcome = show(&api, &mut crew, &mut signals).await;
     end.send_replace(true);
     let ended = crew.end().await;
     crate::print(&farewell(&ours))?;
@@ -92,7 +93,7 @@ async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Resul
 
 /// Makes what is missing, and brings to what it should be what differs, as far as that is wanted; everything that a
 /// trial has made there by then.
-async fn prepare(args: &args::Up, api: &Api, survey: Survey) -> Result<Vec<Piece>> {
+async fn prepare(args: &args::Up, api: &Api, survey: Survey) -> Result<Vec<Manifest>> {
     let Survey { missing, different, mut ours } = survey;
     if !missing.is_empty() {
         Consent::of(args.yes).required_to(&format!("Make these {}?", missing.len()))?;
@@ -109,13 +110,13 @@ async fn prepare(args: &args::Up, api: &Api, survey: Survey) -> Result<Vec<Piece
         }
     }
     let mut waits = true;
-    for piece in missing {
-        if waits && piece.kind != kind::DEFINITION {
+    for manifest in missing {
+        if waits && manifest.kind != kind::DEFINITION {
             survey::served(api).await?;
             waits = false;
         }
-        survey::make(api, &piece).await?;
-        ours.push(piece);
+        survey::make(api, &manifest).await?;
+        ours.push(manifest);
     }
     survey::served(api).await?;
     Ok(ours)
@@ -127,14 +128,14 @@ async fn running(api: &Api) -> Result<Vec<(&'static str, String)>> {
     let there = there.map_err(|error| {
         anyhow!("the cluster cannot be read: {}; hint: check the kubeconfig and its rights", error.told())
     })?;
-    let parts = [name::BINDER, name::GROUPER, name::POD_GROUP_CONTROLLER, name::QUEUE_CONTROLLER];
     let mut running = Vec::new();
     for deployment in there.items.iter().filter(|deployment| deployment["spec"]["replicas"] != 0) {
         let called = object::name(deployment);
         // Each shard has a scheduler of its own; they share the name that pods say.
         let scheduler = called.strip_prefix(name::SCHEDULER).is_some_and(|rest| rest.starts_with('-'));
-        let part = parts.into_iter().find(|part| *part == called);
-        running.extend(part.or(scheduler.then_some(name::SCHEDULER)).map(|part| (part, called.to_owned())));
+        let component = COMPONENTS.iter().map(|spec| spec.name).find(|name| *name == called);
+        let component = component.or(scheduler.then_some(name::SCHEDULER));
+        running.extend(component.map(|name| (name, called.to_owned())));
     }
     Ok(running)
 }
@@ -150,7 +151,7 @@ struct Crew {
 struct Waiting {
     name: &'static str,
     candidate: Candidate,
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<LeadershipState>,
     /// Whose lease it was said to wait for.
     told: BTreeSet<String>,
 }
@@ -159,27 +160,27 @@ impl Crew {
     /// Starts a component, unless real nodes do for themselves what it would.
     fn start(
         &mut self,
-        part: Component,
+        spec: &'static ComponentSpec,
         api: Api,
-        options: &stack::Options,
+        options: &ComponentOptions,
         plugins: &PluginSet,
         mut ending: watch::Receiver<bool>,
     ) -> Result<()> {
-        let Some((lease, timing)) = part.lease() else { return Ok(()) };
+        let Some(Lease { name: lease, timing }) = spec.lease else { return Ok(()) };
         let candidate =
-            Candidate { lease: Key::new(NAMESPACE, lease), identity: member::identity()?, timing };
-        let name = part.name();
-        let member = Member::new(name, api, Some(candidate.clone()));
-        let standing = member.standing();
-        self.waiting.push(Waiting { name, candidate, standing, told: BTreeSet::new() });
+            Candidate { lease: Key::new(NAMESPACE, lease), identity: process::identity()?, timing };
+        let name = spec.name;
+        let process = ComponentProcess::new(name, api, Some(candidate.clone()));
+        let leadership = process.leadership();
+        self.waiting.push(Waiting { name, candidate, leadership, told: BTreeSet::new() });
         let (options, plugins) = (options.clone(), plugins.clone());
         self.tasks.spawn(async move {
             let end = async {
                 // The sender lives until everything has ended.
                 let _ = ending.wait_for(|ending| *ending).await;
             };
-            let work = |process| part.run(process, options, plugins, Insight::default());
-            member.work(end, work).await.with_context(|| format!("{name} has ended"))
+            let start = |process| spec.component.run(process, options, plugins, SchedulerHandle::default());
+            process.run(end, start).await.with_context(|| format!("{name} has ended"))
         });
         Ok(())
     }
@@ -188,8 +189,8 @@ impl Crew {
     async fn news(&mut self, api: &Api) -> Vec<String> {
         let mut news = Vec::new();
         for waiting in &mut self.waiting {
-            let Waiting { name, candidate, standing, told } = waiting;
-            if *standing.borrow() == Standing::Works {
+            let Waiting { name, candidate, leadership, told } = waiting;
+            if *leadership.borrow() == LeadershipState::Leading {
                 if !told.is_empty() {
                     news.push(format!("{name} has its lease and works"));
                     told.clear();
@@ -219,17 +220,17 @@ impl Crew {
 }
 
 /// Shows what goes on until somebody ends it or a component cannot go on.
-async fn show(api: &Api, crew: &mut Crew, ends: &mut Ends) -> Result<()> {
+async fn show(api: &Api, crew: &mut Crew, signals: &mut ShutdownSignals) -> Result<()> {
     let mut live = tokio::select! {
         biased;
-        () = ends.wait() => return Ok(()),
+        () = signals.wait() => return Ok(()),
         live = Live::start(api) => live,
     };
     let mut ticks = tokio::time::interval(live::PAUSE);
     let outcome = loop {
         tokio::select! {
             biased;
-            () = ends.wait() => break Ok(()),
+            () = signals.wait() => break Ok(()),
             Some(ended) = crew.tasks.join_next() => break ended.context("a component broke").and_then(|ended| ended),
             _ = ticks.tick() => {
                 for news in crew.news(api).await {
@@ -252,8 +253,8 @@ fn listing(survey: &Survey) -> String {
     } else {
         line(format_args!("to be made there:"));
     }
-    for piece in &survey.missing {
-        line(format_args!("  {}", survey::name(piece)));
+    for manifest in &survey.missing {
+        line(format_args!("  {}", survey::name(manifest)));
     }
     if !survey.different.is_empty() {
         line(format_args!("there already, and not as this version would make it:"));
@@ -293,28 +294,28 @@ fn welcome(kubeconfig: &Path, elsewhere: &[(&str, String)], args: &args::Up) -> 
 }
 
 /// The last words: what stays, and how it goes away.
-fn farewell(ours: &[Piece]) -> String {
+fn farewell(ours: &[Manifest]) -> String {
     let mut text = "the trial has ended; pods that run go on, pods that wait stay Pending\n".to_owned();
     if ours.is_empty() {
         text.push_str("it leaves nothing behind but the pod groups of pods, and its leases\n");
         return text;
     }
     text.push_str("it leaves behind:\n");
-    for piece in ours {
-        writeln!(text, "  {}", survey::name(piece)).expect("writing to a string");
+    for manifest in ours {
+        writeln!(text, "  {}", survey::name(manifest)).expect("writing to a string");
     }
-    let takes_all = ours.iter().any(|piece| piece.kind == kind::DEFINITION);
+    let takes_all = ours.iter().any(|manifest| manifest.kind == kind::DEFINITION);
     let also = if takes_all { ", with every queue, pod group and bind request there is" } else { "" };
     writeln!(text, "to take that away{also}:").expect("writing to a string");
     // Namespaces take what is in them along.
     let gone: Vec<&str> = ours
         .iter()
-        .filter(|piece| piece.kind == kind::NAMESPACE)
-        .map(|piece| object::name(&piece.object))
+        .filter(|manifest| manifest.kind == kind::NAMESPACE)
+        .map(|manifest| object::name(&manifest.object))
         .collect();
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
-    for piece in ours.iter().rev() {
-        let (namespace, plural) = (object::namespace(&piece.object), &*piece.kind.plural);
+    for manifest in ours.iter().rev() {
+        let (namespace, plural) = (object::namespace(&manifest.object), &*manifest.kind.plural);
         if gone.contains(&namespace) {
             continue;
         }
@@ -338,14 +339,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn piece(kind: kai_runtime::Kind, namespace: &str, name: &str) -> Piece {
-        Piece::new(kind, json!({"metadata": {"name": name, "namespace": namespace}}))
+    fn manifest(kind: kai_runtime::Kind, namespace: &str, name: &str) -> Manifest {
+        Manifest::new(kind, json!({"metadata": {"name": name, "namespace": namespace}}))
     }
 
     #[test]
     fn what_is_in_a_namespace_of_somebody_else_is_taken_away_by_itself() {
-        let account = piece(kind::SERVICE_ACCOUNT, "a", "x");
-        let classes = ["one", "two"].map(|name| piece(kind::PRIORITY_CLASS, "", name));
+        let account = manifest(kind::SERVICE_ACCOUNT, "a", "x");
+        let classes = ["one", "two"].map(|name| manifest(kind::PRIORITY_CLASS, "", name));
         let mut ours = vec![account];
         ours.extend(classes);
         let told = farewell(&ours);
@@ -356,7 +357,7 @@ mod tests {
             ),
             "{told}"
         );
-        ours.push(piece(kind::NAMESPACE, "", "a"));
+        ours.push(manifest(kind::NAMESPACE, "", "a"));
         let told = farewell(&ours);
         assert!(
             told.ends_with("  kubectl delete namespaces,priorityclasses -l kai.scheduler/made-by=kai-up\n"),

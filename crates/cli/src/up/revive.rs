@@ -9,11 +9,11 @@ mod report;
 
 pub(super) use report::Report;
 
-use super::defaults;
 use anyhow::{Context, Result};
 use kai_apiserver::{ApiServer, Options};
 use kai_cache::{Kind, Snapshot, snapshot};
 use kai_clock::Clock;
+use kai_components::install;
 use kai_object::{name, namespace};
 use kai_runtime::api::{Api, Part};
 use kai_runtime::{Key, kind};
@@ -39,7 +39,7 @@ pub(super) async fn revive(snapshot: &Snapshot, seed: u64) -> Result<Revived> {
     let clock = Clock::system();
     let server = ApiServer::new(&Options::new(seed, clock));
     let api = Api::new(kube::Client::new(server.service(), "default"), CLIENT);
-    defaults::install_definitions(&api).await?;
+    install::install_crds(&api).await?;
     if lists.contains_key(&Kind::NodeResourceTopology) {
         let definition = node::topology_definition();
         api.ensure(&kind::DEFINITION, "", &definition).await.context("cannot define NUMA zones")?;

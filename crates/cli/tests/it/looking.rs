@@ -2,7 +2,8 @@
 
 use crate::tour::is_shown;
 use crate::{is_refusal, scratch, stderr, stdout};
-use kai_cli::stack;
+use kai_cli::embedded;
+use kai_components::{ComponentOptions, install};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::kind::{JOB, POD};
@@ -40,8 +41,8 @@ impl World {
     /// With definitions, default queues and all components.
     async fn whole(name: &str) -> Self {
         let mut world = Self::bare(name).await;
-        stack::install(world.cluster.api()).await.expect("it is installed");
-        stack::join(&mut world.cluster, &stack::Options::simulated(), &PluginSet::builtin());
+        install::install(world.cluster.api()).await.expect("it is installed");
+        embedded::join(&mut world.cluster, &ComponentOptions::simulated(), &PluginSet::builtin());
         world
     }
 
@@ -265,7 +266,7 @@ async fn a_workload_stands_for_the_group_of_its_pods() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_that_are_in_no_group_are_explained_too() {
     let world = World::bare("lone").await;
-    stack::install(world.cluster.api()).await.expect("it is installed");
+    install::install(world.cluster.api()).await.expect("it is installed");
     let mut foreign = pod_of("foreign", None);
     foreign["spec"]["schedulerName"] = Value::from("other");
     world.create(foreign).await;

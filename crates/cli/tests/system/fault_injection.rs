@@ -9,7 +9,7 @@ mod cache_consistency;
 mod leader_election;
 
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_cli::stack;
+use kai_components::name;
 use kai_object as object;
 use kai_runtime::api::Deletion;
 use kai_runtime::health::Health;
@@ -28,13 +28,8 @@ use std::time::Duration;
 
 const NODES: u32 = 3;
 const GPUS: i64 = 4;
-const COMPONENTS: [&str; 5] = [
-    stack::name::SCHEDULER,
-    stack::name::BINDER,
-    stack::name::GROUPER,
-    stack::name::POD_GROUP_CONTROLLER,
-    stack::name::QUEUE_CONTROLLER,
-];
+const COMPONENTS: [&str; 5] =
+    [name::SCHEDULER, name::BINDER, name::POD_GROUPER, name::POD_GROUP_CONTROLLER, name::QUEUE_CONTROLLER];
 
 #[test]
 fn seeds_0_to_49_keep_invariants_and_converge() {

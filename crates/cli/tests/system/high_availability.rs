@@ -1,8 +1,8 @@
 //! Runs two replicas of every component with leader election, as a highly available installation does.
 
 use crate::test_cluster::TestCluster;
-use kai_cli::stack::{self, Component, Insight};
 use kai_clock::Clock;
+use kai_components::{Component, ComponentOptions, SchedulerHandle};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::Process;
@@ -24,9 +24,9 @@ const RESTART_DELAY: Duration = Duration::from_secs(5);
 pub(crate) const REPLICAS: [(Component, [&str; 2]); 5] = [
     (Component::Scheduler, ["kai-scheduler/a", "kai-scheduler/b"]),
     (Component::Binder, ["binder/a", "binder/b"]),
-    (Component::Grouper, ["pod-grouper/a", "pod-grouper/b"]),
-    (Component::PodGroups, ["podgroup-controller/a", "podgroup-controller/b"]),
-    (Component::Queues, ["queue-controller/a", "queue-controller/b"]),
+    (Component::PodGrouper, ["pod-grouper/a", "pod-grouper/b"]),
+    (Component::PodGroupController, ["podgroup-controller/a", "podgroup-controller/b"]),
+    (Component::QueueController, ["queue-controller/a", "queue-controller/b"]),
 ];
 
 /// Counts how often a replica became leader.
@@ -36,15 +36,15 @@ pub(crate) type Terms = Arc<AtomicU32>;
 pub(crate) async fn start(
     seed: u64,
     nodes: impl IntoIterator<Item = NodeGroup>,
-    options: &stack::Options,
+    options: &ComponentOptions,
 ) -> (TestCluster, Terms) {
     let terms = Terms::default();
     let cluster = TestCluster::with_components(seed, nodes, |cluster| join(cluster, options, &terms)).await;
     (cluster, terms)
 }
 
-fn join(cluster: &mut Cluster, options: &stack::Options, terms: &Terms) -> Insight {
-    let (clock, insight) = (cluster.clock(), Insight::default());
+fn join(cluster: &mut Cluster, options: &ComponentOptions, terms: &Terms) -> SchedulerHandle {
+    let (clock, insight) = (cluster.clock(), SchedulerHandle::default());
     for (component, names) in REPLICAS {
         for name in names {
             let (options, insight, terms) = (options.clone(), insight.clone(), Arc::clone(terms));
@@ -60,7 +60,7 @@ fn join(cluster: &mut Cluster, options: &stack::Options, terms: &Terms) -> Insig
         }
     }
     // The reservation stand-in belongs to the simulated nodes and has no leader election.
-    let reservation = Component::Reservation;
+    let reservation = Component::ResourceReservation;
     let (options, reservation_insight) = (options.clone(), insight.clone());
     cluster.run(reservation.name(), move |client| {
         let process = Process::start(Api::new(client, reservation.name()), clock, reservation.name());

@@ -4,7 +4,7 @@ use crate::test_cluster::{PodBuilder, TestCluster};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use kai_cli::stack;
+use kai_components::ComponentOptions;
 use kai_scheduler::usage::{Config, Source};
 use kai_sim::NodeGroup;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn start(database: Router) -> TestCluster {
     let settings = json!({"clientType": "prometheus", "connectionString": "http://db"});
     let config = Config::read(&settings, |_| None).unwrap();
     let source = Source::new(config, kube::Client::new(database, "default"));
-    let mut options = stack::Options::simulated();
+    let mut options = ComponentOptions::simulated();
     options.scheduler.usage = Some(source);
     TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 9)], &options).await
 }

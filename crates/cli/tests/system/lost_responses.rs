@@ -2,7 +2,7 @@
 
 use crate::fault_injection::InvariantChecker;
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_cli::stack;
+use kai_components::{ComponentOptions, name};
 use kai_sim::{NodeGroup, Rates};
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use std::time::Duration;
 async fn lost_bind_response_keeps_the_assumed_pod() {
     for seed in 0..5 {
         let cluster =
-            TestCluster::with_options(seed, [NodeGroup::gpu_nodes(1, 4)], &stack::Options::simulated()).await;
+            TestCluster::with_options(seed, [NodeGroup::gpu_nodes(1, 4)], &ComponentOptions::simulated())
+                .await;
         cluster.create_queue("a", 4).await;
         let checker = InvariantChecker::watch(&cluster);
         let rates = Rates {
@@ -22,7 +23,7 @@ async fn lost_bind_response_keeps_the_assumed_pod() {
             delay_max: Duration::from_secs(30),
             ..Rates::default()
         };
-        cluster.backend.faults().set_rates_of(stack::name::SCHEDULER, rates);
+        cluster.backend.faults().set_rates_of(name::SCHEDULER, rates);
         for number in 0..8 {
             cluster.create_pod(PodBuilder::new(&format!("p{number}"), "a", 1)).await;
         }

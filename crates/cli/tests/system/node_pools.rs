@@ -2,7 +2,7 @@
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_api::well_known::label::NODE_POOL;
-use kai_cli::stack;
+use kai_components::ComponentOptions;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
@@ -29,7 +29,7 @@ async fn scheduling_conditions_are_not_cleared_by_another_shard() {
         labels: BTreeMap::from([(NODE_POOL.to_owned(), pool.to_owned())]),
         ..NodeGroup::gpu_nodes(1, 8)
     });
-    let options = stack::Options { scheduler: shard_options(POOLS[0]), ..stack::Options::simulated() };
+    let options = ComponentOptions { scheduler: shard_options(POOLS[0]), ..ComponentOptions::simulated() };
     let mut cluster = TestCluster::with_options(1, groups, &options).await;
     let clock = cluster.backend.clock();
     cluster.backend.run("blue-scheduler", move |client| {

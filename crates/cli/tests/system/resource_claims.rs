@@ -1,7 +1,7 @@
 //! Dynamic Resource Allocation: devices that pods request by ResourceClaim.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_cli::stack;
+use kai_components::ComponentOptions;
 use kai_object as object;
 use kai_runtime::kind::{POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use kai_sim::{NodeGroup, node};
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn claims_from_a_template_get_distinct_devices_and_release_them() {
-    claim_per_pod(&TestCluster::with_options(1, [nodes()], &stack::Options::simulated()).await).await;
+    claim_per_pod(&TestCluster::with_options(1, [nodes()], &ComponentOptions::simulated()).await).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn pods_share_the_device_of_one_claim() {
-    shared_claim(&TestCluster::with_options(1, [nodes()], &stack::Options::simulated()).await).await;
+    shared_claim(&TestCluster::with_options(1, [nodes()], &ComponentOptions::simulated()).await).await;
 }
 
 /// One node that publishes two GPUs in a ResourceSlice.

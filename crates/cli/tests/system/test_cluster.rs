@@ -4,7 +4,8 @@ mod node_pool;
 
 use kai_api::well_known::annotation::SHARED_GPU_CONFIG_MAP;
 use kai_api::well_known::name::RESOURCE_RESERVATION;
-use kai_cli::stack::{self, Insight};
+use kai_cli::embedded;
+use kai_components::{ComponentOptions, SchedulerHandle, install};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part};
@@ -26,7 +27,7 @@ pub(crate) struct TestCluster<B = Cluster> {
     api: Api,
     scope: TestScope,
     /// Metrics and query endpoints of the scheduler, where it runs in this process.
-    pub(crate) insight: Insight,
+    pub(crate) insight: SchedulerHandle,
 }
 
 /// The namespace, nodes and node pool of one test.
@@ -43,15 +44,15 @@ pub(crate) struct TestScope {
 impl TestCluster {
     /// Starts a cluster of nodes with eight GPUs each.
     pub(crate) async fn new(nodes: u32) -> Self {
-        Self::with_options(1, [NodeGroup::gpu_nodes(nodes as usize, 8)], &stack::Options::simulated()).await
+        Self::with_options(1, [NodeGroup::gpu_nodes(nodes as usize, 8)], &ComponentOptions::simulated()).await
     }
 
     pub(crate) async fn with_options(
         seed: u64,
         nodes: impl IntoIterator<Item = NodeGroup>,
-        options: &stack::Options,
+        options: &ComponentOptions,
     ) -> Self {
-        Self::with_components(seed, nodes, |cluster| stack::join(cluster, options, &PluginSet::builtin()))
+        Self::with_components(seed, nodes, |cluster| embedded::join(cluster, options, &PluginSet::builtin()))
             .await
     }
 
@@ -59,12 +60,12 @@ impl TestCluster {
     pub(crate) async fn with_components(
         seed: u64,
         nodes: impl IntoIterator<Item = NodeGroup>,
-        join: impl FnOnce(&mut Cluster) -> Insight,
+        join: impl FnOnce(&mut Cluster) -> SchedulerHandle,
     ) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let builder: Builder = Cluster::builder().seed(seed).starting_at(epoch).nodes(nodes);
         let mut backend = builder.start().await.unwrap();
-        stack::install(backend.api()).await.unwrap();
+        install::install(backend.api()).await.unwrap();
         let insight = join(&mut backend);
         let api = backend.api().clone();
         let scope = TestScope {
@@ -82,7 +83,7 @@ impl TestCluster {
 impl<B> TestCluster<B> {
     /// Uses a part of a cluster that already runs all components.
     pub(crate) async fn attach(backend: B, api: Api, scope: TestScope) -> Self {
-        let cluster = Self { backend, api, scope, insight: Insight::default() };
+        let cluster = Self { backend, api, scope, insight: SchedulerHandle::default() };
         let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
         cluster.create_queue_under(None, "teams", &unlimited, json!({})).await;
         if cluster.scope.pool.is_some() {

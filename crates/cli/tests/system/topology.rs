@@ -1,7 +1,7 @@
 //! Topology constraints of gangs.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_cli::stack;
+use kai_components::ComponentOptions;
 use kai_scheduler::resources::TOPOLOGY;
 use kai_sim::NodeGroup;
 use kai_sim::node::RACK;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn gang_with_a_required_level_is_bound_in_one_rack_or_reports_the_reason() {
-    required_rack(&TestCluster::with_options(1, [nodes()], &stack::Options::simulated()).await).await;
+    required_rack(&TestCluster::with_options(1, [nodes()], &ComponentOptions::simulated()).await).await;
 }
 
 /// Two racks of two nodes with eight GPUs.

@@ -1,7 +1,8 @@
 //! What a cluster has of what we need: what is missing, what differs, and what an earlier trial made.
 
-use super::super::defaults::{self, Piece};
 use anyhow::{Context, Result, anyhow, bail};
+use kai_components::install::{self, Manifest};
+use kai_components::{Component, rbac};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
 use kai_runtime::kind::{self, kind};
@@ -12,8 +13,6 @@ use std::time::Duration;
 
 /// The label of everything that a trial makes.
 pub(super) const MADE_BY: (&str, &str) = ("kai.scheduler/made-by", "kai-up");
-/// What reservation pods may do.
-const RESERVATION_RIGHTS: &str = include_str!("../../../../../deploy/rbac/resource-reservation.yaml");
 const ROLE: Kind = kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
 const ROLE_BINDING: Kind = kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
 /// How long new definitions may take until they are served.
@@ -23,7 +22,7 @@ const STEP: Duration = Duration::from_millis(200);
 /// Something that is there and not as we would make it.
 #[derive(Clone, Debug)]
 pub(super) struct Different {
-    pub(super) wanted: Piece,
+    pub(super) wanted: Manifest,
     there: Value,
     /// Which field differs first.
     pub(super) field: String,
@@ -33,11 +32,11 @@ pub(super) struct Different {
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// What is not there, in the order in which it can be made.
-    pub(super) missing: Vec<Piece>,
+    pub(super) missing: Vec<Manifest>,
     /// What is there and differs.
     pub(super) different: Vec<Different>,
     /// What is there and was made by a trial.
-    pub(super) ours: Vec<Piece>,
+    pub(super) ours: Vec<Manifest>,
 }
 
 impl Survey {
@@ -61,7 +60,7 @@ impl Survey {
         Ok(survey)
     }
 
-    fn note(&mut self, wanted: Piece, there: Value) {
+    fn note(&mut self, wanted: Manifest, there: Value) {
         if there["metadata"]["labels"][MADE_BY.0] == MADE_BY.1 {
             self.ours.push(wanted.clone());
         }
@@ -75,20 +74,22 @@ impl Survey {
 }
 
 /// Everything that a trial needs. A cluster with queues of its own needs none of ours.
-async fn wanted(api: &Api) -> Result<Vec<Piece>> {
-    let mut wanted = defaults::definitions()?;
-    wanted.extend(defaults::namespaces());
-    let rights = serde_saphyr::from_multiple::<Value>(RESERVATION_RIGHTS);
-    for object in rights.context("the rights of reservation pods cannot be read")? {
+async fn wanted(api: &Api) -> Result<Vec<Manifest>> {
+    let mut wanted = install::custom_resource_definitions()?;
+    wanted.extend(install::namespaces());
+    for object in rbac::objects(Component::ResourceReservation.spec()) {
         let kinds = [kind::SERVICE_ACCOUNT, ROLE, ROLE_BINDING];
         let kind = kinds.into_iter().find(|kind| *kind.kind == *object::kind(&object));
-        wanted.push(Piece::new(kind.context("the rights of reservation pods have a strange kind")?, object));
+        wanted.push(Manifest::new(
+            kind.context("the RBAC objects of reservation pods have an unknown kind")?,
+            object,
+        ));
     }
-    wanted.extend(defaults::priority_classes());
+    wanted.extend(install::priority_classes());
     let queues = queues(api).await?;
     let made_by_us = |queue: &Value| queue["metadata"]["labels"][MADE_BY.0] == MADE_BY.1;
     if queues.is_empty() || queues.iter().any(made_by_us) {
-        wanted.extend(defaults::queues());
+        wanted.extend(install::default_queues());
     }
     Ok(wanted)
 }
@@ -108,9 +109,9 @@ async fn queues(api: &Api) -> Result<Vec<Value>> {
 }
 
 /// Makes something that is missing.
-pub(super) async fn make(api: &Api, piece: &Piece) -> Result<()> {
-    let made = api.create(&piece.kind, object::namespace(&piece.object), &piece.object).await;
-    made.map_err(|error| anyhow!("cannot make {}: {}", name(piece), error.told()))?;
+pub(super) async fn make(api: &Api, manifest: &Manifest) -> Result<()> {
+    let made = api.create(&manifest.kind, object::namespace(&manifest.object), &manifest.object).await;
+    made.map_err(|error| anyhow!("cannot make {}: {}", name(manifest), error.told()))?;
     Ok(())
 }
 
@@ -148,8 +149,8 @@ pub(super) fn is_replaceable(kind: &Kind) -> bool {
 }
 
 /// What something is called, such as `Queue default-queue`.
-pub(super) fn name(piece: &Piece) -> String {
-    format!("{} {}", piece.kind.kind, Key::of(&piece.object))
+pub(super) fn name(manifest: &Manifest) -> String {
+    format!("{} {}", manifest.kind.kind, Key::of(&manifest.object))
 }
 
 /// What must be as we would make it; the rest is its owner's business.

@@ -5,7 +5,7 @@ use axum::body::Body;
 use kai_cache::config_file::SchedulerConfig;
 use kai_cache::snapshot::{Contents, Limits, Replay, SchedulerParams, read_objects, write_zip};
 use kai_cache::{Kind, Object, Objects, Stored};
-use kai_cli::stack;
+use kai_components::ComponentOptions;
 use kai_runtime::api::Api;
 use kai_runtime::watch::{self, News, Source};
 use kai_scheduler::resources::{self, Reader};
@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 /// Options with a scheduler that audits its cache every 30 seconds.
-pub(super) fn options() -> stack::Options {
+pub(super) fn options() -> ComponentOptions {
     let audit_every = Duration::from_secs(30);
     let scheduler = kai_scheduler::Options { audit_every, ..kai_scheduler::Options::default() };
-    stack::Options { scheduler, ..stack::Options::simulated() }
+    ComponentOptions { scheduler, ..ComponentOptions::simulated() }
 }
 
 /// After a minute without changes the cache equals the stored objects, and no audit has found a difference.

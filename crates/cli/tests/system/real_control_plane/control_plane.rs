@@ -3,8 +3,8 @@
 use super::rbac;
 use crate::test_cluster::{TestCluster, TestScope};
 use kai_api::well_known::label;
-use kai_cli::stack;
 use kai_clock::Clock;
+use kai_components::install;
 use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
 use kai_object as object;
 use kai_reservation::DeviceSource;
@@ -80,7 +80,7 @@ impl Plane {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real");
         std::fs::create_dir_all(&folder).unwrap();
         // The API server serves a CRD some time after it is created.
-        wait_until("the CRDs are served", || async { stack::install(&api).await.is_ok() }).await;
+        wait_until("the CRDs are served", || async { install::install(&api).await.is_ok() }).await;
         api.ensure(&kind::DEFINITION, "", &node::topology_definition()).await.unwrap();
         rbac::install(&api).await;
         let clock = Clock::system();

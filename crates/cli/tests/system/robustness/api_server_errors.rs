@@ -1,7 +1,7 @@
 //! The API server answers 429, 500 or 503 for minutes: clients back off, no component crashes, and work resumes.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_cli::stack::{self, COMPONENTS};
+use kai_components::{COMPONENTS, name};
 use kai_sim::Outage;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn all_components_back_off_and_resume(outage: Outage) {
     let cluster = TestCluster::new(4).await;
     cluster.create_pod(PodBuilder::new("first", "default-queue", 1)).await;
     cluster.wait_for_running("first", 1).await;
-    let names: Vec<&str> = COMPONENTS.iter().map(|component| component.name()).collect();
+    let names: Vec<&str> = COMPONENTS.iter().map(|component| component.name).collect();
     let sent = run_outage(&cluster, &names, &outage).await;
     assert_eq!(cluster.bound_pods("pod-").await, [], "no component can write");
     for (name, requests) in sent {
@@ -79,7 +79,7 @@ async fn components_back_off_on_service_unavailable_and_resume() {
 async fn each_component_recovers_from_an_outage_of_its_own_connection() {
     for component in COMPONENTS {
         let cluster = TestCluster::new(4).await;
-        let sent = run_outage(&cluster, &[component.name()], &Outage::of_everything(500)).await;
+        let sent = run_outage(&cluster, &[component.name], &Outage::of_everything(500)).await;
         assert!((1..REQUESTS_MAX).contains(&sent[0].1), "{sent:?}");
         cluster.wait_for_running("pod-", 24).await;
     }
@@ -90,14 +90,14 @@ async fn failed_scheduler_writes_are_retried_until_they_succeed() {
     let cluster = TestCluster::new(4).await;
     let faults = cluster.backend.faults();
     // The scheduler's watches work; its writes fail.
-    faults.refuse(stack::name::SCHEDULER, Outage::full_disk(""));
-    let before = faults.counts(stack::name::SCHEDULER).requests;
+    faults.refuse(name::SCHEDULER, Outage::full_disk(""));
+    let before = faults.counts(name::SCHEDULER).requests;
     for number in 0..24 {
         cluster.create_pod(PodBuilder::new(&format!("pod-{number}"), "default-queue", 1)).await;
     }
     cluster.sleep(OUTAGE).await;
-    let requests = faults.counts(stack::name::SCHEDULER).requests - before;
+    let requests = faults.counts(name::SCHEDULER).requests - before;
     assert!(requests < 2 * REQUESTS_MAX, "{requests} requests for 24 pods");
-    faults.heal(stack::name::SCHEDULER);
+    faults.heal(name::SCHEDULER);
     cluster.wait_for_running("pod-", 24).await;
 }

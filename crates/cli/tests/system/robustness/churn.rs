@@ -1,7 +1,7 @@
 //! High rates of updates, creations and deletions: memory and requests stay proportional to the objects that exist.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_cli::stack;
+use kai_components::{COMPONENTS, ComponentOptions};
 use kai_runtime::kind::POD;
 use kai_sim::NodeGroup;
 use serde_json::json;
@@ -18,14 +18,14 @@ fn metric(cluster: &TestCluster, name: &str) -> f64 {
 
 /// Requests that all components have sent.
 fn requests(cluster: &TestCluster) -> u64 {
-    stack::COMPONENTS.iter().map(|component| cluster.backend.faults().counts(component.name()).requests).sum()
+    COMPONENTS.iter().map(|component| cluster.backend.faults().counts(component.name).requests).sum()
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn thousands_of_pod_updates_cause_no_requests_and_do_not_grow_memory() {
-    let options = stack::Options {
+    let options = ComponentOptions {
         scheduler: kai_scheduler::Options { traces_max: 200, ..kai_scheduler::Options::default() },
-        ..stack::Options::simulated()
+        ..ComponentOptions::simulated()
     };
     let cluster = TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 8)], &options).await;
     cluster.create_pod(PodBuilder::new("busy", "default-queue", 1)).await;
@@ -45,9 +45,9 @@ async fn thousands_of_pod_updates_cause_no_requests_and_do_not_grow_memory() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn creating_and_deleting_hundreds_of_pods_leaves_no_objects_and_no_memory() {
-    let options = stack::Options {
+    let options = ComponentOptions {
         scheduler: kai_scheduler::Options { traces_max: 200, ..kai_scheduler::Options::default() },
-        ..stack::Options::simulated()
+        ..ComponentOptions::simulated()
     };
     let cluster = TestCluster::with_options(1, [NodeGroup::gpu_nodes(4, 8)], &options).await;
     let mut names = Vec::new();

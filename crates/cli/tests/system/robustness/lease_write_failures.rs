@@ -3,7 +3,7 @@
 
 use crate::high_availability::{self, REPLICAS};
 use crate::test_cluster::PodBuilder;
-use kai_cli::stack::{Component, Options};
+use kai_components::{Component, ComponentOptions};
 use kai_sim::{NodeGroup, Outage};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn components_stop_when_leases_cannot_be_renewed_and_resume_afterwards() {
     let (cluster, terms) =
-        high_availability::start(1, [NodeGroup::gpu_nodes(2, 8)], &Options::simulated()).await;
+        high_availability::start(1, [NodeGroup::gpu_nodes(2, 8)], &ComponentOptions::simulated()).await;
     cluster.create_pod(PodBuilder::new("before", "default-queue", 1)).await;
     cluster.wait_for_running("before", 1).await;
     assert_eq!(terms.load(Ordering::Relaxed), 5, "each component has one leader");

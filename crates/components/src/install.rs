@@ -1,4 +1,5 @@
-//! What a cluster has before anybody uses it: definitions, queues and priority classes, as KAI's chart installs them.
+//! The objects of an installation besides the components: custom resource definitions, namespaces, priority classes and
+//! default queues, as KAI's chart creates them.
 
 use anyhow::{Context, Result};
 use kai_api::crds;
@@ -9,76 +10,80 @@ use kai_runtime::{Kind, kind};
 use kai_scheduler::resources::QUEUE;
 use serde_json::{Value, json};
 
-/// The queue above the one that serves whoever names none.
+/// Parent of the queue of pods that name none.
 const PARENT_QUEUE: &str = "default-parent-queue";
 
-/// An object that a cluster has.
+/// An object to create.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
-    pub(super) kind: Kind,
-    pub(super) object: Value,
+pub struct Manifest {
+    pub kind: Kind,
+    pub object: Value,
 }
 
-impl Piece {
-    pub(super) fn new(kind: Kind, object: Value) -> Self {
+impl Manifest {
+    pub fn new(kind: Kind, object: Value) -> Self {
         Self { kind, object }
     }
 
     async fn ensure(&self, api: &Api) -> Result<()> {
-        let made = api.ensure(&self.kind, kai_object::namespace(&self.object), &self.object).await;
-        made.with_context(|| format!("cannot make {} `{}`", self.kind.kind, kai_object::name(&self.object)))
+        let created = api.ensure(&self.kind, kai_object::namespace(&self.object), &self.object).await;
+        created
+            .with_context(|| format!("cannot create {} `{}`", self.kind.kind, kai_object::name(&self.object)))
     }
 }
 
-/// Makes whatever is missing. Queues are made only where there is none: a loaded cluster has its own.
-pub(crate) async fn install(api: &Api) -> Result<()> {
+/// Creates what is missing. Default queues are created only in a cluster without queues.
+pub async fn install(api: &Api) -> Result<()> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": name::RESOURCE_RESERVATION, "namespace": name::RESOURCE_RESERVATION},
     });
-    let account = [Piece::new(kind::SERVICE_ACCOUNT, account)];
-    for piece in definitions()?.into_iter().chain(namespaces()).chain(account).chain(priority_classes()) {
-        piece.ensure(api).await?;
+    let account = [Manifest::new(kind::SERVICE_ACCOUNT, account)];
+    for manifest in custom_resource_definitions()?
+        .into_iter()
+        .chain(namespaces())
+        .chain(account)
+        .chain(priority_classes())
+    {
+        manifest.ensure(api).await?;
     }
-    let there = api.list(&QUEUE, "").await.context("cannot list the queues")?;
-    if there.items.is_empty() {
-        for queue in queues() {
+    let existing = api.list(&QUEUE, "").await.context("cannot list the queues")?;
+    if existing.items.is_empty() {
+        for queue in default_queues() {
             queue.ensure(api).await?;
         }
     }
     Ok(())
 }
 
-/// Makes the custom resource definitions.
-pub(crate) async fn install_definitions(api: &Api) -> Result<()> {
-    for definition in definitions()? {
+pub async fn install_crds(api: &Api) -> Result<()> {
+    for definition in custom_resource_definitions()? {
         definition.ensure(api).await?;
     }
     Ok(())
 }
 
-/// The custom resource definitions.
-pub(super) fn definitions() -> Result<Vec<Piece>> {
+pub fn custom_resource_definitions() -> Result<Vec<Manifest>> {
     let definitions = crds::crds();
-    let pieces = definitions.iter().map(|definition| {
-        let object = serde_json::to_value(definition).context("a definition has only text keys")?;
-        Ok(Piece::new(kind::DEFINITION, object))
+    let manifests = definitions.iter().map(|definition| {
+        let object = serde_json::to_value(definition).context("a definition serialises")?;
+        Ok(Manifest::new(kind::DEFINITION, object))
     });
-    pieces.collect()
+    manifests.collect()
 }
 
-/// The namespaces of components.
-pub(super) fn namespaces() -> impl Iterator<Item = Piece> {
+/// Namespaces of the components, of GPU reservation pods and of scale adjustment pods.
+pub fn namespaces() -> impl Iterator<Item = Manifest> {
     [name::NAMESPACE, name::RESOURCE_RESERVATION, name::SCALE_ADJUST].into_iter().map(|name| {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        Piece::new(kind::NAMESPACE, namespace)
+        Manifest::new(kind::NAMESPACE, namespace)
     })
 }
 
-/// The queues of whoever names none.
-pub(super) fn queues() -> [Piece; 2] {
+/// The queue of pods that name none, and its parent.
+pub fn default_queues() -> [Manifest; 2] {
     [queue(PARENT_QUEUE, None), queue(DEFAULT_QUEUE, Some(PARENT_QUEUE))]
-        .map(|object| Piece::new(QUEUE, object))
+        .map(|object| Manifest::new(QUEUE, object))
 }
 
 fn queue(name: &str, parent: Option<&str>) -> Value {
@@ -93,8 +98,7 @@ fn queue(name: &str, parent: Option<&str>) -> Value {
     queue
 }
 
-/// The priority classes.
-pub(super) fn priority_classes() -> impl Iterator<Item = Piece> {
+pub fn priority_classes() -> impl Iterator<Item = Manifest> {
     let classes = [
         (priority_class::TRAIN, priority_class::TRAIN_VALUE, "training that can be interrupted"),
         (
@@ -110,6 +114,6 @@ pub(super) fn priority_classes() -> impl Iterator<Item = Piece> {
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "globalDefault": false, "description": description,
         });
-        Piece::new(kind::PRIORITY_CLASS, class)
+        Manifest::new(kind::PRIORITY_CLASS, class)
     })
 }

@@ -1,6 +1,8 @@
-//! Flags to options: what is not well-formed is an error that names the flag.
+//! Converts flags to component options. A malformed value is an error that names the flag.
 
-use crate::args::component as flags;
+use crate::flags::{
+    BinderFlags, PodGroupControllerFlags, PodGrouperFlags, QueueControllerFlags, SchedulerFlags,
+};
 use anyhow::{Context, Result, bail};
 use kai_cache::Settings;
 use kai_engine::Params;
@@ -12,8 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The options of a scheduler.
-pub(super) fn scheduler(flags: &flags::Scheduler) -> Result<kai_scheduler::Options> {
+pub(crate) fn scheduler(flags: &SchedulerFlags) -> Result<kai_scheduler::Options> {
     let settings = Settings {
         scheduler_name: flags.scheduler_name.clone(),
         node_pool_key: flags.nodepool_label_key.clone(),
@@ -64,25 +65,23 @@ pub(super) fn scheduler(flags: &flags::Scheduler) -> Result<kai_scheduler::Optio
     })
 }
 
-/// Where past usage comes from, as the scheduler's configuration says.
+/// The source of historical usage that the scheduler configuration names.
 fn usage(written: &Value) -> Result<Source> {
     let config = usage::Config::read(written, |name| std::env::var(name).ok());
-    let config = config.context("`usageDBConfig` of the scheduler's configuration cannot be used")?;
+    let config = config.context("invalid `usageDBConfig` in the scheduler configuration")?;
     for warning in &config.warnings {
-        tracing::warn!(warning, "the configuration is odd");
+        tracing::warn!(warning, "invalid field in the scheduler configuration");
     }
     Ok(Source::connect(config)?)
 }
 
-/// The options of a binder.
-pub(super) fn binder(flags: &flags::Binder) -> Result<kai_binder::Options> {
+pub(crate) fn binder(flags: &BinderFlags) -> Result<kai_binder::Options> {
     let changes: BTreeMap<String, kai_api::config::component::BinderPlugin> = match flags.plugins.as_str() {
         "" => BTreeMap::new(),
         text => serde_json::from_str(text).context("`--plugins` is not a JSON map of plugins")?,
     };
-    let (retry, retry_max) = flags.process.accepted.retry_seconds();
-    let seconds = |given: Option<i64>, usual: u64| {
-        Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(usual))
+    let seconds = |given: Option<i64>, default: u64| {
+        Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(default))
     };
     Ok(kai_binder::Options {
         reservation_namespace: flags.resource_reservation_namespace.clone(),
@@ -106,16 +105,15 @@ pub(super) fn binder(flags: &flags::Binder) -> Result<kai_binder::Options> {
         fake_gpu_nodes: flags.fake_gpu_nodes,
         scale_adjust_namespace: flags.scale_adjust_namespace.clone(),
         concurrent_max: flags.max_concurrent_reconciles.max(1),
-        retry_delay: seconds(retry, 1),
-        retry_delay_max: seconds(retry_max, 60),
-        plugins: kai_binder::plugin::resolve(&changes).context("`--plugins` cannot be used")?,
+        retry_delay: seconds(flags.rate_limiter_base_delay, 1),
+        retry_delay_max: seconds(flags.rate_limiter_max_delay, 60),
+        plugins: kai_binder::plugin::resolve(&changes).context("invalid `--plugins`")?,
         kai_events: flags.kai_events,
         ..kai_binder::Options::default()
     })
 }
 
-/// The options of a grouper.
-pub(super) fn grouper(flags: &flags::Grouper) -> kai_podgrouper::Options {
+pub(crate) fn pod_grouper(flags: &PodGrouperFlags) -> kai_podgrouper::Options {
     let (name, namespace) =
         (&flags.default_priorities_configmap_name, &flags.default_priorities_configmap_namespace);
     let both = !name.is_empty() && !namespace.is_empty();
@@ -133,16 +131,14 @@ pub(super) fn grouper(flags: &flags::Grouper) -> kai_podgrouper::Options {
     }
 }
 
-/// The options of the controller of pod groups.
-pub(super) fn pod_groups(flags: &flags::PodGroupController) -> kai_controllers::podgroup::Options {
+pub(crate) fn pod_group_controller(flags: &PodGroupControllerFlags) -> kai_controllers::podgroup::Options {
     kai_controllers::podgroup::Options {
         scheduler_name: flags.scheduler_name.clone(),
         enable_webhook: flags.enable_podgroup_webhook,
     }
 }
 
-/// The options of the controller of queues.
-pub(super) fn queues(flags: &flags::QueueController) -> Result<kai_controllers::queue::Options> {
+pub(crate) fn queue_controller(flags: &QueueControllerFlags) -> Result<kai_controllers::queue::Options> {
     let options = kai_controllers::queue::Options {
         enable_webhook: flags.enable_webhook,
         enable_quota_validation: flags.enable_quota_validation,
@@ -158,7 +154,8 @@ pub(super) fn queues(flags: &flags::QueueController) -> Result<kai_controllers::
 }
 
 fn span(flag: &str, text: &str) -> Result<Span> {
-    duration::parse_go(text).with_context(|| format!("`--{flag}` is no duration such as 90s or 5m: `{text}`"))
+    duration::parse_go(text)
+        .with_context(|| format!("`--{flag}` is not a duration such as 90s or 5m: `{text}`"))
 }
 
 fn json(flag: &str, text: &str) -> Result<Option<Value>> {
@@ -172,7 +169,7 @@ fn pairs(flag: &str, text: &str) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let Some((key, value)) = part.split_once('=') else {
-            bail!("`--{flag}` has `{part}`, which is no `key=value`");
+            bail!("`--{flag}` has `{part}`, which is not `key=value`");
         };
         pairs.push((key.trim().to_owned(), value.trim().to_owned()));
     }

@@ -1,24 +1,24 @@
-//! Every flag that KAI's programs have, in every form that Go takes.
+//! Every flag of KAI's programs, in every form that Go's flag packages accept.
 
-use crate::args::Args;
+use crate::command::{ComponentCommand, adapt};
+use clap::{Command, FromArgMatches as _, Subcommand as _};
 use std::ffi::OsString;
 
-/// What a flag takes.
 #[derive(Clone, Copy)]
 enum Takes {
-    Truth,
-    /// A value, such as this one, which is not the default.
+    Bool,
+    /// An example that is not the default.
     Value(&'static str),
 }
 
-use Takes::{Truth, Value};
+use Takes::{Bool, Value};
 
 type Table = &'static [(&'static str, Takes)];
 
 const KUBECONFIG: Table = &[("kubeconfig", Value("/a"))];
 const GATES: Table = &[("feature-gates", Value("DynamicResourceAllocation=true"))];
 const ZAP: Table = &[
-    ("zap-devel", Truth),
+    ("zap-devel", Bool),
     ("zap-encoder", Value("json")),
     ("zap-log-level", Value("debug")),
     ("zap-stacktrace-level", Value("error")),
@@ -29,33 +29,33 @@ const SCHEDULER: Table = &[
     ("namespace", Value("a")),
     ("metrics-namespace", Value("a")),
     ("resource-reservation-app-label", Value("a")),
-    ("restrict-node-scheduling", Truth),
+    ("restrict-node-scheduling", Bool),
     ("nodepool-label-key", Value("a")),
     ("partition-label-value", Value("a")),
     ("queue-label-key", Value("a")),
     ("scheduler-conf", Value("/etc/config/config.yaml")),
     ("schedule-period", Value("2s")),
-    ("leader-elect", Truth),
-    ("version", Truth),
+    ("leader-elect", Bool),
+    ("version", Bool),
     ("listen-address", Value(":1")),
     ("plugin-server-port", Value("1")),
-    ("enable-profiler", Truth),
+    ("enable-profiler", Bool),
     ("profiler-port", Value("1")),
     ("pyroscope-address", Value("a")),
     ("pyroscope-mutex-profiler-rate", Value("1")),
     ("pyroscope-block-profiler-rate", Value("1")),
     ("v", Value("-1")),
-    ("log-json", Truth),
+    ("log-json", Bool),
     ("log-flush-frequency", Value("1s")),
     ("max-consolidation-preemptees", Value("-1")),
     ("qps", Value("1")),
     ("burst", Value("1")),
-    ("detailed-fit-errors", Truth),
-    ("update-pod-eviction-condition", Truth),
-    ("schedule-csi-storage", Truth),
-    ("use-scheduling-signatures", Truth),
-    ("full-hierarchy-fairness", Truth),
-    ("allow-consolidating-reclaim", Truth),
+    ("detailed-fit-errors", Bool),
+    ("update-pod-eviction-condition", Bool),
+    ("schedule-csi-storage", Bool),
+    ("use-scheduling-signatures", Bool),
+    ("full-hierarchy-fairness", Bool),
+    ("allow-consolidating-reclaim", Bool),
     ("num-of-status-recording-workers", Value("1")),
     ("default-staleness-grace-period", Value("-1s")),
     ("stuck-in-releasing-threshold", Value("-1s")),
@@ -80,10 +80,10 @@ const BINDER: Table = &[
     ("max-concurrent-reconciles", Value("1")),
     ("rate-limiter-base-delay", Value("2")),
     ("rate-limiter-max-delay", Value("2")),
-    ("leader-elect", Truth),
+    ("leader-elect", Bool),
     ("metrics-bind-address", Value(":1")),
     ("health-probe-bind-address", Value(":1")),
-    ("fake-gpu-nodes", Truth),
+    ("fake-gpu-nodes", Bool),
     ("plugins", Value("{\"gpusharing\": {\"enabled\": true}}")),
 ];
 const GROUPER: Table = &[
@@ -92,39 +92,39 @@ const GROUPER: Table = &[
     ("nodepool-label-key", Value("")),
     ("pod-label-selector", Value("a=b,c=d")),
     ("namespace-label-selector", Value("a=b")),
-    ("search-legacy-pg", Truth),
-    ("knative-gang-schedule", Truth),
-    ("generic-karta-fallback", Truth),
+    ("search-legacy-pg", Bool),
+    ("knative-gang-schedule", Bool),
+    ("generic-karta-fallback", Bool),
     ("default-priorities-configmap-name", Value("a")),
     ("default-priorities-configmap-namespace", Value("a")),
     ("max-concurrent-reconciles", Value("1")),
     ("qps", Value("1")),
     ("burst", Value("1")),
-    ("leader-elect", Truth),
+    ("leader-elect", Bool),
     ("metrics-bind-address", Value(":1")),
     ("health-probe-bind-address", Value(":1")),
 ];
 const POD_GROUP_CONTROLLER: Table = &[
     ("scheduler-name", Value("a")),
-    ("enable-podgroup-webhook", Truth),
+    ("enable-podgroup-webhook", Bool),
     ("max-concurrent-reconciles", Value("1")),
     ("qps", Value("1")),
     ("burst", Value("1")),
-    ("leader-elect", Truth),
+    ("leader-elect", Bool),
     ("health-probe-bind-address", Value(":1")),
     ("metrics-bind-address", Value(":1")),
     ("log-level", Value("4")),
-    ("skip-controller-name-validation", Truth),
+    ("skip-controller-name-validation", Bool),
 ];
 const QUEUE_CONTROLLER: Table = &[
-    ("enable-webhook", Truth),
-    ("enable-quota-validation", Truth),
+    ("enable-webhook", Bool),
+    ("enable-quota-validation", Bool),
     ("metrics-listen-address", Value(":1")),
     ("metrics-namespace", Value("a")),
     ("queue-label-to-metric-label", Value("a=b")),
     ("queue-label-to-default-metric-value", Value("a=b")),
-    ("leader-elect", Truth),
-    ("skip-controller-name-validation", Truth),
+    ("leader-elect", Bool),
+    ("skip-controller-name-validation", Bool),
     ("qps", Value("1")),
     ("burst", Value("1")),
 ];
@@ -137,14 +137,17 @@ const COMMANDS: [(&str, &[Table]); 6] = [
     ("reservation", &[ZAP, KUBECONFIG]),
 ];
 
-/// What became of a command line, as one text.
+/// The `Debug` form of the parsed flags.
 fn read(words: &[&str]) -> Result<String, String> {
-    let typed = std::iter::once("kai").chain(words.iter().copied()).map(OsString::from);
-    Args::read(typed).map(|args| format!("{args:?}")).map_err(|error| error.to_string())
+    let typed = std::iter::once("kai").chain(words.iter().copied()).map(OsString::from).collect();
+    let (command, typed) = adapt(ComponentCommand::augment_subcommands(Command::new("kai")), typed);
+    let parsed =
+        command.try_get_matches_from(typed).and_then(|matches| ComponentCommand::from_arg_matches(&matches));
+    parsed.map(|command| format!("{command:?}")).map_err(|error| error.to_string())
 }
 
 #[track_caller]
-fn all_the_same(command: &str, forms: &[Vec<String>]) -> String {
+fn assert_equal_forms(command: &str, forms: &[Vec<String>]) -> String {
     let results: Vec<String> = forms
         .iter()
         .map(|form| {
@@ -159,7 +162,7 @@ fn all_the_same(command: &str, forms: &[Vec<String>]) -> String {
 }
 
 #[test]
-fn every_flag_of_kais_programs_is_taken_in_every_form_of_go() {
+fn every_flag_of_kai_is_accepted_in_every_go_form() {
     for (command, tables) in COMMANDS {
         let plain = read(&[command]).expect("no flag is required");
         for (flag, takes) in tables.iter().copied().flatten() {
@@ -171,19 +174,24 @@ fn every_flag_of_kais_programs_is_taken_in_every_form_of_go() {
                             vec![format!("{dashes}{flag}"), (*value).to_owned()],
                         ]
                     });
-                    let given = all_the_same(command, forms.as_flattened());
-                    assert_ne!(given, plain, "{command}: {flag} does nothing");
+                    let given = assert_equal_forms(command, forms.as_flattened());
+                    assert_ne!(given, plain, "{command}: {flag} is not parsed");
                 }
-                Truth => {
+                Bool => {
                     let words = |words: &[&str]| -> Vec<Vec<String>> {
                         let both =
                             |word: &&str| ["-", "--"].map(|dashes| vec![format!("{dashes}{flag}{word}")]);
                         words.iter().flat_map(both).collect()
                     };
-                    let yes =
-                        all_the_same(command, &words(&["", "=true", "=1", "=t", "=T", "=TRUE", "=True"]));
-                    let no = all_the_same(command, &words(&["=false", "=0", "=f", "=F", "=FALSE", "=False"]));
-                    assert_ne!(yes, no, "{command}: {flag} does nothing");
+                    let yes = assert_equal_forms(
+                        command,
+                        &words(&["", "=true", "=1", "=t", "=T", "=TRUE", "=True"]),
+                    );
+                    let no = assert_equal_forms(
+                        command,
+                        &words(&["=false", "=0", "=f", "=F", "=FALSE", "=False"]),
+                    );
+                    assert_ne!(yes, no, "{command}: {flag} is not parsed");
                 }
             }
         }
@@ -191,28 +199,27 @@ fn every_flag_of_kais_programs_is_taken_in_every_form_of_go() {
 }
 
 #[test]
-fn of_a_flag_that_is_given_twice_the_last_counts() {
+fn last_value_of_a_repeated_flag_wins() {
     let twice = read(&["binder", "-qps", "1", "--qps=2", "-leader-elect", "-leader-elect=false"]);
     assert_eq!(twice, read(&["binder", "--qps=2", "--leader-elect=false"]));
 }
 
 #[test]
-fn a_flag_that_nobody_knows_is_refused_with_the_one_that_was_meant() {
+fn unknown_flag_is_rejected_with_a_suggestion() {
     for flag in ["-leader-elct", "--leader-elct", "-leader-elct=true"] {
         let error = read(&["scheduler", flag]).expect_err("there is no such flag");
         assert!(error.contains("'--leader-elct'") && error.contains("'--leader-elect'"), "{error}");
     }
-    let error = read(&["scheduler", "-leader-elect=maybe"]).expect_err("it is neither true nor false");
+    let error = read(&["scheduler", "-leader-elect=maybe"]).expect_err("it is not a boolean");
     assert!(error.contains("'maybe'") && error.contains("--leader-elect"), "{error}");
-    let error = read(&["scheduler", "-leader-elect", "false"]).expect_err("truth takes no word of its own");
+    let error =
+        read(&["scheduler", "-leader-elect", "false"]).expect_err("a boolean takes no separate value");
     assert!(error.contains("unexpected argument 'false'"), "{error}");
     let error = read(&["binder", "-burst"]).expect_err("the value is missing");
     assert!(error.contains("a value is required for '--burst"), "{error}");
 }
 
 #[test]
-fn other_commands_keep_their_own_forms() {
-    let error = read(&["plan", "-json", "x"]).expect_err("one dash is not enough");
-    assert!(error.contains("'-j'"), "{error}");
-    assert!(read(&["scheduler", "-h"]).expect_err("help is no command").contains("Usage: kai scheduler"));
+fn help_is_not_rewritten() {
+    assert!(read(&["scheduler", "-h"]).expect_err("help is not a command").contains("Usage: kai scheduler"));
 }

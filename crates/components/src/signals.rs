@@ -1,19 +1,17 @@
-//! The ways in which people and machines end a process.
+//! Signals that end a process in order.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for the end.
-pub(crate) struct Ends {
+/// SIGINT, SIGTERM and SIGHUP, the last of which a closed terminal sends.
+pub struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// Somebody closed the terminal.
     hangup: Signal,
 }
 
-impl Ends {
-    /// Begins to listen.
-    pub(crate) fn listen() -> Result<Self> {
+impl ShutdownSignals {
+    pub fn listen() -> Result<Self> {
         let on = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             interrupt: on(SignalKind::interrupt())?,
@@ -22,8 +20,7 @@ impl Ends {
         })
     }
 
-    /// Waits until somebody ends the process.
-    pub(crate) async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         tokio::select! {
             biased;
             _ = self.interrupt.recv() => {}

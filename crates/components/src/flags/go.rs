@@ -1,15 +1,15 @@
-//! Flags as Go's programs take them: `-name value`, `-name=value`, `--name value`, `--name=value`, and truth as
-//! `-name`, `-name=false` or `-name=0`. Charts and manifests start KAI's programs so.
+//! Flags in the forms of Go's flag packages: `-name value`, `-name=value`, `--name value`, `--name=value`, and booleans as
+//! `-name`, `-name=false` or `-name=0`. Charts and manifests use them for KAI's programs.
 //!
-//! They are rewritten to the one form that clap takes whatever the value looks like, `--name=value`. What is not known
-//! is passed on with two dashes, so that clap says what was probably meant.
+//! They are rewritten to `--name=value`, which clap parses for any value. An unknown flag is passed on with two dashes, so
+//! that clap can suggest a similar one.
 
 use clap::{Arg, Command};
 use std::any::TypeId;
 use std::ffi::{OsStr, OsString};
 
-/// The flags of a command, rewritten.
-pub(super) fn rewrite(command: &Command, typed: Vec<OsString>) -> Vec<OsString> {
+/// Rewrites the arguments of a command.
+pub(crate) fn rewrite(command: &Command, typed: Vec<OsString>) -> Vec<OsString> {
     let mut rewritten = Vec::with_capacity(typed.len());
     let mut typed = typed.into_iter();
     while let Some(word) = typed.next() {
@@ -24,10 +24,10 @@ pub(super) fn rewrite(command: &Command, typed: Vec<OsString>) -> Vec<OsString> 
         };
         let value = match (find(command, flag.name), flag.value) {
             (Some(arg), Some(value)) => {
-                Some(if is_truth(arg) { truth(value) } else { value.to_owned() }.into())
+                Some(if is_bool(arg) { parse_bool(value) } else { value.to_owned() }.into())
             }
-            // The next word is the value, whatever it looks like.
-            (Some(arg), None) if takes_a_word(arg) => typed.next(),
+            // The next word is the value, even when it starts with a dash.
+            (Some(arg), None) if takes_value(arg) => typed.next(),
             (_, value) => value.map(Into::into),
         };
         let mut whole = OsString::from(format!("--{}", flag.name));
@@ -40,14 +40,13 @@ pub(super) fn rewrite(command: &Command, typed: Vec<OsString>) -> Vec<OsString> 
     rewritten
 }
 
-/// A flag as it was typed.
 struct Flag<'a> {
     name: &'a str,
     value: Option<&'a str>,
 }
 
 impl<'a> Flag<'a> {
-    /// Nothing where the word is no flag, or one of clap's own.
+    /// `None` for a word that is not a flag, or is one of clap's own.
     fn read(word: &'a OsStr) -> Option<Self> {
         let word = word.to_str()?;
         let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
@@ -69,16 +68,16 @@ fn find<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     })
 }
 
-fn takes_a_word(arg: &Arg) -> bool {
+fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values() && arg.get_num_args().is_none_or(|count| count.min_values() > 0)
 }
 
-fn is_truth(arg: &Arg) -> bool {
+fn is_bool(arg: &Arg) -> bool {
     arg.get_action().takes_values() && arg.get_value_parser().type_id() == TypeId::of::<bool>()
 }
 
-/// Truth in the words of Go's `strconv`; what is none of them stays, and clap says so.
-fn truth(text: &str) -> String {
+/// A boolean as Go's `strconv.ParseBool` reads it; anything else is left for clap to reject.
+fn parse_bool(text: &str) -> String {
     match text {
         "1" | "t" | "T" | "TRUE" | "True" => "true".to_owned(),
         "0" | "f" | "F" | "FALSE" | "False" => "false".to_owned(),

@@ -1,0 +1,159 @@
+//! The `kai COMPONENT` subcommands, made from the component table.
+
+use crate::flags::{self, go};
+use crate::spec::ComponentSpec;
+use anyhow::{Context, Result};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
+use kai_engine::plugin::PluginSet;
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::pin::Pin;
+
+/// A parsed command line that runs as a process.
+pub trait Program: Debug + Send + Sync {
+    /// Runs until a signal ends the process, or until it cannot continue.
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a>;
+}
+
+pub type ProgramFuture<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// What a program gets besides its flags.
+pub struct ProgramContext {
+    /// The scheduler plugins that a configuration may name.
+    pub plugins: PluginSet,
+    /// Flags that were given and have no effect.
+    pub ignored_flags: Vec<String>,
+}
+
+/// The flags type of a component, type-erased for the table.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandLine {
+    augment: fn(Command) -> Command,
+    parse: fn(&ArgMatches) -> Result<Box<dyn Program>, clap::Error>,
+}
+
+impl CommandLine {
+    pub const fn of<F: clap::Args + Program + 'static>() -> Self {
+        Self {
+            augment: F::augment_args,
+            parse: |matches| F::from_arg_matches(matches).map(|flags| Box::new(flags) as Box<dyn Program>),
+        }
+    }
+}
+
+/// A component as it was named on the command line.
+#[derive(Debug)]
+pub struct ComponentCommand {
+    pub spec: &'static ComponentSpec,
+    program: Box<dyn Program>,
+    ignored_flags: Vec<String>,
+}
+
+impl ComponentCommand {
+    /// Runs the component until a signal ends the process, or until it cannot continue.
+    pub fn run(self, plugins: &PluginSet) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let context = ProgramContext { plugins: plugins.clone(), ignored_flags: self.ignored_flags };
+        runtime.context("cannot start threads")?.block_on(self.program.run(&context))
+    }
+}
+
+impl Subcommand for ComponentCommand {
+    fn augment_subcommands(command: Command) -> Command {
+        crate::COMPONENTS.iter().fold(command, |command, spec| command.subcommand(subcommand(spec)))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        find(name).is_some()
+    }
+}
+
+impl FromArgMatches for ComponentCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let spec = find(name).ok_or_else(missing)?;
+        let program = (spec.command_line.parse)(matches)?;
+        Ok(Self { spec, program, ignored_flags: ignored_flags(spec, matches) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Adapts a command line that starts a component: flags in Go's forms are rewritten, and of a flag that is given twice
+/// the last value counts, as in Go. Other command lines stay as they are.
+pub fn adapt(mut command: Command, mut typed: Vec<OsString>) -> (Command, Vec<OsString>) {
+    let spec = typed.get(1).and_then(|name| find(name.to_str()?));
+    if let Some(spec) = spec {
+        command = command.mut_subcommand(spec.command, |component| component.args_override_self(true));
+        let rewritten = go::rewrite(&subcommand(spec), typed.split_off(2));
+        typed.extend(rewritten);
+    }
+    (command, typed)
+}
+
+fn find(command: &str) -> Option<&'static ComponentSpec> {
+    crate::COMPONENTS.iter().find(|spec| spec.command == command || spec.aliases.contains(&command))
+}
+
+fn subcommand(spec: &ComponentSpec) -> Command {
+    let command = Command::new(spec.command).about(spec.about).aliases(spec.aliases);
+    (spec.command_line.augment)(command).about(spec.about)
+}
+
+/// Flags without effect that were given; their help text marks them.
+fn ignored_flags(spec: &ComponentSpec, matches: &ArgMatches) -> Vec<String> {
+    let command = subcommand(spec);
+    let given = command.get_arguments().filter(|arg| {
+        arg.get_help().is_some_and(|help| help.to_string() == flags::NO_EFFECT)
+            && matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+    });
+    given.filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ignored(typed: &[&str]) -> Vec<String> {
+        let command = ComponentCommand::augment_subcommands(Command::new("kai"));
+        let typed = ["kai"].iter().chain(typed).map(OsString::from).collect();
+        let (command, typed) = adapt(command, typed);
+        let matches = command.try_get_matches_from(typed).expect("the flags are known");
+        ComponentCommand::from_arg_matches(&matches).expect("the flags are well-formed").ignored_flags
+    }
+
+    #[test]
+    fn given_flags_without_effect_are_named() {
+        assert_eq!(
+            ignored(&["scheduler", "-zap-devel", "--profiler-port=1", "-qps=5"]),
+            ["zap-devel", "profiler-port"]
+        );
+        assert_eq!(ignored(&["binder", "--scheduler-name", "a"]), ["scheduler-name"]);
+        assert!(ignored(&["pod-grouper", "--scheduler-name", "a"]).is_empty());
+    }
+
+    #[test]
+    fn default_ports_of_flags_are_those_of_the_table() {
+        let default = |spec: &ComponentSpec, flag: &str| {
+            let command = subcommand(spec);
+            let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag))?;
+            Some(arg.get_default_values().first()?.to_str()?.trim_start_matches(':').to_owned())
+        };
+        for spec in crate::COMPONENTS {
+            let port = |port: Option<u16>| port.map(|port| port.to_string());
+            assert_eq!(default(spec, "metrics-bind-address"), port(Some(spec.ports.metrics)));
+            assert_eq!(default(spec, "webhook-bind-address"), port(spec.ports.webhook));
+            assert_eq!(default(spec, "plugin-server-port"), port(spec.ports.plugin_server));
+            assert_eq!(default(spec, "health-probe-bind-address"), port(spec.ports.health.or(Some(0))));
+        }
+    }
+}

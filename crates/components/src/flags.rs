@@ -1,0 +1,324 @@
+//! The flags of the components: those of KAI's programs, with their names and defaults, and in every form that Go's
+//! flag packages accept ([`go`]).
+
+pub mod go;
+
+use crate::table::{METRICS_PORT, PLUGIN_SERVER_PORT, WEBHOOK_PORT};
+use clap::{ArgAction, Args};
+use std::path::PathBuf;
+
+/// Help of flags that KAI has and that do nothing here. A given one is named in a warning at the start.
+pub const NO_EFFECT: &str = "Accepted for compatibility with KAI; has no effect";
+/// Heading in `--help` under which they are listed.
+const COMPATIBILITY: &str = "Flags for compatibility with KAI";
+
+/// Flags that every component has.
+#[derive(Clone, Debug, Args)]
+pub struct ProcessFlags {
+    /// Path to a kubeconfig; default: `KUBECONFIG`, ~/.kube/config, or the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Enable leader election, so that one of several replicas is active.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub leader_elect: bool,
+    /// Namespace of the leader election lease; default: that of the pod.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+    /// Maximum requests per second to the API server; default: unlimited.
+    #[arg(long)]
+    pub qps: Option<f64>,
+    /// Maximum burst of requests; requires --qps.
+    #[arg(long)]
+    pub burst: Option<u32>,
+    /// Address that /metrics, /healthz and /readyz are served on; 0 disables it.
+    #[arg(
+        long,
+        alias = "listen-address",
+        alias = "metrics-listen-address",
+        default_value_t = format!(":{METRICS_PORT}"),
+        value_name = "ADDRESS"
+    )]
+    pub metrics_bind_address: String,
+    /// Further address that /healthz and /readyz are served on; 0 disables it.
+    #[arg(long, default_value = "0", value_name = "ADDRESS")]
+    pub health_probe_bind_address: String,
+    /// Log verbosity: 0 errors and warnings, 3 default, 4 decisions, 7 everything; `RUST_LOG` overrides it.
+    #[arg(long = "v", alias = "log-level", default_value_t = 3, allow_hyphen_values = true)]
+    pub verbosity: i32,
+    /// Log as JSON, one object per line.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub log_json: bool,
+    #[command(flatten)]
+    pub ignored: IgnoredFlags,
+}
+
+/// Flags of KAI's programs that have no effect, accepted so that an installation can be taken over.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = COMPATIBILITY)]
+pub struct IgnoredFlags {
+    #[arg(long, help = NO_EFFECT)]
+    feature_gates: Option<String>,
+    #[arg(long, help = NO_EFFECT, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    zap_devel: Option<bool>,
+    #[arg(long, help = NO_EFFECT)]
+    zap_encoder: Option<String>,
+    #[arg(long, help = NO_EFFECT)]
+    zap_log_level: Option<String>,
+    #[arg(long, help = NO_EFFECT)]
+    zap_stacktrace_level: Option<String>,
+    #[arg(long, help = NO_EFFECT)]
+    zap_time_encoding: Option<String>,
+    #[arg(long, help = NO_EFFECT, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    skip_controller_name_validation: Option<bool>,
+}
+
+/// Flags of `kai scheduler`.
+#[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "a field has the name of its flag")]
+pub struct SchedulerFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Schedule pods whose `schedulerName` is this.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Namespace of the leader election lease.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// Prefix of metric names.
+    #[arg(long, default_value = "kai", value_name = "PREFIX")]
+    pub metrics_namespace: String,
+    /// Value of the label `app` on GPU reservation pods.
+    #[arg(long, default_value = "kai-resource-reservation", value_name = "VALUE")]
+    pub resource_reservation_app_label: String,
+    /// Schedule only on nodes that are labelled as workers.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub restrict_node_scheduling: bool,
+    /// Label that assigns nodes, queues and pod groups to a node pool; empty to disable node pools.
+    #[arg(long, default_value = "kai.scheduler/node-pool", value_name = "KEY")]
+    pub nodepool_label_key: String,
+    /// Node pool to schedule; empty for objects without the node pool label.
+    #[arg(long, default_value = "", value_name = "VALUE")]
+    pub partition_label_value: String,
+    /// Label that names the queue.
+    #[arg(long, default_value = "kai.scheduler/queue", value_name = "KEY")]
+    pub queue_label_key: String,
+    /// Path to the scheduler configuration: actions, plugins and their arguments.
+    #[arg(long, value_name = "FILE")]
+    pub scheduler_conf: Option<PathBuf>,
+    /// Minimum time between two cycles that may evict.
+    #[arg(long, default_value = "1s", value_name = "DURATION")]
+    pub schedule_period: String,
+    /// Log the version at the start.
+    #[arg(long = "version", default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub print_version: bool,
+    /// Loopback port of /get-snapshot, /get-job-order and /explain; 0 for an ephemeral port.
+    #[arg(long, default_value_t = PLUGIN_SERVER_PORT, value_name = "PORT")]
+    pub plugin_server_port: u16,
+    /// Maximum pod groups that consolidation moves for one pending group; -1 for no limit.
+    #[arg(long, default_value_t = 16, allow_hyphen_values = true, value_name = "COUNT")]
+    pub max_consolidation_preemptees: i64,
+    /// Report the fit errors of every node.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub detailed_fit_errors: bool,
+    /// Evict by setting the condition `DisruptionTarget` and deleting the pod, instead of the eviction API.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub update_pod_eviction_condition: bool,
+    /// Consider CSI storage that evictions would free.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub schedule_csi_storage: bool,
+    /// Skip groups with the scheduling signature of a group that could not be scheduled.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub use_scheduling_signatures: bool,
+    /// Divide fair share along the queue hierarchy; otherwise among all leaf queues.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub full_hierarchy_fairness: bool,
+    /// Do not count victims that are rescheduled elsewhere as reclaimed.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub allow_consolidating_reclaim: bool,
+    /// How long a gang may run below minMember before it is evicted; negative for no limit.
+    #[arg(long, default_value = "60s", allow_hyphen_values = true, value_name = "DURATION")]
+    pub default_staleness_grace_period: String,
+    /// How long a terminating pod may take before its resources no longer count as releasing.
+    #[arg(long, default_value = "2m", value_name = "DURATION")]
+    pub stuck_in_releasing_threshold: String,
+    /// Node label of CPU workers.
+    #[arg(long, default_value = "node-role.kubernetes.io/cpu-worker", value_name = "KEY")]
+    pub cpu_worker_node_label_key: String,
+    /// Node label of GPU workers.
+    #[arg(long, default_value = "node-role.kubernetes.io/gpu-worker", value_name = "KEY")]
+    pub gpu_worker_node_label_key: String,
+    /// Node label that marks MIG as enabled.
+    #[arg(long, default_value = "node-role.kubernetes.io/mig-enabled", value_name = "KEY")]
+    pub mig_worker_node_label_key: String,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    num_of_status_recording_workers: Option<u32>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    log_flush_frequency: Option<String>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_profiler: Option<bool>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    profiler_port: Option<u16>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    pyroscope_address: Option<String>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    pyroscope_mutex_profiler_rate: Option<u32>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    pyroscope_block_profiler_rate: Option<u32>,
+}
+
+/// Flags of `kai binder`.
+#[derive(Clone, Debug, Args)]
+pub struct BinderFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    scheduler_name: Option<String>,
+    /// Seconds before a failed bind request is retried for the first time; default: 1.
+    #[arg(long, value_name = "SECONDS")]
+    pub rate_limiter_base_delay: Option<i64>,
+    /// Maximum seconds between two retries of a failed bind request; default: 60.
+    #[arg(long, value_name = "SECONDS")]
+    pub rate_limiter_max_delay: Option<i64>,
+    /// Namespace of GPU reservation pods.
+    #[arg(long, default_value = "kai-resource-reservation", value_name = "NAMESPACE")]
+    pub resource_reservation_namespace: String,
+    /// Service account of reservation pods.
+    #[arg(long, default_value = "kai-resource-reservation", value_name = "NAME")]
+    pub resource_reservation_service_account: String,
+    /// Value of the label `app` on reservation pods.
+    #[arg(long, default_value = "kai-resource-reservation", value_name = "VALUE")]
+    pub resource_reservation_app_label: String,
+    /// Image of reservation pods.
+    #[arg(long, default_value = "registry/local/kai-scheduler/resource-reservation", value_name = "IMAGE")]
+    pub resource_reservation_pod_image: String,
+    /// Seconds until a reservation pod must have reported its GPU.
+    #[arg(long, default_value_t = 40, value_name = "SECONDS")]
+    pub resource_reservation_allocation_timeout: u64,
+    /// Resources of reservation pods besides the GPU: `ResourceRequirements` as JSON.
+    #[arg(long, default_value = "", value_name = "JSON")]
+    pub resource_reservation_pod_resources: String,
+    /// Security context of reservation pods, as JSON.
+    #[arg(long, default_value = "", value_name = "JSON")]
+    pub resource_reservation_pod_security_context: String,
+    /// Security context of the container of reservation pods, as JSON.
+    #[arg(long, default_value = "", value_name = "JSON")]
+    pub resource_reservation_container_security_context: String,
+    /// Runtime class of reservation pods.
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub runtime_class_name: String,
+    /// Namespace of pods that trigger a cluster autoscaler.
+    #[arg(long, default_value = "kai-scale-adjust", value_name = "NAMESPACE")]
+    pub scale_adjust_namespace: String,
+    /// Maximum bind requests that are reconciled concurrently.
+    #[arg(long, default_value_t = 10, value_name = "COUNT")]
+    pub max_concurrent_reconciles: usize,
+    /// Nodes have simulated GPUs.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub fake_gpu_nodes: bool,
+    /// Plugin overrides: a JSON map of name to `enabled`, `priority` and `arguments`.
+    #[arg(long, default_value = "", value_name = "JSON")]
+    pub plugins: String,
+    /// Also write what KAI's binder writes: the condition `PodBound` and an event for each pod.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub kai_events: bool,
+}
+
+/// Flags of `kai pod-grouper`.
+#[derive(Clone, Debug, Args)]
+pub struct PodGrouperFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Group pods whose `schedulerName` is this.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Label that names the queue.
+    #[arg(long, default_value = "kai.scheduler/queue", value_name = "KEY")]
+    pub queue_label_key: String,
+    /// Label that names the node pool.
+    #[arg(long, default_value = "kai.scheduler/node-pool", value_name = "KEY")]
+    pub nodepool_label_key: String,
+    /// Group only pods with these labels: `key=value,…`.
+    #[arg(long, default_value = "", value_name = "LABELS")]
+    pub pod_label_selector: String,
+    /// Group only pods in namespaces with these labels: `key=value,…`.
+    #[arg(long, default_value = "", value_name = "LABELS")]
+    pub namespace_label_selector: String,
+    /// Reuse pod groups that older versions created under other names.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub search_legacy_pg: bool,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub knative_gang_schedule: bool,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub generic_karta_fallback: bool,
+    /// Name of the ConfigMap with default priorities by workload kind.
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub default_priorities_configmap_name: String,
+    /// Namespace of the ConfigMap with default priorities.
+    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    pub default_priorities_configmap_namespace: String,
+    /// Maximum pods that are reconciled concurrently.
+    #[arg(long, default_value_t = 10, value_name = "COUNT")]
+    pub max_concurrent_reconciles: usize,
+}
+
+/// Flags of `kai podgroup-controller`.
+#[derive(Clone, Debug, Args)]
+pub struct PodGroupControllerFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    #[command(flatten)]
+    pub webhook: WebhookFlags,
+    /// Count pods whose `schedulerName` is this.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Serve the validating webhook of pod groups.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub enable_podgroup_webhook: bool,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    max_concurrent_reconciles: Option<usize>,
+}
+
+/// Flags of `kai queue-controller`.
+#[derive(Clone, Debug, Args)]
+pub struct QueueControllerFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    #[command(flatten)]
+    pub webhook: WebhookFlags,
+    /// Serve the validating webhook of queues.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub enable_webhook: bool,
+    /// Warn when the quotas of child queues exceed that of their parent.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub enable_quota_validation: bool,
+    /// Prefix of metric names.
+    #[arg(long, default_value = "kai", value_name = "PREFIX")]
+    pub metrics_namespace: String,
+    /// Queue labels that become metric labels: `label=metric,…`.
+    #[arg(long, default_value = "", value_name = "LABELS")]
+    pub queue_label_to_metric_label: String,
+    /// Metric label values of queues without the label: `label=value,…`.
+    #[arg(long, default_value = "", value_name = "LABELS")]
+    pub queue_label_to_default_metric_value: String,
+}
+
+/// Flags of components with webhooks.
+#[derive(Clone, Debug, Args)]
+pub struct WebhookFlags {
+    /// Address that webhooks are served on.
+    #[arg(long, default_value_t = format!(":{WEBHOOK_PORT}"), value_name = "ADDRESS")]
+    pub webhook_bind_address: String,
+    /// Directory with `tls.crt` and `tls.key` of the webhooks.
+    #[arg(long, default_value = "/tmp/k8s-webhook-server/serving-certs", value_name = "DIR")]
+    pub webhook_cert_dir: PathBuf,
+}
+
+/// Flags of `kai reservation`.
+#[derive(Clone, Debug, Args)]
+pub struct ReservationFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Read the GPU from the status of the pod, as simulated nodes write it, instead of from NVML.
+    #[arg(long)]
+    pub simulated: bool,
+}

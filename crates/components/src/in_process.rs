@@ -1,0 +1,81 @@
+//! Components inside another process: what `kai up` and whole-system tests run.
+//!
+//! Each component is an API client of its own, so that each can fail alone. Everything that it holds in memory is in
+//! its future and is released when that is dropped.
+
+use crate::spec::Component;
+use kai_engine::plugin::PluginSet;
+use kai_runtime::Process;
+use kai_scheduler::serve::Queries;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Runs a component; ends only when one of its tasks has failed.
+pub type Start = fn(StartContext) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a component is started with.
+pub struct StartContext {
+    pub process: Process,
+    pub options: ComponentOptions,
+    pub plugins: PluginSet,
+    /// Receives the metrics and the query channel of a scheduler.
+    pub scheduler: SchedulerHandle,
+}
+
+/// Options of all components.
+#[derive(Clone, Debug, Default)]
+pub struct ComponentOptions {
+    pub scheduler: kai_scheduler::Options,
+    pub binder: kai_binder::Options,
+    pub pod_grouper: kai_podgrouper::Options,
+    pub pod_group_controller: kai_controllers::podgroup::Options,
+    pub queue_controller: kai_controllers::queue::Options,
+    pub reservation: kai_reservation::simulated::Options,
+}
+
+impl ComponentOptions {
+    /// For a cluster whose nodes and GPUs are simulated: without KAI's admission, pods that share a GPU are not prepared.
+    pub fn simulated() -> Self {
+        Self {
+            binder: kai_binder::Options { unprepared_pods: true, ..kai_binder::Options::default() },
+            ..Self::default()
+        }
+    }
+}
+
+impl Component {
+    /// Runs it in this process; ends only when one of its tasks has failed.
+    pub fn run(
+        self,
+        process: Process,
+        options: ComponentOptions,
+        plugins: PluginSet,
+        scheduler: SchedulerHandle,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        (self.spec().start)(StartContext { process, options, plugins, scheduler })
+    }
+}
+
+/// Access to the metrics and queries of a scheduler that may be restarted; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct SchedulerHandle {
+    incarnations: Arc<Mutex<Vec<(Registry, Queries)>>>,
+}
+
+impl SchedulerHandle {
+    pub(crate) fn started(&self, metrics: Registry, queries: Queries) {
+        self.incarnations.lock().push((metrics, queries));
+    }
+
+    /// The metrics of every incarnation, the latest last.
+    pub fn metrics(&self) -> Vec<Registry> {
+        self.incarnations.lock().iter().map(|(metrics, _)| metrics.clone()).collect()
+    }
+
+    /// The query channel of the latest incarnation.
+    pub fn queries(&self) -> Option<Queries> {
+        self.incarnations.lock().last().map(|(_, queries)| queries.clone())
+    }
+}

@@ -1,0 +1,23 @@
+//! The table of KAI's components, how each runs as a process, and what an installation contains.
+//!
+//! [`COMPONENTS`] lists every process once: command line, watched resources, rights, ports, lease, health and service
+//! account. The `kai COMPONENT` subcommands ([`command`]), the processes that `kai up` and whole-system tests start
+//! ([`in_process`]) and the manifests in `deploy/rbac` ([`rbac`]) are made from it.
+
+pub mod command;
+pub mod config;
+pub mod flags;
+pub mod in_process;
+pub mod install;
+pub mod process;
+pub mod rbac;
+pub mod signals;
+pub mod spec;
+
+mod options;
+mod program;
+mod table;
+
+pub use in_process::{ComponentOptions, SchedulerHandle};
+pub use spec::{Component, ComponentSpec};
+pub use table::{COMPONENTS, name};

@@ -1,0 +1,151 @@
+//! The lifecycle of a component: leader election, serving, running, and an orderly shutdown.
+
+use anyhow::{Context, Result, anyhow, bail};
+use kai_clock::Clock;
+use kai_runtime::api::Api;
+use kai_runtime::health::Health;
+use kai_runtime::lease::{Candidate, Leadership};
+use kai_runtime::{Process, http};
+use prometheus::Registry;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How long a shutdown waits for writes that were already decided.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeadershipState {
+    /// Another replica holds the lease, or it is being acquired.
+    Standby,
+    /// It holds the lease, or needs none.
+    Leading,
+}
+
+/// A component that is connected to its cluster.
+pub struct ComponentProcess {
+    pub name: String,
+    pub api: Api,
+    pub metrics: Registry,
+    pub health: Health,
+    clock: Clock,
+    /// Without it, the component runs without leader election.
+    candidate: Option<Candidate>,
+    servers: JoinSet<std::io::Result<()>>,
+    leadership: watch::Sender<LeadershipState>,
+}
+
+impl ComponentProcess {
+    pub fn new(name: &str, api: Api, candidate: Option<Candidate>) -> Self {
+        let metrics = Registry::new();
+        api.measured(&metrics);
+        Self {
+            name: name.to_owned(),
+            api,
+            metrics,
+            health: Health::default(),
+            clock: Clock::system(),
+            candidate,
+            servers: JoinSet::new(),
+            leadership: watch::Sender::new(LeadershipState::Standby),
+        }
+    }
+
+    pub fn leadership(&self) -> watch::Receiver<LeadershipState> {
+        self.leadership.subscribe()
+    }
+
+    /// Serves a router; the address `0` disables it, as in controller-runtime.
+    pub async fn serve(&mut self, address: &str, router: axum::Router) -> Result<()> {
+        if address == "0" || address.is_empty() {
+            return Ok(());
+        }
+        let listening = http::listen(address).await;
+        let (listener, address) = listening.with_context(|| {
+            format!("cannot listen on `{address}`; hint: choose another address, or 0 to disable it")
+        })?;
+        tracing::info!(%address, "serving");
+        self.spawn_server(http::serve(listener, router));
+        Ok(())
+    }
+
+    /// Runs a server until the process ends; when the server ends first, so does the process.
+    pub fn spawn_server(&mut self, server: impl Future<Output = std::io::Result<()>> + Send + 'static) {
+        self.servers.spawn(server);
+    }
+
+    /// Acquires the lease where one is configured, and runs until `shutdown` or a failure.
+    pub async fn run<F: Future<Output = ()>>(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+        start: impl FnOnce(Process) -> F,
+    ) -> Result<()> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        // Lease renewals do not queue behind other requests.
+        let lease_api = self.api.apart();
+        let mut api = self.api.clone();
+        let mut lead = None;
+        if let Some(candidate) = self.candidate.take() {
+            let leadership = tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(()),
+                () = lease_api.unauthorized() => return Err(unauthorized()),
+                leadership = candidate.acquire(&lease_api, self.clock) => leadership,
+            };
+            api = api.fenced(leadership.clone());
+            lead = Some((candidate, leadership));
+        }
+        self.leadership.send_replace(LeadershipState::Leading);
+        let process = Process::with(api, self.clock, &self.name, self.metrics.clone(), self.health.clone());
+        let writer = process.writer.clone();
+        {
+            let mut running = std::pin::pin!(start(process));
+            tokio::select! {
+                biased;
+                () = &mut shutdown => {
+                    // Decisions that were made before the shutdown are still written.
+                    tokio::select! {
+                        biased;
+                        () = writer.idle() => {}
+                        () = tokio::time::sleep(DRAIN_TIMEOUT) => {}
+                        () = &mut running => {}
+                    }
+                }
+                () = lease_api.unauthorized() => return Err(unauthorized()),
+                lease = lost(&lease_api, self.clock, lead.as_ref()) => {
+                    bail!("leader election lost: lease `{lease}` is held by another replica")
+                }
+                Some(ended) = self.servers.join_next() => bail!("a server ended: {ended:?}"),
+                () = &mut running => return Err(anyhow!("{} stopped: one of its tasks ended", self.name)),
+            }
+        }
+        if let Some((candidate, _)) = &lead
+            && let Err(error) = candidate.release(&lease_api, self.clock).await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot release the lease");
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the lease is lost, and returns its name.
+async fn lost(api: &Api, clock: Clock, lead: Option<&(Candidate, Leadership)>) -> String {
+    let Some((candidate, leadership)) = lead else { return std::future::pending().await };
+    candidate.hold(api, clock, leadership).await;
+    candidate.lease.to_string()
+}
+
+fn unauthorized() -> anyhow::Error {
+    anyhow!(
+        "the API server no longer accepts the credentials (401); hint: the token or certificate may have expired, \
+         restart the process"
+    )
+}
+
+/// A unique identity for leader election, in the form of client-go: `HOST_UUID`.
+pub fn identity() -> Result<String> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let uuid =
+        std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("cannot draw a random name")?;
+    Ok(format!("{}_{}", host.trim(), uuid.trim()))
+}

@@ -1,0 +1,200 @@
+//! Each component as a process of its own: flags to options, connection, leader election, servers.
+
+use crate::command::{Program, ProgramContext, ProgramFuture};
+use crate::flags::{
+    BinderFlags, PodGroupControllerFlags, PodGrouperFlags, ProcessFlags, QueueControllerFlags,
+    ReservationFlags, SchedulerFlags, WebhookFlags,
+};
+use crate::process::{self, ComponentProcess};
+use crate::signals::ShutdownSignals;
+use crate::spec::{Component, Lease};
+use crate::{flags, options};
+use anyhow::{Context, Result, bail};
+use kai_admission::queue::QuotaValidation;
+use kai_api::well_known::name::NAMESPACE;
+use kai_runtime::api::Api;
+use kai_runtime::lease::Candidate;
+use kai_runtime::limit::Limit;
+use kai_runtime::{Key, Process, connect, http, log};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+impl Program for SchedulerFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::scheduler(self)?;
+            let mut flags = self.process.clone();
+            flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone());
+            // Each shard has a scheduler of its own, which leads by a lease of its own.
+            let lease = match self.partition_label_value.as_str() {
+                "" => self.scheduler_name.clone(),
+                partition => format!("{}-{partition}", self.scheduler_name),
+            };
+            let mut process = connect(Component::Scheduler, &flags, context, Some(lease)).await?;
+            process.name.clone_from(&self.scheduler_name);
+            if self.print_version {
+                tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting the scheduler");
+            }
+            let (client, queries) = kai_scheduler::serve::queries();
+            let address = format!("127.0.0.1:{}", self.plugin_server_port);
+            process.serve(&address, kai_scheduler::serve::router(client)).await?;
+            run(process, |process| kai_scheduler::run(process, options, context.plugins.clone(), queries))
+                .await
+        })
+    }
+}
+
+impl Program for BinderFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::binder(self)?;
+            let process = connect(Component::Binder, &self.process, context, None).await?;
+            run(process, |process| kai_binder::run(process, options)).await
+        })
+    }
+}
+
+impl Program for PodGrouperFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::pod_grouper(self);
+            let process = connect(Component::PodGrouper, &self.process, context, None).await?;
+            run(process, |process| kai_podgrouper::run(process, options)).await
+        })
+    }
+}
+
+impl Program for PodGroupControllerFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::pod_group_controller(self);
+            let mut process = connect(Component::PodGroupController, &self.process, context, None).await?;
+            if options.enable_webhook {
+                let router = kai_admission::podgroup::router();
+                process.spawn_server(serve_webhook(&self.webhook, router).await?);
+            }
+            run(process, |process| kai_controllers::podgroup::run(process, options)).await
+        })
+    }
+}
+
+impl Program for QueueControllerFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::queue_controller(self)?;
+            let mut process = connect(Component::QueueController, &self.process, context, None).await?;
+            if options.enable_webhook {
+                let router = kai_admission::queue::router(process.api.clone(), quota_validation(&options));
+                process.spawn_server(serve_webhook(&self.webhook, router).await?);
+            }
+            run(process, |process| kai_controllers::queue::run(process, options)).await
+        })
+    }
+}
+
+impl Program for ReservationFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let pod = Key::new(&variable("POD_NAMESPACE")?, &variable("POD_NAME")?);
+            let source = if self.simulated {
+                kai_reservation::DeviceSource::Status
+            } else {
+                kai_reservation::DeviceSource::Nvml
+            };
+            let options = kai_reservation::Options { pod, source };
+            let process = connect(Component::ResourceReservation, &self.process, context, None).await?;
+            let failure = Arc::new(Mutex::new(None));
+            let seen = Arc::clone(&failure);
+            let ended = run(process, |process| async move {
+                let error = kai_reservation::run(process, options).await;
+                *seen.lock() = Some(error);
+            })
+            .await;
+            let failure = failure.lock().take();
+            failure.map_or(ended, |error| Err(error.into()))
+        })
+    }
+}
+
+/// Connects a component to its cluster, and serves its metrics and health. `lease` replaces the name in the table.
+async fn connect(
+    component: Component,
+    flags: &ProcessFlags,
+    context: &ProgramContext,
+    lease: Option<String>,
+) -> Result<ComponentProcess> {
+    let format = if flags.log_json { log::Format::Json } else { log::Format::Text };
+    log::start(log::level_of_verbosity(flags.verbosity), format);
+    for flag in &context.ignored_flags {
+        tracing::warn!(flag, "{}", flags::NO_EFFECT);
+    }
+    let spec = component.spec();
+    let config = connect::config(flags.kubeconfig.clone(), None).await?;
+    let namespace = flags.leader_election_namespace.clone().unwrap_or_else(|| namespace(&config));
+    let mut api = Api::new(connect::client(config)?, spec.name);
+    if let Some(limit) = limit(flags)? {
+        api = api.limited(limit);
+    }
+    let candidate = match spec.lease {
+        Some(Lease { name, timing }) if flags.leader_elect => Some(Candidate {
+            lease: Key::new(&namespace, lease.as_deref().unwrap_or(name)),
+            identity: process::identity()?,
+            timing,
+        }),
+        Some(_) | None => None,
+    };
+    let mut process = ComponentProcess::new(spec.name, api, candidate);
+    let router = http::router(process.metrics.clone(), process.health.clone());
+    process.serve(&flags.metrics_bind_address, router.clone()).await?;
+    if flags.health_probe_bind_address != flags.metrics_bind_address {
+        process.serve(&flags.health_probe_bind_address, router).await?;
+    }
+    Ok(process)
+}
+
+/// Runs until a signal ends the process.
+async fn run<F: Future<Output = ()>>(
+    process: ComponentProcess,
+    start: impl FnOnce(Process) -> F,
+) -> Result<()> {
+    let mut signals = ShutdownSignals::listen()?;
+    // Boxed: the state of a component is large.
+    process.run(signals.wait(), |process| Box::pin(start(process))).await
+}
+
+async fn serve_webhook(
+    flags: &WebhookFlags,
+    router: axum::Router,
+) -> Result<impl Future<Output = std::io::Result<()>> + Send + use<>> {
+    let server = kai_admission::server::serve(&flags.webhook_bind_address, &flags.webhook_cert_dir, router);
+    Ok(server.await?)
+}
+
+fn quota_validation(options: &kai_controllers::queue::Options) -> QuotaValidation {
+    if options.enable_quota_validation { QuotaValidation::Enabled } else { QuotaValidation::Disabled }
+}
+
+fn limit(flags: &ProcessFlags) -> Result<Option<Limit>> {
+    match (flags.qps, flags.burst) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => bail!("`--burst` is given without `--qps`; hint: give both, or neither"),
+        (Some(qps), burst) => Ok(Limit::new(qps, burst.unwrap_or(300))),
+    }
+}
+
+/// The namespace of the lease: that of the pod, else that of the kubeconfig's context.
+fn namespace(config: &kube::Config) -> String {
+    let pod = std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty());
+    pod.unwrap_or_else(|| match config.default_namespace.as_str() {
+        "" | "default" => NAMESPACE.to_owned(),
+        name => name.to_owned(),
+    })
+}
+
+/// A variable of the environment that the binder sets from the downward API.
+fn variable(name: &str) -> Result<String> {
+    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+    value.with_context(|| {
+        format!("`{name}` is not set; hint: the binder sets it in reservation pods from the downward API")
+    })
+}

@@ -1,0 +1,120 @@
+//! RBAC manifests of the components, as objects and as the YAML files in `deploy/rbac`.
+//!
+//! One file per component: its ServiceAccount, a ClusterRole for `watches` and `rules`, and a Role in each namespace
+//! where it has further rights, each with its binding.
+
+use crate::spec::{ComponentSpec, Rule, ServiceAccount};
+use kai_api::well_known::name::NAMESPACE;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// First line of a generated file.
+const HEADER: &str = "# Generated from crates/components/src/table.rs by `UPDATE=1 cargo test -p kai-components`; do not edit.\n";
+const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
+const API_GROUP: &str = "rbac.authorization.k8s.io";
+const LIST_AND_WATCH: &[&str] = &["list", "watch"];
+/// The lease of leader election, in the namespace of the components.
+const LEASE: Rule = Rule {
+    api_group: "coordination.k8s.io",
+    resources: &["leases"],
+    verbs: &["get", "create", "patch"],
+    reason: "leader election",
+};
+
+/// A role with its rules; cluster-wide without a namespace.
+struct Role {
+    namespace: Option<&'static str>,
+    rules: Vec<Rule>,
+}
+
+fn roles(spec: &ComponentSpec) -> Vec<Role> {
+    let watched = spec.watches.iter().map(|watch| Rule {
+        api_group: watch.api_group,
+        resources: watch.resources,
+        verbs: LIST_AND_WATCH,
+        reason: watch.reason,
+    });
+    let cluster = Role { namespace: None, rules: watched.chain(spec.rules.iter().copied()).collect() };
+    let lease = spec.lease.map(|_| Role { namespace: Some(NAMESPACE), rules: vec![LEASE] });
+    let namespaced = spec
+        .namespaced_rules
+        .iter()
+        .map(|rules| Role { namespace: Some(rules.namespace), rules: rules.rules.to_vec() });
+    let roles = [cluster].into_iter().chain(lease).chain(namespaced);
+    roles.filter(|role| !role.rules.is_empty()).collect()
+}
+
+/// The objects of a component, in the order in which they can be created.
+pub fn objects(spec: &ComponentSpec) -> Vec<Value> {
+    let ServiceAccount { name, namespace } = spec.service_account;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace},
+    });
+    let mut objects = vec![account];
+    for role in roles(spec) {
+        let mut metadata = json!({"name": spec.role});
+        if let Some(namespace) = role.namespace {
+            metadata["namespace"] = Value::from(namespace);
+        }
+        let [kind, binding] = kinds(&role);
+        let rules = role.rules.iter().map(
+            |rule| json!({"apiGroups": [rule.api_group], "resources": rule.resources, "verbs": rule.verbs}),
+        );
+        objects.push(json!({
+            "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "rules": rules.collect::<Vec<_>>(),
+        }));
+        objects.push(json!({
+            "apiVersion": API_VERSION, "kind": binding, "metadata": metadata,
+            "roleRef": {"apiGroup": API_GROUP, "kind": kind, "name": spec.role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }));
+    }
+    objects
+}
+
+/// The name of the file of a component.
+pub fn file_name(spec: &ComponentSpec) -> String {
+    // The client is called `kai-scheduler`, its command, service account and file are not.
+    let name = if spec.command == "scheduler" { spec.command } else { spec.name };
+    format!("{name}.yaml")
+}
+
+/// The file of a component; every rule carries its reason as a comment.
+pub fn yaml(spec: &ComponentSpec) -> String {
+    let ServiceAccount { name, namespace } = spec.service_account;
+    let mut text = HEADER.to_owned();
+    let mut write = |part: std::fmt::Arguments<'_>| text.write_fmt(part).expect("writing to a string");
+    write(format_args!(
+        "---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {name}\n  namespace: {namespace}\n"
+    ));
+    for role in roles(spec) {
+        let [kind, binding] = kinds(&role);
+        let mut metadata = format!("metadata:\n  name: {}\n", spec.role);
+        if let Some(namespace) = role.namespace {
+            writeln!(metadata, "  namespace: {namespace}").expect("writing to a string");
+        }
+        write(format_args!("---\napiVersion: {API_VERSION}\nkind: {kind}\n{metadata}rules:\n"));
+        for Rule { api_group, resources, verbs, reason } in role.rules {
+            let api_group = if api_group.is_empty() { "\"\"" } else { api_group };
+            write(format_args!(
+                "  # {reason}\n  - apiGroups: [{api_group}]\n    resources: [{}]\n    verbs: [{}]\n",
+                resources.join(", "),
+                verbs.join(", ")
+            ));
+        }
+        write(format_args!(
+            "---\napiVersion: {API_VERSION}\nkind: {binding}\n{metadata}roleRef:\n  apiGroup: {API_GROUP}\n  \
+             kind: {kind}\n  name: {}\nsubjects:\n  - kind: ServiceAccount\n    name: {name}\n    \
+             namespace: {namespace}\n",
+            spec.role
+        ));
+    }
+    text
+}
+
+fn kinds(role: &Role) -> [&'static str; 2] {
+    match role.namespace {
+        Some(_) => ["Role", "RoleBinding"],
+        None => ["ClusterRole", "ClusterRoleBinding"],
+    }
+}

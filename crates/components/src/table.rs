@@ -1,0 +1,268 @@
+//! The table of components.
+//!
+//! Rights follow from what a component does; a test on a real control plane removes each one alone and expects a
+//! refused request, and expects none while all are granted.
+
+use crate::command::CommandLine;
+use crate::flags;
+use crate::in_process::StartContext;
+use crate::spec::{
+    Component, ComponentSpec, Health, Lease, NamespacedRules, Ports, Rule, ServiceAccount, Watch,
+};
+use kai_api::well_known::name::{NAMESPACE, RESOURCE_RESERVATION};
+use kai_runtime::lease::Timing;
+use std::time::Duration;
+
+/// Names of components as API clients; KAI's Deployments have the same.
+pub mod name {
+    pub const SCHEDULER: &str = "kai-scheduler";
+    pub const BINDER: &str = "binder";
+    pub const POD_GROUPER: &str = "pod-grouper";
+    pub const POD_GROUP_CONTROLLER: &str = "podgroup-controller";
+    pub const QUEUE_CONTROLLER: &str = "queue-controller";
+    pub const RESOURCE_RESERVATION: &str = "resource-reservation";
+}
+
+/// Port of `/metrics`, as in KAI.
+pub(crate) const METRICS_PORT: u16 = 8080;
+/// Port of the scheduler's plugin server, as in KAI.
+pub(crate) const PLUGIN_SERVER_PORT: u16 = 8081;
+/// Port of webhooks: the default of controller-runtime.
+pub(crate) const WEBHOOK_PORT: u16 = 9443;
+
+const PORTS: Ports = Ports { metrics: METRICS_PORT, health: None, webhook: None, plugin_server: None };
+const HEALTH: Health = Health { liveness: "/healthz", readiness: "/readyz" };
+/// The defaults of controller-runtime, which KAI's controllers run with.
+const CONTROLLER_LEASE_TIMING: Timing =
+    Timing { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+
+const CORE: &str = "";
+const SCHEDULING: &str = "scheduling.run.ai";
+
+/// All components of an installation.
+pub const COMPONENTS: &[ComponentSpec] =
+    &[SCHEDULER, BINDER, POD_GROUPER, POD_GROUP_CONTROLLER, QUEUE_CONTROLLER, RESERVATION];
+
+const SCHEDULER: ComponentSpec = ComponentSpec {
+    component: Component::Scheduler,
+    name: name::SCHEDULER,
+    command: "scheduler",
+    aliases: &[],
+    about: "Run the scheduler",
+    command_line: CommandLine::of::<flags::SchedulerFlags>(),
+    start: |StartContext { process, options, plugins, scheduler }| {
+        let (client, queries) = kai_scheduler::serve::queries();
+        scheduler.started(process.metrics.clone(), client);
+        Box::pin(kai_scheduler::run(process, options.scheduler, plugins, queries))
+    },
+    service_account: ServiceAccount { name: "scheduler", namespace: NAMESPACE },
+    role: "kai-scheduler",
+    watches: &[
+        watch(SCHEDULING, &["bindrequests", "podgroups", "queues"], "pod groups, and the binds in flight"),
+        watch("kai.scheduler", &["topologies"], "topology constraints"),
+        watch(CORE, &["nodes", "pods"], "capacity and requests"),
+        watch(
+            CORE,
+            &["configmaps", "namespaces", "persistentvolumeclaims", "persistentvolumes"],
+            "predicates of pods that refer to them",
+        ),
+        watch("policy", &["poddisruptionbudgets"], "limits of evictions"),
+        watch(
+            "resource.k8s.io",
+            &["deviceclasses", "resourceclaims", "resourceslices"],
+            "device claims (DRA)",
+        ),
+        watch("scheduling.k8s.io", &["priorityclasses"], "priority of pod groups"),
+        watch(
+            "storage.k8s.io",
+            &["csidrivers", "csinodes", "csistoragecapacities", "storageclasses"],
+            "storage predicates",
+        ),
+        watch("topology.node.k8s.io", &["noderesourcetopologies"], "NUMA zones"),
+    ],
+    rules: &[
+        rule(SCHEDULING, &["bindrequests"], &["create", "delete"], "bind decisions"),
+        rule(CORE, &["pods/eviction"], &["create"], "evictions"),
+        rule(CORE, &["pods"], &["patch", "delete"], "node pool labels of placed pods; evictions by deletion"),
+        rule(SCHEDULING, &["podgroups"], &["patch"], "scheduling annotations of pod groups"),
+        rule(SCHEDULING, &["podgroups/status"], &["patch"], "scheduling conditions of pod groups"),
+        rule(CORE, &["pods/status"], &["patch"], "PodScheduled and DisruptionTarget conditions"),
+        EVENTS,
+    ],
+    namespaced_rules: &[],
+    ports: Ports { plugin_server: Some(PLUGIN_SERVER_PORT), ..PORTS },
+    lease: Some(Lease { name: name::SCHEDULER, timing: kai_scheduler::LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const BINDER: ComponentSpec = ComponentSpec {
+    component: Component::Binder,
+    name: name::BINDER,
+    command: "binder",
+    aliases: &[],
+    about: "Run the binder, which executes bind requests",
+    command_line: CommandLine::of::<flags::BinderFlags>(),
+    start: |StartContext { process, options, .. }| Box::pin(kai_binder::run(process, options.binder)),
+    service_account: ServiceAccount { name: "binder", namespace: NAMESPACE },
+    role: "kai-binder",
+    watches: &[
+        watch(SCHEDULING, &["bindrequests"], "bind requests"),
+        watch(CORE, &["nodes", "pods"], "the pods to bind, their nodes, and GPU reservation pods"),
+    ],
+    rules: &[
+        rule(SCHEDULING, &["bindrequests"], &["delete"], "completed bind requests"),
+        rule(SCHEDULING, &["bindrequests/status"], &["patch"], "result of a bind request"),
+        rule(CORE, &["pods"], &["get", "patch", "delete"], "GPU group labels; unused GPU reservation pods"),
+        rule(CORE, &["pods/binding"], &["create"], "the bind itself"),
+        rule(CORE, &["pods/status"], &["patch"], "PodBound condition"),
+        rule(CORE, &["nodes"], &["get"], "GPU memory of the node"),
+        EVENTS,
+        rule(
+            CORE,
+            &["configmaps"],
+            &["get", "create", "patch", "delete"],
+            "environment of pods that share a GPU",
+        ),
+        rule(CORE, &["persistentvolumeclaims"], &["get", "patch"], "volume binding"),
+        rule(CORE, &["persistentvolumes"], &["get", "list", "patch"], "volume binding"),
+        rule("storage.k8s.io", &["storageclasses"], &["get"], "volume binding mode"),
+        rule(
+            "resource.k8s.io",
+            &["resourceclaims"],
+            &["get", "list", "create", "patch", "delete"],
+            "device claims of the pod (DRA)",
+        ),
+        rule("resource.k8s.io", &["resourceclaims/status"], &["patch"], "allocation of device claims"),
+        rule(
+            "resource.k8s.io",
+            &["resourceclaims/binding"],
+            &["patch"],
+            "checked by the API server in addition to resourceclaims/status when an allocation changes",
+        ),
+    ],
+    namespaced_rules: &[NamespacedRules {
+        namespace: RESOURCE_RESERVATION,
+        rules: &[rule(CORE, &["pods"], &["create"], "GPU reservation pods")],
+    }],
+    ports: PORTS,
+    lease: Some(Lease { name: "2ad35f9c.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const POD_GROUPER: ComponentSpec = ComponentSpec {
+    component: Component::PodGrouper,
+    name: name::POD_GROUPER,
+    command: "pod-grouper",
+    aliases: &[],
+    about: "Run the pod grouper, which creates pod groups for workloads",
+    command_line: CommandLine::of::<flags::PodGrouperFlags>(),
+    start: |StartContext { process, options, .. }| {
+        Box::pin(kai_podgrouper::run(process, options.pod_grouper))
+    },
+    service_account: ServiceAccount { name: "pod-grouper", namespace: NAMESPACE },
+    role: "kai-podgrouper",
+    watches: &[
+        watch(CORE, &["pods"], "pods to group"),
+        watch(SCHEDULING, &["podgroups"], "existing pod groups"),
+        watch("scheduling.k8s.io", &["priorityclasses"], "priority class of a pod group"),
+        watch(
+            CORE,
+            &["configmaps", "namespaces"],
+            "default priorities and namespace selectors, where flags configure them",
+        ),
+    ],
+    rules: &[
+        rule(CORE, &["pods"], &["get", "patch"], "pod group annotation and subgroup label of pods"),
+        EVENTS,
+        rule(SCHEDULING, &["podgroups"], &["get", "create", "patch"], "pod groups of workloads"),
+        rule("apps", &["deployments", "replicasets", "statefulsets"], &["get"], "owner chain of pods"),
+        rule("batch", &["cronjobs", "jobs"], &["get"], "owner chain of pods"),
+    ],
+    namespaced_rules: &[],
+    ports: PORTS,
+    lease: Some(Lease { name: "54dff599.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const POD_GROUP_CONTROLLER: ComponentSpec = ComponentSpec {
+    component: Component::PodGroupController,
+    name: name::POD_GROUP_CONTROLLER,
+    command: "podgroup-controller",
+    aliases: &[],
+    about: "Run the controller that maintains the status of pod groups",
+    command_line: CommandLine::of::<flags::PodGroupControllerFlags>(),
+    start: |StartContext { process, options, .. }| {
+        Box::pin(kai_controllers::podgroup::run(process, options.pod_group_controller))
+    },
+    service_account: ServiceAccount { name: "podgroup-controller", namespace: NAMESPACE },
+    role: "kai-podgroup-controller",
+    watches: &[
+        watch(CORE, &["nodes", "pods"], "pods of groups, and the GPU memory of their nodes"),
+        watch("scheduling.k8s.io", &["priorityclasses"], "preemptibility of pod groups"),
+        watch("resource.k8s.io", &["resourceclaims"], "devices that pods claim (DRA)"),
+        watch(SCHEDULING, &["podgroups"], "pod groups"),
+    ],
+    rules: &[rule(SCHEDULING, &["podgroups/status"], &["patch"], "resource status of pod groups")],
+    namespaced_rules: &[],
+    ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS },
+    lease: Some(Lease { name: "o1x22tjj.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const QUEUE_CONTROLLER: ComponentSpec = ComponentSpec {
+    component: Component::QueueController,
+    name: name::QUEUE_CONTROLLER,
+    command: "queue-controller",
+    aliases: &[],
+    about: "Run the controller that maintains the status and metrics of queues",
+    command_line: CommandLine::of::<flags::QueueControllerFlags>(),
+    start: |StartContext { process, options, .. }| {
+        Box::pin(kai_controllers::queue::run(process, options.queue_controller))
+    },
+    service_account: ServiceAccount { name: "queue-controller", namespace: NAMESPACE },
+    role: "kai-queuecontroller",
+    watches: &[watch(SCHEDULING, &["podgroups", "queues"], "queues, and what their pod groups use")],
+    rules: &[rule(SCHEDULING, &["queues/status"], &["patch"], "status of queues")],
+    namespaced_rules: &[],
+    ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS },
+    lease: Some(Lease { name: "ov3xj497.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const RESERVATION: ComponentSpec = ComponentSpec {
+    component: Component::ResourceReservation,
+    name: name::RESOURCE_RESERVATION,
+    command: "reservation",
+    aliases: &[],
+    about: "Report which GPU a reservation pod holds; runs inside reservation pods",
+    command_line: CommandLine::of::<flags::ReservationFlags>(),
+    start: |StartContext { process, options, .. }| {
+        Box::pin(kai_reservation::simulated::run(process, options.reservation))
+    },
+    service_account: ServiceAccount { name: RESOURCE_RESERVATION, namespace: RESOURCE_RESERVATION },
+    role: "kai-resource-reservation",
+    watches: &[],
+    rules: &[],
+    namespaced_rules: &[NamespacedRules {
+        namespace: RESOURCE_RESERVATION,
+        rules: &[rule(CORE, &["pods"], &["get", "patch"], "the pod itself, annotated with the GPU's UUID")],
+    }],
+    ports: PORTS,
+    lease: None,
+    health: HEALTH,
+};
+
+const EVENTS: Rule = rule(CORE, &["events"], &["create", "patch"], "events");
+
+const fn watch(api_group: &'static str, resources: &'static [&'static str], reason: &'static str) -> Watch {
+    Watch { api_group, resources, reason }
+}
+
+const fn rule(
+    api_group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+    reason: &'static str,
+) -> Rule {
+    Rule { api_group, resources, verbs, reason }
+}

@@ -1,0 +1,4 @@
+//! Tests of the component table against the files and the code that it describes.
+
+mod rbac_files;
+mod watches;
