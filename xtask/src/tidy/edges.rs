@@ -93,7 +93,6 @@ const BANNED: [(&str, &[&str]); 6] = [
     ("kai-engine", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-api", &["kai-engine"]),
     ("kai-cache", &["kai-clock"]),
-    ("kai-podgrouper", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-replay", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-cli", &["kai-testkit"]),
 ];
