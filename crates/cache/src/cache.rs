@@ -4,14 +4,14 @@ use crate::finding::Finding;
 use crate::object::{BindRequest, Kind, Object};
 use crate::settings::Settings;
 use crate::store::{Eviction, Store};
-use kai_engine::Cluster;
 use kai_engine::input::Key;
+use kai_engine::{Cluster, ClusterState};
 
 /// Objects in, an engine cluster out.
 #[derive(Default)]
 pub struct Cache {
     store: Store,
-    cluster: Cluster,
+    cluster: ClusterState,
 }
 
 impl Cache {
@@ -22,7 +22,7 @@ impl Cache {
 
     /// A cache of everything in a store; nothing may have been drained from it.
     pub fn of(store: Store) -> Self {
-        Self { store, cluster: Cluster::new() }
+        Self { store, cluster: ClusterState::new() }
     }
 
     /// Puts an object in, or replaces it.
@@ -51,7 +51,7 @@ impl Cache {
     }
 
     /// The engine's cluster, brought up to date.
-    pub fn cluster_mut(&mut self) -> &mut Cluster {
+    pub fn cluster_mut(&mut self) -> &mut ClusterState {
         let Self { store, cluster } = self;
         store.drain_into(cluster);
         cluster

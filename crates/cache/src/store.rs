@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
 use kai_engine::cluster::Expected;
 use kai_engine::input::Key;
-use kai_engine::{Cluster, Delta};
+use kai_engine::{ClusterState, Delta};
 use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -222,7 +222,7 @@ impl Store {
     }
 
     /// Brings a cluster up to date that has been given all deltas so far.
-    pub fn drain_into(&mut self, cluster: &mut Cluster) {
+    pub fn drain_into(&mut self, cluster: &mut ClusterState) {
         if matches!(self.stale, Stale::Everything) {
             let count = |kind| self.objects.count(kind);
             let (nodes, pods, groups) = (count(Kind::Node), count(Kind::Pod), count(Kind::PodGroup));

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use kai_cache::{Finding, Snapshot, Store, snapshot};
 use kai_clock::Stopwatch;
 use kai_engine::plugin::PluginSet;
-use kai_engine::{Cluster, Outcome, Policy, audit};
+use kai_engine::{ClusterState, Outcome, Policy, audit};
 use request::{Request, Time};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -49,7 +49,7 @@ struct Planned {
     /// What is odd about the file itself.
     of_file: Vec<Finding>,
     store: Store,
-    cluster: Cluster,
+    cluster: ClusterState,
     policy: Policy,
     outcome: Outcome,
     time: Time,
@@ -78,9 +78,9 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
 }
 
 /// Turns API objects into a cluster.
-fn open(snapshot: Snapshot) -> (Store, Cluster) {
+fn open(snapshot: Snapshot) -> (Store, ClusterState) {
     let mut store = snapshot.into_store();
-    let mut cluster = Cluster::new();
+    let mut cluster = ClusterState::new();
     store.drain_into(&mut cluster);
     (store, cluster)
 }

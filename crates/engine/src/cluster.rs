@@ -7,6 +7,7 @@
 
 mod apply;
 mod apply_pod;
+mod changes;
 mod devices;
 pub mod gpu_group;
 pub mod group;
@@ -18,18 +19,16 @@ pub mod shape;
 mod tree;
 mod volumes;
 
+pub(crate) use changes::Changes;
 pub(crate) use settle::presence_of;
 
 use crate::carry_over::CarryOver;
 use crate::class::Classes;
 use crate::dra::Devices;
 use crate::ids::{GroupIdx, IndexVec, LabelSetIdx, NodeIdx, PodIdx, QueueIdx, ShapeIdx, Sym};
-use crate::input::{BudgetInput, Key, Labels, SharedSpec};
+use crate::input::{BudgetInput, Key, SharedSpec};
 use crate::intern::Interner;
-use crate::place::memory::Failures;
-use crate::place::ranked::Lists;
 use crate::resource::{Amounts, Dims};
-use crate::search::victims;
 use crate::share::min_runtime::MinRuntimes;
 use crate::share::{Ledger, QueueAmounts, QueueTree, QueueTreeMut};
 use crate::storage::Storage;
@@ -89,23 +88,13 @@ pub struct Cluster {
     touched: Vec<NodeIdx>,
     /// Names the state of all ledgers: equal epochs mean that every node's ledger is equal.
     pub(crate) epoch: u64,
-    /// Searches that failed in some epoch.
-    pub(crate) failures: Failures,
     /// How many entries of `touched` have been dropped from its front.
     touched_dropped: usize,
-    /// Ranked lists of nodes, kept between searches and cycles.
-    pub(crate) lists: Lists,
-    /// Candidates for eviction as they were last sorted.
-    pub(crate) sorted_candidates: victims::SortedCandidates,
     node_by_name: FxHashMap<Sym, NodeIdx>,
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
     queue_by_name: FxHashMap<Sym, QueueIdx>,
     shape_by_spec: FxHashMap<SharedSpec, ShapeIdx>,
-    /// The shape of the pod that came last: the next pod is often like it.
-    last_shape: Option<ShapeIdx>,
-    /// The labels of the pod that came last, likewise.
-    last_labels: Option<LastLabels>,
     /// Names that every group needs.
     fixed: FixedNames,
     free_pods: Vec<PodIdx>,
@@ -124,7 +113,6 @@ pub struct Cluster {
     settled_at: Timestamp,
     /// The pod order that the groups' pods are sorted by.
     pod_order: Vec<&'static str>,
-    dirty: Dirty,
 }
 
 /// Figures over all nodes.
@@ -142,13 +130,6 @@ pub struct Figures {
     pub soft_taints: bool,
     /// Most NUMA zones of a node.
     pub numa_zones: usize,
-}
-
-/// The labels of the pod that came last.
-struct LastLabels {
-    namespace: Sym,
-    labels: Labels,
-    set: LabelSetIdx,
 }
 
 /// Names that every group needs.
@@ -169,29 +150,6 @@ pub struct Expected {
     pub pods: usize,
     /// Groups.
     pub groups: usize,
-}
-
-/// What changed since the cluster was last settled.
-#[derive(Default)]
-struct Dirty {
-    /// Nodes came or went.
-    node_set: bool,
-    /// Nodes whose description changed.
-    described: Vec<NodeIdx>,
-    /// Nodes whose ledger must be derived again.
-    ledgers: Vec<NodeIdx>,
-    /// Groups whose pods or description changed.
-    groups: Vec<GroupIdx>,
-    /// The queue tree changed.
-    queues: bool,
-    /// Every group must be derived again.
-    all_groups: bool,
-    /// Affinity counters must be derived again.
-    terms: bool,
-    /// Topologies or node labels changed.
-    topologies: bool,
-    /// Device slices, classes or claims changed.
-    devices: bool,
 }
 
 impl Default for Cluster {
@@ -229,17 +187,12 @@ impl Cluster {
             last_version: 0,
             touched: Vec::new(),
             epoch: 0,
-            failures: Failures::default(),
             touched_dropped: 0,
-            lists: Lists::default(),
-            sorted_candidates: victims::SortedCandidates::default(),
             node_by_name: FxHashMap::default(),
             pod_by_key: FxHashMap::default(),
             group_by_key: FxHashMap::default(),
             queue_by_name: FxHashMap::default(),
             shape_by_spec: FxHashMap::default(),
-            last_shape: None,
-            last_labels: None,
             fixed,
             free_pods: Vec::new(),
             leaving: BTreeSet::new(),
@@ -250,7 +203,6 @@ impl Cluster {
             stuck_before: Timestamp(i64::MIN),
             settled_at: Timestamp(i64::MIN),
             pod_order: Vec::new(),
-            dirty: Dirty::default(),
         }
     }
 
@@ -377,14 +329,6 @@ impl Cluster {
     /// Whether a resource that nodes do not have is served by a device class.
     pub fn is_device_backed(&self, resource: Sym) -> bool {
         self.devices.backs(resource)
-    }
-
-    /// Has everything derived again before the next cycle: planning a group broke off in the middle of an edit.
-    pub(crate) fn distrust(&mut self) {
-        self.lists.clear();
-        self.dirty.ledgers = self.nodes.indices().collect();
-        self.dirty.queues = true;
-        self.dirty.terms = true;
     }
 
     /// Logs that a node's ledger changed.

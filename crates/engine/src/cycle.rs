@@ -17,24 +17,26 @@ use crate::policy::{Action, Policy, SearchDepth};
 use crate::search::Search;
 use crate::search::reduce::CommittedSearch;
 use crate::share::{QueueAmounts, division};
+use crate::state::ClusterState;
 use crate::verdict::Verdict;
 pub(crate) use outcome_hash::fnv;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 /// Plans one cycle. The cluster is left as it was, settled.
-pub fn plan(cluster: &mut Cluster, policy: &Policy, cycle: Cycle) -> Outcome {
+pub fn plan(cluster: &mut ClusterState, policy: &Policy, cycle: Cycle) -> Outcome {
     plan_observed(cluster, policy, cycle, &mut Unobserved)
 }
 
 /// Plans one cycle under observation.
 pub fn plan_observed(
-    cluster: &mut Cluster,
+    state: &mut ClusterState,
     policy: &Policy,
     cycle: Cycle,
     observer: &mut dyn Observer,
 ) -> Outcome {
-    cluster.settle(policy, cycle.now);
+    state.settle(policy, cycle.now);
+    let cluster = &mut state.cluster;
     let total = cluster.total(policy.params.restrict_nodes);
     if let Some(proportion) = policy.registry.builtin.proportion {
         let queues = cluster.queues_by_rank.clone();
@@ -48,7 +50,7 @@ pub fn plan_observed(
         taken: Taken::new(cluster, conditions),
         committed_searches: Vec::new(),
         search: None,
-        plan: Plan::new(cluster),
+        plan: Plan::new(state),
         policy,
         cycle,
         total,
@@ -175,7 +177,7 @@ impl Run<'_, '_> {
             Err(panic) => {
                 self.outcome.decisions.truncate(decided);
                 self.plan.rollback(mark);
-                self.plan.cluster_mut().distrust();
+                self.plan.invalidate();
                 self.quarantined.insert(group, panic_words(&*panic));
                 false
             }
@@ -271,7 +273,7 @@ impl Run<'_, '_> {
     /// What searches share is of no more use: what comes next changes more than they know.
     pub(crate) fn end_search(&mut self) {
         if let Some(search) = self.search.take() {
-            search.end(self.plan.cluster_mut(), &self.policy.registry);
+            search.end(&mut self.plan.memo_mut().victims, &self.policy.registry);
         }
     }
 

@@ -32,6 +32,7 @@ pub mod share;
 pub mod signature;
 #[cfg(test)]
 mod small_world;
+pub mod state;
 pub mod storage;
 pub mod terms;
 pub mod topology;
@@ -44,3 +45,4 @@ pub use delta::Delta;
 pub use observer::{Observer, Unobserved};
 pub use outcome::{Cycle, Decision, Outcome};
 pub use policy::{Config, Params, Policy};
+pub use state::ClusterState;

@@ -178,7 +178,7 @@ impl<'p> Step<'p> {
         }
         let trial = Trial::new(plan, self.policy, pod, scores.map(Rc::as_ref));
         let memo = memory::key(plan, &trial, nodes);
-        match memo.map_or(Known::Nothing, |key| plan.failures.find(key, plan.epoch)) {
+        match memo.map_or(Known::Nothing, |key| plan.memo().failures.find(key, plan.epoch)) {
             Known::FailedFor(reasons) => {
                 let nodes = plan.nodes_by_rank.len() as u32;
                 let fit = NodeFit { pod: plan.pod_key(pod), nodes, reasons: reasons.to_vec() };
@@ -200,7 +200,7 @@ impl<'p> Step<'p> {
         if let Some(key) = memo {
             let reasons = fit.as_ref().map(|f| Arc::new(f.reasons.clone()));
             let epoch = plan.epoch;
-            plan.cluster_mut().failures.note(key, epoch, reasons);
+            plan.memo_mut().failures.note(key, epoch, reasons);
         }
         Err(fit.map(Unplaced::NoNode))
     }

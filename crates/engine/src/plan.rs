@@ -11,6 +11,7 @@ use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::Utility;
 use crate::share::{QueueAmounts, difference, sum};
+use crate::state::{ClusterState, Memo};
 use crate::terms::{Placed, Presence};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -19,7 +20,7 @@ use std::ops::Deref;
 
 /// A transaction over a cluster.
 pub struct Plan<'c> {
-    cluster: &'c mut Cluster,
+    state: &'c mut ClusterState,
     journal: Vec<Edit>,
     /// Edits before this are only ever undone together with all others.
     sealed: usize,
@@ -145,14 +146,14 @@ enum Edit {
 impl Deref for Plan<'_> {
     type Target = Cluster;
     fn deref(&self) -> &Cluster {
-        self.cluster
+        &self.state.cluster
     }
 }
 
 impl<'c> Plan<'c> {
     /// Opens a transaction on a settled cluster.
-    pub fn new(cluster: &'c mut Cluster) -> Self {
-        Self { cluster, journal: Vec::new(), sealed: 0, fold: Fold::default(), work: 0 }
+    pub fn new(state: &'c mut ClusterState) -> Self {
+        Self { state, journal: Vec::new(), sealed: 0, fold: Fold::default(), work: 0 }
     }
 
     /// The present point.
@@ -177,13 +178,28 @@ impl<'c> Plan<'c> {
 
     /// The cluster, for refreshing indices that are not part of its state.
     pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
-        self.cluster
+        &mut self.state.cluster
+    }
+
+    /// Results of earlier searches.
+    pub(crate) fn memo(&self) -> &Memo {
+        &self.state.memo
+    }
+
+    /// Results of earlier searches, to be extended.
+    pub(crate) fn memo_mut(&mut self) -> &mut Memo {
+        &mut self.state.memo
+    }
+
+    /// Has derived values made anew before the next cycle: a panic interrupted an edit.
+    pub(crate) fn invalidate(&mut self) {
+        self.state.invalidate();
     }
 
     /// Gives a pod another state, and moves every ledger with it.
     pub fn set_state(&mut self, pod: PodIdx, new: PodState) {
         self.work += 1;
-        let old = self.cluster.pods[pod].state.clone();
+        let old = self.state.cluster.pods[pod].state.clone();
         let (before, after) = (presences(&old), presences(&new));
         // A pod that only changes its status keeps its entry: finding it in a long list is what would cost.
         let listing = match (before.as_slice(), after.as_slice()) {
@@ -201,22 +217,22 @@ impl<'c> Plan<'c> {
             self.charge_queue(pod, &old, -1);
             self.charge_queue(pod, &new, 1);
         }
-        self.cluster.pods[pod].state = new;
+        self.state.cluster.pods[pod].state = new;
         self.journal.push(Edit::Pod { pod, old: Box::new(old) });
     }
 
     /// Gives a pod the devices that were found for it.
     pub fn reserve_devices(&mut self, pod: PodIdx, found: &Fit) {
-        let uid = self.cluster.pods[pod].uid;
-        let undo = self.cluster.devices.reserve(uid, found);
+        let uid = self.state.cluster.pods[pod].uid;
+        let undo = self.state.cluster.devices.reserve(uid, found);
         self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
     /// Evicts a pod: it gives back its room and its devices. One that was moved gives up the place it waits for, and
     /// one that was placed in this cycle waits as before.
     pub fn evict(&mut self, pod: PodIdx) {
-        let mut state = self.cluster.pods[pod].state.clone();
-        if self.cluster.is_fresh(pod) {
+        let mut state = self.state.cluster.pods[pod].state.clone();
+        if self.state.cluster.is_fresh(pod) {
             self.set_state(pod, PodState::unplaced(Status::Pending));
             self.release_devices(pod);
             return;
@@ -230,16 +246,16 @@ impl<'c> Plan<'c> {
             self.release_devices(pod);
             return;
         }
-        let has_devices = self.cluster.pods[pod].has_claims() || self.cluster.wants_devices(pod);
+        let has_devices = self.state.cluster.pods[pod].has_claims() || self.state.cluster.wants_devices(pod);
         if let (true, Some(place)) = (has_devices, &mut state.place) {
-            place.devices = self.cluster.held_devices(pod);
+            place.devices = self.state.cluster.held_devices(pod);
         }
         self.set_state(pod, PodState { status: Status::Releasing, is_virtual: true, ..state });
         self.release_devices(pod);
     }
 
     fn release_devices(&mut self, pod: PodIdx) {
-        let undo = self.cluster.devices.release(self.cluster.pods[pod].uid);
+        let undo = self.state.cluster.devices.release(self.state.cluster.pods[pod].uid);
         self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
@@ -257,7 +273,7 @@ impl<'c> Plan<'c> {
     /// and went; this is the order of a fresh start, those who wait last.
     pub(crate) fn renew_ledger(&mut self, node: NodeIdx) {
         self.remember_ledger(node);
-        let c = &mut *self.cluster;
+        let c = &mut self.state.cluster;
         let mut pods = c.nodes[node].pods.clone();
         pods.sort_by_key(|pod| {
             let pod = &c.pods[*pod];
@@ -280,19 +296,19 @@ impl<'c> Plan<'c> {
     }
 
     fn remember_ledger(&mut self, node: NodeIdx) {
-        let version = self.cluster.fresh_version();
-        let epoch = std::mem::replace(&mut self.cluster.epoch, version);
-        let n = &mut self.cluster.nodes[node];
+        let version = self.state.cluster.fresh_version();
+        let epoch = std::mem::replace(&mut self.state.cluster.epoch, version);
+        let n = &mut self.state.cluster.nodes[node];
         let old = Box::new(n.ledger.clone());
         self.journal.push(Edit::Ledger { node, old, version: n.version, epoch });
         n.version = version;
-        self.cluster.touch(node);
+        self.state.cluster.touch(node);
     }
 
     fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
         let node = place.node;
         self.remember_ledger(node);
-        let c = &mut *self.cluster;
+        let c = &mut self.state.cluster;
         let n = &mut c.nodes[node];
         n.add(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
         if let (Some(numa), Some(held), true) =
@@ -307,8 +323,8 @@ impl<'c> Plan<'c> {
         let presence = presence_of(*status);
         self.place_terms(pod, node, presence);
         self.journal.push(Edit::TermsPlaced { pod, node, presence });
-        if self.cluster.has_volumes(pod) {
-            self.cluster.place_volumes(pod, node, presence);
+        if self.state.cluster.has_volumes(pod) {
+            self.state.cluster.place_volumes(pod, node, presence);
             self.journal.push(Edit::VolumesPlaced { pod, node, presence });
         }
     }
@@ -316,7 +332,7 @@ impl<'c> Plan<'c> {
     fn lift(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
         let node = place.node;
         self.remember_ledger(node);
-        let c = &mut *self.cluster;
+        let c = &mut self.state.cluster;
         let n = &mut c.nodes[node];
         n.remove(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
         if let (Some(numa), Some(held), true) =
@@ -332,21 +348,21 @@ impl<'c> Plan<'c> {
         let presence = presence_of(*status);
         self.lift_terms(pod, node, presence);
         self.journal.push(Edit::TermsLifted { pod, node, presence });
-        if self.cluster.has_volumes(pod) {
-            self.cluster.lift_volumes(pod, node, presence);
+        if self.state.cluster.has_volumes(pod) {
+            self.state.cluster.lift_volumes(pod, node, presence);
             self.journal.push(Edit::VolumesLifted { pod, node, presence });
         }
     }
 
     fn place_terms(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
-        let c = &mut *self.cluster;
+        let c = &mut self.state.cluster;
         let p = &c.pods[pod];
         let (terms, node_labels) = (&c.shapes[p.shape].terms, &*c.nodes[node].labels);
         c.terms.place(&Placed { label_set: p.label_set, terms, node, node_labels, presence });
     }
 
     fn lift_terms(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
-        let c = &mut *self.cluster;
+        let c = &mut self.state.cluster;
         let p = &c.pods[pod];
         let (terms, node_labels) = (&c.shapes[p.shape].terms, &*c.nodes[node].labels);
         c.terms.unplace(&Placed { label_set: p.label_set, terms, node, node_labels, presence });
@@ -356,9 +372,9 @@ impl<'c> Plan<'c> {
         if from == to {
             return;
         }
-        let p = &self.cluster.pods[pod];
+        let p = &self.state.cluster.pods[pod];
         let (Some(group), Some(member)) = (p.group, p.member) else { return };
-        let stamp = self.cluster.fresh_version();
+        let stamp = self.state.cluster.fresh_version();
         let old_stamp = self.recount(pod, group, member, from, to, stamp);
         self.journal.push(Edit::Count { pod, group, member, from, to, stamp: old_stamp });
     }
@@ -373,8 +389,8 @@ impl<'c> Plan<'c> {
         to: Status,
         stamp: u64,
     ) -> u64 {
-        let position = self.cluster.pods[pod].position;
-        let g = &mut self.cluster.groups[group];
+        let position = self.state.cluster.pods[pod].position;
+        let g = &mut self.state.cluster.groups[group];
         let set = g.members[member].pod_set_mut().expect("a pod's member is a pod set");
         set.counts[from as usize] -= 1;
         set.counts[to as usize] += 1;
@@ -388,22 +404,22 @@ impl<'c> Plan<'c> {
 
     fn charge_queue(&mut self, pod: PodIdx, state: &PodState, sign: i64) {
         let (true, Some(place)) = (state.status.is_active_allocated(), &state.place) else { return };
-        let p = &self.cluster.pods[pod];
+        let p = &self.state.cluster.pods[pod];
         let (Some(group), true) = (p.group, p.member.is_some()) else { return };
-        let g = &self.cluster.groups[group];
+        let g = &self.state.cluster.groups[group];
         let (np, mut at) = (!g.preemptible, g.queue);
-        let amounts = self.cluster.accepted(pod, place).map(|a| a * sign);
+        let amounts = self.state.cluster.accepted(pod, place).map(|a| a * sign);
         while let Some(queue) = at {
-            let version = self.cluster.fresh_version();
+            let version = self.state.cluster.fresh_version();
             let old = self.add_to_queue(queue, &amounts, np, version);
             self.journal.push(Edit::Queue { queue, amounts, np, version: old });
-            at = self.cluster.queues[queue].parent;
+            at = self.state.cluster.queues[queue].parent;
         }
     }
 
     /// Adds to a queue's ledger; gives back its former version.
     fn add_to_queue(&mut self, queue: QueueIdx, amounts: &QueueAmounts, np: bool, version: u64) -> u64 {
-        let q = &mut self.cluster.queues[queue];
+        let q = &mut self.state.cluster.queues[queue];
         q.ledger.allocated = sum(&q.ledger.allocated, amounts);
         if np {
             q.ledger.allocated_np = sum(&q.ledger.allocated_np, amounts);
@@ -428,7 +444,7 @@ impl<'c> Plan<'c> {
     fn unfold(&mut self) {
         self.sealed = 0;
         for (queue, fold) in std::mem::take(&mut self.fold).queues {
-            let q = &mut self.cluster.queues[queue];
+            let q = &mut self.state.cluster.queues[queue];
             q.ledger.allocated = difference(&q.ledger.allocated, &fold.allocated);
             q.ledger.allocated_np = difference(&q.ledger.allocated_np, &fold.allocated_np);
             q.version = fold.version;
@@ -437,22 +453,22 @@ impl<'c> Plan<'c> {
 
     fn undo(&mut self, edit: Edit) {
         match edit {
-            Edit::Pod { pod, old } => self.cluster.pods[pod].state = *old,
+            Edit::Pod { pod, old } => self.state.cluster.pods[pod].state = *old,
             Edit::Count { pod, group, member, from, to, stamp } => {
                 self.recount(pod, group, member, to, from, stamp);
             }
             Edit::Ledger { node, old, version, epoch } => {
-                self.cluster.epoch = epoch;
-                let n = &mut self.cluster.nodes[node];
+                self.state.cluster.epoch = epoch;
+                let n = &mut self.state.cluster.nodes[node];
                 n.ledger = *old;
                 n.version = version;
-                self.cluster.touch(node);
+                self.state.cluster.touch(node);
             }
             Edit::Joined { node } => {
-                self.cluster.nodes[node].pods.pop();
+                self.state.cluster.nodes[node].pods.pop();
             }
             Edit::Left { node, pod, at } => {
-                let pods = &mut self.cluster.nodes[node].pods;
+                let pods = &mut self.state.cluster.nodes[node].pods;
                 pods.push(pod);
                 let last = pods.len() - 1;
                 pods.swap(at, last);
@@ -462,9 +478,13 @@ impl<'c> Plan<'c> {
             Edit::Queue { queue, amounts, np, version } => {
                 self.add_to_queue(queue, &amounts.map(|a| -a), np, version);
             }
-            Edit::Device(undo) => self.cluster.devices.undo(*undo),
-            Edit::VolumesPlaced { pod, node, presence } => self.cluster.lift_volumes(pod, node, presence),
-            Edit::VolumesLifted { pod, node, presence } => self.cluster.place_volumes(pod, node, presence),
+            Edit::Device(undo) => self.state.cluster.devices.undo(*undo),
+            Edit::VolumesPlaced { pod, node, presence } => {
+                self.state.cluster.lift_volumes(pod, node, presence)
+            }
+            Edit::VolumesLifted { pod, node, presence } => {
+                self.state.cluster.place_volumes(pod, node, presence)
+            }
         }
     }
 }

@@ -44,7 +44,7 @@ use rules::{Rejection, Rules};
 use rustc_hash::FxHashSet;
 use simulation::{PlacementOrder, Simulation, SimulationResult, Solution};
 use simulation_order::PendingGroups;
-use victims::{Candidates, VictimWalk};
+use victims::{Candidates, SortedCandidates, VictimWalk};
 
 /// Name in metrics of the fallback generator, which searches the cheapest set of victims.
 const SMALLEST_SET: &str = "SmallestSet";
@@ -122,7 +122,8 @@ impl Search {
         let leaves: Vec<QueueIdx> =
             self.candidates.queues().filter(|leaf| rules.allow_leaf(plan, *leaf)).collect();
         for &leaf in &leaves {
-            self.candidates.sort(plan, registry, leaf, !rules.policy.literal);
+            let sorted_before = (!rules.policy.literal).then_some(&plan.memo().victims);
+            self.candidates.sort(plan, registry, leaf, sorted_before);
         }
         if let (Some(bound), false) = (self.bound(plan, rules, request, &leaves), rules.policy.literal) {
             return bound;
@@ -190,8 +191,8 @@ impl Search {
     }
 
     /// Stores the sorted candidates for the next cycle.
-    pub(crate) fn end(self, cluster: &mut Cluster, registry: &Registry) {
-        self.candidates.store(registry, &mut cluster.sorted_candidates);
+    pub(crate) fn end(self, sorted: &mut SortedCandidates, registry: &Registry) {
+        self.candidates.store(registry, sorted);
     }
 
     /// Updates candidates and pending groups after a search was committed.

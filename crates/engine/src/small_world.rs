@@ -1,18 +1,18 @@
 //! A few nodes, groups and pods as a settled cluster, for tests of single rules.
 
-use crate::cluster::Cluster;
 use crate::delta::Delta;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::input::{self, GroupInput, Key, NodeInput, PodInput, QueueInput, SubGroupInput, WHOLE_GPU};
 use crate::plugin::PluginSet;
 use crate::policy::{Config, Params, Policy};
+use crate::state::ClusterState;
 use kai_units::Timestamp;
 
 const NAMESPACE: &str = "test";
 
 /// A cluster in the making; every pod is pending until its edit says otherwise.
 pub(crate) struct World {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterState,
     pub(crate) policy: Policy,
 }
 
@@ -20,7 +20,7 @@ impl Default for World {
     fn default() -> Self {
         let config = Config { actions: Vec::new(), ..Config::default() };
         let policy = Policy::resolve(&config, &Params::default(), &PluginSet::builtin());
-        Self { cluster: Cluster::new(), policy }
+        Self { cluster: ClusterState::new(), policy }
     }
 }
 

@@ -13,14 +13,14 @@ use claims::Claims;
 use group::GroupLife;
 use kai_engine::input::{Key, PodPhase, QueueInput};
 use kai_engine::outcome::{Decision, Outcome};
-use kai_engine::{Cluster, Delta, Policy};
+use kai_engine::{ClusterState, Delta, Policy};
 use kai_units::{Span, Timestamp};
 use pod::PodLife;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All objects, and what is going to happen to them.
 pub(crate) struct World {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterState,
     pub(crate) agenda: Agenda,
     pods: BTreeMap<Key, PodLife>,
     groups: BTreeMap<Key, GroupLife>,
@@ -42,7 +42,7 @@ impl World {
     ) -> Self {
         let protections = policy.registry.builtin.min_runtime.map(|spans| [spans.preempt, spans.reclaim]);
         let mut world = Self {
-            cluster: Cluster::new(),
+            cluster: ClusterState::new(),
             agenda: Agenda::default(),
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),

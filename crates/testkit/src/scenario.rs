@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kai_engine::audit::audit;
 use kai_engine::input::{Key, QueueInput, QueueShare};
 use kai_engine::policy::Policy;
-use kai_engine::{CarryOver, Cluster, Cycle, Delta, Observer, plan_observed};
+use kai_engine::{CarryOver, Cluster, ClusterState, Cycle, Delta, Observer, plan_observed};
 use kai_units::Timestamp;
 use reading::Listed;
 use std::collections::BTreeMap;
@@ -238,7 +238,7 @@ fn expectation(entry: &Entry) -> (Key, String) {
 struct Run<'s> {
     scenario: &'s Scenario,
     objects: TestCluster,
-    cluster: Cluster,
+    cluster: ClusterState,
     carried_over: CarryOver,
     shares: Vec<String>,
     cycles: u32,

@@ -5,7 +5,7 @@
 
 use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, PodInput, PodPhase};
 use kai_engine::outcome::{Bind, Decision};
-use kai_engine::{Cluster, Delta};
+use kai_engine::{ClusterState, Delta};
 
 /// The objects of a cluster, one delta each.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +14,8 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    pub fn build(&self) -> Cluster {
-        let mut cluster = Cluster::new();
+    pub fn build(&self) -> ClusterState {
+        let mut cluster = ClusterState::new();
         for delta in &self.deltas {
             cluster.apply(delta.clone());
         }

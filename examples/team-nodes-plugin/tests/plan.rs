@@ -6,7 +6,7 @@ use kai_engine::input::{
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig, Policy};
 use kai_engine::verdict::{NodeRejection, Verdict};
-use kai_engine::{Cluster, Cycle, Decision, Delta, Outcome, plan};
+use kai_engine::{ClusterState, Cycle, Decision, Delta, Outcome, plan};
 use kai_units::Timestamp;
 use std::sync::Arc;
 use team_nodes_plugin::TeamNodes;
@@ -41,7 +41,7 @@ fn job(name: &str, queue: &str, gpus: u32) -> [Delta; 2] {
 }
 
 fn cycle(deltas: impl IntoIterator<Item = Delta>) -> Outcome {
-    let mut cluster = Cluster::new();
+    let mut cluster = ClusterState::new();
     deltas.into_iter().for_each(|delta| cluster.apply(delta));
     let mut config = Config { actions: vec!["allocate".into()], ..Config::default() };
     config.plugins.push(PluginConfig { name: "teamnodes".into(), ..PluginConfig::default() });

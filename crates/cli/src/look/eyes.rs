@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use kai_cache::{Kind, Object, Objects, Store, Stored};
 use kai_engine::plugin::PluginSet;
 use kai_engine::verdict::GroupVerdict;
-use kai_engine::{Cluster, Cycle, Outcome, Policy};
+use kai_engine::{ClusterState, Cycle, Outcome, Policy};
 use kai_runtime::api::{self, Api};
 use kai_runtime::health::Health;
 use kai_runtime::watch::{self, News, Source};
@@ -29,7 +29,7 @@ const NAMED_MAX: usize = 5;
 /// The cluster as it was at one moment, and what a cycle would make of it.
 pub(super) struct Moment {
     pub(super) store: Store,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClusterState,
     pub(super) outcome: Outcome,
     pub(super) now: Timestamp,
 }
@@ -80,7 +80,7 @@ impl Eyes {
         })??;
         let moment = Moment {
             store: Store::of(options.settings, seen.objects),
-            cluster: Cluster::new(),
+            cluster: ClusterState::new(),
             outcome: Outcome::default(),
             now: Timestamp(0),
         };

@@ -3,7 +3,7 @@
 use super::group::{Counted, Group};
 use super::node::{Node, NodeLedger};
 use super::queue::Queue;
-use super::{Cluster, tree};
+use super::{Changes, Cluster, tree};
 use crate::class::Taint;
 use crate::delta::Delta;
 use crate::dra::Devices;
@@ -18,23 +18,23 @@ use smallvec::SmallVec;
 
 impl Cluster {
     /// Takes in one change.
-    pub fn apply(&mut self, delta: Delta) {
+    pub(crate) fn apply(&mut self, delta: Delta, changes: &mut Changes) {
         match delta {
-            Delta::Node(input) => self.set_node(*input),
-            Delta::NodeGone(name) => self.remove_node(&name),
-            Delta::Pod(input) => self.set_pod(*input),
-            Delta::PodGone(key) => self.remove_pod(&key),
-            Delta::Group(input) => self.set_group(&input),
-            Delta::GroupGone(key) => self.remove_group(&key.namespace, &key.name),
-            Delta::Queue(input) => self.set_queue(&input),
-            Delta::QueueGone(name) => self.remove_queue(&name),
+            Delta::Node(input) => self.set_node(*input, changes),
+            Delta::NodeGone(name) => self.remove_node(&name, changes),
+            Delta::Pod(input) => self.set_pod(*input, changes),
+            Delta::PodGone(key) => self.remove_pod(&key, changes),
+            Delta::Group(input) => self.set_group(&input, changes),
+            Delta::GroupGone(key) => self.remove_group(&key.namespace, &key.name, changes),
+            Delta::Queue(input) => self.set_queue(&input, changes),
+            Delta::QueueGone(name) => self.remove_queue(&name, changes),
             Delta::Topology(input) => {
                 self.topologies.set(&input, &mut self.names);
-                self.dirty.topologies = true;
+                changes.topologies = true;
             }
             Delta::TopologyGone(name) => {
                 self.topologies.remove(&name, &self.names);
-                self.dirty.topologies = true;
+                changes.topologies = true;
             }
             Delta::ConfigMap(key) => {
                 let key = (self.names.intern(&key.namespace), self.names.intern(&key.name));
@@ -52,18 +52,22 @@ impl Cluster {
             Delta::StorageClassGone(name) => self.storage.remove_class(&name, &mut self.names),
             Delta::Capacity(input) => self.storage.set_capacity(&input, &mut self.names),
             Delta::CapacityGone(key) => self.storage.remove_capacity(&key, &mut self.names),
-            Delta::Slice(slice) => self.change_devices(|devices, names| devices.set_slice(slice, names)),
-            Delta::SliceGone(name) => self.change_devices(|devices, _| devices.remove_slice(&name)),
+            Delta::Slice(slice) => {
+                self.change_devices(changes, |devices, names| devices.set_slice(slice, names))
+            }
+            Delta::SliceGone(name) => self.change_devices(changes, |devices, _| devices.remove_slice(&name)),
             Delta::DeviceClass(class) => {
-                self.change_devices(|devices, names| devices.set_class(&class, names));
+                self.change_devices(changes, |devices, names| devices.set_class(&class, names));
             }
             Delta::DeviceClassGone(name) => {
-                self.change_devices(|devices, names| devices.remove_class(&name, names));
+                self.change_devices(changes, |devices, names| devices.remove_class(&name, names));
             }
-            Delta::Claim(claim) => self.change_devices(|devices, names| {
+            Delta::Claim(claim) => self.change_devices(changes, |devices, names| {
                 devices.set_claim(&claim, names);
             }),
-            Delta::ClaimGone(key) => self.change_devices(|devices, names| devices.remove_claim(&key, names)),
+            Delta::ClaimGone(key) => {
+                self.change_devices(changes, |devices, names| devices.remove_claim(&key, names))
+            }
             Delta::Budget(input) => {
                 self.budgets.insert(input.key.clone(), input);
             }
@@ -73,9 +77,9 @@ impl Cluster {
         }
     }
 
-    fn change_devices(&mut self, change: impl FnOnce(&mut Devices, &mut Interner)) {
+    fn change_devices(&mut self, changes: &mut Changes, change: impl FnOnce(&mut Devices, &mut Interner)) {
         change(&mut self.devices, &mut self.names);
-        self.dirty.devices = true;
+        changes.devices = true;
     }
 
     pub(super) fn labels(&mut self, labels: &Labels) -> SmallVec<[(Sym, Sym); 8]> {
@@ -96,7 +100,7 @@ impl Cluster {
         node
     }
 
-    fn set_node(&mut self, input: NodeInput) {
+    fn set_node(&mut self, input: NodeInput, changes: &mut Changes) {
         let index = self.node_slot(&input.name);
         let described = self.dims.amounts(&input.allocatable, &mut self.names);
         let has_mig = input.allocatable.iter().any(|(name, amount)| is_mig(name) && *amount > 0);
@@ -114,10 +118,10 @@ impl Cluster {
             input.attach_limits.iter().map(|l| (self.names.intern(&l.driver), l.most)).collect();
         let numa = input.numa.as_ref().and_then(|n| NumaNode::build(n, &mut self.dims, &mut self.names));
         let node = &mut self.nodes[index];
-        self.dirty.node_set |= !node.present;
+        changes.node_set |= !node.present;
         let relabelled = !node.present || node.labels != labels;
-        self.dirty.topologies |= relabelled;
-        self.dirty.terms |= relabelled && !node.pods.is_empty();
+        changes.topologies |= relabelled;
+        changes.terms |= relabelled && !node.pods.is_empty();
         node.present = true;
         node.labels = labels;
         node.taints = taints;
@@ -128,7 +132,7 @@ impl Cluster {
         let gpu_memory = GpuMemory { mib: input.gpu_memory.mib.max(1), ..input.gpu_memory };
         if std::mem::replace(&mut node.gpu_memory, gpu_memory) != gpu_memory {
             // What pods with a part of a GPU count for in their queues depends on it.
-            self.dirty.groups.extend(node.pods.iter().filter_map(|pod| self.pods[*pod].group));
+            changes.groups.extend(node.pods.iter().filter_map(|pod| self.pods[*pod].group));
         }
         node.gpu_count = input.gpu_count;
         node.mig_strategy = input.mig_strategy;
@@ -137,23 +141,23 @@ impl Cluster {
         node.cpu_worker = input.cpu_worker;
         node.attach_limits = attach_limits;
         node.described_numa = numa.map(Box::new);
-        self.dirty.described.push(index);
-        self.dirty.ledgers.push(index);
+        changes.described.push(index);
+        changes.ledgers.push(index);
     }
 
-    fn remove_node(&mut self, name: &str) {
+    fn remove_node(&mut self, name: &str, changes: &mut Changes) {
         let index = self.node_slot(name);
         let node = &mut self.nodes[index];
         if !node.present {
             return;
         }
         let pods = std::mem::take(&mut node.pods);
-        self.dirty.terms |= !pods.is_empty();
+        changes.terms |= !pods.is_empty();
         *node = Node { pods, version: node.version, ..absent_node(node.name) };
-        self.dirty.node_set = true;
-        self.dirty.topologies = true;
-        self.dirty.described.push(index);
-        self.dirty.ledgers.push(index);
+        changes.node_set = true;
+        changes.topologies = true;
+        changes.described.push(index);
+        changes.ledgers.push(index);
     }
 
     /// The slot of a group's key, made if need be.
@@ -165,7 +169,7 @@ impl Cluster {
             .or_insert_with(|| self.groups.push(absent_group(key.0, key.1, self.fixed.nothing)))
     }
 
-    fn set_group(&mut self, input: &GroupInput) {
+    fn set_group(&mut self, input: &GroupInput, changes: &mut Changes) {
         let namespace = self.names.intern(&input.key.namespace);
         let index = self.group_slot(namespace, &input.key.name);
         let (members, broken) = tree::build(input, self.fixed, &mut self.names);
@@ -186,17 +190,17 @@ impl Cluster {
         group.mark_unschedulable = input.mark_unschedulable;
         group.broken = broken;
         group.members = members;
-        self.dirty.groups.push(index);
+        changes.groups.push(index);
     }
 
-    fn remove_group(&mut self, namespace: &str, name: &str) {
+    fn remove_group(&mut self, namespace: &str, name: &str, changes: &mut Changes) {
         let namespace = self.names.intern(namespace);
         let index = self.group_slot(namespace, name);
         let group = &mut self.groups[index];
         let nothing = group.queue_name;
         let (pods, counted) = (std::mem::take(&mut group.pods), group.counted);
         *group = Group { pods, counted, ..absent_group(group.namespace, group.name, nothing) };
-        self.dirty.groups.push(index);
+        changes.groups.push(index);
     }
 
     /// The slot of a queue's name, made if need be.
@@ -210,7 +214,7 @@ impl Cluster {
         queue
     }
 
-    fn set_queue(&mut self, input: &QueueInput) {
+    fn set_queue(&mut self, input: &QueueInput, changes: &mut Changes) {
         let index = self.queue_slot(&input.name);
         let parent = input.parent.as_deref().filter(|p| !p.is_empty()).map(|p| self.queue_slot(p));
         let display = self.names.intern(input.display_name.as_deref().unwrap_or(&input.name));
@@ -224,13 +228,13 @@ impl Cluster {
         queue.created = input.created;
         queue.preempt_min_runtime = input.preempt_min_runtime;
         queue.reclaim_min_runtime = input.reclaim_min_runtime;
-        self.dirty.queues = true;
+        changes.queues = true;
     }
 
-    fn remove_queue(&mut self, name: &str) {
+    fn remove_queue(&mut self, name: &str, changes: &mut Changes) {
         let index = self.queue_slot(name);
         self.queues[index] = absent_queue(self.queues[index].name);
-        self.dirty.queues = true;
+        changes.queues = true;
     }
 }
 

@@ -1,20 +1,21 @@
 //! Takes in deltas of pods: their slots, their shapes, and what they hang on to.
 
+use super::changes::LastLabels;
 use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};
 use super::shape;
-use super::{Cluster, LastLabels};
+use super::{Changes, Cluster};
 use crate::dra::ExtendedRequest;
 use crate::ids::{Idx, LabelSetIdx, PodIdx, ShapeIdx, Sym};
 use crate::input::{Key, Labels, PodInput, PodPhase, SharedSpec};
 use smallvec::SmallVec;
 
 impl Cluster {
-    pub(super) fn set_pod(&mut self, input: PodInput) {
+    pub(super) fn set_pod(&mut self, input: PodInput, changes: &mut Changes) {
         let (namespace, name) = (self.names.intern(&input.key.namespace), self.names.intern(&input.key.name));
         let group = input.group.as_deref().map(|g| self.group_slot(namespace, g));
         let node = input.node.as_deref().filter(|n| !n.is_empty()).map(|n| self.node_slot(n));
-        let label_set = self.label_set_slot(namespace, input.labels);
-        let shape = self.shape_slot(input.spec);
+        let label_set = self.label_set_slot(namespace, input.labels, changes);
+        let shape = self.shape_slot(input.spec, changes);
         let told_groups: GpuGroups = {
             let mut groups: SmallVec<[&String; 1]> = input.gpu_groups.iter().collect();
             groups.sort();
@@ -66,7 +67,7 @@ impl Cluster {
         };
         let known = self.pod_by_key.get(&(namespace, name)).copied();
         if let Some(index) = known {
-            self.detach_pod(index);
+            self.detach_pod(index, changes);
         }
         let index = match known.or_else(|| self.free_pods.pop()) {
             Some(index) => {
@@ -76,32 +77,32 @@ impl Cluster {
             None => self.pods.push(pod),
         };
         self.pod_by_key.insert((namespace, name), index);
-        self.attach_pod(index);
+        self.attach_pod(index, changes);
     }
 
-    pub(super) fn remove_pod(&mut self, key: &Key) {
+    pub(super) fn remove_pod(&mut self, key: &Key, changes: &mut Changes) {
         let (Some(namespace), Some(name)) = (self.names.find(&key.namespace), self.names.find(&key.name))
         else {
             return;
         };
         if let Some(index) = self.pod_by_key.remove(&(namespace, name)) {
-            self.detach_pod(index);
+            self.detach_pod(index, changes);
             self.pods[index].present = false;
             self.pods[index].extra = None;
             self.free_pods.push(index);
         }
     }
 
-    fn attach_pod(&mut self, index: PodIdx) {
+    fn attach_pod(&mut self, index: PodIdx, changes: &mut Changes) {
         let pod = &mut self.pods[index];
         if let Some(group) = pod.group {
             pod.group_slot = self.groups[group].pods.len() as u32;
             self.groups[group].pods.push(index);
-            self.dirty.groups.push(group);
+            changes.groups.push(group);
         }
         if let Some(node) = pod.told_node {
             self.nodes[node].pods.push(index);
-            self.dirty.ledgers.push(node);
+            changes.ledgers.push(node);
         }
         if let PodPhase::Releasing(since) = pod.phase {
             self.leaving.insert((since, index));
@@ -114,11 +115,11 @@ impl Cluster {
             let extended = pod.extra.as_ref().map_or(&[][..], |e| &e.extended_devices);
             self.devices.set_pod((pod.uid, pod.namespace), claims, extended, &mut self.names);
             self.with_claims.insert(index);
-            self.dirty.devices = true;
+            changes.devices = true;
         }
     }
 
-    fn detach_pod(&mut self, index: PodIdx) {
+    fn detach_pod(&mut self, index: PodIdx, changes: &mut Changes) {
         self.unplace_terms(index);
         let (group, slot) = (self.pods[index].group, self.pods[index].group_slot as usize);
         if let Some(group) = group {
@@ -127,12 +128,12 @@ impl Cluster {
             if let Some(&moved) = pods.get(slot) {
                 self.pods[moved].group_slot = slot as u32;
             }
-            self.dirty.groups.push(group);
+            changes.groups.push(group);
         }
         let pod = &self.pods[index];
         if let Some(node) = pod.told_node {
             self.nodes[node].pods.retain(|p| *p != index);
-            self.dirty.ledgers.push(node);
+            changes.ledgers.push(node);
         }
         if let PodPhase::Releasing(since) = pod.phase {
             self.leaving.remove(&(since, index));
@@ -140,12 +141,12 @@ impl Cluster {
         self.with_volumes.remove(&index);
         if self.with_claims.remove(&index) {
             self.devices.remove_pod(pod.uid, &self.names);
-            self.dirty.devices = true;
+            changes.devices = true;
         }
     }
 
-    fn label_set_slot(&mut self, namespace: Sym, labels: Labels) -> LabelSetIdx {
-        if let Some(last) = &self.last_labels
+    fn label_set_slot(&mut self, namespace: Sym, labels: Labels, changes: &mut Changes) -> LabelSetIdx {
+        if let Some(last) = &changes.last_labels
             && last.namespace == namespace
             && last.labels == labels
         {
@@ -153,12 +154,12 @@ impl Cluster {
         }
         let symbols = self.labels(&labels);
         let set = self.terms.label_set(namespace, &symbols);
-        self.last_labels = Some(LastLabels { namespace, labels, set });
+        changes.last_labels = Some(LastLabels { namespace, labels, set });
         set
     }
 
-    fn shape_slot(&mut self, spec: SharedSpec) -> ShapeIdx {
-        if let Some(last) = self.last_shape
+    fn shape_slot(&mut self, spec: SharedSpec, changes: &mut Changes) -> ShapeIdx {
+        if let Some(last) = changes.last_shape
             && self.shapes[last].spec.is_same(&spec)
         {
             return last;
@@ -167,7 +168,7 @@ impl Cluster {
             Some(&shape) => shape,
             None => self.add_shape(spec),
         };
-        self.last_shape = Some(shape);
+        changes.last_shape = Some(shape);
         shape
     }
 

@@ -1,6 +1,6 @@
 //! Device claims: what the cluster tells the device books, and what it asks them.
 
-use super::Cluster;
+use super::{Changes, Cluster};
 use crate::dra::{ExtendedAsk, ExtendedRequest, Fit, NodeView};
 use crate::ids::{NodeIdx, PodIdx, Sym};
 use crate::resource::{self, WHOLE_GPU};
@@ -8,8 +8,8 @@ use crate::verdict::ClaimRejection;
 
 impl Cluster {
     /// Resolves what changed about devices, and the GPUs that nodes have and pods want through them.
-    pub(super) fn settle_devices(&mut self) {
-        if !std::mem::take(&mut self.dirty.devices) {
+    pub(super) fn settle_devices(&mut self, changes: &mut Changes) {
+        if !std::mem::take(&mut changes.devices) {
             return;
         }
         let touched = self.devices.refresh(&mut self.names);
@@ -20,15 +20,15 @@ impl Cluster {
         }
         for node in self.nodes.indices() {
             if self.nodes[node].present && touched.has(self.nodes[node].name) {
-                self.dirty.described.push(node);
-                self.dirty.ledgers.push(node);
+                changes.described.push(node);
+                changes.ledgers.push(node);
             }
         }
         for &pod in &self.with_claims {
             let p = &mut self.pods[pod];
             p.claim_gpus = self.devices.gpu_demand(p.uid);
-            self.dirty.groups.extend(p.group);
-            self.dirty.ledgers.extend(p.told_node);
+            changes.groups.extend(p.group);
+            changes.ledgers.extend(p.told_node);
         }
     }
 

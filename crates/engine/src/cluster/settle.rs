@@ -5,7 +5,7 @@
 
 use super::group::{Counted, PodSet};
 use super::pod::{Place, PodState, Status};
-use super::{Cluster, Figures, load_of, tree};
+use super::{Changes, Cluster, Figures, load_of, tree};
 use crate::ids::{GroupIdx, Idx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::{TaintEffect, Utility};
 use crate::numa::ZoneBooks;
@@ -23,36 +23,35 @@ const GPU_MEMORY_MOST: i64 = 1 << 30;
 
 impl Cluster {
     /// Makes the cluster ready for a cycle at a moment.
-    pub(crate) fn settle(&mut self, policy: &Policy, now: Timestamp) {
+    pub(crate) fn settle(&mut self, changes: &mut Changes, policy: &Policy, now: Timestamp) {
         self.trim_touched();
-        self.failures.clear();
         self.epoch = self.fresh_version();
         self.settled_at = now;
-        self.note_stuck(now + Span(-policy.params.stuck_threshold.0));
-        self.note_pod_order(policy);
-        self.settle_devices();
-        self.settle_nodes();
+        self.note_stuck(now + Span(-policy.params.stuck_threshold.0), changes);
+        self.note_pod_order(policy, changes);
+        self.settle_devices(changes);
+        self.settle_nodes(changes);
         // After the nodes, whose ranks and labels the domains follow; a topology may change while no node does.
-        if std::mem::take(&mut self.dirty.topologies) {
+        if std::mem::take(&mut changes.topologies) {
             self.topologies.rebuild(&self.nodes, &self.nodes_by_rank, &self.names);
         }
-        if self.dirty.queues {
-            self.settle_queues();
+        if changes.queues {
+            self.settle_queues(changes);
         }
-        if self.dirty.all_groups {
-            self.dirty.groups = self.groups.indices().collect();
+        if changes.all_groups {
+            changes.groups = self.groups.indices().collect();
         }
-        let mut groups = std::mem::take(&mut self.dirty.groups);
+        let mut groups = std::mem::take(&mut changes.groups);
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
             self.settle_group(group, policy);
             self.count_group(group);
         }
-        self.settle_ledgers(policy);
+        self.settle_ledgers(policy, changes);
         self.settle_storage(policy.params.csi_storage);
-        self.dirty.all_groups = false;
-        self.dirty.queues = false;
+        changes.all_groups = false;
+        changes.queues = false;
     }
 
     /// Keeps the log of touched nodes from growing for ever.
@@ -64,7 +63,7 @@ impl Cluster {
     }
 
     /// Pods that became stuck, or are no longer, since the last cycle.
-    fn note_stuck(&mut self, stuck_before: Timestamp) {
+    fn note_stuck(&mut self, stuck_before: Timestamp, changes: &mut Changes) {
         let (from, to) = if stuck_before >= self.stuck_before {
             (self.stuck_before, stuck_before)
         } else {
@@ -74,12 +73,12 @@ impl Cluster {
         let first = PodIdx::new(0);
         let changed = self.leaving.range((Included((from, first)), Excluded((to, first))));
         for &(_, pod) in changed {
-            self.dirty.groups.extend(self.pods[pod].group);
-            self.dirty.ledgers.extend(self.pods[pod].told_node);
+            changes.groups.extend(self.pods[pod].group);
+            changes.ledgers.extend(self.pods[pod].told_node);
         }
     }
 
-    fn note_pod_order(&mut self, policy: &Policy) {
+    fn note_pod_order(&mut self, policy: &Policy, changes: &mut Changes) {
         let order: Vec<&'static str> = policy
             .registry
             .pod_order
@@ -93,20 +92,20 @@ impl Cluster {
             .collect();
         // A user's order may read anything, so that it is applied afresh each time.
         if order != self.pod_order || order.contains(&"custom") {
-            self.dirty.all_groups = true;
+            changes.all_groups = true;
             self.pod_order = order;
         }
     }
 
-    fn settle_nodes(&mut self) {
-        if self.dirty.described.is_empty() {
+    fn settle_nodes(&mut self, changes: &mut Changes) {
+        if changes.described.is_empty() {
             return;
         }
-        for node in std::mem::take(&mut self.dirty.described) {
+        for node in std::mem::take(&mut changes.described) {
             self.attach_devices(node);
             self.nodes[node].described_version = self.fresh_version();
         }
-        if std::mem::take(&mut self.dirty.node_set) {
+        if std::mem::take(&mut changes.node_set) {
             self.nodes_by_rank = self.nodes.enumerated().filter(|(_, n)| n.present).map(|(i, _)| i).collect();
             let mut order = std::mem::take(&mut self.nodes_by_rank);
             order.sort_by(|a, b| self.text(self.nodes[*a].name).cmp(self.text(self.nodes[*b].name)));
@@ -114,12 +113,11 @@ impl Cluster {
                 self.nodes[node].rank = rank as u32;
             }
             self.nodes_by_rank = order;
-            self.lists.clear();
             // Pods that were told to be on a node that came or went count differently in their groups.
-            self.dirty.all_groups = true;
+            changes.all_groups = true;
         }
         let figures = self.figure();
-        self.dirty.all_groups |= figures.gpu_memory_min != self.figures.gpu_memory_min;
+        changes.all_groups |= figures.gpu_memory_min != self.figures.gpu_memory_min;
         self.figures = figures;
     }
 
@@ -142,7 +140,7 @@ impl Cluster {
     }
 
     /// Parents, children, completeness and ranks of queues.
-    fn settle_queues(&mut self) {
+    fn settle_queues(&mut self, changes: &mut Changes) {
         let all: Vec<QueueIdx> = self.queues.indices().collect();
         for &queue in &all {
             let q = &mut self.queues[queue];
@@ -181,7 +179,7 @@ impl Cluster {
         for group in &mut self.groups {
             group.counted = Counted::default();
         }
-        self.dirty.all_groups = true;
+        changes.all_groups = true;
     }
 
     /// The state that a pod's object gives it.
@@ -299,16 +297,16 @@ impl Cluster {
     }
 
     /// Ledgers of nodes whose pods or description changed.
-    fn settle_ledgers(&mut self, policy: &Policy) {
-        if std::mem::take(&mut self.dirty.terms) {
+    fn settle_ledgers(&mut self, policy: &Policy, changes: &mut Changes) {
+        if std::mem::take(&mut changes.terms) {
             // Labels of a node with pods changed: what the counters were told can no longer be taken back one by one.
             self.terms.recount(std::iter::empty());
-            self.dirty.ledgers = self.nodes.indices().collect();
+            changes.ledgers = self.nodes.indices().collect();
             for pod in &mut self.pods {
                 pod.in_terms = None;
             }
         }
-        let mut nodes = std::mem::take(&mut self.dirty.ledgers);
+        let mut nodes = std::mem::take(&mut changes.ledgers);
         nodes.sort_unstable();
         nodes.dedup();
         for node in nodes {

@@ -1,10 +1,10 @@
 //! Lists the pending groups in the order in which *allocate* attempts them if none is placed.
 
 use super::tree_walk::{Purpose, TreeWalk};
-use crate::cluster::Cluster;
 use crate::ids::GroupIdx;
 use crate::policy::Policy;
 use crate::share::division;
+use crate::state::ClusterState;
 use kai_units::Timestamp;
 use std::collections::BTreeMap;
 
@@ -21,8 +21,9 @@ pub struct Listing {
 }
 
 /// Lists the pending groups in the order of *allocate*.
-pub fn pending(cluster: &mut Cluster, policy: &Policy, now: Timestamp) -> Listing {
-    cluster.settle(policy, now);
+pub fn pending(state: &mut ClusterState, policy: &Policy, now: Timestamp) -> Listing {
+    state.settle(policy, now);
+    let cluster = &mut state.cluster;
     let total = cluster.total(policy.params.restrict_nodes);
     if let Some(proportion) = policy.registry.builtin.proportion {
         let queues = cluster.queues_by_rank.clone();

@@ -99,7 +99,7 @@ impl Candidates {
     /// Gives a list back to the cluster, for the next search.
     pub(crate) fn finish(self, plan: &mut Plan<'_>) {
         if let Self::Listed(listed) = self {
-            plan.cluster_mut().lists.put_back(listed.list);
+            plan.memo_mut().ranked_nodes.put_back(listed.list);
         }
     }
 }
@@ -121,7 +121,7 @@ impl Listed {
             }
         }
         steps.sort_by_key(|s| (s.sharing, s.now, s.cpu_node));
-        let list = plan.cluster_mut().lists.take(key);
+        let list = plan.memo_mut().ranked_nodes.take(key);
         let list = match list {
             Some(mut list) => {
                 list.refresh(plan);

@@ -137,14 +137,20 @@ impl Candidates {
         self.leaves.keys().copied()
     }
 
-    /// Sorts the candidates of a leaf queue; `reuse` allows the order of the last cycle to be reused.
-    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx, reuse: bool) {
+    /// Sorts the candidates of a leaf queue; `sorted_before` is the order of the last cycle, if it may be reused.
+    pub(crate) fn sort(
+        &mut self,
+        cluster: &Cluster,
+        registry: &Registry,
+        leaf: QueueIdx,
+        sorted_before: Option<&SortedCandidates>,
+    ) {
         if let Some(entry) = self.leaves.get_mut(&leaf)
             && !std::mem::replace(&mut entry.is_sorted, true)
         {
             entry.groups.elements_mut().sort_unstable();
             entry.groups.elements_mut().dedup();
-            let mut new = match cluster.sorted_candidates.of(registry, leaf).filter(|_| reuse) {
+            let mut new = match sorted_before.and_then(|sorted| sorted.of(registry, leaf)) {
                 Some(sorted) => entry.keep_unchanged(cluster, sorted),
                 None => std::mem::take(entry.groups.elements_mut()),
             };

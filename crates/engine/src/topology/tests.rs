@@ -3,7 +3,6 @@
 mod laws;
 
 use super::*;
-use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
 use crate::delta::Delta;
 use crate::ids::PodIdx;
@@ -13,6 +12,7 @@ use crate::input::{
 use crate::node_set::NodeSet;
 use crate::plugin::PluginSet;
 use crate::policy::{Config, Params, Policy};
+use crate::state::ClusterState;
 use crate::verdict::TopologyReason;
 use kai_units::Timestamp;
 
@@ -20,7 +20,7 @@ const TOPOLOGY: &str = "place";
 
 /// A cluster with one topology.
 struct World {
-    cluster: Cluster,
+    cluster: ClusterState,
     pods: usize,
 }
 
@@ -38,7 +38,7 @@ fn share(hundredths: u32, devices: u32) -> SpecInput {
 
 impl World {
     fn new(levels: &[&str]) -> Self {
-        let mut world = Self { cluster: Cluster::new(), pods: 0 };
+        let mut world = Self { cluster: ClusterState::new(), pods: 0 };
         let levels = levels.iter().map(ToString::to_string).collect();
         world.cluster.apply(Delta::Topology(TopologyInput { name: TOPOLOGY.into(), levels }));
         world

@@ -5,7 +5,7 @@ use crate::worlds::shuffle;
 use kai_engine::audit::audit;
 use kai_engine::input::Key;
 use kai_engine::policy::{Policy, SearchDepth};
-use kai_engine::{Cluster, Cycle, Decision, Delta, Outcome, plan};
+use kai_engine::{ClusterState, Cycle, Decision, Delta, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::{Span, Timestamp};
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ fn any_order_of_deltas_evicts_the_same() {
         for seed in 0..4 {
             let mut deltas = scenario.cluster.deltas.clone();
             shuffle(&mut deltas, seed);
-            let mut cluster = Cluster::new();
+            let mut cluster = ClusterState::new();
             for delta in deltas {
                 cluster.apply(delta);
             }

@@ -6,7 +6,7 @@ use kai_engine::ids::{Idx, NodeIdx, PodIdx};
 use kai_engine::plan::Plan;
 use kai_engine::policy::Policy;
 use kai_engine::verdict::GroupVerdict;
-use kai_engine::{Cluster, Cycle, Delta, plan};
+use kai_engine::{Cluster, ClusterState, Cycle, Delta, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
 use proptest::prelude::*;
@@ -94,8 +94,8 @@ proptest! {
     }
 }
 
-fn built(deltas: &[Delta]) -> Cluster {
-    let mut cluster = Cluster::new();
+fn built(deltas: &[Delta]) -> ClusterState {
+    let mut cluster = ClusterState::new();
     for delta in deltas {
         cluster.apply(delta.clone());
     }
@@ -103,7 +103,7 @@ fn built(deltas: &[Delta]) -> Cluster {
 }
 
 /// A cluster that is ready to plan on: a cycle without actions settles it.
-fn settled(scenario: &Scenario) -> Cluster {
+fn settled(scenario: &Scenario) -> ClusterState {
     let mut cluster = scenario.cluster.build();
     let idle = Policy { actions: Vec::new(), ..scenario.policy.clone() };
     plan(&mut cluster, &idle, CYCLE);

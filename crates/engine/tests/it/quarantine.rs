@@ -4,7 +4,7 @@ use kai_engine::ids::{NodeIdx, PodIdx};
 use kai_engine::plugin::{Args, Depends, Filter, Plugin, PluginSet, Registry};
 use kai_engine::policy::{Config, Params, PluginConfig, Policy};
 use kai_engine::verdict::Verdict;
-use kai_engine::{Cluster, Cycle, Decision, Outcome, plan};
+use kai_engine::{Cluster, ClusterState, Cycle, Decision, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ groups   bad   queue=team min=2 pods=2x{gpu=1}
          good  queue=team min=2 pods=2x{gpu=1}
 ";
 
-fn cycle(cluster: &mut Cluster) -> Outcome {
+fn cycle(cluster: &mut ClusterState) -> Outcome {
     let mut config = Config { actions: vec!["allocate".into()], ..Config::default() };
     config.plugins.push(PluginConfig { name: "fragile".into(), ..PluginConfig::default() });
     let policy = Policy::resolve(&config, &Params::default(), &PluginSet::builtin().with(Arc::new(Fragile)));

@@ -9,7 +9,7 @@ use kai_engine::audit::audit;
 use kai_engine::input::{GroupInput, Key, PodInput, PodPhase};
 use kai_engine::outcome::{Bind, Cause, EvictionReason};
 use kai_engine::policy::{Action, Policy};
-use kai_engine::{Cluster, Decision, Delta, Outcome, plan};
+use kai_engine::{ClusterState, Decision, Delta, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_testkit::test_cluster::TestCluster;
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ fn no_refusal_is_false() {
 struct Judge<'a> {
     world: &'a TestCluster,
     policy: &'a Policy,
-    cluster: Cluster,
+    cluster: ClusterState,
     outcome: Outcome,
 }
 

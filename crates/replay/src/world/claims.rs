@@ -2,7 +2,7 @@
 
 use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, Key, PodInput, VolumeClaimInput};
 use kai_engine::outcome::{Bind, extended_claim_key};
-use kai_engine::{Cluster, Delta};
+use kai_engine::{ClusterState, Delta};
 use std::collections::BTreeMap;
 
 /// All claims.
@@ -14,7 +14,7 @@ pub(super) struct Claims {
 
 impl Claims {
     /// Gives a pod the devices of its binding.
-    pub(super) fn take(&mut self, pod: &PodInput, bind: &Bind, cluster: &mut Cluster) {
+    pub(super) fn take(&mut self, pod: &PodInput, bind: &Bind, cluster: &mut ClusterState) {
         for (name, devices) in &bind.claims {
             let used = pod.claims.iter().find(|claim| claim.name == *name);
             if let Some(object) = used.and_then(|claim| claim.claim.as_deref()) {
@@ -27,7 +27,7 @@ impl Claims {
         }
     }
 
-    fn reserve(&mut self, key: &Key, uid: &str, devices: &[ClaimDevice], cluster: &mut Cluster) {
+    fn reserve(&mut self, key: &Key, uid: &str, devices: &[ClaimDevice], cluster: &mut ClusterState) {
         let Some(claim) = self.devices.get_mut(key) else { return };
         claim
             .allocation
@@ -39,7 +39,7 @@ impl Claims {
     }
 
     /// Takes back what a pod had. What is its own goes on to its successor, if it has one.
-    pub(super) fn release(&mut self, pod: &PodInput, successor: Option<&str>, cluster: &mut Cluster) {
+    pub(super) fn release(&mut self, pod: &PodInput, successor: Option<&str>, cluster: &mut ClusterState) {
         let made = extended_claim_key(&pod.key);
         if self.devices.get(&made).is_some_and(|claim| claim.synthetic && owned(claim, &pod.uid)) {
             self.devices.remove(&made);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_pod_takes_its_claims_and_hands_them_on() {
-        let (mut claims, mut cluster) = (Claims::default(), Cluster::new());
+        let (mut claims, mut cluster) = (Claims::default(), ClusterState::new());
         let key = Key::new("ns", "p-gpu");
         let own = ClaimInput { key: key.clone(), owner_pod: Some("u1".to_owned()), ..ClaimInput::default() };
         claims.devices.insert(key.clone(), own);

@@ -217,7 +217,8 @@ fn request_of_step(case: &Case<'_>) -> CallOutcome {
         total = kai_engine::share::sum(&total, &world.cluster.asked(pod, None));
     }
     let expected = super::inputs::amount_list(&case.result()[0], &Value::Null);
-    let expected = world.cluster.dims.amounts(&expected, &mut world.cluster.names);
+    let cluster = &mut *world.cluster;
+    let expected = cluster.dims.amounts(&expected, &mut cluster.names);
     let dims = [resource::CPU, resource::MEMORY, resource::GPU];
     same(&json!(dims.map(|dim| expected.get(dim))), &json!(total))
 }

@@ -10,7 +10,7 @@ use kai_cache::cel::Selectors;
 use kai_cache::object::{self, BindRequest, Kind};
 use kai_cache::translate::{self, affinity::Namespaces, device::Slices};
 use kai_cache::{Report, Settings};
-use kai_engine::cluster::Cluster;
+use kai_engine::ClusterState;
 use kai_engine::cluster::node::DeviceUse;
 use kai_engine::cluster::node::NodeLedger;
 use kai_engine::cluster::pod::Status;
@@ -35,7 +35,7 @@ const GPU_COUNT: &str = "nvidia.com/gpu.count";
 
 /// A cluster made from records.
 pub(super) struct World {
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClusterState,
     pub(super) policy: Policy,
     pods: Vec<(Key, String, Told)>,
     nodes: Vec<(String, Value)>,
@@ -58,7 +58,7 @@ impl World {
         });
         let config = Config { actions: Vec::new(), plugins: plugins.collect(), ..Config::default() };
         let policy = Policy::resolve(&config, &Params::default(), &PluginSet::builtin());
-        Self { cluster: Cluster::new(), policy, pods: Vec::new(), nodes: Vec::new() }
+        Self { cluster: ClusterState::new(), policy, pods: Vec::new(), nodes: Vec::new() }
     }
 
     /// The key that a recorded job gets.
@@ -181,7 +181,8 @@ impl World {
     fn ledger(&mut self, node: NodeIdx, recorded: &Value) -> NodeLedger {
         let mut ledger =
             NodeLedger { numa: self.cluster.nodes[node].ledger.numa.clone(), ..NodeLedger::default() };
-        let (dims, names) = (&mut self.cluster.dims, &mut self.cluster.names);
+        let cluster = &mut *self.cluster;
+        let (dims, names) = (&mut cluster.dims, &mut cluster.names);
         let mut read = |key: &str| dims.amounts(&amount_list(&recorded[key], &Value::Null), names);
         (ledger.idle, ledger.used, ledger.releasing) = (read("idle"), read("used"), read("releasing"));
         ledger.legacy_mig = list(&recorded["legacy_mig_tasks"]).count() as u32;

@@ -1,6 +1,7 @@
 //! One cycle on a cluster, and what the cluster looked like at its end.
 
 use super::case::{Case, Run};
+use kai_engine::ClusterState;
 use kai_engine::audit::{Violation, audit};
 use kai_engine::cluster::Cluster;
 use kai_engine::cluster::pod::{Pod, Status};
@@ -102,7 +103,7 @@ pub(super) fn missing_action<'a>(case: &'a Case, policy: &Policy) -> Option<&'a 
 }
 
 /// Runs one cycle and audits it.
-pub(super) fn run(cluster: &mut Cluster, policy: &Policy, now: Timestamp) -> Done {
+pub(super) fn run(cluster: &mut ClusterState, policy: &Policy, now: Timestamp) -> Done {
     let mut eye = Eye(End::default());
     let outcome = plan_observed(cluster, policy, Cycle { now, seed: 1 }, &mut eye);
     let violations = audit(cluster, policy, &outcome);

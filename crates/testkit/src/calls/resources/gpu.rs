@@ -146,7 +146,7 @@ fn fits_in_room_of(own: &Value, other: &Value) -> bool {
     world.settle();
     let [own, other] = keys.map(|key| world.pod(&key));
     let node = world.node("node");
-    let cluster = &mut world.cluster;
+    let cluster = &mut *world.cluster;
     let shape = cluster.shape(other).clone();
     let ledger = &mut cluster.nodes[node].ledger;
     ledger.idle = shape.request.clone();

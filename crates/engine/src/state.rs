@@ -1,0 +1,76 @@
+//! The cluster model together with what planning keeps beside it between cycles.
+//!
+//! [`ClusterState::apply`] takes in changes, [`plan`](crate::plan) plans a cycle. Filters, scores and reports read the
+//! [`Cluster`] alone, to which the state dereferences.
+//! Invariant: dropping the memos changes what the next cycle costs, never its outcome.
+
+use crate::cluster::{Changes, Cluster};
+use crate::delta::Delta;
+use crate::place::memory::Failures;
+use crate::place::ranked::Lists;
+use crate::policy::Policy;
+use crate::search::victims::SortedCandidates;
+use kai_units::Timestamp;
+use std::ops::{Deref, DerefMut};
+
+/// A cluster, the changes since its derived values were last refreshed, and memos of earlier searches.
+#[derive(Default)]
+pub struct ClusterState {
+    pub(crate) cluster: Cluster,
+    changes: Changes,
+    pub(crate) memo: Memo,
+}
+
+/// Results of earlier searches that later ones reuse.
+#[derive(Default)]
+pub(crate) struct Memo {
+    /// Searches for a node that failed, by the state of the node ledgers; valid within one cycle.
+    pub(crate) failures: Failures,
+    /// Nodes ranked by free capacity, per scheduling class.
+    pub(crate) ranked_nodes: Lists,
+    /// Eviction candidates of each leaf queue as they were last sorted.
+    pub(crate) victims: SortedCandidates,
+}
+
+impl ClusterState {
+    /// An empty cluster.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Applies one change; derived values follow before the next cycle.
+    pub fn apply(&mut self, delta: Delta) {
+        self.cluster.apply(delta, &mut self.changes);
+    }
+
+    /// Brings derived values up to date for a cycle at a moment.
+    pub(crate) fn settle(&mut self, policy: &Policy, now: Timestamp) {
+        self.memo.failures.clear();
+        if self.changes.node_set {
+            // Ranks are given anew.
+            self.memo.ranked_nodes.clear();
+        }
+        self.cluster.settle(&mut self.changes, policy, now);
+    }
+
+    /// Drops memos and derived values after a panic interrupted an edit: the next cycle derives them again.
+    pub(crate) fn invalidate(&mut self) {
+        self.memo.ranked_nodes.clear();
+        self.changes.ledgers = self.cluster.nodes.indices().collect();
+        self.changes.queues = true;
+        self.changes.terms = true;
+    }
+}
+
+impl Deref for ClusterState {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl DerefMut for ClusterState {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
