@@ -11,6 +11,7 @@ pub mod gpus;
 pub(crate) mod memory;
 pub(crate) mod ranked;
 pub mod score;
+mod score_steps;
 mod trial;
 
 use crate::cluster::Cluster;

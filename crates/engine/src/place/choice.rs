@@ -6,6 +6,7 @@
 
 use super::ranked::{ListKey, Position, RankedList, Summary};
 use super::score::{self, FreeRange};
+use super::score_steps::StepCombination;
 use super::trial::Trial;
 use super::{empty_fit, filter};
 use crate::cluster::Cluster;
@@ -32,7 +33,7 @@ pub(crate) enum Candidates {
 pub(crate) struct Listed {
     list: RankedList,
     /// Step scores that are left, the next one last.
-    steps: SmallVec<[Steps; 4]>,
+    steps: SmallVec<[StepCombination; 4]>,
     start: Position,
     at: Position,
     wanted: Wanted,
@@ -42,14 +43,6 @@ pub(crate) struct Listed {
 
 /// Below this many nodes, looking at each is faster than a ranked list of all.
 const FEW_NODES: usize = 24;
-
-/// Which step scores a node must have and must not have; none where a score plays no part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Steps {
-    sharing: Option<bool>,
-    now: Option<bool>,
-    cpu_node: Option<bool>,
-}
 
 /// What a search needs at least, for skipping blocks.
 #[derive(Clone, Copy, Debug)]
@@ -111,16 +104,7 @@ impl Listed {
         let placement = score::placement_key(plan, trial);
         let key = ListKey::new(builtin.predicates.then_some(shape.class), placement);
         let wanted = Wanted::of(plan, trial);
-        let cpu_only = shape.is_cpu_only() && plan.pods[trial.pod].claim_gpus == 0;
-        let mut steps: SmallVec<[Steps; 4]> = SmallVec::new();
-        for &cpu_node in options(builtin.resource_type && cpu_only) {
-            for &now in options(builtin.availability) {
-                for &sharing in options(builtin.gpu_sharing && shape.is_shared()) {
-                    steps.push(Steps { sharing, now, cpu_node });
-                }
-            }
-        }
-        steps.sort_by_key(|s| (s.sharing, s.now, s.cpu_node));
+        let steps = StepCombination::all(plan, trial);
         let list = plan.memo_mut().ranked_nodes.take(key);
         let list = match list {
             Some(mut list) => {
@@ -147,7 +131,7 @@ impl Listed {
                 |summary| wanted.may(summary, step),
                 |node| {
                     only.is_none_or(|marked| marked.contains(node))
-                        && step.holds(cluster, trial, node)
+                        && step.is_earned(cluster, trial, node)
                         && trial.fits(cluster, node, When::Eventually)
                 },
             );
@@ -158,26 +142,6 @@ impl Listed {
             self.at = self.start;
         }
         None
-    }
-}
-
-/// Without and with a score, where it plays a part.
-fn options(plays: bool) -> &'static [Option<bool>] {
-    if plays { &[Some(false), Some(true)] } else { &[None] }
-}
-
-impl Steps {
-    /// Exactly these scores apply to a node.
-    fn holds(self, cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> bool {
-        let n = &cluster.nodes[node];
-        let shape = cluster.shape(trial.pod);
-        let has_shared = || {
-            let mib = shape.memory_on(n.gpu_memory.mib);
-            n.ledger.gpus.iter().any(|g| g.fits(mib, n.gpu_memory.mib))
-        };
-        self.cpu_node.is_none_or(|cpu_node| n.is_cpu_only() == cpu_node)
-            && self.sharing.is_none_or(|sharing| has_shared() == sharing)
-            && self.now.is_none_or(|now| trial.fits(cluster, node, When::Now) == now)
     }
 }
 
@@ -195,21 +159,14 @@ impl Wanted {
     }
 
     /// Whether a block can hold a node that fits with these steps.
-    fn may(&self, summary: &Summary, step: Steps) -> bool {
-        let most = if step.now == Some(true) { &summary.idle } else { &summary.free };
+    fn may(&self, summary: &Summary, steps: StepCombination) -> bool {
+        let most = if steps.requires_availability() { &summary.idle } else { &summary.free };
         if self.amounts.iter().zip(most).any(|(wanted, most)| wanted > most) {
             return false;
         }
-        // Where nothing is on the move, what fits at all fits now.
-        if (step.cpu_node == Some(true) && !summary.cpu_only) || (step.now == Some(false) && !summary.moving)
-        {
-            return false;
-        }
-        match self.shared {
-            Some(mib) if step.sharing == Some(true) => summary.shared >= mib,
-            Some(mib) => most[resource::GPU.0 as usize] >= resource::WHOLE_GPU || summary.shared >= mib,
-            None => true,
-        }
+        let whole_gpu = most[resource::GPU.0 as usize] >= resource::WHOLE_GPU;
+        self.shared.is_none_or(|mib| whole_gpu || summary.shared >= mib)
+            && steps.is_possible(summary, self.shared)
     }
 }
 

@@ -3,9 +3,9 @@
 //! Built-in scores are steps that differ by 10 or more, except bin-packing (0 to 9), NUMA and the low-weight scores:
 //! within one step the fuller node wins, then the name.
 
+use super::score_steps;
 use super::trial::Trial;
 use crate::cluster::Cluster;
-use crate::cluster::node::When;
 use crate::ids::NodeIdx;
 use crate::plugin::Strategy;
 use crate::resource::{self, Dim};
@@ -67,7 +67,7 @@ pub(crate) fn score(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx, range: 
         let raw = cluster.terms.score(p.label_set, &cluster.shape(trial.pod).terms, &n.labels);
         sum += POD_AFFINITY * raw as f64;
     }
-    sum += step(cluster, trial, node);
+    sum += score_steps::sum(cluster, trial, node);
     if let Some((requests, ignored)) = &trial.numa {
         sum += crate::numa::score(n.ledger.numa.as_deref(), requests, ignored, cluster.figures.numa_zones);
     }
@@ -81,28 +81,6 @@ pub(crate) fn score(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx, range: 
         sum += custom.score(cluster, trial.pod, node)?;
     }
     Some(sum)
-}
-
-/// The part of the score that comes in steps and depends on this node alone.
-pub(crate) fn step(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> f64 {
-    let builtin = &trial.policy.registry.builtin;
-    let n = &cluster.nodes[node];
-    let shape = cluster.shape(trial.pod);
-    let mut sum = 0.0;
-    if builtin.gpu_sharing && shape.is_shared() {
-        let mib = shape.memory_on(n.gpu_memory.mib);
-        if n.ledger.gpus.iter().any(|g| g.fits(mib, n.gpu_memory.mib)) {
-            sum += GPU_SHARING;
-        }
-    }
-    if builtin.availability && trial.fits(cluster, node, When::Now) {
-        sum += AVAILABLE;
-    }
-    let cpu_only = shape.is_cpu_only() && cluster.pods[trial.pod].claim_gpus == 0;
-    if builtin.resource_type && cpu_only && n.is_cpu_only() {
-        sum += RESOURCE_TYPE;
-    }
-    sum
 }
 
 /// Packing or spreading.
