@@ -62,6 +62,9 @@ pub(crate) struct Args {
 enum Subject {
     /// Measure the embedded API server beside a real kube-apiserver, where Go is there to build one.
     Apiserver(apiserver::Args),
+    /// Run the load of `bench apiserver` in this process.
+    #[command(hide = true)]
+    ApiserverWorker(apiserver::WorkerArgs),
     /// Fill a whole cluster, all components running.
     E2e(e2e::Args),
     /// Change one pod of a large cluster at rest.
@@ -80,6 +83,7 @@ struct Case {
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match &args.subject {
         Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
+        Some(Subject::ApiserverWorker(args)) => apiserver::run_worker(args),
         Some(Subject::E2e(args)) => e2e::run(repository, args),
         Some(Subject::Steady(args)) => steady::run(repository, args),
         None => plan(repository, args),

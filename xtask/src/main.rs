@@ -15,6 +15,10 @@ mod tidy;
 use clap::{Parser, Subcommand};
 use repository::Repository;
 
+// The allocator of the shipped binary: `bench apiserver` measures memory in this one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Repository tasks")]
 struct Args {

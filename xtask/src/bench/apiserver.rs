@@ -1,26 +1,40 @@
-//! Times the embedded API server beside a real kube-apiserver: `cargo xtask bench apiserver`.
+//! Measures the embedded API server beside kube-apiserver: `cargo xtask bench apiserver`.
 //!
-//! The measuring is done by `crates/apibench`, built in the release profile; here are the targets and the words.
+//! The command builds `xtask` in the release profile and re-executes it with the hidden subcommand
+//! `bench apiserver-worker`, which runs the load and prints JSON. Servers run in processes of their own, so that
+//! their peak memory contains neither the clients nor the other server.
+
+mod compare;
+mod in_process;
+mod load;
+mod memory;
+mod pod;
+mod server_process;
+mod watchers;
 
 use super::page::{self, Part};
 use crate::kubernetes;
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use compare::Comparison;
+use in_process::InProcess;
+use load::Operation;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How many times as fast as the real server each operation must be.
-const FASTER_MIN: f64 = 3.0;
-/// The share of the real server's memory that is fine.
-const MEMORY_SHARE_MAX: f64 = 0.2;
-/// Creates in process that are wanted, per second.
+/// Arguments that select the worker subcommand of this program.
+const WORKER: [&str; 2] = ["bench", "apiserver-worker"];
+
+/// Minimum ratio between the rate of the embedded server and that of kube-apiserver, for each operation.
+const RATE_RATIO_MIN: f64 = 3.0;
+/// Maximum ratio between the peak memory of the embedded server and that of kube-apiserver.
+const MEMORY_RATIO_MAX: f64 = 0.2;
+/// Minimum creates per second in process.
 const CREATES_MIN: f64 = 5_000.0;
-/// Pods that must fit in [`PODS_BYTES_MAX`].
+/// Number of pods that must fit in [`PODS_BYTES_MAX`].
 const PODS_MANY: usize = 100_000;
-/// Memory that many pods may take.
 const PODS_BYTES_MAX: f64 = (1_u64 << 30) as f64;
 
 /// Options of `cargo xtask bench apiserver`.
@@ -32,7 +46,7 @@ pub(crate) struct Args {
     /// Rounds; the best of each operation counts, on both sides.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Put the figures into `docs/performance.md`.
+    /// Write the measurements to `docs/performance.md`.
     #[arg(long)]
     write: bool,
     /// Fail when a target is missed.
@@ -40,43 +54,44 @@ pub(crate) struct Args {
     gate: bool,
 }
 
-/// What the comparison prints.
-#[derive(Deserialize)]
-struct Compared {
-    pods: usize,
-    clients: usize,
-    watchers: usize,
-    embedded: Figures,
-    real: Option<Figures>,
+/// The part of the bench that runs in the release profile.
+#[derive(clap::Args)]
+pub(crate) struct WorkerArgs {
+    #[command(subcommand)]
+    task: WorkerTask,
 }
 
-/// What one server did.
-#[derive(Deserialize)]
-struct Figures {
-    rates: Vec<(String, f64)>,
-    peak_bytes: u64,
-    store_peak_bytes: u64,
-    cuts: u64,
+#[derive(clap::Subcommand)]
+enum WorkerTask {
+    /// Put the same load on kube-apiserver and on the embedded server; prints JSON.
+    Compare {
+        /// The folder with the Kubernetes programs; without it, only the embedded server is measured.
+        #[arg(long, value_name = "FOLDER")]
+        programs: Option<PathBuf>,
+        #[command(flatten)]
+        load: load::LoadArgs,
+        /// Rounds; the best rate of each operation counts, and the largest memory.
+        #[arg(long, default_value_t = 2)]
+        rounds: usize,
+    },
+    /// Create pods without HTTP connections, then list them; prints JSON.
+    InProcess {
+        #[arg(long, default_value_t = PODS_MANY)]
+        pods: usize,
+    },
+    /// Serve an empty cluster until standard input closes; prints the endpoint as JSON.
+    Serve,
 }
 
-/// What creating without HTTP gave.
-#[derive(Deserialize)]
-struct InProcess {
-    pods: usize,
-    creates_per_s: f64,
-    list_ms: f64,
-    peak_bytes: u64,
-}
-
-/// Builds, measures and prints.
+/// Builds the release profile, measures and prints.
 pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let target = repository.metadata()?.target_directory;
-    let build = ["build", "--release", "--locked", "--package", "kai-apibench"];
+    let build = ["build", "--release", "--locked", "--package", "xtask"];
     let built = repository.cargo().args(build).status().context("cannot run cargo")?;
     if !built.success() {
         bail!("the release build failed");
     }
-    let program = target.join("release/kai-apibench");
+    let program = target.join("release/xtask");
     let (pods, rounds) = (args.pods.to_string(), args.rounds.to_string());
     let mut options = vec!["compare", "--pods", &pods, "--rounds", &rounds];
     let folder = match kubernetes::missing() {
@@ -89,16 +104,16 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     if let Some(folder) = &folder {
         options.extend(["--programs", folder]);
     }
-    let compared: Compared = measure(&program, &options)?;
-    let many: InProcess = measure(&program, &["in-process", "--pods", &PODS_MANY.to_string()])?;
-    let text = table(&compared, &many);
+    let comparison: Comparison = measure(&program, &options)?;
+    let in_process: InProcess = measure(&program, &["in-process", "--pods", &PODS_MANY.to_string()])?;
+    let text = table(&comparison, &in_process);
     println!("{text}");
-    let misses = misses(&compared, &many);
+    let misses = misses(&comparison, &in_process);
     for miss in &misses {
         println!("missed: {miss}");
     }
     if args.write {
-        page::write(repository, Part::ApiServer, &section(&compared, &text, &misses, args.rounds))?;
+        page::write(repository, Part::ApiServer, &section(&comparison, &text, &misses, args.rounds))?;
     }
     if args.gate && !misses.is_empty() {
         bail!("{} targets are missed", misses.len());
@@ -106,8 +121,24 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn run_worker(args: &WorkerArgs) -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    match &args.task {
+        WorkerTask::Compare { programs, load, rounds } => {
+            let comparison = runtime.block_on(compare::run(programs.as_deref(), load, *rounds))?;
+            println!("{}", serde_json::to_string(&comparison)?);
+        }
+        WorkerTask::InProcess { pods } => {
+            println!("{}", serde_json::to_string(&runtime.block_on(in_process::run(*pods))?)?);
+        }
+        WorkerTask::Serve => runtime.block_on(server_process::run())?,
+    }
+    Ok(())
+}
+
 fn measure<T: DeserializeOwned>(program: &Path, arguments: &[&str]) -> Result<T> {
     let output = Command::new(program)
+        .args(WORKER)
         .args(arguments)
         .stderr(Stdio::inherit())
         .output()
@@ -115,44 +146,44 @@ fn measure<T: DeserializeOwned>(program: &Path, arguments: &[&str]) -> Result<T>
     if !output.status.success() {
         bail!("`{}` ended with {}", program.display(), output.status);
     }
-    serde_json::from_slice(&output.stdout).context("the bench printed something else")
+    serde_json::from_slice(&output.stdout).context("the worker printed invalid JSON")
 }
 
-fn table(compared: &Compared, many: &InProcess) -> String {
+fn table(comparison: &Comparison, in_process: &InProcess) -> String {
     let mut text = String::from("| | embedded | kube-apiserver | ratio |\n|---|---|---|---|\n");
     let mut row = |what: &str, ours: String, theirs: Option<String>, ratio: Option<f64>| {
         let theirs = theirs.unwrap_or_else(|| "–".to_owned());
         let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.1}×"));
         writeln!(text, "| {what} | {ours} | {theirs} | {ratio} |").expect("writing to a string");
     };
-    let real = compared.real.as_ref();
-    for (index, (operation, ours)) in compared.embedded.rates.iter().enumerate() {
+    let real = comparison.real.as_ref();
+    for (index, (operation, ours)) in comparison.embedded.rates.iter().enumerate() {
         let theirs = real.and_then(|real| real.rates.get(index)).map(|(_, rate)| *rate);
-        row(&words(operation), rate(*ours), theirs.map(rate), theirs.map(|theirs| ours / theirs));
+        row(label(*operation), rate(*ours), theirs.map(rate), theirs.map(|theirs| ours / theirs));
     }
-    let ours = compared.embedded.peak_bytes as f64;
+    let ours = comparison.embedded.peak_bytes as f64;
     let alone = real.map(|real| real.peak_bytes as f64);
-    let with_store = real.map(|real| (real.peak_bytes + real.store_peak_bytes) as f64);
+    let with_etcd = real.map(|real| (real.peak_bytes + real.etcd_peak_bytes) as f64);
     row("peak memory, MB", megabytes(ours), alone.map(megabytes), alone.map(|theirs| theirs / ours));
-    let theirs = with_store.map(megabytes);
-    row("peak memory with etcd, MB", megabytes(ours), theirs, with_store.map(|theirs| theirs / ours));
-    let cuts = real.map(|real| real.cuts.to_string());
-    row("watchers cut off for being slow", compared.embedded.cuts.to_string(), cuts, None);
-    row("creates in process, per second", rate(many.creates_per_s), None, None);
-    let what = format!("peak memory of {} pods, once listed, MB", many.pods);
-    row(&what, megabytes(many.peak_bytes as f64), None, None);
-    let what = format!("a list of {} pods in process, ms", many.pods);
-    row(&what, format!("{:.0}", many.list_ms), None, None);
+    let theirs = with_etcd.map(megabytes);
+    row("peak memory with etcd, MB", megabytes(ours), theirs, with_etcd.map(|theirs| theirs / ours));
+    let closed = real.map(|real| real.closed_watches.to_string());
+    row("watches closed for slow clients", comparison.embedded.closed_watches.to_string(), closed, None);
+    row("creates in process, per second", rate(in_process.creates_per_s), None, None);
+    let what = format!("peak memory of {} pods, once listed, MB", in_process.pods);
+    row(&what, megabytes(in_process.peak_bytes as f64), None, None);
+    let what = format!("a list of {} pods in process, ms", in_process.pods);
+    row(&what, format!("{:.0}", in_process.list_ms), None, None);
     text
 }
 
-/// What an operation is called on the page.
-fn words(operation: &str) -> String {
+fn label(operation: Operation) -> &'static str {
     match operation {
-        "list" => "full lists per second".to_owned(),
-        "bind" => "bindings per second".to_owned(),
-        "patch" => "patches per second".to_owned(),
-        other => format!("{other}s per second"),
+        Operation::Create => "creates per second",
+        Operation::Get => "gets per second",
+        Operation::Patch => "patches per second",
+        Operation::Bind => "bindings per second",
+        Operation::List => "full lists per second",
     }
 }
 
@@ -164,45 +195,49 @@ fn megabytes(bytes: f64) -> String {
     format!("{:.0}", bytes / 1e6)
 }
 
-/// Targets that are not met, in words.
-fn misses(compared: &Compared, many: &InProcess) -> Vec<String> {
+/// One line for each missed target.
+fn misses(comparison: &Comparison, in_process: &InProcess) -> Vec<String> {
     let mut misses = Vec::new();
-    if let Some(real) = &compared.real {
-        for ((operation, ours), (_, theirs)) in compared.embedded.rates.iter().zip(&real.rates) {
+    if let Some(real) = &comparison.real {
+        for ((operation, ours), (_, theirs)) in comparison.embedded.rates.iter().zip(&real.rates) {
             let ratio = ours / theirs;
-            if ratio < FASTER_MIN {
-                let what = words(operation);
+            if ratio < RATE_RATIO_MIN {
+                let what = label(*operation);
                 misses.push(format!(
-                    "{what} are {ratio:.1} times those of the real server, {FASTER_MIN} are wanted"
+                    "{what} are {ratio:.1} times those of kube-apiserver, the target is {RATE_RATIO_MIN}"
                 ));
             }
         }
-        let share = compared.embedded.peak_bytes as f64 / real.peak_bytes as f64;
-        if share > MEMORY_SHARE_MAX {
-            misses.push(format!("memory is {share:.2} of the real server's, {MEMORY_SHARE_MAX} are wanted"));
+        let ratio = comparison.embedded.peak_bytes as f64 / real.peak_bytes as f64;
+        if ratio > MEMORY_RATIO_MAX {
+            misses
+                .push(format!("memory is {ratio:.2} of kube-apiserver's, the target is {MEMORY_RATIO_MAX}"));
         }
     }
-    if many.creates_per_s < CREATES_MIN {
-        misses.push(format!("{:.0} creates/s in process, {CREATES_MIN} are wanted", many.creates_per_s));
+    if in_process.creates_per_s < CREATES_MIN {
+        misses.push(format!(
+            "{:.0} creates/s in process, the target is {CREATES_MIN}",
+            in_process.creates_per_s
+        ));
     }
-    if many.peak_bytes as f64 > PODS_BYTES_MAX {
-        let peak = megabytes(many.peak_bytes as f64);
-        misses.push(format!("{} pods take {peak} MB, 1 GiB is wanted", many.pods));
+    if in_process.peak_bytes as f64 > PODS_BYTES_MAX {
+        let peak = megabytes(in_process.peak_bytes as f64);
+        misses.push(format!("{} pods use {peak} MB, the target is 1 GiB", in_process.pods));
     }
     misses
 }
 
-/// The section of the page in `docs/`.
-fn section(compared: &Compared, table: &str, misses: &[String], rounds: usize) -> String {
-    let Compared { pods, clients, watchers, .. } = compared;
+/// The section of `docs/performance.md`.
+fn section(comparison: &Comparison, table: &str, misses: &[String], rounds: usize) -> String {
+    let Comparison { pods, clients, watchers, .. } = comparison;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut text = format!(
         "The same requests to the embedded API server and to kube-apiserver v1.36.3 with etcd (which does not sync to disk), \
          one after the other in the same run. Written by `cargo xtask bench apiserver --write`; do not edit by hand.\n\n\
-         - {pods} pods; {clients} clients with a kept HTTPS connection each, two of them for lists. {watchers} more clients \
-         watch all pods, and an operation ends when each of them has read every event; one that was cut off goes on where it was.\n\
+         - {pods} pods; {clients} clients with a persistent HTTPS connection each, two of them for lists. {watchers} more clients \
+         watch all pods; an operation ends when each of them has received every event. A closed watch resumes at its last resourceVersion.\n\
          - Servers run in processes of their own, beside the clients on {cores} cores. Rates are the best of {rounds} rounds, \
-         memory is the most that was ever resident in any of them.\n\n{table}\n"
+         memory is the peak resident size over all rounds.\n\n{table}\n"
     );
     if misses.is_empty() {
         text.push_str("All targets are met: three times as fast, a fifth of the memory, 5,000 creates per second in process, 100,000 pods in 1 GiB.\n");
@@ -215,46 +250,47 @@ fn section(compared: &Compared, table: &str, misses: &[String], rounds: usize) -
 
 #[cfg(test)]
 mod tests {
+    use super::compare::Measurements;
     use super::*;
 
-    fn compared(rate: f64, peak_bytes: u64) -> Compared {
-        let figures = |rate, peak_bytes| Figures {
-            rates: vec![("create".to_owned(), rate)],
+    fn comparison(rate: f64, peak_bytes: u64) -> Comparison {
+        let measurements = |rate, peak_bytes| Measurements {
+            rates: vec![(Operation::Create, rate)],
             peak_bytes,
-            store_peak_bytes: 10_000_000,
-            cuts: 0,
+            etcd_peak_bytes: 10_000_000,
+            closed_watches: 0,
         };
-        let (embedded, real) = (figures(rate, peak_bytes), figures(1_000.0, 500_000_000));
-        Compared { pods: 10, clients: 2, watchers: 1, embedded, real: Some(real) }
+        let (embedded, real) = (measurements(rate, peak_bytes), measurements(1_000.0, 500_000_000));
+        Comparison { pods: 10, clients: 2, watchers: 1, embedded, real: Some(real) }
     }
 
-    fn many(creates_per_s: f64, peak_bytes: u64) -> InProcess {
-        InProcess { pods: PODS_MANY, creates_per_s, list_ms: 1.0, peak_bytes }
+    fn in_process(creates_per_s: f64, peak_bytes: u64) -> InProcess {
+        InProcess { pods: PODS_MANY, creates_per_s, list_ms: 1.0, list_bytes: 1, peak_bytes }
     }
 
     #[test]
-    fn targets_are_met_at_their_bound() {
-        let misses = misses(&compared(3_000.0, 100_000_000), &many(5_000.0, 1 << 30));
+    fn targets_are_met_at_their_limits() {
+        let misses = misses(&comparison(3_000.0, 100_000_000), &in_process(5_000.0, 1 << 30));
         assert_eq!(misses, Vec::<String>::new());
     }
 
     #[test]
-    fn each_missed_target_is_named() {
-        let misses = misses(&compared(2_900.0, 150_000_000), &many(4_000.0, 2 << 30));
+    fn each_missed_target_is_reported() {
+        let misses = misses(&comparison(2_900.0, 150_000_000), &in_process(4_000.0, 2 << 30));
         assert_eq!(
             misses,
             [
-                "creates per second are 2.9 times those of the real server, 3 are wanted",
-                "memory is 0.30 of the real server's, 0.2 are wanted",
-                "4000 creates/s in process, 5000 are wanted",
-                "100000 pods take 2147 MB, 1 GiB is wanted",
+                "creates per second are 2.9 times those of kube-apiserver, the target is 3",
+                "memory is 0.30 of kube-apiserver's, the target is 0.2",
+                "4000 creates/s in process, the target is 5000",
+                "100000 pods use 2147 MB, the target is 1 GiB",
             ]
         );
     }
 
     #[test]
-    fn without_a_real_server_the_figures_stand_alone() {
-        let compared = Compared { real: None, ..compared(10.0, 1) };
-        assert!(table(&compared, &many(1.0, 1)).contains("| creates per second | 10.0 | – | – |"));
+    fn table_without_kube_apiserver_has_no_ratios() {
+        let comparison = Comparison { real: None, ..comparison(10.0, 1) };
+        assert!(table(&comparison, &in_process(1.0, 1)).contains("| creates per second | 10.0 | – | – |"));
     }
 }

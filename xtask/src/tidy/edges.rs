@@ -14,7 +14,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-admission", &["kai-api", "kai-object", "kai-runtime"]),
     ("kai-api", &["kai-units"]),
     ("kai-object", &[]),
-    ("kai-apibench", &["kai-apiserver", "kai-clock", "kai-kubetest"]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),
     ("kai-binder", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-cache", &["kai-api", "kai-engine", "kai-units"]),

@@ -1,12 +1,12 @@
-//! How much memory a process has needed, by what the kernel says.
+//! Peak resident memory of a process, from `/proc`.
 
 use anyhow::{Context, Result};
 
-/// The most resident memory that a process ever had, in bytes.
-pub(crate) fn peak(process: u32) -> Result<u64> {
+/// The high-water mark of resident memory in bytes.
+pub(super) fn peak(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{path}`"))?;
-    parse(&text).with_context(|| format!("`{path}` does not tell the peak of resident memory"))
+    parse(&text).with_context(|| format!("`{path}` has no `VmHWM`"))
 }
 
 fn parse(status: &str) -> Option<u64> {
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_high_water_mark_is_read_in_bytes() {
+    fn high_water_mark_is_parsed_as_bytes() {
         assert_eq!(parse("VmPeak:\t 9 kB\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n"), Some(2 << 20));
         assert_eq!(parse("VmPeak:\t 9 kB\n"), None);
     }

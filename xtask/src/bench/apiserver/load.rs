@@ -1,9 +1,9 @@
-//! The load: creates, gets, patches, bindings and full lists, over kept connections, with watchers reading along.
+//! The load: creates, gets, patches, bindings and full lists over persistent connections, with concurrent watchers.
 //!
-//! A write counts as done when it is answered; the operation as a whole ends when every watcher has read every event.
+//! An operation ends when every request has its response and every watcher has received every event.
 
-use crate::pod::{self, NAMESPACE};
-use crate::watchers::Watchers;
+use super::pod::{self, NAMESPACE};
+use super::watchers::Watchers;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::request::Builder;
@@ -14,38 +14,36 @@ use hyper::client::conn::http1::SendRequest;
 use kai_clock::Stopwatch;
 use kai_kubetest::client::Server;
 use kai_kubetest::real::ADMIN_TOKEN;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A connection that is kept.
 type Connection = SendRequest<Full<Bytes>>;
 
-/// How large the load is.
 #[derive(Clone, clap::Args)]
-pub(crate) struct Size {
+pub(super) struct LoadArgs {
     /// Pods to create, get, patch and bind.
     #[arg(long, default_value_t = 10_000)]
-    pub(crate) pods: usize,
-    /// Full lists.
+    pub(super) pods: usize,
+    /// Full lists of all pods.
     #[arg(long, default_value_t = 20)]
-    pub(crate) lists: usize,
-    /// Clients that ask at the same time.
+    pub(super) lists: usize,
+    /// Concurrent clients.
     #[arg(long, default_value_t = 16)]
-    pub(crate) clients: usize,
-    /// Clients that list at the same time.
+    pub(super) clients: usize,
+    /// Concurrent clients that list.
     #[arg(long, default_value_t = 2)]
-    pub(crate) listers: usize,
-    /// Clients that watch all pods.
+    pub(super) listers: usize,
+    /// Watches of all pods.
     #[arg(long, default_value_t = 10)]
-    pub(crate) watchers: usize,
+    pub(super) watchers: usize,
 }
 
-/// What is asked of a server, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The operations, in the order in which they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Operation {
+pub(super) enum Operation {
     Create,
     Get,
     Patch,
@@ -54,7 +52,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Self; 5] = [Self::Create, Self::Get, Self::Patch, Self::Bind, Self::List];
+    pub(super) const ALL: [Self; 5] = [Self::Create, Self::Get, Self::Patch, Self::Bind, Self::List];
 
     fn request(self, index: usize) -> Result<Request<Full<Bytes>>> {
         let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
@@ -80,10 +78,10 @@ impl Operation {
             }
             Self::List => admin(Request::get("/api/v1/pods")).body(Full::default()),
         };
-        request.context("a request could not be built")
+        request.context("cannot build a request")
     }
 
-    /// Whether watchers hear of it.
+    /// Whether each request causes a watch event.
     fn writes(self) -> bool {
         match self {
             Self::Create | Self::Patch | Self::Bind => true,
@@ -92,16 +90,16 @@ impl Operation {
     }
 }
 
-/// Adds what every request carries.
-pub(crate) fn admin(request: Builder) -> Builder {
+/// Adds the headers of every request.
+pub(super) fn admin(request: Builder) -> Builder {
     request
         .header("host", "localhost")
         .header("accept", "application/json")
         .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
 }
 
-/// Reads a body to its end and forgets it; how long it was.
-pub(crate) async fn drain(mut body: Incoming) -> Result<usize> {
+/// Reads a body to its end, discards it and returns its length.
+pub(super) async fn drain(mut body: Incoming) -> Result<usize> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -111,25 +109,23 @@ pub(crate) async fn drain(mut body: Incoming) -> Result<usize> {
     Ok(bytes)
 }
 
-/// What one run of the load gave.
-pub(crate) struct Outcome {
+pub(super) struct Outcome {
     /// Operations per second, in the order of [`Operation::ALL`].
-    pub(crate) rates: [f64; 5],
-    /// How often a watcher was too slow for the server.
-    pub(crate) cuts: u64,
+    pub(super) rates: [f64; 5],
+    /// Watches that the server closed because the watcher was too slow.
+    pub(super) closed_watches: u64,
 }
 
-/// Runs all operations.
-pub(crate) async fn run(server: &Server, size: &Size) -> Result<Outcome> {
+pub(super) async fn run(server: &Server, load: &LoadArgs) -> Result<Outcome> {
     prepare(server).await?;
-    let mut watchers = Watchers::start(server, size.watchers).await?;
+    let mut watchers = Watchers::start(server, load.watchers).await?;
     let mut rates = [0.0; 5];
     let mut events = 0;
     for (operation, rate) in Operation::ALL.into_iter().zip(&mut rates) {
         let (count, clients) = match operation {
-            Operation::List => (size.lists, size.listers),
+            Operation::List => (load.lists, load.listers),
             Operation::Create | Operation::Get | Operation::Patch | Operation::Bind => {
-                (size.pods, size.clients)
+                (load.pods, load.clients)
             }
         };
         let mut connections = Vec::new();
@@ -137,17 +133,17 @@ pub(crate) async fn run(server: &Server, size: &Size) -> Result<Outcome> {
             connections.push(server.connect().await?);
         }
         let watch = Stopwatch::start();
-        ask(operation, count, connections).await.with_context(|| format!("operation {operation:?}"))?;
+        send_all(operation, count, connections).await.with_context(|| format!("operation {operation:?}"))?;
         if operation.writes() {
             events += count as u64;
-            watchers.have_read(events).await?;
+            watchers.wait_for(events).await?;
         }
         *rate = count as f64 / watch.elapsed().as_secs_f64();
     }
-    Ok(Outcome { rates, cuts: watchers.cuts() })
+    Ok(Outcome { rates, closed_watches: watchers.closed() })
 }
 
-/// Makes the namespace, and the account that pods run as.
+/// Creates the namespace and its default service account, which pod admission requires.
 async fn prepare(server: &Server) -> Result<()> {
     let mut connection = server.connect().await?;
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}});
@@ -159,14 +155,14 @@ async fn prepare(server: &Server) -> Result<()> {
             .body(Full::from(object.to_string()))?;
         let status = send(&mut connection, request).await?;
         if !status.is_success() && status != StatusCode::CONFLICT {
-            bail!("`{path}` answered {status}");
+            bail!("`{path}` returned {status}");
         }
     }
     Ok(())
 }
 
-/// Asks `count` times in all, each connection for the next that nobody has asked for.
-async fn ask(operation: Operation, count: usize, connections: Vec<Connection>) -> Result<()> {
+/// Sends `count` requests in all; each connection takes the next index from a shared counter.
+async fn send_all(operation: Operation, count: usize, connections: Vec<Connection>) -> Result<()> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for mut connection in connections {
@@ -179,13 +175,13 @@ async fn ask(operation: Operation, count: usize, connections: Vec<Connection>) -
                 }
                 let status = send(&mut connection, operation.request(index)?).await?;
                 if !status.is_success() {
-                    bail!("request {index} was answered with {status}");
+                    bail!("request {index} returned {status}");
                 }
             }
         });
     }
     while let Some(ended) = tasks.join_next().await {
-        ended.context("a client is gone")??;
+        ended.context("a client task failed")??;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Clients that watch all pods and read everything, as fast as it comes.
+//! Clients that watch all pods and read every event.
 //!
-//! A server may cut off a watcher that is slow; like any client it then goes on after the last event that it read.
+//! A server may close the watch of a slow client; the client then resumes at the resourceVersion of its last event.
 
-use crate::load::{admin, drain};
+use super::load::{admin, drain};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::Request;
@@ -16,28 +16,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How often it is looked whether all events have come.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Interval between two checks of the event counters.
+const POLL: Duration = Duration::from_millis(1);
 /// How long a watcher may lag behind the last write.
 const LAG_MAX: Duration = Duration::from_mins(2);
-/// How much of a stream is kept to find its last event; events are far shorter.
+/// Bytes of a stream that are kept to find its last event; an event is far shorter.
 const TAIL_BYTES: usize = 32 * 1024;
 
-/// The watchers of one server; they end when this is dropped.
-pub(crate) struct Watchers {
+/// The watchers of one server; dropping this aborts them.
+pub(super) struct Watchers {
     all: Vec<Watcher>,
 }
 
 struct Watcher {
-    counts: Arc<Counts>,
+    counters: Arc<Counters>,
     task: JoinHandle<Result<()>>,
 }
 
-/// What a watcher has seen.
 #[derive(Default)]
-struct Counts {
+struct Counters {
     events: AtomicU64,
-    cuts: AtomicU64,
+    closed: AtomicU64,
 }
 
 impl Drop for Watcher {
@@ -47,78 +46,77 @@ impl Drop for Watcher {
 }
 
 impl Watchers {
-    /// Begins to watch; no pod is there yet.
-    pub(crate) async fn start(server: &Server, count: usize) -> Result<Self> {
+    /// Opens the watches; the cluster has no pods yet.
+    pub(super) async fn start(server: &Server, count: usize) -> Result<Self> {
         let mut all = Vec::new();
         for _ in 0..count {
             let stream = Stream::open(server, "0").await?;
-            let counts = Arc::new(Counts::default());
-            let task = tokio::spawn(watch(server.clone(), stream, Arc::clone(&counts)));
-            all.push(Watcher { counts, task });
+            let counters = Arc::new(Counters::default());
+            let task = tokio::spawn(watch(server.clone(), stream, Arc::clone(&counters)));
+            all.push(Watcher { counters, task });
         }
         Ok(Self { all })
     }
 
-    /// Waits until every watcher has read this many events since it began.
-    pub(crate) async fn have_read(&mut self, events: u64) -> Result<()> {
+    /// Waits until every watcher has received this many events since its start.
+    pub(super) async fn wait_for(&mut self, events: u64) -> Result<()> {
         let lag = Stopwatch::start();
         for (number, watcher) in self.all.iter_mut().enumerate() {
-            while watcher.counts.events.load(Ordering::Relaxed) < events {
+            while watcher.counters.events.load(Ordering::Relaxed) < events {
                 if watcher.task.is_finished() {
-                    (&mut watcher.task).await.context("a watcher is gone")??;
+                    (&mut watcher.task).await.context("a watcher task failed")??;
                 }
                 if lag.elapsed() > LAG_MAX {
-                    let read = watcher.counts.events.load(Ordering::Relaxed);
+                    let read = watcher.counters.events.load(Ordering::Relaxed);
                     bail!("watcher {number} has read {read} of {events} events");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(POLL).await;
             }
         }
         Ok(())
     }
 
-    /// How often a watcher was cut off and went on.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.all.iter().map(|watcher| watcher.counts.cuts.load(Ordering::Relaxed)).sum()
+    /// How many watches the server closed.
+    pub(super) fn closed(&self) -> u64 {
+        self.all.iter().map(|watcher| watcher.counters.closed.load(Ordering::Relaxed)).sum()
     }
 }
 
-async fn watch(server: Server, mut stream: Stream, counts: Arc<Counts>) -> Result<()> {
+async fn watch(server: Server, mut stream: Stream, counters: Arc<Counters>) -> Result<()> {
     loop {
-        let last = stream.read(&counts.events).await?;
-        counts.cuts.fetch_add(1, Ordering::Relaxed);
+        let last = stream.read(&counters.events).await?;
+        counters.closed.fetch_add(1, Ordering::Relaxed);
         stream = Stream::open(&server, &last).await?;
     }
 }
 
-/// One watch, up to its end.
 struct Stream {
     body: Incoming,
-    /// The version after which it began.
-    after: String,
-    /// The last bytes that came.
+    /// The resourceVersion at which the watch started.
+    start_version: String,
+    /// The last bytes received.
     tail: Vec<u8>,
     _connection: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
 }
 
 impl Stream {
-    async fn open(server: &Server, after: &str) -> Result<Self> {
-        let path = format!("/api/v1/pods?watch=true&resourceVersion={after}");
+    async fn open(server: &Server, start_version: &str) -> Result<Self> {
+        let path = format!("/api/v1/pods?watch=true&resourceVersion={start_version}");
         let request = admin(Request::get(path)).body(Full::default())?;
         let mut connection = server.connect().await?;
-        let response = connection.send_request(request).await.context("a watch did not begin")?;
+        let response = connection.send_request(request).await.context("cannot start a watch")?;
         if !response.status().is_success() {
             let status = response.status();
             drain(response.into_body()).await?;
-            bail!("a watch was answered with {status}");
+            bail!("a watch returned {status}");
         }
         let body = response.into_body();
-        Ok(Self { body, after: after.to_owned(), tail: Vec::new(), _connection: connection })
+        Ok(Self { body, start_version: start_version.to_owned(), tail: Vec::new(), _connection: connection })
     }
 
-    /// Reads all that comes; the version of the last whole event.
+    /// Reads to the end of the stream and returns the resourceVersion of the last complete event.
     async fn read(&mut self, events: &AtomicU64) -> Result<String> {
-        // A connection that breaks is no different from a stream that ends.
+        // A broken connection is treated like the end of the stream.
         while let Some(Ok(frame)) = self.body.frame().await {
             if let Ok(data) = frame.into_data() {
                 self.keep(&data);
@@ -128,12 +126,14 @@ impl Stream {
             }
         }
         match last_event(&self.tail) {
-            Some(event) if event["type"] == "ERROR" => bail!("a watch failed: {}", event["object"]),
+            Some(event) if event["type"] == "ERROR" => {
+                bail!("a watch returned an error: {}", event["object"])
+            }
             Some(event) => {
                 let version = event["object"]["metadata"]["resourceVersion"].as_str();
-                Ok(version.context("an event has no version")?.to_owned())
+                Ok(version.context("an event has no resourceVersion")?.to_owned())
             }
-            None => Ok(self.after.clone()),
+            None => Ok(self.start_version.clone()),
         }
     }
 
@@ -145,7 +145,7 @@ impl Stream {
     }
 }
 
-/// The last line that is whole.
+/// Parses the last complete line.
 fn last_event(tail: &[u8]) -> Option<Value> {
     let end = tail.iter().rposition(|byte| *byte == b'\n')?;
     let start = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_whole_line_counts() {
+    fn the_last_whole_line_counters() {
         assert_eq!(last_event(b"rest}\n{\"a\":1}\n{\"a\":2}\n{\"a\""), Some(serde_json::json!({"a": 2})));
         assert_eq!(last_event(b"{\"a\":1}\n{"), Some(serde_json::json!({"a": 1})));
         assert_eq!(last_event(b"{"), None);

@@ -1,17 +1,14 @@
-//! The pods of the bench: what a user of a GPU scheduler submits.
+//! The pod manifests of the load: what a user of a GPU scheduler submits.
 
 use serde_json::json;
 
-/// The namespace of all pods.
-pub(crate) const NAMESPACE: &str = "bench";
+pub(super) const NAMESPACE: &str = "bench";
 
-/// The name of a pod.
-pub(crate) fn name(index: usize) -> String {
+pub(super) fn name(index: usize) -> String {
     format!("pod-{index:06}")
 }
 
-/// The pod as it is submitted.
-pub(crate) fn manifest(index: usize) -> String {
+pub(super) fn manifest(index: usize) -> String {
     let resources = json!({"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"});
     let pod = json!({
         "kind": "Pod",
