@@ -1,7 +1,7 @@
-//! Decides whether a write may happen, and completes it: built-in rules first, then webhooks.
+//! The admission chain: built-in plugins first, then webhooks.
 //!
-//! Mutating admission may change the object; validating admission sees it as it will be stored. Unlike the rules of a
-//! kind ([`crate::strategy`]), admission may look at other objects.
+//! Mutating admission may change the object; validating admission sees it as it will be stored. Unlike
+//! [`crate::strategy`], admission may read other objects.
 
 mod namespace;
 mod pod;
@@ -19,21 +19,17 @@ use crate::server::Core;
 use crate::verbs::Call;
 use serde_json::Value;
 
-/// What a write does.
+/// `AdmissionRequest.operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It makes an object.
     Create,
-    /// It changes one.
     Update,
-    /// It deletes one.
     Delete,
-    /// It connects to one.
     Connect,
 }
 
 impl Operation {
-    /// As reviews and rules name it.
+    /// The name in `AdmissionReview` and in webhook rules.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -44,25 +40,21 @@ impl Operation {
     }
 }
 
-/// A write that is being decided on.
+/// The attributes of a request in the admission chain.
 #[derive(Debug)]
 pub struct Review<'a> {
-    /// The request.
     pub call: &'a Call,
-    /// What it does.
     pub operation: Operation,
-    /// Whether nothing will be stored.
     pub dry_run: bool,
 }
 
 impl<'a> Review<'a> {
-    /// A review of a call.
     pub fn new(call: &'a Call, operation: Operation, dry_run: bool) -> Self {
         Self { call, operation, dry_run }
     }
 }
 
-/// Admits a request that is no object of the resource, such as a binding; with what to warn about.
+/// Admits a body that is not an object of the resource, such as a Binding; returns warnings.
 pub async fn admit_request(
     core: &Core,
     call: &Call,
@@ -81,7 +73,7 @@ pub async fn admit_request(
     Ok((request, warnings))
 }
 
-/// Completes the object, or refuses it. Of a deletion there is only the old object.
+/// Runs mutating admission. For a delete there is only the old object.
 pub async fn mutate(
     core: &Core,
     review: &mut Review<'_>,
@@ -103,7 +95,7 @@ pub async fn mutate(
     Ok(())
 }
 
-/// Refuses what must not be stored.
+/// Runs validating admission.
 pub async fn validate(
     core: &Core,
     review: &mut Review<'_>,
@@ -120,7 +112,7 @@ pub async fn validate(
     Ok(())
 }
 
-/// What the server itself adds to objects, after it was filled in by the rules of the kind.
+/// Runs the built-in mutating plugins, after defaulting by the strategy.
 fn complete(
     core: &Core,
     review: &Review<'_>,
@@ -157,7 +149,6 @@ fn complete(
     Ok(())
 }
 
-/// A refusal of an object of the call.
 fn forbidden(call: &Call, object: &Value, why: &str) -> Failure {
     Failure::forbidden(call.resource.about(), object::name(object), why)
 }

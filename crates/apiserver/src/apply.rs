@@ -1,9 +1,9 @@
-//! Who owns which field of an object, and server-side apply, which merges by that knowledge.
+//! Field management and server-side apply (KEP-555).
 //!
-//! Every write is remembered in `metadata.managedFields`: a manager (the client's name), an operation and the set of
-//! fields it set last. Creates, updates and patches take over what they change ([`create`], [`update`]). An apply
-//! states everything a manager wants ([`apply`]): what it no longer states is removed unless somebody else wants it,
-//! and changing what somebody else owns is a conflict unless it is forced.
+//! Every write is recorded in `metadata.managedFields`: a manager, an operation and the fields it set. Creates,
+//! updates and patches take ownership of what they change ([`create`], [`update`]). An apply ([`apply`]) states all
+//! fields that a manager owns: a field it no longer states is removed unless another manager owns it, and changing a
+//! field of another manager is a conflict unless forced.
 
 pub mod field_set;
 
@@ -23,66 +23,65 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The manager of what was there before anybody applied an object.
+/// The manager of fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Where `kubectl apply` without `--server-side` keeps what it applied last.
+/// The annotation of client-side `kubectl apply`.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The largest annotation the server makes itself.
+/// Limit of the total size of annotations (`TotalAnnotationSizeLimitB`).
 const ANNOTATION_BYTES_MAX: usize = 262_144;
 
-/// Who writes, and what of the object this endpoint writes.
+/// The field manager of a write and the fields that the endpoint may set.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
-    /// The client's name for itself; empty becomes `unknown`.
+    /// The field manager; empty becomes `unknown`.
     pub manager: &'a str,
-    /// The version the object is written in, such as `apps/v1`.
+    /// The API version of the request, such as `apps/v1`.
     pub api_version: &'a str,
-    /// The sub-resource, or empty.
+    /// The subresource, or empty.
     pub subresource: &'a str,
-    /// The time, as objects carry it: `2026-01-02T03:04:05Z`.
+    /// `metadata.managedFields[].time`, such as `2026-01-02T03:04:05Z`.
     pub now: &'a str,
-    /// What objects of the kind look like.
+    /// The schema of the kind.
     pub schema: &'a Schema,
-    /// The fields this endpoint keeps; others are reset by the server and so owned by nobody.
+    /// The fields that the endpoint stores; the server resets others, so they have no manager.
     pub scope: Scope<'a>,
 }
 
-/// Which fields a write can own.
+/// The fields that a write can own.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
-    /// All.
     Whole,
-    /// All but these, such as `status`; paths are dotted names.
+    /// All but these; dotted paths such as `status`.
     Except(&'a [&'a str]),
-    /// Only what is under this field.
+    /// Only the fields below this one.
     Only(&'a str),
 }
 
-/// Why an apply is refused.
+/// Why an apply is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Others own what the apply would change: status 409, with a cause for each field.
+    /// Other managers own fields that the apply would change: status 409 with one cause for each field.
     #[error("{}", conflict_message(.0))]
     Conflicts(Vec<Conflict>),
-    /// The patch may not be applied at all: status 400.
+    /// The patch cannot be applied: status 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does not fit the schema: status 500, as from the real server.
+    /// The patch does not match the schema: status 500, as in kube-apiserver.
     #[error("{0}")]
     Mistyped(String),
 }
 
-/// A field that somebody else owns.
+/// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     /// The owner as messages name it: `"kubectl" using apps/v1`.
     pub manager: String,
-    /// The field: `.spec.replicas`.
+    /// The field, such as `.spec.replicas`.
     pub field: String,
 }
 
 impl Conflict {
-    /// The message of the cause in the `Status`; its reason is `FieldManagerConflict`.
+    /// The message of the `StatusCause`; its reason is `FieldManagerConflict`.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager)
     }
@@ -104,16 +103,16 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// Sets the managed fields of an object that is being created by anything but an apply.
+/// Sets the managed fields of an object that is created by anything but an apply.
 pub fn create(object: &mut Value, write: &Write<'_>) {
     let managers = Managers::of(object).unwrap_or_default();
     let managers = take_over(&blank_object(write.schema), object, managers, write.manager, write);
     managers.write(object);
 }
 
-/// Sets the managed fields of an object that an update or a patch has made of `live`.
+/// Sets the managed fields of an object that an update or patch derived from `live`.
 ///
-/// An object without managed fields has none afterwards either: it is tracked from its first apply on.
+/// An object without managed fields keeps none: it is tracked from its first apply on.
 pub fn update(live: &Value, object: &mut Value, write: &Write<'_>) {
     let sent = object.pointer("/metadata/managedFields").cloned();
     let reset = matches!(&sent, Some(Value::Array(entries))
@@ -133,7 +132,7 @@ pub fn update(live: &Value, object: &mut Value, write: &Write<'_>) {
     take_over(live, object, managers, write.manager, write).write(object);
 }
 
-/// Takes back a change that consists of new times in the managed fields and nothing else.
+/// Reverts a change that consists only of new times in the managed fields.
 pub fn forget_new_times(live: &Value, object: &mut Value) {
     if differ_by_times_alone(live, object)
         && let Some(fields) = live.pointer("/metadata/managedFields")
@@ -162,25 +161,25 @@ fn differ_by_times_alone(one: &Value, other: &Value) -> bool {
         && managers(metadata.0, metadata.1)
 }
 
-/// Whether two objects have the same fields, but for some.
+/// Whether two objects are equal except for some fields.
 fn same_but(one: Option<&Value>, other: Option<&Value>, but: &[&str]) -> bool {
     let counted = |(name, _): &(&String, &Value)| !but.contains(&name.as_str());
     let one = one.and_then(Value::as_object).into_iter().flatten().filter(counted);
     one.eq(other.and_then(Value::as_object).into_iter().flatten().filter(counted))
 }
 
-/// Whether an apply may take fields from their owners.
+/// The `force` parameter of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// No: that is a conflict.
+    /// Changing a field of another manager is a conflict.
     No,
-    /// Yes.
+    /// Ownership is taken from other managers.
     Yes,
 }
 
-/// Merges what a manager wants into the object; without `live`, makes the object.
+/// Merges an apply configuration into the object; without `live`, creates the object.
 ///
-/// The result has its managed fields set. Where nothing changes, times stay as they are.
+/// The result has its managed fields set. If nothing changes, times are kept.
 pub fn apply(live: Option<&Value>, wanted: &Value, force: Force, write: &Write<'_>) -> Result<Value, Error> {
     check_patch(wanted, write)?;
     typed::check(write.schema, wanted).map_err(|faults| Error::Mistyped(typed::message(&faults, wanted)))?;
@@ -223,7 +222,7 @@ fn check_patch(wanted: &Value, write: &Write<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What there is before an object is created: what is part of the kind is there, empty.
+/// The object before its creation: declared structs exist and are empty.
 fn empty_object(schema: &Schema) -> Value {
     let mut empty = Value::Object(Map::new());
     if schema.definition.is_some() {
@@ -232,7 +231,7 @@ fn empty_object(schema: &Schema) -> Value {
     empty
 }
 
-/// As [`empty_object`], for comparing: lists that every object has are there too, and so are nobody's.
+/// As [`empty_object`], for comparison: lists that every object has exist too, so they get no manager.
 fn blank_object(schema: &Schema) -> Value {
     let mut blank = empty_object(schema);
     if schema.definition.is_some() {
@@ -263,7 +262,7 @@ fn without_managed_fields(object: &Value) -> Value {
     object
 }
 
-/// Gives a manager what differs between two objects, and takes it from everybody else.
+/// Gives a manager the fields that differ between two objects, and removes them from all other managers.
 fn take_over(
     live: &Value,
     object: &Value,
@@ -296,7 +295,7 @@ fn merge_into(
     let before = managers.set_applied(&id, set, write.api_version);
     let gone =
         before.map(|before| no_longer_wanted(write.schema, &merged, &before, &managers)).unwrap_or_default();
-    // What loses all it had is still its owner's, so it is compared as null and only then goes.
+    // An emptied parent is still owned, so it is compared as null and removed afterwards.
     let emptied = items::remove(write.schema, &merged, &gone, Emptied::Null);
     let object = items::remove(write.schema, &merged, &gone, Emptied::Gone);
     let changes = compare::compare(write.schema, live, &emptied).within(write.scope);
@@ -314,7 +313,7 @@ fn merge_into(
     Ok((object, managers))
 }
 
-/// What the manager wanted before, does not want any more, and nobody else wants.
+/// The fields that the manager applied before, does not apply any more, and no other manager owns.
 fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers: &Managers) -> FieldSet {
     let named = |set: &FieldSet| items::with_named_fields(schema, set);
     let set_of = |object: &Value| named(&typed::field_set(schema, object));
@@ -326,7 +325,7 @@ fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers
     everything.difference(&set_of(&pruned)).intersection(&before)
 }
 
-/// What the server owns itself.
+/// Fields that only the server sets.
 static OF_THE_SERVER: LazyLock<FieldSet> = LazyLock::new(|| {
     let field = |name: &str| PathElement::Field(name.to_owned());
     let mut server = FieldSet::default();
@@ -349,13 +348,13 @@ static OF_THE_SERVER: LazyLock<FieldSet> = LazyLock::new(|| {
     server
 });
 
-/// Takes out of a set what the server owns itself.
+/// Removes the server's fields from a set.
 fn strip(mut set: FieldSet) -> FieldSet {
     set.remove(&OF_THE_SERVER);
     set
 }
 
-/// The conflicts that are not with the client's own earlier applies, which it kept in an annotation.
+/// Drops conflicts with the client's own earlier client-side applies, which are recorded in the annotation.
 fn not_applied_before(conflicts: Vec<Conflict>, live: &Value, write: &Write<'_>) -> Vec<Conflict> {
     let annotation =
         live.pointer("/metadata/annotations").and_then(|annotations| annotations.get(LAST_APPLIED));
@@ -374,7 +373,7 @@ fn not_applied_before(conflicts: Vec<Conflict>, live: &Value, write: &Write<'_>)
     conflicts.into_iter().filter(|conflict| !own.contains(&conflict.field)).collect()
 }
 
-/// Keeps the annotation of client-side applies current, so that a client may go back to them.
+/// Updates the annotation of client-side apply, so that a client can switch back to it.
 fn renew_last_applied(object: &mut Value, wanted: &Value) {
     let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else { return };
     if !annotations.contains_key(LAST_APPLIED) {

@@ -1,14 +1,14 @@
-//! Makes the objects that every cluster has from the start.
+//! Creates the objects that every cluster has.
 
 use crate::kinds::Resource;
 use crate::server::Core;
 use crate::{object, strategy};
 use serde_json::{Value, json};
 
-/// Namespaces that are always there.
+/// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Makes what is missing of the objects that every cluster has.
+/// Creates the missing ones.
 pub(crate) fn run(core: &Core) {
     let namespaces = core.builtin("", "namespaces");
     for name in NAMESPACES {
@@ -57,7 +57,7 @@ pub(crate) fn run(core: &Core) {
     }
 }
 
-/// The role that may do everything, and who has it.
+/// The `cluster-admin` role and its binding.
 fn make_rights(core: &Core) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let metadata = json!({
@@ -89,6 +89,6 @@ fn ensure(core: &Core, resource: &Resource, mut object: Value) {
     object::set_meta(&mut object, "uid", Some(Value::from(core.identities.uid())));
     object::set_meta(&mut object, "creationTimestamp", Some(Value::from(core.clock.time())));
     strategy::prepare_create(core, resource, &mut object);
-    // Nobody else writes yet; if somebody did, the object is there.
+    // No other client writes at startup; if the create conflicts, the object exists.
     let _ = core.store.create(resource.table, &key, &mut object);
 }

@@ -1,7 +1,7 @@
-//! Definitions of custom resources: what they add to the server while it runs, and what goes with them.
+//! CustomResourceDefinitions: serving their resources, and cleaning up after them.
 //!
-//! A definition takes effect in the write that stores it: its names are accepted, its versions served, before the
-//! client is answered. Deleting it deletes its objects first; it goes with the last of them.
+//! A definition takes effect in the write that stores it: its names are accepted and its versions served before the
+//! client gets the response. Deleting it deletes its custom resources first; it is removed with the last of them.
 
 mod status;
 mod validate;
@@ -19,31 +19,28 @@ use crate::verbs::scale::ScalePaths;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// One version of a custom resource.
 #[derive(Debug)]
 pub struct CustomVersion {
-    /// The name of the definition.
     pub definition: Box<str>,
-    /// What its objects look like.
+    /// The structural schema.
     pub schema: Arc<Schema>,
-    /// The same, as the definition has it.
+    /// The `openAPIV3Schema` of the definition.
     pub open_api: Value,
-    /// Paths of fields that field selectors may name, such as `.spec.color`.
+    /// `selectableFields`, such as `.spec.color`.
     pub selectable_fields: Vec<String>,
-    /// Where its scale is kept, if it has one.
+    /// The paths of the `scale` subresource.
     pub scale: Option<ScalePaths>,
-    /// The columns of its tables, as the definition has them.
+    /// `additionalPrinterColumns`.
     pub columns: Value,
-    /// What users of the version are warned of.
+    /// The deprecation warning of the version.
     pub deprecation: Option<String>,
 }
 
-/// Whether objects of the resource are definitions.
 pub fn is_definition(resource: &Resource) -> bool {
     resource.is("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
-/// Serves what a definition says, once it is stored.
+/// Serves a definition after it was stored.
 pub fn stored(core: &Core, record: &Arc<Record>) {
     let definition = record.value();
     if record.is_going() {
@@ -56,7 +53,7 @@ pub fn stored(core: &Core, record: &Arc<Record>) {
     let accepted = status::establish(core, &mut updated);
     if updated != definition {
         let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
-        // Whoever was faster serves the definition as it then is.
+        // A concurrent writer serves the newer definition.
         let _ = core.store.update(definitions.table, record, &mut updated);
     }
     if accepted {
@@ -64,7 +61,7 @@ pub fn stored(core: &Core, record: &Arc<Record>) {
     }
 }
 
-/// Follows up on an object that is gone: a definition is no longer served, and goes with its last object.
+/// Handles a removed object: a definition is no longer served; a terminating definition is removed with its last object.
 pub fn gone(core: &Core, resource: &Resource, record: &Arc<Record>) {
     if is_definition(resource) {
         stop_serving(core, record.name());
@@ -78,17 +75,17 @@ pub fn gone(core: &Core, resource: &Resource, record: &Arc<Record>) {
     }
 }
 
-/// The status of a definition that comes into being.
+/// Sets the initial status of a definition.
 pub fn begin(definition: &mut Value) {
     status::begin(definition);
 }
 
-/// Notes in its status that a definition is to go.
+/// Sets the `Terminating` condition.
 pub fn note_deletion(core: &Core, definition: &mut Value) {
     status::note_deletion(definition, &core.clock.time());
 }
 
-/// Whether the resource is a custom one whose definition is to go.
+/// Whether the resource is custom and its definition is terminating.
 pub fn is_going(core: &Core, resource: &Resource) -> bool {
     let Some(custom) = resource.custom() else { return false };
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
@@ -108,7 +105,7 @@ fn stop_serving(core: &Core, definition: &str) {
     }
 }
 
-/// Deletes the objects of a definition that is to go.
+/// Deletes the custom resources of a terminating definition.
 fn clean_up(core: &Core, definition: &Value) {
     let name = object::name(definition);
     let catalog = core.catalog();
@@ -117,14 +114,14 @@ fn clean_up(core: &Core, definition: &Value) {
         let page = core.store.list(resource.table, &Wanted::default(), |_| true);
         for record in page.into_iter().flat_map(|page| page.records) {
             let object = crate::verbs::served(resource, &record);
-            // An object that somebody else deletes at this moment is gone all the same.
+            // A conflict means that another client deletes the object at the same time.
             let _ = delete::remove(core, resource, &record, &object, &DeleteOptions::default());
         }
     }
     finish(core, definition);
 }
 
-/// Lets a definition go that has no objects left.
+/// Removes a terminating definition that has no custom resources left.
 fn finish(core: &Core, definition: &Value) {
     let (group, plural) =
         (object::str_at(definition, "/spec/group"), object::str_at(definition, "/spec/names/plural"));
@@ -158,7 +155,6 @@ fn resources_of(core: &Core, definition: &Value) -> Vec<Arc<Resource>> {
     served.filter_map(|version| resource_of(core, definition, version)).map(Arc::new).collect()
 }
 
-/// The texts of a list.
 fn texts(value: Option<&Value>) -> Vec<Box<str>> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
 }
@@ -171,7 +167,7 @@ fn resource_of(core: &Core, definition: &Value, version: &Value) -> Option<Resou
     let schema = Schema::of_definition(&open_api, &Path::of("openAPIV3Schema")).ok()?;
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
     let storage = versions.iter().find(|version| version["storage"] == true)?["name"].as_str()?;
-    // Objects kept in several versions say each for itself which it is.
+    // If several versions were stored, each object records its own version.
     let mixed = definition
         .pointer("/status/storedVersions")
         .and_then(Value::as_array)

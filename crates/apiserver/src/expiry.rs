@@ -1,18 +1,18 @@
-//! Lets events go an hour after they were last written, as the real server does by default.
+//! Deletes events one hour after their last write, the default of kube-apiserver's `--event-ttl`.
 //!
-//! It happens when events are written: a server to which nobody writes any keeps those it has.
+//! Expired events are deleted when events are written: a server that receives no events keeps the last ones.
 
 use crate::kinds::Resource;
 use crate::server::Core;
 use crate::store::{Record, Wanted};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// How long an event stays.
 const STAY: SignedDuration = SignedDuration::from_hours(1);
 
-/// When which event goes, the first at the front.
+/// The expiration queue, the earliest first.
 #[derive(Debug, Default)]
 pub struct Expiry(Mutex<Option<VecDeque<Due>>>);
 
@@ -20,11 +20,11 @@ pub struct Expiry(Mutex<Option<VecDeque<Due>>>);
 struct Due {
     at: Timestamp,
     key: Arc<str>,
-    /// One that was written again meanwhile has another, and a later time.
+    /// The revision that expires; an event that was written again has a newer one.
     revision: u64,
 }
 
-/// Notes that an object was written, and deletes the events whose time is over.
+/// Queues a written event and deletes expired ones.
 pub(crate) fn note(core: &Core, resource: &Resource, record: &Record) {
     if &*resource.plural != "events" || !matches!(&*resource.group, "" | "events.k8s.io") {
         return;
@@ -37,14 +37,14 @@ pub(crate) fn note(core: &Core, resource: &Resource, record: &Record) {
     };
     let mut over = Vec::new();
     {
-        let mut dues = core.expiry.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dues = core.expiry.0.lock();
         if let Some(dues) = dues.as_mut() {
             dues.push_back(due(record));
             while let Some(first) = dues.pop_front_if(|first| first.at <= now) {
                 over.push(first);
             }
         } else {
-            // What was loaded stays for as long as if it had just been written.
+            // Loaded events get a full TTL.
             let all = core.store.list(resource.table, &Wanted::default(), |_| true);
             *dues =
                 Some(all.map(|page| page.records.iter().map(|one| due(one)).collect()).unwrap_or_default());
@@ -53,7 +53,7 @@ pub(crate) fn note(core: &Core, resource: &Resource, record: &Record) {
     for due in over {
         let current = core.store.get(resource.table, &due.key).filter(|now| now.revision == due.revision);
         if let Some(record) = current {
-            // Whoever was faster wrote it again or deleted it.
+            // A conflict means that the event was written again or deleted.
             let _ = core.store.delete(resource.table, &record, &mut record.value());
         }
     }

@@ -1,11 +1,11 @@
-//! Where in an object something is wrong, and what: paths and errors as Kubernetes words them.
+//! Field paths and validation errors, as in apimachinery's `field` package.
 //!
-//! A [`Path`] is a chain of borrowed steps, so that walking a valid object allocates nothing; only an error writes it out.
+//! A [`Path`] is a chain of borrowed steps, so that walking a valid object does not allocate; only an error formats it.
 
 use serde_json::Value;
 use std::fmt::{self, Write as _};
 
-/// A place in an object, such as `spec.containers[0].image` or `metadata.labels[a/b]`.
+/// A path such as `spec.containers[0].image` or `metadata.labels[a/b]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -21,33 +21,30 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The object itself.
     pub const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
 
-    /// A path of one field.
     pub fn of(field: &'a str) -> Self {
         Path { parent: None, step: Step::Field(field) }
     }
 
-    /// A field below this place: `spec` → `spec.replicas`.
+    /// Appends a field: `spec` → `spec.replicas`.
     #[must_use]
     pub fn field<'b>(&'b self, name: &'b str) -> Path<'b> {
         Path { parent: Some(self), step: Step::Field(name) }
     }
 
-    /// An element of the list at this place: `items` → `items[3]`.
+    /// Appends a list index: `items` → `items[3]`.
     #[must_use]
     pub fn index(&self, index: usize) -> Path<'_> {
         Path { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// A value of the map at this place: `labels` → `labels[app]`.
+    /// Appends a map key: `labels` → `labels[app]`.
     #[must_use]
     pub fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
-    /// Whether this is the object itself.
     pub fn is_root(&self) -> bool {
         matches!(self.step, Step::Root) && self.parent.is_none_or(Path::is_root)
     }
@@ -69,33 +66,22 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What is wrong with a field; the reason of a cause in a `Status`.
+/// `field.ErrorType`; the reason of a cause in a `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// A named thing does not exist.
     NotFound,
-    /// A value must be given.
     Required,
-    /// A value that must be unique occurs twice.
     Duplicate,
-    /// A malformed value.
     Invalid,
-    /// A value outside the allowed ones.
     NotSupported,
-    /// A value that may not be set here or now.
     Forbidden,
-    /// A string of too many bytes.
     TooLong,
-    /// A list of too many elements.
     TooMany,
-    /// A failure of the server.
     Internal,
-    /// A value of the wrong type.
     TypeInvalid,
 }
 
 impl Reason {
-    /// The `reason` of a `StatusCause`.
     pub fn cause(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -126,41 +112,33 @@ impl Reason {
     }
 }
 
-/// One thing that is wrong with one field of an object.
+/// A `field.Error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What kind of fault it is.
     pub reason: Reason,
-    /// Where it is, written out.
     pub field: String,
-    /// The offending value, where the message shows it.
+    /// The offending value, if the message shows it.
     pub value: Option<Value>,
-    /// What would have been right.
     pub detail: String,
 }
 
 impl Error {
-    /// A malformed value.
     pub fn invalid(path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::with_value(Reason::Invalid, path, value, detail)
     }
 
-    /// A value of the wrong type.
     pub fn type_invalid(path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::with_value(Reason::TypeInvalid, path, value, detail)
     }
 
-    /// A value that occurs twice.
     pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::with_value(Reason::Duplicate, path, value, "")
     }
 
-    /// The name of something that is not there.
     pub fn not_found(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::with_value(Reason::NotFound, path, value, "")
     }
 
-    /// A value outside the given ones.
     pub fn not_supported<T: AsRef<str>>(path: &Path<'_>, value: impl Into<Value>, supported: &[T]) -> Self {
         let quoted: Vec<_> = supported.iter().map(|value| quote(value.as_ref())).collect();
         let detail = if quoted.is_empty() {
@@ -171,12 +149,10 @@ impl Error {
         Self::with_value(Reason::NotSupported, path, value, detail)
     }
 
-    /// A missing value.
     pub fn required(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::without_value(Reason::Required, path, detail)
     }
 
-    /// A value that may not be set.
     pub fn forbidden(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::without_value(Reason::Forbidden, path, detail)
     }
@@ -193,12 +169,11 @@ impl Error {
         Self::with_value(Reason::TooMany, path, actual, format!("must have at most {max} {unit}"))
     }
 
-    /// A malformed value that is too large to be shown.
+    /// An invalid value that is too large for the message.
     pub fn invalid_unshown(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::without_value(Reason::Invalid, path, detail)
     }
 
-    /// A failure that is not the fault of the value.
     pub fn internal(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::without_value(Reason::Internal, path, detail)
     }
@@ -216,7 +191,7 @@ impl Error {
         Self { reason, field: named(path), value: None, detail: detail.into() }
     }
 
-    /// The message without the field's name: the `message` of a `StatusCause`.
+    /// The message without the field path: `StatusCause.message`.
     pub fn body(&self) -> String {
         let mut text = self.reason.text().to_owned();
         if let Some(value) = &self.value {
@@ -237,12 +212,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The path as errors name it: the object itself has no name, and clients see that.
+/// The path in messages; the root has no name, which kube-apiserver prints as `<nil>`.
 fn named(path: &Path<'_>) -> String {
     if path.is_root() { "<nil>".to_owned() } else { path.to_string() }
 }
 
-/// The text of several errors as Kubernetes joins them: one as it is, more in brackets, repeated ones once.
+/// Joins errors as `utilerrors.Aggregate` does: one as it is, several in brackets, duplicates once.
 pub fn aggregate(errors: &[Error]) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
@@ -254,7 +229,7 @@ pub fn aggregate(errors: &[Error]) -> String {
     if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) }
 }
 
-/// A value as messages show it: strings quoted, the rest as JSON.
+/// A value in messages: strings quoted, the rest as JSON.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -264,7 +239,7 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// A string in double quotes, with Go's escapes: printable characters stay as they are.
+/// Quotes a string as Go's `%q` does.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -292,12 +267,12 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Go writes these three characters escaped in all JSON, so that it may stand in a page.
+/// Go's JSON encoder escapes these three characters.
 fn escape_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// What a value is called where the real server tells the type of what it found.
+/// The Go type name of a decoded value, as messages print it.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -310,7 +285,7 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A value as Go prints it.
+/// A value as Go's `%v` prints it.
 pub(crate) fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

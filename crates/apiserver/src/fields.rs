@@ -1,4 +1,4 @@
-//! Holds objects to their schemas and keeps account of who manages which fields, for every verb that writes.
+//! Applies `fieldValidation` and field management to every write.
 
 use crate::apply::{self, Force, Scope};
 use crate::failure::{About, Cause, Failure};
@@ -11,19 +11,19 @@ use crate::server::Core;
 use crate::verbs::Call;
 use serde_json::Value;
 
-/// How an object came to be written.
+/// How the client wrote the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// The client sent the whole object.
+    /// Create or update.
     Update,
-    /// The client sent a patch.
+    /// Any patch but an apply.
     Patch,
-    /// The client applied its part of the object.
+    /// Server-side apply.
     Apply,
 }
 
-/// Drops what the schema does not know and tells about it, as the request's `fieldValidation` says; then fills in the
-/// defaults of custom resources.
+/// Prunes or rejects unknown fields as `fieldValidation` requests, then applies the defaults of custom resources.
+/// Returns warnings.
 pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<String>, Failure> {
     let strictness = Strictness::of(call)?;
     let duplicates = match (strictness, body.encoding) {
@@ -42,7 +42,7 @@ pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<St
     })
 }
 
-/// As [`decode`], for objects that were made by a patch; `shown` is what a refusal quotes of an object that stays as it is.
+/// As [`decode`], for the result of a patch; `shown` formats the value that the error quotes.
 pub fn decode_patched(
     call: &Call,
     findings: Vec<String>,
@@ -56,17 +56,17 @@ pub fn decode_patched(
         .map_err(|fault| unreadable_patch(shown(object), &fault.message()))
 }
 
-/// Why what a patch made of an object cannot be read.
+/// The error for a patch result that cannot be decoded.
 pub fn unreadable_patch(shown: String, why: &str) -> Failure {
     let error = field::Error::invalid(&field::Path::of("patch"), shown, why);
     Failure::invalid(About { group: "", what: "" }, "", &[error])
 }
 
-/// Why an object cannot be taken.
+/// Why an object is rejected.
 enum Fault {
     /// A value has the wrong type.
     Mistyped(String),
-    /// There are fields that nobody knows, and that is not allowed.
+    /// There are unknown or duplicate fields, and validation is strict.
     Strict(Vec<String>),
 }
 
@@ -115,7 +115,7 @@ fn check(
     Ok(findings)
 }
 
-/// What is done about fields that nobody knows.
+/// `fieldValidation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strictness {
     Ignore,
@@ -138,7 +138,7 @@ impl Strictness {
     }
 }
 
-/// Notes the caller as manager of an object that comes into being.
+/// Records the caller as manager of a created object.
 pub fn track_create(core: &Core, call: &Call, object: &mut Value, writer: Writer) {
     match writer {
         Writer::Update | Writer::Patch => with_write(core, call, |write| apply::create(object, write)),
@@ -146,7 +146,7 @@ pub fn track_create(core: &Core, call: &Call, object: &mut Value, writer: Writer
     }
 }
 
-/// Notes the caller as manager of what changed.
+/// Records the caller as manager of the changed fields.
 pub fn track_update(core: &Core, call: &Call, old: &Value, new: &mut Value, writer: Writer) {
     match writer {
         Writer::Update | Writer::Patch => with_write(core, call, |write| apply::update(old, new, write)),
@@ -154,14 +154,14 @@ pub fn track_update(core: &Core, call: &Call, old: &Value, new: &mut Value, writ
     }
 }
 
-/// Takes back a change that consists of new times in the account of managers alone.
+/// Reverts a change that consists only of new times in the managed fields.
 pub fn forget_new_times(old: &Value, new: &mut Value) {
     if object::meta(old, "managedFields") != object::meta(new, "managedFields") {
         apply::forget_new_times(old, new);
     }
 }
 
-/// Merges what the caller applies into the object; without one, makes it.
+/// Merges the caller's apply configuration into the object, or creates it.
 pub fn applied(core: &Core, call: &Call, live: Option<&Value>, wanted: &Value) -> Result<Value, Failure> {
     let force = if call.query.is_set("force") { Force::Yes } else { Force::No };
     with_write(core, call, |write| apply::apply(live, wanted, force, write)).map_err(|error| match error {
@@ -184,7 +184,7 @@ fn with_write<T>(core: &Core, call: &Call, run: impl FnOnce(&apply::Write<'_>) -
         None if resource.has(Subresource::Status) && !resource.is("", "nodes") => Scope::Except(&["status"]),
         None => Scope::Whole,
         Some(Subresource::Status) if resource.custom().is_some() => Scope::Only("status"),
-        Some(Subresource::Status | Subresource::Approval) => Scope::Except(&["spec"]),
+        Some(Subresource::Status) => Scope::Except(&["spec"]),
         Some(
             Subresource::EphemeralContainers
             | Subresource::Finalize

@@ -1,4 +1,4 @@
-//! Speaks HTTP: from a request to a [`Call`](crate::verbs::Call), and from its outcome to a response.
+//! The HTTP layer: turns a request into a [`Call`](crate::verbs::Call), and its outcome into a response.
 //!
 //! One axum [`Router`] serves clients over HTTPS ([`serve`]) and, as a tower service, clients in the same process.
 
@@ -28,14 +28,13 @@ use axum::extract::State;
 use http::{Request, Response};
 use std::sync::Arc;
 
-/// What the router's handler needs.
 #[derive(Clone, Debug)]
 struct Handler {
     core: Arc<Core>,
     access: Access,
 }
 
-/// The server as a service; `access` says how clients prove who they are.
+/// The server as a service; `authenticator` determines the user of a request.
 pub fn router(core: Arc<Core>, access: Access) -> Router {
     Router::new().fallback(handle).with_state(Handler { core, access })
 }

@@ -1,26 +1,25 @@
-//! Draws the random parts of objects from one seed: uids, and the suffixes of `generateName`.
+//! Generates uids, tokens and `generateName` suffixes from one seed.
 
+use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 
-/// Letters and digits that spell no words.
+/// The alphabet of apimachinery's `rand.String`, which spells no words.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A source of uids and suffixes: the same seed and the same requests give the same names.
+/// The same seed and the same sequence of requests give the same values.
 #[derive(Debug)]
 pub struct Identities {
     rng: Mutex<ChaCha8Rng>,
 }
 
 impl Identities {
-    /// A source that repeats itself for the same seed.
     pub fn seeded(seed: u64) -> Self {
         Self { rng: Mutex::new(ChaCha8Rng::seed_from_u64(seed)) }
     }
 
-    /// A random (version 4) UUID.
+    /// A version 4 UUID.
     pub fn uid(&self) -> String {
         let mut bytes: [u8; 16] = self.draw();
         bytes[6] = (bytes[6] & 0x0f) | 0x40;
@@ -35,7 +34,7 @@ impl Identities {
         text
     }
 
-    /// The five characters that complete a `generateName`.
+    /// The five characters appended to `generateName`.
     pub fn suffix(&self) -> String {
         let bytes: [u8; 5] = self.draw();
         bytes
@@ -44,10 +43,10 @@ impl Identities {
             .collect()
     }
 
-    /// Random bytes, such as a secret.
+    /// Random bytes, for secrets.
     pub fn draw<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
+        self.rng.lock().fill_bytes(&mut bytes);
         bytes
     }
 }

@@ -1,4 +1,4 @@
-//! Turns the body of a request into an object of the kind that the path serves.
+//! Decodes request bodies into objects of the kind that the path serves.
 
 mod go_json;
 
@@ -15,49 +15,41 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// What stands before every syntax error.
+/// The prefix of syntax errors.
 const NO_KIND: &str = "couldn't get version/kind; json parse error: ";
-/// Where the real server keeps its kinds; part of messages that clients see.
+/// The source location of the Go scheme, which is part of messages that clients see.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
-/// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
 }
 
-/// How a body is written.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// As text.
     Text(Format),
-    /// As protobuf.
     Protobuf,
 }
 
-/// The body of a request.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// What the client sent.
     pub bytes: Bytes,
-    /// How it is written.
     pub encoding: Encoding,
 }
 
-/// Why a body could not be read.
+/// Why a body cannot be decoded.
 #[derive(Debug)]
 enum Unreadable {
-    /// The text has a fault; the message says which.
+    /// A syntax error, with its message.
     Fault(String),
-    /// Nobody reads this kind in this encoding.
+    /// The kind is not supported in this encoding.
     Unsupported(String),
 }
 
 impl Incoming {
-    /// Decodes the body, whatever kind it is of.
+    /// Decodes the body without checking its kind.
     pub fn decode(&self) -> Result<Value, Failure> {
         self.read().map_err(|unreadable| match unreadable {
             Unreadable::Fault(message) => Failure::bad_request(message),
@@ -65,7 +57,7 @@ impl Incoming {
         })
     }
 
-    /// Decodes the body, which must be an object of this kind as far as that is said in it.
+    /// Decodes the body; if it states a kind, it must be this one.
     pub fn decode_as(&self, kind: &str) -> Result<Value, Failure> {
         let object = self.read().and_then(|object| match what_is_no_object(&object) {
             None => Ok(object),
@@ -100,7 +92,7 @@ impl Incoming {
     }
 }
 
-/// Reads JSON; bytes that are no letters become the sign for that.
+/// Decodes JSON; invalid UTF-8 becomes U+FFFD.
 fn read_json(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(bytes).or_else(|error| {
         if let Some(fault) = go_json::syntax_error(bytes) {
@@ -111,7 +103,7 @@ fn read_json(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// The text with escapes that are half of a pair replaced by the sign for no letter.
+/// Replaces escapes of unpaired surrogates by U+FFFD.
 fn without_half_letters(text: &str) -> String {
     const NO_LETTER: &str = "\\ufffd";
     let escape = |text: &str| -> Option<u32> {
@@ -150,13 +142,13 @@ fn read_yaml(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// Decodes YAML, of which every JSON is one.
+/// Decodes YAML or JSON.
 pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
     read_yaml(bytes)
         .map_err(|message| Failure::bad_request(format!("error converting YAML to JSON: {message}")))
 }
 
-/// Decodes the JSON of a patch; `what` begins the message where it is none.
+/// Decodes the JSON of a patch; `what` begins the error message.
 pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         let fault = go_json::syntax_error(bytes).unwrap_or_else(|| error.to_string());
@@ -164,7 +156,7 @@ pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, Failure> {
     })
 }
 
-/// The keys that a YAML text gives twice.
+/// The keys that occur twice in a YAML document.
 pub fn yaml_duplicate(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     let error = serde_saphyr::from_str::<Value>(text).err()?.to_string();
@@ -174,7 +166,7 @@ pub fn yaml_duplicate(bytes: &[u8]) -> Option<String> {
     Some(format!("line {line}: key {} already set in map", quote(key)))
 }
 
-/// The beginning of a body: as it is when it looks like JSON, in hexadecimal otherwise.
+/// The beginning of a body: as text if it looks like JSON, otherwise in hexadecimal.
 fn summary(bytes: &[u8]) -> String {
     const LENGTH_MAX: usize = 30;
     let shown = &bytes[..bytes.len().min(LENGTH_MAX)];
@@ -192,7 +184,7 @@ fn summary(bytes: &[u8]) -> String {
     text
 }
 
-/// What Go calls the type of a value.
+/// The Go type name of a value.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -204,7 +196,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Why a value is no object of any kind; `null` is an empty one.
+/// Why a value is not an object; `null` is an empty one.
 fn what_is_no_object(value: &Value) -> Option<String> {
     let Value::Object(fields) = value else {
         let name = type_name(value);
@@ -221,14 +213,14 @@ fn what_is_no_object(value: &Value) -> Option<String> {
     })
 }
 
-/// Decodes the object of a request and holds it to the kind that the path serves; also what to warn about.
+/// Decodes the object of a request and checks its kind; returns warnings.
 pub fn admit_object(core: &Core, call: &Call, body: &Incoming) -> Result<(Value, Vec<String>), Failure> {
     let mut object = admit_kind(core, &call.resource, body)?;
     let warnings = fields::decode(call, body, &mut object)?;
     Ok((object, warnings))
 }
 
-/// Decodes an object and refuses one of another kind; a built-in object need not say what it is.
+/// Decodes an object and rejects another kind; a built-in object may omit its kind.
 pub fn admit_kind(core: &Core, resource: &Resource, body: &Incoming) -> Result<Value, Failure> {
     let mut object = body.decode_as(&resource.kind)?;
     if object.is_null() {
@@ -244,7 +236,7 @@ pub fn admit_kind(core: &Core, resource: &Resource, body: &Incoming) -> Result<V
     Ok(object)
 }
 
-/// Why an object that a patch made is none of the resource, if it says that it is something else.
+/// Why the result of a patch is not an object of the resource.
 pub fn why_another(core: &Core, resource: &Resource, object: &Value) -> Option<String> {
     let (kind, version) = (object::kind(object), object::api_version(object));
     if kind == &*resource.kind && version == &*resource.api_version {
@@ -320,7 +312,7 @@ fn check_custom(resource: &Resource, object: &Value, body: &Incoming) -> Result<
     Ok(())
 }
 
-/// The body of a request for a sub-resource with a kind of its own.
+/// Decodes the body for a subresource with a kind of its own.
 pub fn admit_part(kind: &str, package: &str, body: &Incoming) -> Result<Value, Failure> {
     let object = body.decode_as(kind)?;
     let own = object::kind(&object);
@@ -334,7 +326,6 @@ pub fn admit_part(kind: &str, package: &str, body: &Incoming) -> Result<Value, F
     Ok(if object.is_null() { Value::Object(serde_json::Map::new()) } else { object })
 }
 
-/// The options of a deletion.
 pub fn admit_delete_options(body: &Incoming) -> Result<Value, Failure> {
     let options = body.decode()?;
     if let Some(message) = what_is_no_object(&options) {

@@ -1,6 +1,6 @@
-//! A Kubernetes API server in one process: what `kubectl` and `kube` clients use works against it unchanged.
+//! An embedded Kubernetes API server that `kubectl` and `kube` clients use unchanged.
 //!
-//! It keeps everything in memory, knows no KAI concept and is no production store: production is Kubernetes.
+//! All state is in memory. The crate has no KAI concepts and is not meant for production, which runs on Kubernetes.
 
 pub mod admission;
 pub mod apply;
@@ -38,14 +38,14 @@ use std::sync::Arc;
 pub use http::serve::{Error, Listening};
 pub use server::Options;
 
-/// A running API server; clones are the same server.
+/// An API server; clones share the same state.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     core: Arc<server::Core>,
 }
 
 impl ApiServer {
-    /// A server with the objects that [`save`](Self::save) wrote; what every cluster has is added where it is missing.
+    /// A server with the objects that [`save`](Self::save) wrote; missing bootstrap objects are added.
     pub fn load(options: &Options, from: impl std::io::BufRead) -> Result<Self, saved::Error> {
         let core = Arc::new(server::Core::new(options));
         saved::load(&core, from)?;
@@ -53,34 +53,33 @@ impl ApiServer {
         Ok(Self { core })
     }
 
-    /// Writes every object, as all of them stand at one moment.
+    /// Writes a consistent copy of all objects.
     pub fn save(&self, to: impl std::io::Write) -> std::io::Result<()> {
         saved::save(&self.core, to)
     }
 
-    /// A server with the objects that every cluster has, and nothing else.
+    /// A server with only the bootstrap objects.
     pub fn new(options: &Options) -> Self {
         let core = Arc::new(server::Core::new(options));
         bootstrap::run(&core);
         Self { core }
     }
 
-    /// The API as a service for clients in this process, who are the administrator: `kube::Client::new` takes it.
+    /// The API as a service for in-process clients with the administrator's identity; `kube::Client::new` takes it.
     pub fn service(&self) -> Router {
         self.service_as(user::User::admin())
     }
 
-    /// The API as a service for clients in this process, who are this user.
+    /// The API as a service for in-process clients with the identity of `user`.
     pub fn service_as(&self, user: user::User) -> Router {
         http::router(Arc::clone(&self.core), http::Access::As(Arc::new(user)))
     }
 
-    /// Serves the API over HTTPS; port 0 takes a free one. Must be called in a tokio runtime.
+    /// Serves the API over HTTPS; port 0 selects a free one. Must be called in a tokio runtime.
     pub fn listen(&self, address: SocketAddr) -> Result<Listening, Error> {
         http::serve::listen(&self.core, address)
     }
 
-    /// What the requests share.
     pub fn core(&self) -> &Arc<server::Core> {
         &self.core
     }

@@ -1,6 +1,6 @@
-//! Which strings may name things: label keys and values, DNS labels and subdomains, with Kubernetes' explanations.
+//! Validates names, label keys and label values, with the messages of apimachinery's `validation` package.
 //!
-//! Every function returns what is wrong; an empty list means that the name may be used.
+//! Every function returns the errors; an empty list means that the name is valid.
 
 const LABEL_KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_KEY_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -11,9 +11,9 @@ const SUBDOMAIN_WORDS: &str = "a lowercase RFC 1123 subdomain must consist of lo
 const DNS_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const DNS_1035_WORDS: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
 
-/// The longest label value, label key name and DNS label.
+/// Maximum length of a label value, the name part of a label key and a DNS label.
 pub const LABEL_MAX: usize = 63;
-/// The longest DNS subdomain, and so the longest name of most objects.
+/// Maximum length of a DNS subdomain, and so of most object names.
 pub const SUBDOMAIN_MAX: usize = 253;
 
 /// A label or annotation key: a name with an optional DNS prefix, `example.com/name`.
@@ -61,7 +61,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     faults
 }
 
-/// A DNS label (RFC 1123), as namespaces are named.
+/// A DNS label (RFC 1123), as for namespaces.
 pub fn dns_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > LABEL_MAX {
@@ -77,7 +77,7 @@ pub fn dns_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// A DNS label that begins with a letter (RFC 1035), as services were named.
+/// A DNS label that begins with a letter (RFC 1035).
 pub fn dns_1035_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > LABEL_MAX {
@@ -89,7 +89,7 @@ pub fn dns_1035_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// A DNS subdomain (RFC 1123), as most objects are named.
+/// A DNS subdomain (RFC 1123), as for most objects.
 pub fn subdomain(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > SUBDOMAIN_MAX {
@@ -102,7 +102,7 @@ pub fn subdomain(name: &str) -> Vec<String> {
     faults
 }
 
-/// Names of RBAC objects and other path segments: anything that cannot be mistaken for a path.
+/// Names of RBAC objects: any valid path segment.
 pub fn path_segment(name: &str) -> Vec<String> {
     match name {
         "." => vec!["may not be '.'".to_owned()],
@@ -135,12 +135,12 @@ fn is_subdomain(name: &str) -> bool {
     name.split('.').all(is_dns_label)
 }
 
-/// Kubernetes counts bytes in both places and says so only for labels.
+/// Kubernetes counts bytes in both cases, but says so only for labels.
 fn too_long(max: usize, unit: &str) -> String {
     format!("must be no more than {max} {unit}")
 }
 
-/// The words of a failed pattern with examples and the pattern itself.
+/// The message of a failed pattern, with examples and the pattern.
 pub fn with_examples(words: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))

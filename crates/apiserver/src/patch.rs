@@ -1,7 +1,7 @@
-//! Changes an object by a patch: JSON patch, JSON merge patch and strategic merge patch, with the server's limits.
+//! JSON patch, JSON merge patch and strategic merge patch.
 //!
-//! All three take the object as it is and give the object as it would be; what may change is decided elsewhere.
-//! Server-side apply is the fourth kind of patch and lives in [`crate::apply`].
+//! Each takes the current object and returns the patched one; validation follows elsewhere. Server-side apply is in
+//! [`crate::apply`].
 
 mod json;
 mod strategic;
@@ -9,28 +9,27 @@ mod strategic;
 use crate::schema::Schema;
 use serde_json::Value;
 
-/// A JSON patch of more operations is refused.
+/// Limit of operations in a JSON patch, as in kube-apiserver.
 pub const OPERATIONS_MAX: usize = 10_000;
 
-/// Why a patch cannot be applied; the text is what clients see.
+/// Why a patch cannot be applied; the text is returned to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The patch itself is malformed: status 400.
+    /// The patch is malformed: status 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch is too large: status 413.
+    /// The patch has too many operations: status 413.
     #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {0}")]
     TooManyOperations(usize),
-    /// The patch does not fit this object: status 422.
+    /// The patch does not apply to this object: status 422.
     #[error("{0}")]
     Unprocessable(String),
-    /// The patch makes the server stumble, as it does with the real one: status 500.
+    /// The patch causes an internal error in kube-apiserver: status 500.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Error {
-    /// The status code of the answer.
     pub fn status(&self) -> u16 {
         match self {
             Self::Malformed(_) => 400,
@@ -41,12 +40,12 @@ impl Error {
     }
 }
 
-/// Applies a JSON patch (RFC 6902), a list of operations; either all of them or none.
+/// Applies a JSON patch (RFC 6902) atomically.
 pub fn json(object: &Value, patch: &Value) -> Result<Value, Error> {
     json::apply(object, patch)
 }
 
-/// Applies a JSON merge patch (RFC 7396): fields replace fields, null removes, lists are replaced.
+/// Applies a JSON merge patch (RFC 7396).
 pub fn merge(object: &Value, patch: &Value) -> Result<Value, Error> {
     if !patch.is_object() {
         return Err(Error::Malformed("Invalid JSON Patch".to_owned()));
@@ -74,9 +73,9 @@ fn merge_into(value: &mut Value, patch: Value) {
     }
 }
 
-/// Applies a strategic merge patch: as a merge patch, but lists are merged where the schema of the kind says how.
+/// Applies a strategic merge patch: a merge patch that merges lists by the merge keys of the schema.
 ///
-/// Only built-in kinds can be patched so; for others the real server answers 415.
+/// Only built-in kinds support it; for others kube-apiserver returns 415.
 pub fn strategic(object: &Value, patch: &Value, schema: &Schema) -> Result<Value, Error> {
     strategic::apply(object, patch, schema)
 }

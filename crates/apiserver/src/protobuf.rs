@@ -1,10 +1,10 @@
-//! Reads objects of built-in kinds that clients send in Kubernetes' protobuf encoding, and turns them into JSON.
+//! Decodes Kubernetes protobuf requests for built-in kinds into JSON.
 //!
-//! Typed Go clients write protobuf unless told otherwise, `kubectl auth can-i` and `kubectl create namespace` among
-//! them. Answers are never protobuf: such clients also accept JSON. Which number stands for which field is in a
-//! table (`fields.txt`): a line per message, with `number:name:type` for each field. A name `-` is a part whose
-//! fields stand beside those of the whole. Types are another message or a letter (see `Type`), after `*` for a
-//! list, `%` for a map from strings, and `L` for a list in a message of its own.
+//! Typed Go clients send protobuf by default, such as `kubectl auth can-i` and `kubectl create namespace`. Responses
+//! are never protobuf: these clients also accept JSON. `fields.txt` maps field numbers to names: one message per line,
+//! with `number:name:type` for each field. The name `-` marks an embedded message whose fields are inlined. A type is
+//! another message or a letter (see `Type`), prefixed by `*` for a list, `%` for a map with string keys, and `L` for a
+//! list in a message of its own.
 
 use crate::clock;
 use base64::Engine as _;
@@ -14,53 +14,48 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// What every encoded object begins with.
+/// The prefix of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
-/// How deep messages may be in each other.
+/// Limit of nesting.
 const DEPTH_MAX: usize = 64;
 
-/// Why a body could not be read.
+/// Why a body cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is something else.
+    /// The prefix is missing.
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NoMagic,
-    /// It is not what it says.
+    /// The encoding is malformed.
     #[error("the body of the request is no valid protobuf: {0}")]
     Malformed(&'static str),
-    /// Objects of this kind are only read as JSON or YAML.
+    /// The kind is only supported as JSON or YAML.
     #[error("{api_version} {kind} is not read as protobuf")]
-    UnknownKind {
-        /// Group and version.
-        api_version: String,
-        /// Kind.
-        kind: String,
-    },
+    UnknownKind { api_version: String, kind: String },
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Type {
-    /// `s`: text.
+    /// `s`: string.
     Text,
-    /// `b`: bytes, in JSON as base64.
+    /// `b`: bytes, base64 in JSON.
     Bytes,
-    /// `i`: a whole number.
+    /// `i`: integer.
     Integer,
-    /// `t`: true or false.
+    /// `t`: boolean.
     Truth,
-    /// `d`: a number.
+    /// `d`: floating-point number.
     Double,
-    /// `q`: a quantity.
+    /// `q`: `resource.Quantity`.
     Quantity,
-    /// `o`: a number or text.
+    /// `o`: `intstr.IntOrString`.
     IntOrString,
-    /// `j`: JSON in a message.
+    /// `j`: raw JSON.
     Json,
-    /// `T`: a time in seconds.
+    /// `T`: `metav1.Time`.
     Time,
-    /// `U`: a time in microseconds.
+    /// `U`: `metav1.MicroTime`.
     MicroTime,
-    /// A message by name.
+    /// Another message.
     Message(&'static str),
 }
 
@@ -116,7 +111,7 @@ fn read_field(text: &'static str) -> Option<Field> {
     Some(Field { number, name, shape, kind })
 }
 
-/// Reads an object with the envelope in which Kubernetes sends it.
+/// Decodes an object with its `runtime.Unknown` envelope.
 pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
     let bytes = bytes.strip_prefix(MAGIC).ok_or(Error::NoMagic)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -150,8 +145,7 @@ fn message_of(api_version: &str, kind: &str) -> Option<&'static str> {
     let package = match (group, version, kind) {
         (_, _, "DeleteOptions") => "meta",
         ("", "v1", _) => "core",
-        ("autoscaling", "v1", _) => "autoscaling1",
-        ("autoscaling", "v2", _) | (_, "v1", _) => group.split('.').next()?,
+        (_, "v1", _) => group.split('.').next()?,
         _ => return None,
     };
     MESSAGES.get_key_value(format!("{package}.{kind}").as_str()).map(|(name, _)| *name)
@@ -194,7 +188,7 @@ fn read_message(name: &str, bytes: &[u8], into: &mut Map<String, Value>, depth: 
     Ok(())
 }
 
-/// An element of a list; whole numbers may come several in one piece.
+/// The elements of a repeated field; integers may be packed.
 fn read_elements(kind: Type, wire: Wire<'_>, depth: usize) -> Result<Vec<Value>, Error> {
     let (Type::Integer, Wire::Bytes(mut packed)) = (kind, wire) else {
         return Ok(vec![read_value(kind, wire, depth)?]);
@@ -298,7 +292,6 @@ fn part_number(bytes: &[u8], wanted: u32) -> Result<u64, Error> {
     Ok(0)
 }
 
-/// A value as it is on the wire.
 #[derive(Clone, Copy, Debug)]
 enum Wire<'a> {
     Number(u64),
@@ -306,7 +299,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, in their order.
+/// The fields of a message, in order.
 fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Wire<'_>), Error>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {

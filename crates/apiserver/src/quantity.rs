@@ -1,15 +1,15 @@
-//! Amounts such as `1500m` and `2Gi`: read exactly, compared, and written in the one form in which the server keeps them.
+//! `resource.Quantity`: parsed exactly, compared, and formatted canonically.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Billionths: the finest step there is.
+/// The finest resolution of a quantity.
 const NANO: i128 = 1_000_000_000;
 const DECIMAL: [(i32, &str); 10] =
     [(-9, "n"), (-6, "u"), (-3, "m"), (0, ""), (3, "k"), (6, "M"), (9, "G"), (12, "T"), (15, "P"), (18, "E")];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// In which notation an amount was written, and so will be.
+/// The notation, which formatting keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notation {
     /// `1k`, `100m`.
@@ -20,7 +20,6 @@ enum Notation {
     Exponent,
 }
 
-/// An amount.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
@@ -48,7 +47,7 @@ impl Ord for Quantity {
 }
 
 impl Quantity {
-    /// Reads an amount; nothing where it is none, or too large to be counted.
+    /// Parses a quantity; `None` if it is malformed or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, rest) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
@@ -66,7 +65,7 @@ impl Quantity {
         Some(Self { nanos: if negative { -nanos } else { nanos }, notation })
     }
 
-    /// The notation of a suffix, and what it multiplies by.
+    /// The notation of a suffix, and its factor.
     fn suffix(suffix: &str) -> Option<(Notation, Factor)> {
         if let Some((exponent, _)) = DECIMAL.iter().find(|(_, name)| *name == suffix) {
             return Some((Notation::Decimal, Factor::Ten(*exponent)));
@@ -78,17 +77,14 @@ impl Quantity {
         Some((Notation::Exponent, Factor::Ten(exponent)))
     }
 
-    /// Whether it is below zero.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    /// Whether it is nothing.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is a whole number.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }
@@ -100,7 +96,7 @@ enum Factor {
     Binary(i128),
 }
 
-/// Digits times a factor, in billionths; what is finer is rounded away from zero.
+/// Digits times a factor in nano units; finer digits are rounded away from zero.
 fn scaled(whole: &str, fraction: &str, factor: Factor) -> Option<i128> {
     let digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
     let places = i32::try_from(fraction.len()).ok()?;
@@ -147,7 +143,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// The form in which the server keeps an amount; nothing where the text is none.
+/// The canonical form; `None` if the text is not a quantity.
 pub fn canonical(text: &str) -> Option<String> {
     Quantity::parse(text).map(|quantity| quantity.to_string())
 }

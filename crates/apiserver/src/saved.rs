@@ -1,6 +1,6 @@
-//! Writes the whole state to a stream and reads it back: every object with its uid and revision, but not the log.
+//! Saves all objects to a stream and loads them, with uids and resourceVersions but without the change log.
 //!
-//! The first line says what follows; then comes a line for each object, with the table it is kept in.
+//! The first line is a header; each following line is an object with the name of its table.
 
 use crate::crd;
 use crate::object;
@@ -10,29 +10,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, BufRead, Write};
 
-/// What the first line of a saved state says it is.
+/// The format name in the header.
 const FORMAT: &str = "kai-apiserver/v1";
 
-/// Why a state could not be read.
+/// Why a state cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The stream failed.
     #[error("cannot read the saved state")]
     Read(#[source] io::Error),
-    /// It is something else.
+    /// The line is malformed.
     #[error("line {line} of the saved state is not one\nhint: a state is written by `--save`")]
-    Malformed {
-        /// Which line.
-        line: usize,
-    },
-    /// There are objects already.
+    Malformed { line: usize },
+    /// The server already has objects.
     #[error("`{table}` already holds `{key}`: a state is read into an empty server")]
-    NotEmpty {
-        /// The table.
-        table: String,
-        /// The object.
-        key: String,
-    },
+    NotEmpty { table: String, key: String },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,7 +39,7 @@ struct Row {
     object: Value,
 }
 
-/// Writes every object, as all of them stand at one moment.
+/// Writes a consistent copy of all objects.
 pub fn save(core: &Core, mut to: impl Write) -> io::Result<()> {
     let (revision, records) = core.store.everything();
     serde_json::to_writer(&mut to, &Head { format: FORMAT.to_owned(), revision })?;
@@ -60,7 +52,7 @@ pub fn save(core: &Core, mut to: impl Write) -> io::Result<()> {
     to.flush()
 }
 
-/// Reads a state into a server without objects; definitions of custom resources take effect.
+/// Loads a state into an empty server; CustomResourceDefinitions take effect.
 pub fn load(core: &Core, from: impl BufRead) -> Result<(), Error> {
     let mut lines = from.lines().enumerate();
     let malformed = |index: usize| Error::Malformed { line: index + 1 };

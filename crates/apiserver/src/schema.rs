@@ -1,8 +1,8 @@
-//! What objects of a kind look like: the structural schema behind pruning, defaults, validation, patches and apply.
+//! The structural schema of a kind, used by pruning, defaulting, validation, patches and apply.
 //!
-//! A schema comes from a `CustomResourceDefinition` ([`Schema::of_definition`]) or from the built-in types ([`builtin`]).
-//! It is parsed once and then walked beside an object. Definitions of built-in types refer to each other by name,
-//! some to themselves, so those are resolved when a walk first meets them.
+//! A schema comes from a CustomResourceDefinition ([`Schema::of_definition`]) or from the built-in types ([`builtin`]).
+//! Definitions of built-in types refer to each other by name, some recursively, so references are resolved on first
+//! use.
 
 pub mod builtin;
 pub mod merge_rules;
@@ -38,22 +38,18 @@ use zeros::Zeros;
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Type {
-    /// Not said: any value.
+    /// Unspecified: any value.
     #[default]
     Any,
-    /// A map of named values.
+    /// A map or struct.
     Object,
-    /// A list.
     Array,
-    /// Text.
+    /// A string.
     String,
-    /// A whole number.
     Integer,
-    /// Any number.
     Number,
-    /// True or false.
     Boolean,
-    /// A whole number or text, such as a port or a quantity.
+    /// `x-kubernetes-int-or-string`.
     IntOrString,
 }
 
@@ -73,15 +69,15 @@ impl Type {
     }
 }
 
-/// How a list is merged by server-side apply, and so who owns what of it.
+/// `x-kubernetes-list-type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// As a whole.
+    /// Merged as a whole.
     #[default]
     Atomic,
-    /// Element by element; elements are scalars and differ.
+    /// Unique scalars, merged by element.
     Set,
-    /// Element by element, by the values of these fields.
+    /// Merged by element, identified by these key fields.
     Map(Vec<String>),
 }
 
@@ -90,15 +86,15 @@ pub enum ListType {
 pub struct Merge {
     /// For lists.
     pub list: ListType,
-    /// Whether a map is merged as a whole.
+    /// Whether a map is merged as a whole (`x-kubernetes-map-type: atomic`).
     pub atomic_map: bool,
-    /// How a strategic merge patch treats the field.
+    /// `x-kubernetes-patch-strategy`.
     pub strategy: Strategy,
-    /// The field that identifies elements in a strategic merge patch.
+    /// `x-kubernetes-patch-merge-key`.
     pub patch_key: Option<String>,
 }
 
-/// What a strategic merge patch does with a field it names.
+/// The patch strategy of a strategic merge patch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// Lists are replaced, maps merged.
@@ -110,45 +106,39 @@ pub enum Strategy {
     Replace,
 }
 
-/// Which values a place of an object may have.
+/// The schema of a value.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    /// The type of the value.
     pub kind: Type,
-    /// The format that refines the type, such as `int32` or `date-time`.
+    /// Refines the type, such as `int32` or `date-time`.
     pub format: Option<String>,
-    /// Whether `null` is a value.
     pub nullable: bool,
-    /// Whether fields that are not described stay.
+    /// `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown: bool,
-    /// Whether the value is an object with `apiVersion`, `kind` and `metadata`.
+    /// `x-kubernetes-embedded-resource`.
     pub embedded: bool,
-    /// The described fields.
     pub properties: BTreeMap<String, SchemaRef>,
-    /// The schema of fields that are not described by name.
+    /// `additionalProperties`.
     pub additional: Option<SchemaRef>,
-    /// The schema of list elements.
+    /// `items`.
     pub items: Option<SchemaRef>,
-    /// What an object value looks like where other types are allowed too.
+    /// The schema of an object where a union also allows other types.
     pub either: Option<SchemaRef>,
-    /// The value of a missing field.
     pub default: Option<Value>,
-    /// How the field is merged.
     pub merge: Merge,
-    /// The definition this is, for built-in types: `io.k8s.api.core.v1.PodSpec`.
+    /// The definition of a built-in type, such as `io.k8s.api.core.v1.PodSpec`.
     pub definition: Option<&'static str>,
     required: Vec<String>,
     checks: Option<Box<Checks>>,
     rules: Vec<Rule>,
     zeros: Zeros,
-    /// Fields that objects of built-in kinds are never without, found when they are first needed.
+    /// Fields that are always written for built-in kinds, computed on first use.
     written: OnceLock<Vec<(String, Value)>>,
 }
 
-/// A schema, or the name of a definition that is parsed when it is first used.
+/// An inline schema, or the name of a definition that is resolved on first use.
 #[derive(Clone, Debug)]
 pub enum SchemaRef {
-    /// Written at this place.
     Here(Arc<Schema>),
     /// A definition of a built-in type.
     Named(&'static Definition),
@@ -174,10 +164,10 @@ impl From<Schema> for SchemaRef {
 static UNTYPED: LazyLock<Schema> = LazyLock::new(|| Schema { preserve_unknown: true, ..Schema::default() });
 
 impl Schema {
-    /// Reads the `openAPIV3Schema` of a version of a `CustomResourceDefinition`.
+    /// Parses the `openAPIV3Schema` of a version of a CustomResourceDefinition.
     ///
-    /// `path` is where the schema stands, such as `spec.versions[0].schema.openAPIV3Schema`. A schema that is not
-    /// structural, or that has rules which do not compile, is refused with everything that is wrong.
+    /// `path` is the path of the schema, such as `spec.versions[0].schema.openAPIV3Schema`. Returns all errors of a schema
+    /// that is not structural or has rules that do not compile.
     pub fn of_definition(schema: &Value, path: &field::Path<'_>) -> Result<Self, Vec<field::Error>> {
         let errors = structural::check(schema, path);
         if !errors.is_empty() {
@@ -189,12 +179,12 @@ impl Schema {
         if errors.is_empty() { Ok(parsed) } else { Err(errors) }
     }
 
-    /// The schema of anything, for kinds whose definition preserves unknown fields.
+    /// The schema of kinds whose definition preserves unknown fields.
     pub fn untyped() -> &'static Self {
         &UNTYPED
     }
 
-    /// The schema of a field, or nothing where such a field is unknown.
+    /// The schema of a field; `None` if it is unknown.
     pub fn field(&self, name: &str) -> Option<&Schema> {
         if let Some(property) = self.properties.get(name) {
             return Some(property);
@@ -213,7 +203,7 @@ impl Schema {
         self.items.as_deref().unwrap_or(Self::untyped())
     }
 
-    /// Whether the schema says nothing about the value.
+    /// Whether the schema does not constrain the value.
     pub fn is_untyped(&self) -> bool {
         self.kind == Type::Any
             && self.properties.is_empty()
@@ -221,17 +211,16 @@ impl Schema {
             && self.additional.is_none()
     }
 
-    /// Whether values are amounts such as `1Gi`.
+    /// Whether values are quantities such as `1Gi`.
     pub(crate) fn is_quantity(&self) -> bool {
         self.definition.is_some_and(|name| name.ends_with(".Quantity"))
     }
 
-    /// The fields that must be there.
     pub fn required(&self) -> &[String] {
         &self.required
     }
 
-    /// Whether an object of string keys is a map rather than a struct.
+    /// Whether the object is a map and not a struct.
     pub fn is_map(&self) -> bool {
         self.additional.is_some()
     }

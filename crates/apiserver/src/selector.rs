@@ -1,6 +1,6 @@
-//! Which objects a list or watch wants: label selectors and field selectors, with Kubernetes' grammar and errors.
+//! Label selectors and field selectors, with the grammar and errors of Kubernetes.
 //!
-//! Both are parsed once per request and then asked per object; asking allocates nothing for labels.
+//! A selector is parsed once per request; matching labels does not allocate.
 
 pub mod fields;
 mod parse;
@@ -12,21 +12,21 @@ use crate::names;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// A selector that cannot be understood; the text is what the real server answers with status 400.
+/// A malformed selector; kube-apiserver returns the text with status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub String);
 
-/// How a requirement relates a label to its values.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// `key=value`, also written `==`.
+    /// `key=value`, or `key==value`.
     Equals,
-    /// `key!=value`; also holds where the label is missing.
+    /// `key!=value`; also matches if the label is missing.
     NotEquals,
     /// `key in (a,b)`.
     In,
-    /// `key notin (a,b)`; also holds where the label is missing.
+    /// `key notin (a,b)`; also matches if the label is missing.
     NotIn,
     /// `key`.
     Exists,
@@ -38,21 +38,21 @@ pub enum Operator {
     LessThan,
 }
 
-/// One condition on one label.
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
     operator: Operator,
-    /// Sorted, without repetition.
+    /// Sorted and unique.
     values: Vec<String>,
 }
 
 /// A conjunction of requirements on labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelSelector {
-    /// Matches no object: the selector of a missing `LabelSelector`.
+    /// Matches nothing: the selector of a missing `LabelSelector`.
     Nothing,
-    /// Matches objects that meet every requirement; without any, all objects.
+    /// Matches objects that meet every requirement; without requirements, all objects.
     All(Vec<Requirement>),
 }
 
@@ -133,12 +133,12 @@ impl Operator {
 }
 
 impl LabelSelector {
-    /// The selector of a query parameter, such as `app=web,tier in (a,b),!old`.
+    /// Parses a query parameter, such as `app=web,tier in (a,b),!old`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Ok(Self::of(parse::requirements(text)?))
     }
 
-    /// The selector of a `LabelSelector` object; `null` selects nothing, `{}` everything.
+    /// The selector of a `LabelSelector` object; `null` matches nothing, `{}` everything.
     pub fn from_object(selector: &Value) -> Result<Self, Error> {
         let Value::Object(selector) = selector else { return Ok(Self::Nothing) };
         let mut requirements = Vec::new();
@@ -152,7 +152,7 @@ impl LabelSelector {
         Ok(Self::of(requirements))
     }
 
-    /// The selector of a plain map, such as the one of a Service.
+    /// The selector of a plain map, such as that of a Service.
     pub fn from_map(labels: &Map<String, Value>) -> Result<Self, Error> {
         let requirement = |(key, value): (&String, &Value)| {
             Requirement::new(key, Operator::Equals, vec![value.as_str().unwrap_or_default().to_owned()])
@@ -170,12 +170,12 @@ impl LabelSelector {
         matches!(self, Self::All(requirements) if requirements.is_empty())
     }
 
-    /// Whether an object with these labels (its `metadata.labels`) is wanted.
+    /// Whether `metadata.labels` match.
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.matches_with(|key| labels?.get(key)?.as_str())
     }
 
-    /// Whether an object whose labels `lookup` knows is wanted.
+    /// Whether the labels that `lookup` returns match.
     pub fn matches_with<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Nothing => false,
@@ -183,7 +183,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether an object is wanted, by its `metadata.labels`.
+    /// Whether the labels of an object match.
     pub fn matches_object(&self, object: &Value) -> bool {
         self.matches(object.pointer("/metadata/labels").and_then(Value::as_object))
     }

@@ -1,4 +1,4 @@
-//! The server itself: everything a request needs, shared by all of them.
+//! The server state that all requests share.
 
 use crate::admission::Hooks;
 use crate::clock::Clock;
@@ -9,53 +9,46 @@ use crate::store::Store;
 use crate::user::Tokens;
 use std::sync::Arc;
 
-/// How a server is set up.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What uids, generated names and tokens are drawn from.
+    /// Seeds uids, generated names and tokens.
     pub seed: u64,
-    /// The time.
     pub clock: Clock,
-    /// How many bytes of past versions are kept for watches and lists that go on.
+    /// Limit of the change log, from which watches and paginated lists read old versions.
     pub log_bytes_max: usize,
-    /// The administrator's bearer token over HTTPS; drawn from the seed when absent.
+    /// The administrator's bearer token over HTTPS; generated from the seed if absent.
     pub admin_token: Option<String>,
-    /// How many requests other than watches are worked on at once; more are told to come back.
+    /// Limit of concurrent requests other than watches (`--max-requests-inflight`); others get status 429.
     pub requests_in_flight_max: usize,
 }
 
 impl Options {
-    /// The usual set-up for a seed and a clock.
+    /// The default settings.
     pub fn new(seed: u64, clock: Clock) -> Self {
         Self { seed, clock, log_bytes_max: 128 << 20, admin_token: None, requests_in_flight_max: 600 }
     }
 }
 
-/// What all requests share.
+/// The server state.
 #[derive(Debug)]
 pub struct Core {
-    /// All objects.
     pub store: Store,
-    /// All resources.
     pub registry: Registry,
-    /// The time.
     pub clock: Clock,
-    /// The source of uids and suffixes.
     pub identities: Identities,
-    /// Who may connect.
+    /// Valid bearer tokens.
     pub tokens: Tokens,
     /// The administrator's bearer token.
     pub admin_token: String,
-    /// Admission webhooks.
     pub hooks: Hooks,
-    /// When events go.
+    /// The TTL queue of events.
     pub expiry: Expiry,
-    /// How many more requests may be worked on.
+    /// Permits for concurrent requests.
     pub in_flight: Arc<tokio::sync::Semaphore>,
 }
 
 impl Core {
-    /// An empty server.
     pub fn new(options: &Options) -> Self {
         let store = Store::new(options.log_bytes_max);
         let registry = Registry::new(&store);
@@ -74,12 +67,11 @@ impl Core {
         }
     }
 
-    /// What is served now.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.registry.current()
     }
 
-    /// A built-in resource, by group and plural name.
+    /// A built-in resource by group and plural name.
     pub fn builtin(&self, group: &str, plural: &str) -> Arc<Resource> {
         Arc::clone(self.catalog().preferred(group, plural).expect("the table of built-in resources has it"))
     }

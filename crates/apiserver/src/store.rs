@@ -1,9 +1,9 @@
-//! Keeps all objects in memory, and one ordered log of what happened to them.
+//! The in-memory storage: all objects, and an ordered log of changes.
 //!
-//! Every write gets the next revision, which is the object's `resourceVersion`. Objects rest as compact JSON, already
-//! wrapped as the watch event that announced them, so that a watch sends what the store holds without copying it.
-//! The log is compacted by size: whoever asks for a revision that is no longer in it is told so ([`Compacted`]).
-//! Watchers pull from the log, so a slow one costs nothing: it falls out of the log and is ended.
+//! Every write gets the next revision, which is the object's `resourceVersion`. Objects are stored as compact JSON,
+//! already encoded as the watch event of their write, so that watches send the stored bytes without copying.
+//! The log is compacted by size: reading from a compacted revision fails with [`Compacted`].
+//! Watchers pull from the log, so that a slow watcher costs nothing: its watch ends once its revision is compacted.
 
 mod log;
 mod page;
@@ -17,14 +17,15 @@ pub use page::{Page, Wanted};
 pub use record::{Action, Record, to_json, wrap};
 
 use log::Log;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Which table of the store: all objects of one resource, whatever version they are served in.
+/// A table of the store: all objects of one resource in all served versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableId(u32);
 
@@ -34,34 +35,30 @@ impl TableId {
     }
 }
 
-/// The object is not what the writer believed: somebody else wrote first.
+/// The object changed since the writer read it.
 #[derive(Debug, thiserror::Error)]
-#[error("the object was written by somebody else")]
+#[error("the object was written concurrently")]
 pub struct Raced {
-    /// What is there instead.
+    /// The current object.
     pub current: Option<Arc<Record>>,
 }
 
-/// The revision asked for is no longer in the log.
+/// The requested revision is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("revision {asked} is compacted, the oldest kept is {oldest}")]
 pub struct Compacted {
-    /// The revision asked for.
     pub asked: u64,
-    /// The oldest revision from which one can go on.
+    /// The oldest revision from which a watch can resume.
     pub oldest: u64,
 }
 
-/// An object and where it is kept.
+/// An object and the name of its table.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// The name of the table.
     pub table: Box<str>,
-    /// The object.
     pub record: Arc<Record>,
 }
 
-/// All objects and the log of their changes.
 #[derive(Debug)]
 pub struct Store {
     state: RwLock<State>,
@@ -84,13 +81,13 @@ struct Table {
 }
 
 impl Store {
-    /// An empty store whose log holds up to `log_bytes_max` bytes of objects.
+    /// An empty store whose log holds up to `log_bytes_max` bytes.
     pub fn new(log_bytes_max: usize) -> Self {
-        // Revision 1 is what an empty etcd has; objects come after it.
+        // An empty etcd is at revision 1; objects follow.
         Self { state: RwLock::new(State { revision: 1, ..State::default() }), log_bytes_max }
     }
 
-    /// The table of this name; made when it is new.
+    /// The table with this name; created if it is missing.
     pub fn table(&self, name: &str) -> TableId {
         if let Some(id) = self.read().by_name.get(name) {
             return *id;
@@ -105,22 +102,20 @@ impl Store {
         id
     }
 
-    /// The latest revision.
     pub fn revision(&self) -> u64 {
         self.read().revision
     }
 
-    /// The object at this key (`namespace/name`, or `name` alone).
+    /// The object with this key (`namespace/name`, or `name`).
     pub fn get(&self, table: TableId, key: &str) -> Option<Arc<Record>> {
         self.read().tables[table.index()].objects.get(key).map(Arc::clone)
     }
 
-    /// How many objects the table holds.
     pub fn len(&self, table: TableId) -> usize {
         self.read().tables[table.index()].objects.len()
     }
 
-    /// Whether any object of the table has a key that begins with `prefix`.
+    /// Whether the table has a key with this prefix.
     pub fn any(&self, table: TableId, prefix: &str) -> bool {
         let state = self.read();
         state.tables[table.index()]
@@ -130,7 +125,7 @@ impl Store {
             .is_some_and(|(key, _)| key.starts_with(prefix))
     }
 
-    /// Adds an object; its `resourceVersion` is set.
+    /// Adds an object and sets its `resourceVersion`.
     pub fn create(&self, table: TableId, key: &str, object: &mut Value) -> Result<Arc<Record>, Raced> {
         let mut state = self.write();
         if let Some(current) = state.tables[table.index()].objects.get(key) {
@@ -141,7 +136,7 @@ impl Store {
         Ok(record)
     }
 
-    /// Replaces the object that was read as `seen`; its `resourceVersion` is set.
+    /// Replaces the version `seen` and sets the `resourceVersion`.
     pub fn update(&self, table: TableId, seen: &Record, object: &mut Value) -> Result<Arc<Record>, Raced> {
         let mut state = self.write();
         let current = state.current(table, seen)?;
@@ -150,7 +145,7 @@ impl Store {
         Ok(record)
     }
 
-    /// Removes the object that was read as `seen`. `last` is its last state, as watchers see it go.
+    /// Removes the version `seen`. `last` is the state in the `DELETED` event.
     pub fn delete(&self, table: TableId, seen: &Record, last: &mut Value) -> Result<Arc<Record>, Raced> {
         let mut state = self.write();
         let current = state.current(table, seen)?;
@@ -159,7 +154,7 @@ impl Store {
         Ok(record)
     }
 
-    /// Every object with the name of its table, by table and key, and the revision at which they stand so.
+    /// All objects by table and key, and the revision of this copy.
     pub fn everything(&self) -> (u64, Vec<Kept>) {
         let state = self.read();
         let names: BTreeMap<TableId, &str> = state.by_name.iter().map(|(name, id)| (*id, &**name)).collect();
@@ -171,7 +166,7 @@ impl Store {
         (state.revision, records)
     }
 
-    /// Puts an object back as it was, with its revision; not when its place is taken.
+    /// Restores an object with its revision; returns false if the key exists.
     pub fn restore(&self, table: TableId, key: &str, revision: u64, object: &Value) -> bool {
         let mut state = self.write();
         let objects = &mut state.tables[table.index()].objects;
@@ -183,7 +178,7 @@ impl Store {
         true
     }
 
-    /// Counts revisions on from here, once everything is put back; what was before is as if compacted.
+    /// Continues with the next revision after a restore; earlier revisions count as compacted.
     pub fn resume_after(&self, revision: u64) {
         let mut state = self.write();
         state.revision = state.revision.max(revision);
@@ -191,17 +186,17 @@ impl Store {
         state.log.begin_at(revision);
     }
 
-    /// Wakes whoever watches the table, though nothing changed: they look again at what else ends a watch.
+    /// Wakes the watchers of a table without a change, so that they check whether their resource is still served.
     pub fn wake(&self, table: TableId) {
         self.read().tables[table.index()].changed.notify_waiters();
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 

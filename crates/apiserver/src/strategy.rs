@@ -1,8 +1,7 @@
-//! The rules of each kind: what the server fills in, what each verb may change, and what is refused.
+//! The create and update strategies of each kind: defaulting, preparation and validation.
 //!
-//! Everything here is about one object and its former version; what depends on other objects is admission.
+//! A strategy sees only one object and its previous version; checks against other objects are admission.
 
-mod autoscaling;
 mod checks;
 mod config;
 mod cron;
@@ -11,6 +10,7 @@ mod defaults;
 mod device;
 mod event;
 mod job;
+mod lease;
 mod node;
 mod pod;
 mod rights;
@@ -33,7 +33,7 @@ use checks::{Errors, part};
 use rights::Reach;
 use serde_json::{Value, json};
 
-/// Group and plural name of definitions of custom resources.
+/// Group and plural name of CustomResourceDefinitions.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// Group and plural name of a built-in resource; empty for custom ones.
@@ -44,7 +44,7 @@ fn builtin(resource: &Resource) -> (&str, &str) {
     }
 }
 
-/// Fills in what the client may leave out, on every write.
+/// Applies defaults, on every write.
 pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
     match resource.origin {
         Origin::Builtin(_) => {}
@@ -53,7 +53,6 @@ pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
     match builtin(resource) {
         DEFINITIONS => return crd::complete(object),
         ("apps", "statefulsets") => workload::default_stateful_set(object),
-        ("", "replicationcontrollers") => workload::default_replication_controller(object),
         ("", "secrets") => config::default_secret(object),
         _ => {}
     }
@@ -61,14 +60,12 @@ pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
     match builtin(resource) {
         ("", "pods") => pod::default(object),
         ("", "nodes") => node::default(object),
-        ("", "limitranges") => autoscaling::default_limits(object),
-        ("autoscaling", "horizontalpodautoscalers") => autoscaling::default(object),
         ("batch", "jobs") => job::default(object),
         _ => {}
     }
 }
 
-/// Makes an object ready to come into being: the status is the server's, and the generation begins at 1.
+/// Prepares a create: resets the status and sets the generation to 1.
 pub fn prepare_create(core: &Core, resource: &Resource, object: &mut Value) {
     let kind = builtin(resource);
     if resource.has(Subresource::Status) && kind != ("", "nodes") {
@@ -91,7 +88,7 @@ pub fn prepare_create(core: &Core, resource: &Resource, object: &mut Value) {
     }
 }
 
-/// The status of an object that comes into being is empty, in the form in which its kind writes that.
+/// Resets the status to its empty form.
 fn begin_status(resource: &Resource, object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
@@ -116,7 +113,7 @@ fn prepare_namespace(object: &mut Value) {
     label_namespace(object);
 }
 
-/// A namespace is found by the label of its name.
+/// Sets the `kubernetes.io/metadata.name` label.
 fn label_namespace(object: &mut Value) {
     let name = Value::from(object::name(object));
     let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
@@ -125,7 +122,7 @@ fn label_namespace(object: &mut Value) {
     }
 }
 
-/// Holds a new version to the part that the request may change, and counts the generation.
+/// Reverts the parts of a new version that the endpoint may not change, and updates the generation.
 pub fn prepare_update(
     core: &Core,
     resource: &Resource,
@@ -135,7 +132,7 @@ pub fn prepare_update(
 ) {
     let kind = builtin(resource);
     match subresource {
-        Some(Subresource::Status | Subresource::Approval) => {
+        Some(Subresource::Status) => {
             keep_all_but(resource, old, new, &["status"]);
             keep_metadata(kind, old, new);
         }
@@ -172,9 +169,6 @@ pub fn prepare_update(
         ("", "namespaces") => label_namespace(new),
         _ => {}
     }
-    if kind == ("", "namespaces") {
-        label_namespace(new);
-    }
     if resource.generation {
         let generation = object::generation(old);
         let annotated = kind == ("apps", "deployments")
@@ -186,7 +180,7 @@ pub fn prepare_update(
     }
 }
 
-/// Some kinds keep more than the rest when only their status is written.
+/// Some kinds also keep metadata when the status is written.
 fn keep_metadata(kind: (&str, &str), old: &Value, new: &mut Value) {
     let kept: &[&str] = match kind {
         ("apps", "deployments") => &["labels"],
@@ -209,7 +203,7 @@ fn set_or_remove(object: &mut Value, part: &str, field: &str, value: Option<Valu
     };
 }
 
-/// Takes a field from the old version.
+/// Copies a field from the old version.
 fn keep(old: &Value, new: &mut Value, field: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match old.get(field) {
@@ -218,8 +212,8 @@ fn keep(old: &Value, new: &mut Value, field: &str) {
     };
 }
 
-/// Takes every field from the old version but those given. Of custom resources, metadata stays too, but for the
-/// account of who manages what.
+/// Copies every field from the old version but those given. Custom resources also keep their metadata, except for the
+/// managed fields.
 fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&str]) {
     let fields: Vec<String> = old
         .as_object()
@@ -241,7 +235,7 @@ fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&s
     }
 }
 
-/// Whether the client wants something else than before: anything but metadata and status differs.
+/// Whether anything but metadata and status changed, which increments the generation.
 fn wants_other<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool {
     let counts = |field: &str| {
         let observed =
@@ -252,7 +246,7 @@ fn wants_other<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool 
     !of(old).eq(of(new))
 }
 
-/// What is wrong with an object that is to come into being, beside its metadata.
+/// Validates a created object except for its metadata.
 pub fn validate_create(_core: &Core, resource: &Resource, object: &Value) -> Vec<field::Error> {
     match &resource.origin {
         Origin::Custom(custom) => custom::validate(custom, object),
@@ -260,7 +254,7 @@ pub fn validate_create(_core: &Core, resource: &Resource, object: &Value) -> Vec
     }
 }
 
-/// What is wrong with an object of a built-in kind, whatever it was before.
+/// Validates an object of a built-in kind without its previous version.
 fn validate(resource: &Resource, object: &Value) -> Errors {
     let spec = part(object, "spec");
     let at_spec = Path::of("spec");
@@ -275,12 +269,8 @@ fn validate(resource: &Resource, object: &Value) -> Errors {
         ("", "events") | ("events.k8s.io", _) => event::validate(resource, object),
         ("", "persistentvolumeclaims") => storage::validate_claim(object),
         ("", "persistentvolumes") => storage::validate_volume(object),
-        ("", "replicationcontrollers") => workload::validate_replication_controller(object),
-        ("", "podtemplates") => pod::validate_template(part(object, "template"), &Path::of("template")),
         ("storage.k8s.io", "storageclasses") => storage::validate_class(object),
-        ("", "limitranges") => autoscaling::validate_limits(object),
-        ("autoscaling", "horizontalpodautoscalers") => autoscaling::validate(object),
-        ("coordination.k8s.io", "leases") => autoscaling::validate_lease(object),
+        ("coordination.k8s.io", "leases") => lease::validate(object),
         ("apps", "controllerrevisions") => workload::validate_revision(object),
         ("apps", "deployments") => workload::validate_deployment(object),
         ("apps", "replicasets") => workload::validate_replica_set(object),
@@ -310,7 +300,7 @@ fn validate(resource: &Resource, object: &Value) -> Errors {
     }
 }
 
-/// What is wrong with a new version of an object, beside its metadata.
+/// Validates an updated object except for its metadata.
 pub fn validate_update(
     _core: &Core,
     resource: &Resource,
@@ -342,7 +332,7 @@ pub fn validate_update(
             rights::validate_binding_change(old, new)
         }
         ("resource.k8s.io", "resourceslices") => device::validate_slice_change(old, new),
-        // What cannot change was found right before.
+        // The spec is immutable and was valid before.
         ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => {
             return device::validate_spec_change(old, new);
         }
@@ -354,26 +344,23 @@ pub fn validate_update(
     errors
 }
 
-/// What is wrong with the status of a new version.
 fn validate_status(resource: &Resource, old: &Value, new: &Value) -> Errors {
     match builtin(resource) {
         ("", "pods") => pod::validate_status(old, new),
         ("", "namespaces") => node::validate_phase(new),
-        ("apps", "deployments" | "replicasets" | "statefulsets") | ("", "replicationcontrollers") => {
-            workload::validate_status(new)
-        }
+        ("apps", "deployments" | "replicasets" | "statefulsets") => workload::validate_status(new),
         ("batch", "jobs") => job::validate_status_change(old, new),
         ("resource.k8s.io", "resourceclaims") => device::validate_claim_status(old, new),
         _ => Vec::new(),
     }
 }
 
-/// What the client should know about an object that is accepted all the same.
+/// Warnings for a valid object.
 pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
     let pods: &[&str] = match builtin(resource) {
         ("", "services") => return service::warnings(object),
         ("", "pods") => &["spec"],
-        ("", "replicationcontrollers") | ("apps", _) | ("batch", "jobs") => &["spec", "template", "spec"],
+        ("apps", _) | ("batch", "jobs") => &["spec", "template", "spec"],
         _ => return Vec::new(),
     };
     let mut spec = object;
@@ -384,7 +371,7 @@ pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
     pod::warnings(spec, &Path::of(&path))
 }
 
-/// What is wrong with a name, by the rules of the kind.
+/// Validates a name by the rules of the kind.
 pub fn name_faults(resource: &Resource, name: &str) -> Vec<String> {
     if resource.is("", "namespaces") {
         return names::dns_label(name);
@@ -398,7 +385,7 @@ pub fn name_faults(resource: &Resource, name: &str) -> Vec<String> {
     names::subdomain(name)
 }
 
-/// How many seconds an object has to go, once somebody asked for it.
+/// The grace period of a delete in seconds.
 pub fn grace_seconds(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
     if !resource.is("", "pods") {
         return 0;
@@ -409,6 +396,6 @@ pub fn grace_seconds(resource: &Resource, object: &Value, asked: Option<i64>) ->
     }
     let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     let seconds = asked.or(own).unwrap_or(30);
-    // Kubernetes takes a negative period for the shortest one.
+    // Kubernetes treats a negative period as 1.
     if seconds < 0 { 1 } else { seconds }
 }

@@ -1,7 +1,7 @@
-//! Shows objects as rows and columns, so that `kubectl get` prints what people expect.
+//! `meta.k8s.io` Tables for `kubectl get`.
 //!
-//! A [`Printer`] knows the columns of one kind: those of built-in kinds come from a table, those of custom
-//! resources from their definition. All columns are always sent; the client leaves out the wide ones.
+//! A [`Printer`] has the columns of one kind: from a table for built-in kinds, from `additionalPrinterColumns` for
+//! custom resources. All columns are always sent; the client hides the wide ones.
 
 pub mod age;
 pub mod path;
@@ -21,19 +21,17 @@ use path::JsonPath;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// How much of each object a table carries beside its cells.
+/// The `includeObject` parameter: what a row contains besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
     None,
-    /// Its metadata.
+    /// `PartialObjectMetadata`, the default.
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
 }
 
 impl IncludeObject {
-    /// Reads the `includeObject` parameter; metadata where it is missing.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         match text.unwrap_or_default() {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -47,16 +45,14 @@ impl IncludeObject {
     }
 }
 
-/// Whether a table says what its columns are. In a watch only the first one does.
+/// Whether a table has column definitions. In a watch only the first event has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headers {
-    /// It does.
     Send,
-    /// It does not.
     Omit,
 }
 
-/// Turns objects of one kind into rows.
+/// Prints objects of one kind as rows.
 #[derive(Clone, Debug)]
 pub struct Printer {
     headers: Arc<Vec<Value>>,
@@ -66,12 +62,12 @@ pub struct Printer {
 #[derive(Clone, Debug)]
 enum Rows {
     BuiltIn(columns::Row),
-    /// The type and the path of every column after the name.
+    /// Type and JSON path of every column after the name.
     Custom(Vec<(String, Option<JsonPath>)>),
 }
 
 impl Printer {
-    /// The printer of a built-in kind; kinds without columns of their own show a name and a time.
+    /// The printer of a built-in kind; kinds without their own columns print name and creation time.
     pub fn built_in(api_version: &str, kind: &str) -> Self {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let (headers, row) = columns::of(group, kind);
@@ -104,7 +100,7 @@ impl Printer {
         Self { headers: Arc::new(headers), rows: Rows::Custom(paths) }
     }
 
-    /// A table of objects. `metadata` is that of the list, or of the one object a client asked for.
+    /// A table of objects. `metadata` is that of the list, or of a single requested object.
     pub fn table<'a>(
         &self,
         objects: impl IntoIterator<Item = &'a Value>,
@@ -129,7 +125,6 @@ impl Printer {
         })
     }
 
-    /// One row of a table.
     pub fn row(&self, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
         let cells = match &self.rows {
             Rows::BuiltIn(row) => row(&Cells { object, now }),
@@ -154,7 +149,7 @@ impl Printer {
     }
 }
 
-/// Inside the real server the templates of a daemon set are counted elsewhere, which is where tables are made.
+/// kube-apiserver builds tables from internal types, where the template generation is not an annotation.
 fn without_template_count(mut partial: Value) -> Value {
     let Some(metadata) = partial.get_mut("metadata").and_then(Value::as_object_mut) else { return partial };
     let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
@@ -164,7 +159,7 @@ fn without_template_count(mut partial: Value) -> Value {
     partial
 }
 
-/// The metadata of an object as an object of its own.
+/// The object as `PartialObjectMetadata`.
 pub fn partial(object: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
@@ -172,7 +167,7 @@ pub fn partial(object: &Value) -> Value {
     })
 }
 
-/// The metadata of the objects of a list; `metadata` is that of the list.
+/// A `PartialObjectMetadataList`; `metadata` is that of the list.
 pub fn partial_list<'a>(objects: impl IntoIterator<Item = &'a Value>, metadata: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,

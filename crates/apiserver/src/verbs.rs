@@ -1,7 +1,7 @@
-//! What clients do with objects: each verb from a decoded request to a stored result.
+//! The API verbs: from a decoded request to a stored result.
 //!
-//! Nothing here knows HTTP. A [`Call`] says which object is meant and how; the outcome is [`Done`] or a
-//! [`Failure`].
+//! This module does not depend on HTTP. A [`Call`] is a parsed request; the outcome is [`Reply`] or a
+//! [`StatusError`].
 
 pub mod bind;
 pub mod call;
@@ -27,12 +27,11 @@ use crate::store::Record;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The object a call names.
+/// The object that a call names.
 pub fn find(core: &Core, call: &Call) -> Result<Arc<Record>, Failure> {
     find_named(core, &call.resource, &call.namespace, &call.name)
 }
 
-/// An object by name.
 pub fn find_named(
     core: &Core,
     resource: &Resource,
@@ -43,7 +42,6 @@ pub fn find_named(
     found.ok_or_else(|| Failure::not_found(resource.about(), name))
 }
 
-/// Reads one object.
 pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
     let version = list::parse_version(call.query.get("resourceVersion").unwrap_or_default())
         .map_err(|message| Failure::new(500, "", message))?;
@@ -51,7 +49,7 @@ pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
     Ok(Done::found(find(core, call)?))
 }
 
-/// A stored object in the version of the resource.
+/// A stored object in the served version of the resource.
 pub fn served(resource: &Resource, record: &Record) -> Value {
     convert::to_served(resource, record.value())
 }

@@ -1,4 +1,4 @@
-//! Nothing is made in a namespace that is not there or on its way out, and some namespaces stay.
+//! `NamespaceLifecycle` admission: rejects creates in missing or terminating namespaces, and deletes of protected ones.
 
 use super::{Operation, Review};
 use crate::failure::Failure;
@@ -6,10 +6,9 @@ use crate::object;
 use crate::server::Core;
 use serde_json::Value;
 
-/// Namespaces that cannot be deleted.
+/// Namespaces that `NamespaceLifecycle` protects from deletion.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Refuses what the namespace of the request does not allow.
 pub(super) fn check(core: &Core, review: &Review<'_>, object: Option<&Value>) -> Result<(), Failure> {
     let call = review.call;
     let resource = &*call.resource;

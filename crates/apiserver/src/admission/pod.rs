@@ -1,4 +1,4 @@
-//! What a pod gets beside what it asked for: a service account, its token, and patience with nodes that are away.
+//! `ServiceAccount`, `DefaultTolerationSeconds` and node taint admission.
 
 use super::forbidden;
 use crate::failure::Failure;
@@ -7,14 +7,14 @@ use crate::server::Core;
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
-/// Where a container finds the token of its service account.
+/// Mount path of the service account token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// How long a pod stays on a node that is away.
+/// Default of `--default-not-ready-toleration-seconds` and `--default-unreachable-toleration-seconds`.
 const TOLERATION_SECONDS: u32 = 300;
 
-/// Gives a pod its service account, and the account's token where nobody declines it.
+/// Sets the service account and mounts its token unless `automountServiceAccountToken` is false.
 pub(super) fn set_account(core: &Core, call: &Call, pod: &mut Value) -> Result<(), Failure> {
     let name = match object::str_at(pod, "/spec/serviceAccountName") {
         "" => "default".to_owned(),
@@ -74,7 +74,7 @@ fn mount_token(core: &Core, pod: &mut Value) {
     }
 }
 
-/// A pod stays for a while on a node that is away, unless it says otherwise.
+/// Adds the default `not-ready` and `unreachable` tolerations.
 pub(super) fn tolerate_outages(pod: &mut Value) {
     let tolerations = object::map_mut(pod, "spec").entry("tolerations").or_insert_with(|| json!([]));
     let Some(tolerations) = tolerations.as_array_mut() else { return };
@@ -91,7 +91,7 @@ pub(super) fn tolerate_outages(pod: &mut Value) {
     }
 }
 
-/// A node that is new is not ready.
+/// Adds the `not-ready` taint to a created node (`TaintNodesByCondition`).
 pub(super) fn taint_new_node(node: &mut Value) {
     let taints = object::map_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
     let Some(taints) = taints.as_array_mut() else { return };

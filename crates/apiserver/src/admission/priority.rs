@@ -1,4 +1,4 @@
-//! A pod's priority is a number that its class says; a pod without a class has that of the default class.
+//! `Priority` admission: resolves a pod's PriorityClass to its value and preemption policy.
 
 use super::{Operation, Review, forbidden};
 use crate::failure::Failure;
@@ -8,11 +8,11 @@ use crate::store::{Record, Wanted};
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
-/// How a default class is kept.
+/// The stored form of a default class.
 const DEFAULT_MARK: &[u8] = br#""globalDefault":true"#;
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
 
-/// Gives a pod the priority and the preemption policy of its class, and refuses others.
+/// Sets priority and preemption policy of the pod's class, and rejects other values.
 pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
     if let Some(old) = old {
         for field in ["priority", "preemptionPolicy"] {
@@ -48,7 +48,7 @@ pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value, old: Option<&Va
     Ok(())
 }
 
-/// Numbers that clients give must be those of the class.
+/// Rejects a priority or preemption policy that differs from the class.
 fn check_own(call: &Call, pod: &Value, priority: i64, policy: &str) -> Result<(), Failure> {
     let computed = "must not be provided in pod spec; priority admission controller computed";
     let from = "from the given PriorityClass name";
@@ -66,10 +66,10 @@ fn check_own(call: &Call, pod: &Value, priority: i64, policy: &str) -> Result<()
     Ok(())
 }
 
-/// The class of pods that name none: of several, the one with the lowest value.
+/// The global default class; of several, the one with the lowest value.
 fn default_class(core: &Core) -> Option<Value> {
     let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
-    // Every pod that is created asks this: classes that cannot be it are not read.
+    // This runs on every pod create, so only classes that can be the default are decoded.
     let mentions =
         |record: &Record| record.json().windows(DEFAULT_MARK.len()).any(|part| part == DEFAULT_MARK);
     let page = core.store.list(classes.table, &Wanted::default(), mentions).ok()?;
@@ -81,7 +81,7 @@ fn is_default(class: &Value) -> bool {
     class.get("globalDefault") == Some(&Value::Bool(true))
 }
 
-/// There is one default class at most.
+/// Rejects a second global default class.
 pub(super) fn check_default(core: &Core, review: &Review<'_>, class: &Value) -> Result<(), Failure> {
     let writes = matches!(review.operation, Operation::Create | Operation::Update);
     let call = review.call;

@@ -1,4 +1,4 @@
-//! A pod's runtime class says what its sandbox costs and where it can run.
+//! `RuntimeClass` admission: sets the pod overhead and the node selector of the pod's RuntimeClass.
 
 use super::forbidden;
 use crate::failure::Failure;
@@ -7,7 +7,7 @@ use crate::server::Core;
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
-/// Gives a pod what its runtime class says, and refuses what it does not.
+/// Applies the RuntimeClass, or rejects a pod whose overhead conflicts with it.
 pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value) -> Result<(), Failure> {
     let name = object::str_at(pod, "/spec/runtimeClassName");
     let own = pod.pointer("/spec/overhead");

@@ -1,4 +1,4 @@
-//! Claims and volumes do not go while they are used, and a claim without a class gets the default one.
+//! `StorageObjectInUseProtection` and `DefaultStorageClass` admission.
 
 use crate::object;
 use crate::server::Core;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Adds the finalizer that holds an object while it is used.
+/// Adds the protection finalizer.
 pub(super) fn protect(object: &mut Value, finalizer: &str) {
     let mut finalizers = object::finalizers(object);
     if finalizers.contains(&finalizer) {
@@ -18,7 +18,7 @@ pub(super) fn protect(object: &mut Value, finalizer: &str) {
     object::set_meta(object, "finalizers", Some(Value::from(finalizers)));
 }
 
-/// Gives a claim the default class; of several, the newest.
+/// Sets the default StorageClass of a claim; of several, the newest.
 pub(super) fn default_class(core: &Core, claim: &mut Value) {
     let spec = object::map_mut(claim, "spec");
     if spec.contains_key("storageClassName") {

@@ -1,7 +1,7 @@
-//! Admission webhooks: who is asked about a write, and what becomes of the answers.
+//! Mutating and validating admission webhooks.
 //!
-//! Webhooks are asked by HTTPS, or in this process where a service was registered for their host ([`Hooks::serve`]).
-//! Either way a call goes by whatever [`Way`] there is.
+//! Webhooks are called over HTTPS, or in process if a service is registered for their host ([`Webhooks::serve`]).
+//! A [`WebhookTransport`], if set, carries both kinds of calls.
 
 mod answer;
 mod client;
@@ -19,20 +19,21 @@ use axum::Router;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use hook::{Hook, Policy, Subject};
+use parking_lot::RwLock;
 use review::Asked;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
-/// The API group of configurations.
+/// The API group of webhook configurations.
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// When webhooks are asked.
+/// The admission phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the object is validated; they may change it.
+    /// Before validation; webhooks may change the object.
     Mutating,
-    /// After that.
+    /// After validation; webhooks only allow or deny.
     Validating,
 }
 
@@ -45,12 +46,12 @@ impl Phase {
     }
 }
 
-/// What came of a call: a status and a body, or why there is none.
+/// Status code and body of a webhook's response, or why there is none.
 pub type Answered = Result<(u16, Bytes), String>;
 
-/// What lies between the server and webhooks: for tests that make it bad.
+/// Carries webhook calls; tests inject faults with it.
 pub trait Way: std::fmt::Debug + Send + Sync {
-    /// Makes a call to a host, or does something worse. The server waits no longer than the webhook may take.
+    /// Forwards a call to a host, or fails it. The server enforces the webhook's timeout.
     fn pass<'a>(
         &'a self,
         host: &'a str,
@@ -59,7 +60,7 @@ pub trait Way: std::fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Answered>;
 }
 
-/// Configurations as they were read last, and services in this process.
+/// Cached webhook configurations and in-process services.
 #[derive(Debug, Default)]
 pub struct Hooks {
     way: OnceLock<Arc<dyn Way>>,
@@ -68,12 +69,11 @@ pub struct Hooks {
     services: RwLock<FxHashMap<String, Router>>,
 }
 
-/// Whether there is any configuration.
 pub(super) fn any(core: &Core, phase: Phase) -> bool {
     core.store.len(core.builtin(GROUP, phase.plural()).table) > 0
 }
 
-/// Hooks and the versions of the configurations they come from.
+/// Parsed webhooks and the revisions of the configurations they come from.
 #[derive(Debug, Default)]
 struct Known {
     versions: Vec<(Arc<str>, u64)>,
@@ -81,22 +81,21 @@ struct Known {
 }
 
 impl Hooks {
-    /// Answers calls to `https://host/…` in this process. A service reference has the host `name.namespace.svc`.
+    /// Serves calls to `https://host/…` in process. The host of a Service reference is `name.namespace.svc`.
     pub fn serve(&self, host: &str, service: Router) {
-        self.services.write().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned(), service);
+        self.services.write().insert(host.to_owned(), service);
     }
 
-    /// Sends all calls by this way. The first one that is set stays.
+    /// Sends all calls through `transport`. Only the first call has an effect.
     pub fn go_by(&self, way: Arc<dyn Way>) {
-        // A second way has nothing to do.
         let _ = self.way.set(way);
     }
 
     fn service(&self, host: &str) -> Option<Router> {
-        self.services.read().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
+        self.services.read().get(host).cloned()
     }
 
-    /// All hooks, by the names of their configurations; read again only after a change.
+    /// All webhooks ordered by the names of their configurations; parsed again only after a change.
     fn all(&self, core: &Core, phase: Phase) -> Arc<Vec<Arc<Hook>>> {
         let table = core.builtin(GROUP, phase.plural()).table;
         let records = core.store.list(table, &Wanted::default(), |_| true).map(|page| page.records);
@@ -107,7 +106,7 @@ impl Hooks {
             Phase::Validating => &self.validating,
         };
         {
-            let known = known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = known.read();
             if known.versions == versions {
                 return Arc::clone(&known.hooks);
             }
@@ -118,13 +117,12 @@ impl Hooks {
             hooks.into_iter().flatten().map(|hook| Arc::new(Hook::of(&hook)))
         });
         let hooks: Arc<Vec<_>> = Arc::new(hooks.collect());
-        *known.write().unwrap_or_else(PoisonError::into_inner) =
-            Known { versions, hooks: Arc::clone(&hooks) };
+        *known.write() = Known { versions, hooks: Arc::clone(&hooks) };
         hooks
     }
 }
 
-/// The hooks that want to know of a write. Those that cannot tell because a condition fails count as their policy says.
+/// The webhooks that match a request. One whose condition fails is handled by its `failurePolicy`.
 fn matching(
     core: &Core,
     phase: Phase,
@@ -133,9 +131,9 @@ fn matching(
     old: Option<&Value>,
 ) -> Result<Vec<Arc<Hook>>, Failure> {
     let resource = &*review.call.resource;
-    // Nobody may lock everybody out of repairing the configurations themselves.
+    // Webhooks are not called for webhook configurations, so that a broken one can be repaired.
     let configures = &*resource.group == GROUP;
-    // Whoever was asked about an eviction is not asked about the deletion that follows.
+    // Webhooks were called for the eviction, so they are not called for the delete that follows.
     let evicts = review.operation == Operation::Delete && review.call.subresource.is_some();
     if configures || evicts {
         return Ok(Vec::new());
@@ -170,7 +168,7 @@ fn applies(
     }
 }
 
-/// Asks the mutating webhooks one after the other; tells whether the object changed.
+/// Calls the mutating webhooks sequentially; returns whether the object changed.
 pub(super) async fn mutate(
     core: &Core,
     review: &Review<'_>,
@@ -182,7 +180,7 @@ pub(super) async fn mutate(
     let mut again: Vec<Arc<Hook>> = Vec::new();
     let mut any_change = false;
     for hook in core.hooks.all(core, Phase::Mutating).iter() {
-        // Whether a hook is asked depends on what those before it did.
+        // Each webhook is matched against the object as the previous ones left it.
         let one = matching(core, Phase::Mutating, review, object.as_deref(), old)?;
         if !one.iter().any(|wanted| Arc::ptr_eq(wanted, hook)) {
             continue;
@@ -225,7 +223,7 @@ async fn ask_to_change(
     Ok(true)
 }
 
-/// Brings an object that a webhook changed into the form of its kind again.
+/// Applies defaulting and pruning to an object that a webhook changed.
 fn settle(core: &Core, review: &Review<'_>, object: &mut Value) -> Result<(), Failure> {
     let resource = &*review.call.resource;
     let own_kind = review.call.subresource.and_then(crate::kinds::Subresource::own_kind);
@@ -244,7 +242,7 @@ fn settle(core: &Core, review: &Review<'_>, object: &mut Value) -> Result<(), Fa
     Ok(())
 }
 
-/// Asks the validating webhooks, all at once; of several refusals the first in the order of configurations counts.
+/// Calls the validating webhooks concurrently; of several denials the first in configuration order is returned.
 pub(super) async fn validate(
     core: &Core,
     review: &Review<'_>,

@@ -1,4 +1,4 @@
-//! What differs between two objects, field by field as they are owned.
+//! Compares two objects at the granularity of field ownership.
 
 use super::Scope;
 use super::field_set::{self, FieldSet, PathElement};
@@ -7,7 +7,7 @@ use crate::schema::Schema;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Fields that differ; no field is in two of the sets.
+/// Changed fields; the sets are disjoint.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) added: FieldSet,
@@ -16,7 +16,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The changes that a write can make at all.
+    /// The changes inside the scope of a write.
     pub(super) fn within(self, scope: Scope<'_>) -> Self {
         Self {
             added: field_set::within(self.added, scope),
@@ -26,7 +26,7 @@ impl Changes {
     }
 }
 
-/// What differs at one place: the place itself, and what is below it.
+/// The difference at one path and below it.
 #[derive(Debug, Default)]
 struct Difference {
     added: bool,
@@ -70,7 +70,7 @@ fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Difference
     }
     let shapes = (old.map(|old| typed::shape(schema, old)), new.map(|new| typed::shape(schema, new)));
     let below = match shapes {
-        // Null is an empty map or list that is there.
+        // `null` stands for an existing empty map or list.
         (Some(Shape::Leaf), Some(Shape::Map)) if old.is_some_and(Value::is_null) => {
             return Difference { below: maps(schema, None, new), ..Difference::default() };
         }
@@ -127,7 +127,7 @@ fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Changes {
     for (element, (old, new)) in elements {
         let found = match (&old[..], &new[..]) {
             ([] | [_], [] | [_]) => walk(schema.element(), old.first().copied(), new.first().copied()),
-            // Elements that occur twice are owned together.
+            // Duplicate elements are owned together.
             ([_, _, ..], [_, _, ..]) => Difference { modified: old != new, ..Difference::default() },
             ([_, _, ..], _) => {
                 Difference { removed: true, ..walk(schema.element(), None, new.first().copied()) }

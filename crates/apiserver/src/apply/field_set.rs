@@ -1,34 +1,31 @@
-//! Sets of fields of an object, and the form in which `managedFields` writes them (`fieldsV1`).
+//! Field sets and their `fieldsV1` encoding (structured-merge-diff).
 //!
 //! A set is a tree of path elements. In JSON an element is a key: `f:name` for a field, `k:{…}` for a list element by
-//! its key fields, `v:…` for an element that is its own key, `i:…` for a position; `.` says that the place itself is
-//! in the set and not only something below it.
+//! its key fields, `v:…` for a set element, `i:…` for an index; `.` means that the path itself is in the set and not
+//! only paths below it.
 
 use super::Scope;
 use crate::field::quote;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// One step of a path.
+/// One element of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathElement {
-    /// A field of an object or a key of a map.
     Field(String),
-    /// An element of a list by its key fields, as JSON with sorted names.
+    /// A list element by its key fields, as JSON with sorted names.
     Key(String),
-    /// An element of a list by its value, as JSON.
+    /// A set element, as JSON.
     Value(String),
-    /// An element of a list by its position.
+    /// A list element by index.
     Index(usize),
 }
 
 impl PathElement {
-    /// The element of a list with these key fields.
     pub fn key(fields: Map<String, Value>) -> Self {
         Self::Key(Value::Object(fields).to_string())
     }
 
-    /// The element of a list that is this value.
     pub fn value(value: &Value) -> Self {
         Self::Value(value.to_string())
     }
@@ -77,12 +74,11 @@ impl PathElement {
     }
 }
 
-/// A path as people read it: `.spec.containers[name="c"].image`.
+/// Formats a path, such as `.spec.containers[name="c"].image`.
 pub fn shown(path: &[PathElement]) -> String {
     path.iter().map(PathElement::shown).collect()
 }
 
-/// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
     children: BTreeMap<PathElement, Node>,
@@ -102,15 +98,14 @@ impl Node {
 }
 
 impl FieldSet {
-    /// Whether no path is in the set.
     pub fn is_empty(&self) -> bool {
         self.children.is_empty()
     }
 
-    /// Adds a path; the empty path is nobody's.
+    /// Adds a path; the empty path is ignored.
     pub fn insert(&mut self, path: &[PathElement]) {
         let [first, rest @ ..] = path else { return };
-        // Most paths begin as one that is there already; only new elements are copied.
+        // Most paths share a prefix with an existing one; only new elements are cloned.
         if !self.children.contains_key(first) {
             self.children.insert(first.clone(), Node::default());
         }
@@ -123,7 +118,7 @@ impl FieldSet {
         }
     }
 
-    /// Adds everything that `below` says about one element.
+    /// Adds one element and the paths below it.
     pub(super) fn graft(&mut self, element: PathElement, member: bool, below: FieldSet) {
         if member || !below.is_empty() {
             let node = self.children.entry(element).or_default();
@@ -132,22 +127,21 @@ impl FieldSet {
         }
     }
 
-    /// Whether the path of this one element is in the set.
+    /// Whether the path of this single element is in the set.
     pub fn has(&self, element: &PathElement) -> bool {
         self.children.get(element).is_some_and(|node| node.member)
     }
 
-    /// What the set says about paths that begin with this element.
+    /// The paths that begin with this element, without it.
     pub fn below(&self, element: &PathElement) -> Option<&FieldSet> {
         self.children.get(element).map(|node| &node.below).filter(|below| !below.is_empty())
     }
 
-    /// The first elements of all paths, whether the element alone is in the set, and what is below it.
+    /// The first elements of all paths, whether the element itself is in the set, and the paths below it.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&PathElement, bool, &FieldSet)> {
         self.children.iter().map(|(element, node)| (element, node.member, &node.below))
     }
 
-    /// Paths in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = self.clone();
@@ -155,7 +149,6 @@ impl FieldSet {
         union
     }
 
-    /// Adds the paths of another set.
     pub(super) fn absorb(&mut self, other: Self) {
         if self.is_empty() {
             *self = other;
@@ -168,7 +161,6 @@ impl FieldSet {
         }
     }
 
-    /// Paths in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.keep(|element, node| {
@@ -177,7 +169,6 @@ impl FieldSet {
         })
     }
 
-    /// Paths of this set that are not in the other one.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut difference = self.clone();
@@ -185,7 +176,6 @@ impl FieldSet {
         difference
     }
 
-    /// Takes out the paths of another set.
     pub(super) fn remove(&mut self, other: &Self) {
         if other.is_empty() {
             return;
@@ -199,7 +189,7 @@ impl FieldSet {
         });
     }
 
-    /// Takes out the paths that are in the other set or begin with a path in it.
+    /// Removes the paths that are in the other set or have a prefix in it.
     pub fn remove_below(&mut self, other: &Self) {
         self.children.retain(|element, node| match other.children.get(element) {
             None => true,
@@ -218,7 +208,7 @@ impl FieldSet {
         Self { children: self.children.iter().filter_map(changed).collect() }
     }
 
-    /// Calls for every path in the set, parents before their children.
+    /// Visits every path, parents before children.
     pub fn for_each(&self, mut call: impl FnMut(&[PathElement])) {
         self.walk(&mut Vec::new(), &mut call);
     }
@@ -234,7 +224,6 @@ impl FieldSet {
         }
     }
 
-    /// The set as `fieldsV1`.
     pub fn encode(&self) -> Value {
         let entry = |(element, node): (&PathElement, &Node)| {
             let mut below = node.below.encode();
@@ -246,7 +235,7 @@ impl FieldSet {
         Value::Object(self.children.iter().map(entry).collect())
     }
 
-    /// Reads `fieldsV1`; nothing where it is malformed.
+    /// Parses `fieldsV1`; `None` if malformed.
     pub fn decode(fields: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (text, value) in fields.as_object()? {
@@ -262,7 +251,7 @@ impl FieldSet {
     }
 }
 
-/// The part of a set that is in the scope of a write.
+/// The subset inside the scope of a write.
 pub(super) fn within(mut set: FieldSet, scope: Scope<'_>) -> FieldSet {
     let path =
         |dotted: &str| dotted.split('.').map(|name| PathElement::Field(name.to_owned())).collect::<Vec<_>>();

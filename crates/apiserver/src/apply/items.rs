@@ -1,25 +1,24 @@
-//! Takes fields out of an object.
+//! Removes a field set from an object.
 
 use super::field_set::{FieldSet, PathElement};
 use super::typed::{self, Shape};
 use crate::schema::Schema;
 use serde_json::{Map, Value};
 
-/// What becomes of a map or list that loses all it had.
+/// What replaces a map or list whose last item is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Emptied {
-    /// It is null, and so still there to be owned.
+    /// `null`, so that its owner keeps it.
     Null,
-    /// It goes.
+    /// Nothing.
     Gone,
 }
 
-/// The object without the fields of the set.
 pub(super) fn remove(schema: &Schema, object: &Value, fields: &FieldSet, emptied: Emptied) -> Value {
     remove_at(schema, object, fields, emptied).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// The value without the fields of the set; nothing where that is all it had.
+/// The value without the fields of the set; `None` if nothing is left.
 fn remove_at(schema: &Schema, value: &Value, fields: &FieldSet, emptied: Emptied) -> Option<Value> {
     match value {
         Value::Object(own) if typed::shape(schema, value) == Shape::Map => {
@@ -71,7 +70,7 @@ fn remove_below(
     }
 }
 
-/// The set with every field the kind names on the way to its members: removing those removes what holds them.
+/// The set with every declared field on the path to its members, since removing those removes the parents.
 pub(super) fn with_named_fields(schema: &Schema, set: &FieldSet) -> FieldSet {
     let mut named = FieldSet::default();
     for (element, member, below) in set.entries() {

@@ -1,4 +1,4 @@
-//! The managers of an object: who set which fields, how and when; the inside of `metadata.managedFields`.
+//! The contents of `metadata.managedFields`: which manager set which fields, with which operation and when.
 
 use super::field_set::shown;
 use super::{Conflict, FieldSet, Write};
@@ -7,23 +7,22 @@ use crate::kinds::Subresource;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, btree_map::Entry as Slot};
 
-/// An object remembers this many managers of updates; the oldest ones beyond that are taken together.
+/// Maximum number of `Update` entries, as in kube-apiserver; older ones are merged into one entry.
 const UPDATERS_MAX: usize = 10;
 const OLD_UPDATERS: &str = "ancient-changes";
 
-/// How a manager writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,
     Update,
 }
 
-/// What tells managers apart. An applier is the same in every version.
+/// Identifies a manager. An applier is the same manager in every API version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     manager: String,
     operation: Operation,
-    /// Empty for appliers.
+    /// Empty for `Apply`.
     api_version: String,
     subresource: String,
 }
@@ -43,7 +42,7 @@ impl Id {
         }
     }
 
-    /// The manager as conflicts name it.
+    /// The manager as conflict messages name it.
     fn shown(&self) -> String {
         let mut text = quote(&self.manager);
         if !self.subresource.is_empty() {
@@ -63,14 +62,13 @@ struct Entry {
     time: Option<String>,
 }
 
-/// All managers of an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers {
     entries: BTreeMap<Id, Entry>,
 }
 
 impl Managers {
-    /// Reads the managed fields of an object; nothing where they are malformed.
+    /// Parses `managedFields`; `None` if malformed.
     pub(super) fn of(object: &Value) -> Option<Self> {
         let mut entries = BTreeMap::new();
         let Some(Value::Array(raw)) = object.pointer("/metadata/managedFields") else {
@@ -100,7 +98,7 @@ impl Managers {
         Some(Self { entries })
     }
 
-    /// Writes the managed fields into an object: appliers first, then by time.
+    /// Writes `managedFields`: `Apply` entries first, then by time.
     pub(super) fn write(&self, object: &mut Value) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
         if self.entries.is_empty() {
@@ -144,7 +142,7 @@ impl Managers {
         self.entries.is_empty()
     }
 
-    /// The fields that anybody owns.
+    /// The union of all owned fields.
     pub(super) fn all_fields(&self) -> FieldSet {
         let mut all = FieldSet::default();
         for entry in self.entries.values() {
@@ -153,7 +151,7 @@ impl Managers {
         all
     }
 
-    /// Takes fields from everybody but one; who owns nothing any more is forgotten.
+    /// Removes fields from all managers but one, and drops managers that own nothing any more.
     pub(super) fn release(&mut self, but: Option<&Id>, touched: &FieldSet, removed: &FieldSet) {
         for (id, entry) in &mut self.entries {
             if Some(id) != but {
@@ -164,9 +162,9 @@ impl Managers {
         self.entries.retain(|_, entry| !entry.fields.is_empty());
     }
 
-    /// Gives a manager more fields, at this time.
+    /// Adds fields to a manager and sets its time.
     pub(super) fn extend(&mut self, id: Id, fields: FieldSet, api_version: &str, now: &str) {
-        // The real server does not note when somebody changed a scale.
+        // kube-apiserver sets no time for the `scale` subresource.
         let time = (id.subresource != Subresource::Scale.name()).then(|| now.to_owned());
         match self.entries.entry(id) {
             Slot::Occupied(mut slot) => {
@@ -181,7 +179,7 @@ impl Managers {
         }
     }
 
-    /// Sets what an applier wants; returns what it wanted before.
+    /// Sets the fields of an applier; returns its previous ones.
     pub(super) fn set_applied(&mut self, id: &Id, fields: FieldSet, api_version: &str) -> Option<FieldSet> {
         let before = self.entries.remove(id);
         let time = before.as_ref().and_then(|before| before.time.clone());
@@ -195,7 +193,7 @@ impl Managers {
         }
     }
 
-    /// Changes the fields of one manager; who owns nothing any more is forgotten.
+    /// Changes the fields of one manager, and drops it if it owns nothing any more.
     pub(super) fn strip(&mut self, id: &Id, change: impl Fn(FieldSet) -> FieldSet) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.fields = change(std::mem::take(&mut entry.fields));
@@ -203,7 +201,7 @@ impl Managers {
         self.entries.retain(|_, entry| !entry.fields.is_empty());
     }
 
-    /// What others own of these fields.
+    /// The fields of other managers that overlap `touched`.
     pub(super) fn conflicts(&self, but: &Id, touched: &FieldSet) -> Vec<Conflict> {
         let mut conflicts = Vec::new();
         for (id, entry) in self.entries.iter().filter(|(id, _)| *id != but) {
@@ -214,7 +212,7 @@ impl Managers {
         conflicts
     }
 
-    /// Takes the oldest updates together where there are too many.
+    /// Merges the oldest `Update` entries if there are too many.
     pub(super) fn merge_oldest(&mut self) {
         let mut updaters: Vec<Id> =
             self.entries.keys().filter(|id| id.operation == Operation::Update).cloned().collect();
@@ -238,7 +236,7 @@ impl Managers {
                 first.insert(id.api_version.clone(), id);
                 continue;
             };
-            // The first one of a version becomes the bucket as soon as there is a second one.
+            // The first entry of an API version becomes the merged entry once there is a second one.
             if let Some(entry) = self.entries.remove(earliest).filter(|_| *earliest != bucket) {
                 self.extend(
                     bucket.clone(),

@@ -1,4 +1,4 @@
-//! Merges what a manager applies into an object.
+//! Merges an apply configuration into an object.
 
 use super::field_set::PathElement;
 use super::typed::{self, Shape};
@@ -6,7 +6,6 @@ use crate::schema::Schema;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The object with everything that is applied in it.
 pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
     match (live, applied) {
         (Value::Object(own), Value::Object(new)) if typed::shape(schema, applied) == Shape::Map => {
@@ -36,7 +35,7 @@ pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
     }
 }
 
-/// Applied elements come in their own order; others stay beside their neighbours.
+/// Applied elements keep their order; other elements keep their position relative to their neighbours.
 fn merge_lists(schema: &Schema, own: &[Value], new: &[Value]) -> Vec<Value> {
     let keyed = |list: &[Value]| -> Vec<(PathElement, Value)> {
         list.iter().filter_map(|value| Some((typed::element(schema, value).ok()?, value.clone()))).collect()

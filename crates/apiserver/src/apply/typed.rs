@@ -1,4 +1,4 @@
-//! Walks objects by their schema: which parts have an owner of their own, and whether a patch fits the kind.
+//! Walks objects by their schema: the granularity of field ownership, and whether a patch matches the schema.
 
 use super::field_set::{FieldSet, PathElement};
 use crate::field::go_type;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// How a value is owned.
+/// The granularity at which a value is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// As a whole.
+    /// Atomic.
     Leaf,
     /// Field by field.
     Map,
@@ -18,7 +18,6 @@ pub(super) enum Shape {
     List,
 }
 
-/// How a value at a place with this schema is owned.
 pub(super) fn shape(schema: &Schema, value: &Value) -> Shape {
     match value {
         Value::Object(_) if !schema.merge.atomic_map => Shape::Map,
@@ -32,7 +31,7 @@ pub(super) fn shape(schema: &Schema, value: &Value) -> Shape {
     }
 }
 
-/// The schema of a field, and whether the kind names it. What may be several things is not looked into.
+/// The schema of a field, and whether the schema declares it. Union types are not walked into.
 pub(super) fn field<'a>(schema: &'a Schema, name: &str) -> (&'a Schema, bool) {
     if schema.either.is_some() {
         return (Schema::untyped(), false);
@@ -41,7 +40,7 @@ pub(super) fn field<'a>(schema: &'a Schema, name: &str) -> (&'a Schema, bool) {
     (field, schema.properties.contains_key(name))
 }
 
-/// What identifies an element of a list that is owned element by element; an error where nothing does.
+/// The path element that identifies a list element; an error if it has no key.
 pub(super) fn element(schema: &Schema, value: &Value) -> Result<PathElement, String> {
     let ListType::Map(keys) = &schema.merge.list else {
         let fault = match value {
@@ -78,7 +77,7 @@ pub(super) fn element(schema: &Schema, value: &Value) -> Result<PathElement, Str
     Ok(PathElement::key(key))
 }
 
-/// What a key that must be there is in a built-in type when nobody gives it.
+/// The Go zero value of a missing key field of a built-in type.
 fn zero(schema: &Schema, field: &str) -> Option<Value> {
     let required = schema.definition.is_some() && schema.required().iter().any(|name| name == field);
     match schema.field(field).filter(|_| required)?.kind {
@@ -88,7 +87,7 @@ fn zero(schema: &Schema, field: &str) -> Option<Value> {
     }
 }
 
-/// The fields that an applied object states.
+/// The fields that an apply configuration sets.
 pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match value {
@@ -102,7 +101,7 @@ pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
         }
         Value::Array(elements) if shape(schema, value) == Shape::List => {
             for value in elements {
-                // An element that occurs twice is owned as a whole.
+                // A duplicate element is owned as a whole.
                 if let Ok(element) = element(schema, value) {
                     set.graft(element, true, field_set(schema.element(), value));
                 }
@@ -118,7 +117,7 @@ pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
     set
 }
 
-/// What of a patch does not fit the schema: a path and a sentence each.
+/// The mismatches between a patch and the schema, as `path: message`.
 pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), Vec<String>> {
     let mut faults = Vec::new();
     check_at(schema, value, &mut String::new(), &mut faults);
@@ -200,7 +199,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The faults as one message that names the object.
+/// All mismatches as one message that names the object.
 pub(super) fn message(faults: &[String], wanted: &Value) -> String {
     let of = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let faults = match faults {

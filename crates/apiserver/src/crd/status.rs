@@ -1,11 +1,11 @@
-//! What the server says of a definition: whether its names are accepted and it is served.
+//! The status of a definition: `NamesAccepted`, `Established` and `Terminating`.
 
 use crate::object;
 use crate::server::Core;
 use crate::store::Wanted;
 use serde_json::{Value, json};
 
-/// The status of a definition that nobody has looked at yet.
+/// The initial status of a definition.
 pub(super) fn begin(definition: &mut Value) {
     let storage: Vec<Value> = storage_version(definition).into_iter().collect();
     definition["status"] =
@@ -17,13 +17,13 @@ fn storage_version(definition: &Value) -> Option<Value> {
     Some(versions.iter().find(|version| version["storage"] == true)?["name"].clone())
 }
 
-/// Notes that a definition is to go.
+/// Sets the `Terminating` condition.
 pub(super) fn note_deletion(definition: &mut Value, now: &str) {
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     set(definition, "Terminating", &("True", "InstanceDeletionPending", message.to_owned()), now);
 }
 
-/// Writes the status of a definition, and tells whether it is served.
+/// Computes the status of a definition; returns whether it is served.
 pub(super) fn establish(core: &Core, definition: &mut Value) -> bool {
     let now = core.clock.time();
     let storage = storage_version(definition);
@@ -78,7 +78,7 @@ fn set(definition: &mut Value, kind: &str, (status, reason, message): &(&str, &s
     }
 }
 
-/// The names that no other definition of the group has, and the last one that another has.
+/// The names that no other definition of the group uses, and the last one that conflicts.
 fn accept_names(core: &Core, definition: &Value) -> (Value, Option<(&'static str, String)>) {
     let group = object::str_at(definition, "/spec/group");
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");

@@ -1,14 +1,14 @@
-//! What a definition must be before it is accepted.
+//! Defaulting and validation of CustomResourceDefinitions.
 
 use crate::field::{Error, Path};
 use crate::schema::Schema;
 use crate::{names, object};
 use serde_json::{Value, json};
 
-/// The annotation of definitions that may use a group of Kubernetes itself.
+/// The annotation that permits groups of Kubernetes itself (API review of kubernetes/enhancements pull 1111).
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// Fills in the names and settings that a definition may leave out.
+/// Defaults the names and settings of a definition.
 pub fn complete(definition: &mut Value) {
     let kind = object::str_at(definition, "/spec/names/kind").to_owned();
     let spec = object::map_mut(definition, "spec");
@@ -25,7 +25,7 @@ pub fn complete(definition: &mut Value) {
     }
 }
 
-/// Everything that is wrong with a definition.
+/// All validation errors of a definition.
 pub fn validate(definition: &Value) -> Vec<Error> {
     let spec = Path::of("spec");
     let mut errors = validate_names(definition);
@@ -62,7 +62,7 @@ pub fn validate(definition: &Value) -> Vec<Error> {
     errors
 }
 
-/// Of several storage versions the first is noted as stored, and the last is looked for.
+/// With several storage versions, kube-apiserver records the first one and looks for the last one.
 fn validate_stored(definition: &Value) -> Option<Error> {
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
     let storage: Vec<&Value> = versions
@@ -141,7 +141,7 @@ fn shared(versions: &[Value], field: &str) -> bool {
     versions.windows(2).all(|pair| pair[0][field] == pair[1][field])
 }
 
-/// Versions as the real server shows them: by the names of its own fields. What all of them share it keeps elsewhere.
+/// Versions as kube-apiserver prints them: with Go field names, and without what all versions share.
 fn shown_versions(versions: &[Value]) -> String {
     let shown = versions.iter().map(|version| {
         let flag = |field: &str| version[field].as_bool().unwrap_or_default();
@@ -162,7 +162,7 @@ fn shown_versions(versions: &[Value]) -> String {
     format!("[{}]", shown.collect::<Vec<_>>().join(","))
 }
 
-/// What a change of a definition may not change.
+/// Validates an update of a definition.
 pub fn fixed_fields(old: &Value, new: &Value) -> Vec<Error> {
     let mut errors = Vec::new();
     let spec = Path::of("spec");
@@ -202,7 +202,7 @@ fn validate_versions(definition: &Value) -> Vec<Error> {
         match version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) {
             None => errors.push(Error::required(&schema.field("openAPIV3Schema"), "")),
             Some(value) => {
-                // A schema that all versions share stands in one place inside the real server.
+                // kube-apiserver stores a schema that all versions share outside of the versions.
                 let (spec, shared) = (Path::of("spec"), shared_schema(versions));
                 let validation = spec.field("validation");
                 let place = if shared {

@@ -1,4 +1,4 @@
-//! How the server knows who a client is.
+//! Authentication of requests.
 
 use super::{dispatch, route};
 use crate::failure::{About, Failure};
@@ -9,17 +9,16 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// How clients prove who they are.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// They are in this process, and all the same user.
+    /// In-process clients, all with the same user.
     As(Arc<User>),
-    /// By bearer token.
+    /// Bearer tokens.
     Token,
 }
 
 impl Access {
-    /// The user of a request; impersonation is granted to everybody, since rights are not enforced.
+    /// The user of a request. Impersonation is always granted, since RBAC is not enforced.
     pub(super) fn user(&self, core: &Core, headers: &HeaderMap) -> Result<Arc<User>, Failure> {
         let user = match self {
             Self::As(user) => Arc::clone(user),
@@ -47,7 +46,7 @@ fn by_token(core: &Core, headers: &HeaderMap) -> Result<Arc<User>, Failure> {
     user.ok_or_else(|| Failure::new(401, "Unauthorized", "Unauthorized"))
 }
 
-/// Refuses everything to those who do not say who they are.
+/// Rejects anonymous requests.
 pub(super) fn check(core: &Core, user: &User, method: &Method, path: &str) -> Result<(), Failure> {
     if !user.is_anonymous() {
         return Ok(());

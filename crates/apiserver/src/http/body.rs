@@ -1,4 +1,4 @@
-//! Reads request bodies, within bounds of size and time.
+//! Reads request bodies, limited in size and time.
 
 use super::negotiate;
 use crate::failure::Failure;
@@ -9,12 +9,11 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::time::Duration;
 
-/// The largest body that is read.
+/// Limit of the request body, as in kube-apiserver.
 pub(super) const BYTES_MAX: usize = 3 * 1024 * 1024;
-/// How long a client may take to send its body.
+/// Time limit for a client to send its body.
 const TIME_MAX: Duration = Duration::from_mins(1);
 
-/// The whole body.
 pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
     let whole = tokio::time::timeout(TIME_MAX, Limited::new(body, BYTES_MAX).collect()).await;
     match whole {
@@ -32,13 +31,13 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
     }
 }
 
-/// The body as an object, in the encoding its header names.
+/// Decodes the body by its `Content-Type`.
 pub(super) async fn object(headers: &HeaderMap, body: Body) -> Result<Incoming, Failure> {
     let encoding = negotiate::body_encoding(headers)?;
     Ok(Incoming { bytes: read(body).await?, encoding })
 }
 
-/// A body that may be missing.
+/// As [`object`], for a body that may be empty.
 pub(super) async fn optional_object(headers: &HeaderMap, body: Body) -> Result<Option<Incoming>, Failure> {
     let bytes = read(body).await?;
     if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources are served, in the aggregated form and in the old one.
+//! Discovery of groups, versions and resources, aggregated and unaggregated.
 
 use super::negotiate::Accept;
 use super::respond;
@@ -12,7 +12,7 @@ use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The answer to a question of discovery; nothing when the path is none.
+/// The discovery document at a path; `None` for other paths.
 pub(super) fn respond(core: &Core, path: &str, accept: &Accept) -> Option<Result<Response<Body>, Failure>> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let catalog = core.catalog();
@@ -139,7 +139,7 @@ fn legacy_entries(resource: &Arc<Resource>) -> Vec<Value> {
     entries
 }
 
-/// The verbs in the order in which each of the two parts of a real server lists them.
+/// The verbs in the order in which kube-apiserver and apiextensions-apiserver list them.
 fn legacy_verbs(resource: &Resource) -> &'static [&'static str] {
     match resource.custom() {
         Some(_) => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
@@ -147,18 +147,15 @@ fn legacy_verbs(resource: &Resource) -> &'static [&'static str] {
     }
 }
 
-/// A short name for the version in which objects are kept, by which clients see that it changed.
+/// `storageVersionHash`: a hash of the storage version.
 fn storage_version_hash(resource: &Resource) -> Option<String> {
     if !resource.verbs.allow("list") {
         return None;
     }
     let kept = &*resource.storage_api_version;
     let (group, version) = kept.rsplit_once('/').unwrap_or(("", kept));
-    // The real server keeps these in an older version.
-    let older = matches!(
-        &*resource.kind,
-        "CustomResourceDefinition" | "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding"
-    );
+    // kube-apiserver stores these in an older version.
+    let older = &*resource.kind == "CustomResourceDefinition";
     let version = if older && resource.custom().is_none() { "v1beta1" } else { version };
     let text = format!("{group}/{version}/{}", resource.kind);
     let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;

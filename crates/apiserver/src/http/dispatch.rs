@@ -1,4 +1,4 @@
-//! Finds out which verb a request is, and runs it.
+//! Determines the verb of a request and runs it.
 
 use super::negotiate::{Accept, Wish};
 use super::route::{self, Missing};
@@ -18,7 +18,6 @@ use http::header::USER_AGENT;
 use http::{HeaderMap, Method, Request, Response};
 use std::sync::Arc;
 
-/// Serves a request for a resource.
 pub(super) async fn dispatch(
     core: &Arc<Core>,
     user: Arc<User>,
@@ -48,7 +47,7 @@ pub(super) async fn dispatch(
         Failure::bad_request(format!("Unable to convert to Table as requested: {message}"))
     })?;
     let (parts, body) = request.into_parts();
-    // Of one object, the parameter means nothing; the old paths do.
+    // The parameter has no effect on a single object; the deprecated `/watch/` paths have.
     let may_watch = call.subresource.is_none() && (call.name.is_empty() || target.watch);
     let watches = parts.method == Method::GET && may_watch && call.query.is_set("watch");
     if watches {
@@ -125,18 +124,12 @@ async fn serve(
     Ok(respond::done(core, &call, done, wish))
 }
 
-/// What users of the resource should know.
+/// The deprecation warning of the resource.
 fn deprecation(resource: &Resource) -> Option<String> {
-    match resource.custom() {
-        Some(custom) => custom.deprecation.clone(),
-        None if resource.is("", "endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned())
-        }
-        None => None,
-    }
+    resource.custom().and_then(|custom| custom.deprecation.clone())
 }
 
-/// The verb of a method on a collection or on one object.
+/// The verb of a method on a collection or an object.
 pub(super) fn verb_of(method: &Method, collection: bool) -> Option<&'static str> {
     match (method.as_str(), collection) {
         ("GET", true) => Some("list"),
@@ -150,7 +143,7 @@ pub(super) fn verb_of(method: &Method, collection: bool) -> Option<&'static str>
     }
 }
 
-/// A binding by the old path, where only the body names the pod.
+/// A Binding created at `/bindings`, where only the body names the pod.
 fn bind_named(core: &Core, mut call: Call, body: &Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
     let binding = body.decode()?;
     call.resource = core.builtin("", "pods");
@@ -165,7 +158,7 @@ async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<
     DeleteOptions::read(call, options.filter(|options| !options.is_null()))
 }
 
-/// The client's name: its `User-Agent` up to the first slash.
+/// The default field manager: the `User-Agent` up to the first slash.
 fn agent(headers: &HeaderMap) -> String {
     const CHARS_MAX: usize = 128;
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");

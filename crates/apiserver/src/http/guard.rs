@@ -1,7 +1,7 @@
-//! Bounds what one connection can cost: how many there are, and how long a client may leave what it asked for unread.
+//! Limits the number of connections and closes connections that a client does not read from.
 //!
-//! A client that stops reading would keep its answer, and everything the answer refers to, for as long as it likes.
-//! So a connection whose writes make no progress for a while is closed.
+//! A client that stops reading would keep its response, and the objects it refers to, in memory. A connection whose
+//! writes make no progress for a while is closed.
 
 use axum_server::accept::Accept;
 use std::future::Future;
@@ -14,12 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
-/// How many connections there may be at once.
+/// Limit of concurrent connections.
 const CONNECTIONS_MAX: usize = 16_384;
-/// How long a client may read nothing of what is written to it.
+/// How long writes to a connection may make no progress.
 const STALL_TIME_MAX: Duration = Duration::from_mins(1);
 
-/// Accepts connections within bounds.
 #[derive(Clone, Debug)]
 pub(super) struct Guard<A> {
     inner: A,
@@ -27,7 +26,6 @@ pub(super) struct Guard<A> {
 }
 
 impl<A> Guard<A> {
-    /// Bounds what `inner` accepts.
     pub(super) fn new(inner: A) -> Self {
         Self { inner, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
@@ -54,7 +52,7 @@ where
     }
 }
 
-/// A connection that fails when its writes make no progress.
+/// A connection that fails when its writes stall.
 #[derive(Debug)]
 pub(super) struct Guarded<S> {
     inner: S,
@@ -63,7 +61,7 @@ pub(super) struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    /// Passes on what a write came to, and fails when it has been waiting for too long.
+    /// Returns the result of a write, and fails when writes have been pending for too long.
     fn watch<T>(&mut self, progress: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if progress.is_ready() {
             self.stalled = None;

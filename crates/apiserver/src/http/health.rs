@@ -1,14 +1,14 @@
-//! Says that the server is there, and which version of Kubernetes it follows.
+//! Health checks, and the Kubernetes version that the server implements.
 
 use super::respond;
 use axum::body::Body;
 use http::Response;
 use serde_json::json;
 
-/// The Kubernetes release whose behaviour the server has.
+/// The Kubernetes release whose behaviour the server follows.
 pub(super) const GIT_VERSION: &str = "v1.36.3";
 
-/// The answer to questions that need no user.
+/// The response for paths that need no authentication.
 pub(super) fn respond(path: &str) -> Option<Response<Body>> {
     let (root, rest) =
         path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));

@@ -1,4 +1,4 @@
-//! What a client wants to read, and in which format it writes.
+//! Content negotiation: `Accept` and `Content-Type`.
 
 use crate::failure::Failure;
 use crate::incoming::{Encoding, Format};
@@ -9,29 +9,26 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The form of an answer.
+/// The representation of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Whole objects.
     Object,
-    /// Rows for people.
+    /// `meta.k8s.io/v1` `Table`.
     Table,
-    /// Rows for people, as older clients know them.
+    /// `meta.k8s.io/v1beta1` `Table`.
     OldTable,
-    /// Metadata alone.
+    /// `PartialObjectMetadata`.
     Metadata,
 }
 
-/// Form and format of an answer.
+/// The negotiated representation and format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// The form.
     pub form: Form,
-    /// The format.
     pub format: Format,
 }
 
-/// One entry of an `Accept` header.
+/// One media range of an `Accept` header.
 #[derive(Clone, Debug)]
 struct Entry {
     media_type: String,
@@ -53,12 +50,12 @@ impl Entry {
     }
 }
 
-/// The `Accept` header, the most wanted first.
+/// The `Accept` header, ordered by quality.
 #[derive(Clone, Debug)]
 pub(super) struct Accept(Vec<Entry>);
 
 impl Accept {
-    /// Reads the header; without one, everything is accepted.
+    /// Parses the header; without one, everything is accepted.
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut entries: Vec<_> = headers
             .get_all(ACCEPT)
@@ -71,7 +68,7 @@ impl Accept {
         Self(entries)
     }
 
-    /// What an answer with objects should be. Protobuf is not spoken here: a client that accepts nothing else is told.
+    /// Negotiates a response with objects. Protobuf is not offered: a client that accepts nothing else gets status 406.
     pub(super) fn objects(&self) -> Result<Wish, Failure> {
         if self.0.is_empty() {
             return Ok(Wish { form: Form::Object, format: Format::Json });
@@ -79,7 +76,7 @@ impl Accept {
         self.0.iter().find_map(wish).ok_or_else(|| self.not_acceptable())
     }
 
-    /// What an answer without forms should be.
+    /// Negotiates a response that has only one representation.
     pub(super) fn plain(&self) -> Result<Format, Failure> {
         if self.0.is_empty() {
             return Ok(Format::Json);
@@ -88,7 +85,7 @@ impl Accept {
         self.0.iter().find_map(plain).ok_or_else(|| self.not_acceptable())
     }
 
-    /// The refusal of a client that accepts nothing we have.
+    /// The error for a client that accepts none of the offered media types.
     fn not_acceptable(&self) -> Failure {
         let known = |entry: &Entry| entry.format().is_some() || entry.media_type == PROTOBUF;
         let message = if self.0.iter().any(known) {
@@ -99,12 +96,12 @@ impl Accept {
         Failure::new(406, "NotAcceptable", message)
     }
 
-    /// Whether YAML is wanted before JSON.
+    /// Whether YAML is preferred to JSON.
     pub(super) fn prefers_yaml(&self) -> bool {
         self.0.iter().find_map(Entry::format) == Some(Format::Yaml)
     }
 
-    /// Whether the first understood entry asks for aggregated discovery, and in which version.
+    /// The version of aggregated discovery, if the first supported media range requests it.
     pub(super) fn aggregated_discovery(&self) -> Option<&'static str> {
         for entry in &self.0 {
             if entry.format() != Some(Format::Json) {
@@ -151,13 +148,13 @@ fn parse_entry(text: &str) -> Option<Entry> {
     Some(entry)
 }
 
-/// The media type of a request's body, without parameters.
+/// The media type of the request body, without parameters.
 pub(super) fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// How a request's body is written.
+/// The encoding of the request body.
 pub(super) fn body_encoding(headers: &HeaderMap) -> Result<Encoding, Failure> {
     match content_type(headers).as_str() {
         "" | JSON => Ok(Encoding::Text(Format::Json)),

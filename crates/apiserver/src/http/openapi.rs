@@ -1,4 +1,4 @@
-//! `OpenAPI` v3 documents, one for each group and version: what `kubectl explain` and client-side checks read.
+//! `OpenAPI` v3 documents, one for each group version; `kubectl explain` and client-side validation read them.
 
 mod paths;
 mod schemas;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::sync::Arc;
 
-/// The answer to a request for a document; nothing when the path is none.
+/// The document at a path; `None` for other paths.
 pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Response<Body>, Failure>> {
     let rest = request.uri().path().strip_prefix("/openapi/v3")?.trim_matches('/');
     let catalog = core.catalog();
@@ -43,7 +43,7 @@ pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Res
     Some(Ok(response))
 }
 
-/// The document of the path that tells the version.
+/// The document of `/version`.
 fn version_document() -> Value {
     let response = json!({"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "object"}}}}});
     json!({
@@ -57,7 +57,7 @@ fn root_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Where every document is.
+/// The index of all documents.
 fn index(catalog: &Catalog) -> Value {
     let mut paths = Map::new();
     let version = format!("/openapi/v3/version?hash={:016X}", 0);
@@ -72,7 +72,7 @@ fn index(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-/// Differs when the document does: built-in kinds stay what they are, custom ones change with their definitions.
+/// Changes with the document: built-in schemas are constant, custom ones change with their definitions.
 fn hash(resources: &BTreeMap<Box<str>, Arc<Resource>>) -> String {
     let mut hasher = FxHasher::default();
     for resource in resources.values() {

@@ -15,7 +15,6 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::Value;
 
-/// The media type of a format.
 pub(super) fn media_type(format: Format) -> &'static str {
     match format {
         Format::Json => "application/json",
@@ -23,7 +22,6 @@ pub(super) fn media_type(format: Format) -> &'static str {
     }
 }
 
-/// A response with a body.
 pub(super) fn with(code: u16, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -32,27 +30,24 @@ pub(super) fn with(code: u16, content_type: &'static str, body: impl Into<Body>)
     response
 }
 
-/// JSON that is already written.
+/// Encoded JSON.
 pub(super) fn json(code: u16, body: impl Into<Body>) -> Response<Body> {
     with(code, media_type(Format::Json), body)
 }
 
-/// Plain text.
 pub(super) fn text(code: u16, body: impl Into<Body>) -> Response<Body> {
     with(code, "text/plain; charset=utf-8", body)
 }
 
-/// The answer where nothing is served.
+/// The 404 response outside of the API groups.
 pub(super) fn nothing_here() -> Response<Body> {
     text(404, "404 page not found\n")
 }
 
-/// The answer where the method is not served.
 pub(super) fn method_not_allowed() -> Response<Body> {
     failure(&Failure::unknown_method(), false)
 }
 
-/// A failure.
 pub(super) fn failure(failure: &Failure, yaml: bool) -> Response<Body> {
     let json = failure.to_json();
     let mut response = match serde_json::from_slice::<Value>(&json) {
@@ -69,7 +64,6 @@ pub(super) fn failure(failure: &Failure, yaml: bool) -> Response<Body> {
     response
 }
 
-/// A value in a format.
 pub(super) fn value_as(code: u16, value: &Value, format: Format) -> Response<Body> {
     match format {
         Format::Json => json(code, to_json(value)),
@@ -77,12 +71,11 @@ pub(super) fn value_as(code: u16, value: &Value, format: Format) -> Response<Bod
     }
 }
 
-/// A value as YAML.
 pub(super) fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// The outcome of a call on one object.
+/// The response of a call on one object.
 pub(super) fn done(core: &Core, call: &Call, done: Done, wish: Wish) -> Response<Body> {
     let Done { code, reply, warnings } = done;
     let mut response = match (reply, wish.form) {
@@ -114,17 +107,17 @@ fn formed(core: &Core, call: &Call, code: u16, object: Value, wish: Wish) -> Res
     value_as(code, &value, wish.format)
 }
 
-/// Adds warnings for the person behind the client.
+/// Adds `Warning` headers.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
-        // The code for warnings that persist; the agent is left out, as Kubernetes does.
+        // Code 299 is a persistent warning; Kubernetes writes `-` as its agent.
         if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quote(warning))) {
             response.headers_mut().append(WARNING, value);
         }
     }
 }
 
-/// The first bytes of a typed list, up to its items.
+/// The beginning of a typed list, up to its items.
 pub(super) fn list_opening(resource: &Resource, metadata: &Value) -> Bytes {
     let opening = format!(
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",

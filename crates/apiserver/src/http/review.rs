@@ -1,4 +1,4 @@
-//! Answers questions that are asked by creating an object: who am I, may I.
+//! Reviews that are created and not stored: SubjectAccessReview, TokenReview and the like.
 
 use super::negotiate::Wish;
 use super::respond;
@@ -13,15 +13,13 @@ use axum::body::Body;
 use http::Response;
 use serde_json::{Value, json};
 
-/// Why everything is allowed.
+/// `status.reason` of every access review.
 const NOT_ENFORCED: &str = "RBAC objects are stored and served by this server, but not enforced";
 
-/// Whether objects of the resource are questions.
 pub(super) fn is_question(resource: &Resource) -> bool {
     resource.verbs == Verbs::CreateOnly && !resource.is("", "bindings")
 }
 
-/// Answers a question.
 pub(super) fn answer(
     core: &Core,
     call: &Call,
@@ -54,7 +52,7 @@ pub(super) fn answer(
     Ok(respond::done(core, call, Done::new(201, Reply::Object(question)).warn(warnings), wish))
 }
 
-/// Refuses a question that is none.
+/// Validates a review.
 fn check(call: &Call, question: &Value) -> Result<(), Failure> {
     let spec = Path::of("spec");
     let set = |field: &str| question["spec"].get(field).filter(|value| !value.is_null());
@@ -71,7 +69,7 @@ fn check(call: &Call, question: &Value) -> Result<(), Failure> {
                     errors.push(Error::invalid(&spec.field("resourceAttributes"), Value::Null, detail));
                 }
                 (Some(_), Some(path)) => {
-                    // The real server shows the names its own code gives to the fields.
+                    // kube-apiserver prints the Go field names here.
                     let shown = json!({"Path": path["path"], "Verb": path["verb"]});
                     let detail = "cannot be specified in combination with resourceAttributes";
                     errors.push(Error::invalid(&spec.field("nonResourceAttributes"), shown, detail));

@@ -1,26 +1,22 @@
-//! Understands the paths of resources.
+//! Parses resource paths.
 
 use crate::failure::Failure;
 use crate::kinds::{Catalog, Resource, Subresource};
 use crate::verbs::call::{Plus, unescape};
 use std::sync::Arc;
 
-/// What a path names.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The resource.
     pub resource: Arc<Resource>,
-    /// The namespace; empty for all.
+    /// Empty for all namespaces.
     pub namespace: String,
-    /// The name; empty for the collection.
+    /// Empty for the collection.
     pub name: String,
-    /// The sub-resource.
     pub subresource: Option<Subresource>,
-    /// Whether the path is one of the old ones that watch.
+    /// Whether the path is a deprecated `/watch/` path.
     pub watch: bool,
 }
 
-/// What a path of the API names.
 pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, Missing> {
     let nothing = || if is_builtin(catalog, path) { Missing::Path } else { Missing::Page };
     if path.contains("//") {
@@ -29,14 +25,14 @@ pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, Missing> {
     locate(catalog, path).map_or_else(|| Err(nothing()), |found| found.map_err(Missing::Object))
 }
 
-/// Why a path leads nowhere.
+/// Why a path is not found.
 #[derive(Debug)]
 pub(super) enum Missing {
-    /// There is no such page at all.
+    /// Outside of the API groups.
     Page,
-    /// There is no such path in a group that is part of the server.
+    /// An unknown path in a built-in group.
     Path,
-    /// There is no such object.
+    /// An unknown object.
     Object(Failure),
 }
 
@@ -75,7 +71,7 @@ fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, Failure>> {
             None => None,
             Some(part) => match resource.subresource(part) {
                 Some(part) => Some(part),
-                // Of custom resources, every path below an object leads to it.
+                // apiextensions-apiserver serves the object at every unknown path below it.
                 None if resource.custom().is_some() => {
                     return Some(Err(Failure::not_found(resource.about(), name)));
                 }
@@ -110,7 +106,7 @@ fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, Failure>> {
     }
 }
 
-/// Whether `namespaces/x/PLURAL` is a part of the namespace and no resource in it.
+/// Whether `namespaces/x/PLURAL` is a subresource of the namespace and not a resource in it.
 fn is_part_of_namespace(group: &str, plural: &str) -> bool {
     group.is_empty() && matches!(plural, "finalize" | "status")
 }

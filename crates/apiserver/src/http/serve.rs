@@ -1,4 +1,4 @@
-//! Serves the API over HTTPS, on loopback unless told otherwise, with certificates made at the start.
+//! Serves the API over HTTPS with generated certificates.
 
 use super::guard::Guard;
 use super::{Access, router};
@@ -22,47 +22,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How long a client may take for the handshake, and for the head of a request.
+/// Time limit of the TLS handshake and of the request head.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// How many requests one connection may have open at once.
+/// Limit of concurrent HTTP/2 streams of a connection.
 const STREAMS_MAX: u32 = 1_000;
-/// How many bytes of a request's body wait in a connection, per stream and in all.
+/// HTTP/2 flow control window of a stream and of a connection.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// The largest head of a request.
+/// Limit of the request head.
 const HEAD_BYTES_MAX: u32 = 64 * 1024;
-/// How long requests that are under way have to end when the server stops.
+/// Time that requests in progress get at shutdown.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
-/// Why the server could not be reached by anybody.
+/// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address is taken or not ours.
+    /// The address is in use or not local.
     #[error("cannot listen on {address}\nhint: choose another address or port")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// No certificate could be made.
     #[error("cannot make a certificate")]
     Certificate(#[source] rcgen::Error),
-    /// TLS could not be set up.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
-    /// The file with the administrator's access could not be written.
     #[error("cannot write kubeconfig `{path}`")]
     Kubeconfig {
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// A server that listens. It stops when this is dropped.
+/// A listening server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Listening {
     address: SocketAddr,
@@ -73,27 +66,25 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Where the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The base address for clients.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The certificate that clients must trust.
+    /// The CA certificate that clients must trust.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.handle.connection_count()
     }
 
-    /// The administrator's access, as `kubectl` reads it.
+    /// A kubeconfig with the administrator's token.
     pub fn kubeconfig(&self) -> String {
         let config = json!({
             "apiVersion": "v1",
@@ -109,10 +100,10 @@ impl Listening {
         super::respond::yaml(&config)
     }
 
-    /// Writes the administrator's access to a file that only its owner can read.
+    /// Writes the kubeconfig to a file that only its owner can read.
     pub fn write_kubeconfig(&self, path: &Path) -> Result<(), Error> {
         let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };
-        // A file that others could read keeps its mode when it is only truncated.
+        // Truncating a file would keep its mode, which may permit others to read it.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
@@ -122,10 +113,10 @@ impl Listening {
         file.write_all(self.kubeconfig().as_bytes()).map_err(failed)
     }
 
-    /// Stops listening; requests that are under way have a moment to end.
+    /// Stops listening; requests in progress get a short time to finish.
     pub async fn stop(mut self) {
         self.handle.graceful_shutdown(Some(SHUTDOWN_TIME));
-        // What the task returns no longer matters to anybody.
+        // The result of the task is not needed.
         let _ = (&mut self.task).await;
     }
 }
@@ -137,7 +128,7 @@ impl Drop for Listening {
     }
 }
 
-/// Listens on an address; port 0 takes a free one.
+/// Listens on an address; port 0 selects a free one.
 pub fn listen(core: &Arc<Core>, address: SocketAddr) -> Result<Listening, Error> {
     let failed = |source| Error::Listen { address, source };
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;
@@ -170,7 +161,7 @@ pub fn listen(core: &Arc<Core>, address: SocketAddr) -> Result<Listening, Error>
     Ok(Listening { address, ca_pem, token: core.admin_token.clone(), handle, task })
 }
 
-/// A certificate for the server, signed by an authority that is made for it, and the authority's certificate.
+/// A server certificate signed by a generated CA, and the CA certificate.
 fn certificates(address: SocketAddr) -> Result<(rustls::ServerConfig, String), Error> {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! Lists and watches as response bodies that are made while they are sent.
+//! Lists and watches as response bodies that are encoded while they are sent.
 
 use super::negotiate::{Form, Wish};
 use super::respond;
@@ -19,10 +19,9 @@ use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// About how many bytes of a list are made at once.
+/// Approximate size of an encoded chunk of a list.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A list.
 pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Response<Body> {
     let mut metadata = list_metadata(&listing);
     if call.resource.custom().is_some() && listing.continue_token.is_none() && wish.form == Form::Object {
@@ -62,7 +61,7 @@ fn list_metadata(listing: &Listing) -> Value {
     metadata
 }
 
-/// An item of a list: built-in ones do not repeat their kind.
+/// A list item; items of built-in lists omit `kind` and `apiVersion`.
 fn list_item(call: &Call, record: &Record) -> Value {
     let mut object = served(&call.resource, record);
     if let (Origin::Builtin(_), Some(fields)) = (&call.resource.origin, object.as_object_mut()) {
@@ -97,7 +96,7 @@ fn list_body(call: &Call, listing: Listing, metadata: &Value) -> Body {
     };
     let (first, rest) = make(Some((0, false))).expect("a list has at least its opening");
     if rest.is_none() {
-        // Known length: no chunked encoding for small lists.
+        // A small list has a known length and needs no chunked encoding.
         return Body::from(first);
     }
     let chunks = stream::unfold((Some(first), rest), move |(first, state)| {
@@ -121,7 +120,6 @@ fn write_item(call: &Call, record: &Record, chunk: &mut Vec<u8>) {
     }
 }
 
-/// Objects as a table for people.
 pub(super) fn table(
     core: &Core,
     call: &Call,
@@ -130,7 +128,7 @@ pub(super) fn table(
     headers: Headers,
     form: Form,
 ) -> Value {
-    // What the parameter may be is checked before anything is done.
+    // The parameter is validated before the request is executed.
     let include = IncludeObject::parse(call.query.get("includeObject")).unwrap_or(IncludeObject::Metadata);
     let resource = &*call.resource;
     let printer = match &resource.origin {
@@ -146,7 +144,6 @@ pub(super) fn table(
     table
 }
 
-/// A watch.
 pub(super) fn watch(core: &Arc<Core>, call: Call, wish: Wish) -> Result<Response<Body>, Failure> {
     let watch = Watch::begin(core, &call)?;
     let state = (Arc::clone(core), call, watch, true);
@@ -162,7 +159,7 @@ pub(super) fn watch(core: &Arc<Core>, call: Call, wish: Wish) -> Result<Response
     Ok(respond::with(200, media_type, Body::from_stream(events)))
 }
 
-/// One event of a watch. Of whole objects as they are kept, the store's own bytes are sent.
+/// Encodes a watch event. An object in its storage version is sent as the stored bytes.
 fn encode(core: &Core, call: &Call, signal: &Signal, wish: Wish, first: bool) -> Bytes {
     let as_kept =
         wish.form == Form::Object && wish.format == Format::Json && call.resource.is_storage_version();

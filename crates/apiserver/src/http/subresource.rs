@@ -1,4 +1,4 @@
-//! Serves sub-resources.
+//! Serves subresources.
 
 use super::negotiate::{Accept, Wish};
 use super::{body, respond};
@@ -17,10 +17,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a log that is followed is looked at again.
+/// Polling interval of a followed log.
 const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 
-/// Serves a request for a sub-resource.
 pub(super) async fn serve(
     core: &Arc<Core>,
     call: Call,
@@ -34,8 +33,7 @@ pub(super) async fn serve(
     }
     let wish = accept.objects()?;
     match part {
-        Subresource::Approval
-        | Subresource::EphemeralContainers
+        Subresource::EphemeralContainers
         | Subresource::Finalize
         | Subresource::Resize
         | Subresource::Status => serve_part(core, &call, part, parts, body, wish).await,
@@ -58,7 +56,7 @@ pub(super) async fn serve(
     }
 }
 
-/// A part of the object, read and written like it.
+/// A subresource with the kind of its object.
 async fn serve_part(
     core: &Core,
     call: &Call,
@@ -109,7 +107,7 @@ async fn serve_scale(
     Ok(respond::done(core, call, done, wish))
 }
 
-/// The body of a request for a sub-resource with a kind of its own.
+/// Decodes the body for a subresource with a kind of its own.
 fn decode(part: Subresource, body: &Incoming) -> Result<Value, Failure> {
     let (group, _, kind) = part.own_kind().unwrap_or_default();
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };

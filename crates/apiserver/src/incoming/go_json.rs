@@ -1,6 +1,6 @@
-//! Says what is wrong with a text that is no JSON, in the words that clients of Kubernetes know.
+//! Reports JSON syntax errors with the messages of Go's `encoding/json`.
 
-/// The first thing that is wrong; nothing when the text is JSON.
+/// The first syntax error; `None` for valid JSON.
 pub fn syntax_error(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner { text, at: 0 };
     let scanned = scanner.value("looking for beginning of value", 0).and_then(|()| {
@@ -13,7 +13,7 @@ pub fn syntax_error(text: &[u8]) -> Option<String> {
     scanned.err()
 }
 
-/// How deep values may be in each other.
+/// Limit of nesting.
 const DEPTH_MAX: usize = 500;
 const END: &str = "unexpected end of JSON input";
 

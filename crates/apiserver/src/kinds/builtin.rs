@@ -1,52 +1,45 @@
-//! The table of built-in resources, by group, in the order in which discovery lists the groups.
+//! The table of built-in resources, in the order in which discovery lists their groups.
+//!
+//! Only kinds that the scheduler, its components, workloads and installers use are served.
 
 use super::{Subresource, Verbs};
 use crate::schema::{self, Schema};
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
-    authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
-    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-    discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, node::v1 as node,
+    authorization::v1 as authorization, batch::v1 as batch, coordination::v1 as coordination,
+    core::v1 as core, discovery::v1 as discovery, events::v1 as events, node::v1 as node,
     policy::v1 as policy, rbac::v1 as rbac, resource::v1 as dra, scheduling::v1 as scheduling,
     storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
-use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use std::sync::{LazyLock, OnceLock};
 
-/// A built-in resource.
 #[derive(Clone, Debug)]
 pub struct Builtin {
-    /// The API group; empty for the core group.
+    /// Empty for the core group.
     pub group: &'static str,
-    /// The version.
     pub version: &'static str,
-    /// The kind of its objects.
     pub kind: &'static str,
     /// The name in paths.
     pub plural: &'static str,
-    /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// Shorter names.
     pub short_names: &'static [&'static str],
-    /// Sets of resources it belongs to.
     pub categories: &'static [&'static str],
-    /// What may be done with it.
     pub verbs: Verbs,
-    /// Its sub-resources, sorted by name.
+    /// Sorted by name.
     pub subresources: &'static [Subresource],
-    /// Another resource's table and version in which its objects are kept, if not its own.
+    /// The table and API version of another resource that stores the objects.
     pub kept_as: Option<(&'static str, &'static str)>,
-    /// Whether `metadata.generation` counts changes of what is wanted.
+    /// Whether `metadata.generation` counts changes of the spec.
     pub generation: bool,
-    /// Whether an update without `resourceVersion` is allowed.
+    /// Whether an update without `resourceVersion` is allowed (`AllowUnconditionalUpdate`).
     pub unconditional_update: bool,
-    /// Whether an update may create the object.
+    /// Whether an update may create the object (`AllowCreateOnUpdate`).
     pub create_on_update: bool,
-    /// Whether a delete answers with the object.
+    /// Whether a delete returns the object (`ReturnDeletedObject`).
     pub returns_deleted: bool,
-    /// The schema, once somebody needed it.
+    /// Parsed on first use.
     schema: OnceLock<&'static Schema>,
 }
 
@@ -91,7 +84,6 @@ where
 }
 
 impl Builtin {
-    /// What its objects look like.
     pub fn schema(&self) -> &'static Schema {
         self.schema.get_or_init(|| {
             let version = super::api_version(self.group, self.version);
@@ -157,9 +149,7 @@ fn core_group() -> Vec<Builtin> {
     vec![
         of::<core::Binding>().verbs(Verbs::CreateOnly),
         of::<core::ConfigMap>().short(&["cm"]),
-        of::<core::Endpoints>().short(&["ep"]).create_on_update(),
         of::<core::Event>().short(&["ev"]).create_on_update(),
-        of::<core::LimitRange>().short(&["limits"]).create_on_update(),
         of::<core::Namespace>()
             .short(&["ns"])
             .verbs(Verbs::NoDeleteCollection)
@@ -174,19 +164,15 @@ fn core_group() -> Vec<Builtin> {
             .with(&[Binding, EphemeralContainers, Eviction, Log, Resize, Status])
             .generation()
             .returns_deleted(),
-        of::<core::PodTemplate>().generation().returns_deleted(),
-        of::<core::ReplicationController>().short(&["rc"]).within(ALL).with(SCALE_STATUS).generation(),
-        of::<core::ResourceQuota>().short(&["quota"]).with(STATUS).returns_deleted(),
         of::<core::Secret>(),
         of::<core::ServiceAccount>().short(&["sa"]).with(&[Token]).returns_deleted(),
         of::<core::Service>().short(&["svc"]).within(ALL).with(STATUS).create_on_update().returns_deleted(),
     ]
 }
 
-/// Groups that come first: registration of APIs, applications, events and questions about rights.
+/// The groups `apps`, `events.k8s.io`, `authentication.k8s.io` and `authorization.k8s.io`.
 fn foundation() -> Vec<Builtin> {
     vec![
-        of::<apiregistration::APIService>().within(API_EXTENSIONS).with(STATUS),
         of::<apps::ControllerRevision>(),
         of::<apps::DaemonSet>().short(&["ds"]).within(ALL).with(STATUS).generation(),
         of::<apps::Deployment>().short(&["deploy"]).within(ALL).with(SCALE_STATUS).generation(),
@@ -204,17 +190,8 @@ fn foundation() -> Vec<Builtin> {
 
 fn workloads() -> Vec<Builtin> {
     vec![
-        of::<autoscaling::HorizontalPodAutoscaler>().short(&["hpa"]).within(ALL).with(STATUS),
         of::<batch::CronJob>().short(&["cj"]).within(ALL).with(STATUS).generation(),
         of::<batch::Job>().within(ALL).with(STATUS).generation(),
-        of::<certificates::CertificateSigningRequest>()
-            .short(&["csr"])
-            .with(&[Subresource::Approval, Subresource::Status]),
-        of::<networking::IngressClass>().generation(),
-        of::<networking::Ingress>().short(&["ing"]).with(STATUS).generation(),
-        of::<networking::IPAddress>().short(&["ip"]),
-        of::<networking::NetworkPolicy>().short(&["netpol"]).generation(),
-        of::<networking::ServiceCIDR>().with(STATUS),
         of::<policy::PodDisruptionBudget>().short(&["pdb"]).with(STATUS).generation().conditional_update(),
     ]
 }
@@ -231,11 +208,7 @@ fn configuration() -> Vec<Builtin> {
         of::<storage::StorageClass>().short(&["sc"]).returns_deleted(),
         of::<storage::VolumeAttachment>().with(STATUS).conditional_update().returns_deleted(),
         of::<storage::VolumeAttributesClass>().short(&["vac"]).returns_deleted(),
-        admission_kind::<admission::MutatingAdmissionPolicy>(),
-        admission_kind::<admission::MutatingAdmissionPolicyBinding>(),
         admission_kind::<admission::MutatingWebhookConfiguration>(),
-        admission_kind::<admission::ValidatingAdmissionPolicy>().with(STATUS),
-        admission_kind::<admission::ValidatingAdmissionPolicyBinding>(),
         admission_kind::<admission::ValidatingWebhookConfiguration>(),
         of::<apiextensions::CustomResourceDefinition>()
             .short(&["crd", "crds"])

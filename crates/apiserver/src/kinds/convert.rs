@@ -1,13 +1,13 @@
-//! Turns objects from the version in which they are kept into the one in which they are served, and back.
+//! Converts objects between the storage version and the served version.
 //!
-//! Custom resources change nothing but their `apiVersion` (conversion strategy `None`); events have other field names
-//! in each of their two groups.
+//! Custom resources only change their `apiVersion` (conversion strategy `None`); events have different field names in
+//! their two groups.
 
 use super::{Origin, Resource};
 use crate::schema;
 use serde_json::{Map, Value};
 
-/// Fields of an event: the name in `v1`, and the one in `events.k8s.io/v1`.
+/// Event fields: the name in `v1` and in `events.k8s.io/v1`.
 const EVENT_FIELDS: [(&str, &str); 8] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -19,7 +19,7 @@ const EVENT_FIELDS: [(&str, &str); 8] = [
     ("lastObservedTime", "lastObservedTime"),
 ];
 
-/// The object as the resource's version shows it.
+/// Converts from the storage version.
 #[must_use]
 pub fn to_served(resource: &Resource, mut object: Value) -> Value {
     if resource.is_storage_version() {
@@ -35,7 +35,7 @@ pub fn to_served(resource: &Resource, mut object: Value) -> Value {
     object
 }
 
-/// The object as it is kept.
+/// Converts to the storage version.
 #[must_use]
 pub fn to_storage(resource: &Resource, mut object: Value) -> Value {
     if resource.is_storage_version() {

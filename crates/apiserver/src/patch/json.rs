@@ -1,7 +1,7 @@
-//! JSON patch: a list of operations on places of the object.
+//! JSON patch operations.
 //!
-//! It follows the real server where that differs from RFC 6902: a missing field can be replaced and compares equal to
-//! null, and negative indices count from the end of a list.
+//! Follows kube-apiserver where it differs from RFC 6902: a missing field can be replaced and compares equal to null,
+//! and negative indices count from the end of a list.
 
 use super::{Error, OPERATIONS_MAX};
 use serde_json::{Map, Value};
@@ -127,7 +127,7 @@ fn test(object: &mut Value, operation: &Value) -> Result<(), String> {
     if *found == wanted { Ok(()) } else { failed() }
 }
 
-/// The end of a path: what holds the value, and under which name or index.
+/// The parent of the value at a path, and its name or index.
 struct Place<'a> {
     holder: Holder<'a>,
     key: String,
@@ -224,7 +224,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// An index that may count from the end; whether it is too large is for the caller to say.
+/// An index that may count from the end; the caller checks the upper bound.
 fn index_of(key: &str, length: usize) -> Result<usize, String> {
     let index = key.parse::<i64>().map_err(|error| number_error(key, &error))?;
     let index = if index < 0 { index + length as i64 } else { index };

@@ -1,7 +1,7 @@
-//! Strategic merge patch: a merge patch that knows which lists have elements with names.
+//! Strategic merge patch: merges lists by merge key and applies directives.
 //!
-//! Directives in the patch say what a plain merge cannot: `$patch` replaces or deletes, `$retainKeys` clears the rest
-//! of a map, `$deleteFromPrimitiveList/x` takes scalars out of list `x`, and `$setElementOrder/x` orders it.
+//! `$patch` replaces or deletes, `$retainKeys` clears the other keys of a map, `$deleteFromPrimitiveList/x` removes
+//! scalars from list `x`, and `$setElementOrder/x` orders it.
 
 use super::Error;
 use crate::field::{go_text, go_type, shown};
@@ -114,7 +114,7 @@ fn field_schema<'a>(schema: &'a Schema, name: &str) -> Result<&'a Schema, Error>
     })
 }
 
-/// Clears the fields of a map that `$retainKeys` does not list.
+/// Removes the keys of a map that `$retainKeys` does not list.
 fn retain_keys(object: &mut Fields, patch: &mut Fields) -> Result<(), Error> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad = || Error::Malformed("invalid patch format of retainKeys".to_owned());
@@ -140,7 +140,7 @@ fn delete_scalars(object: &mut Fields, name: &str, scalars: &Value) {
     }
 }
 
-/// Merges the lists that the patch gives an order for, and takes them out of the patch.
+/// Merges the lists that have a `$setElementOrder`, and removes them from the patch.
 fn merge_ordered_lists(object: &mut Fields, patch: &mut Fields, schema: &Schema) -> Result<(), Error> {
     let names: Vec<String> = patch.keys().filter(|name| name.starts_with(ORDER)).cloned().collect();
     for directive in names {
@@ -192,7 +192,7 @@ fn has_directive(element: &Value) -> bool {
     element.get(PATCH).is_some()
 }
 
-/// Elements of the patch must be listed in the order, and stand in that order.
+/// Elements of the patch must be listed in `$setElementOrder`, in the same order.
 fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Error> {
     if change.is_empty() || order.is_empty() {
         return Ok(());
@@ -256,7 +256,7 @@ fn merge_lists(old: Vec<Value>, change: Vec<Value>, schema: &Schema) -> Result<V
     in_order(merged, &change, &before, Some(key))
 }
 
-/// Carries out the directives among the elements of a patch list and returns the elements without them.
+/// Applies the directives in a patch list and returns the remaining elements.
 fn special_elements(
     mut old: Vec<Value>,
     change: Vec<Value>,
@@ -286,7 +286,7 @@ fn special_elements(
     if replace { Ok((plain, Vec::new())) } else { Ok((old, plain)) }
 }
 
-/// Orders a merged list: what the patch speaks of in the patch's order, the rest where it was relative to that.
+/// Orders a merged list: patched elements in the order of the patch, the others relative to them.
 fn in_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -311,7 +311,7 @@ fn in_order(
     let mut named = named.into_iter().peekable();
     let mut result = Vec::with_capacity(named.len() + rest.len());
     for (index, element) in rest {
-        // An element of the patch stays behind one that stood before it.
+        // A patched element stays after a live element that preceded it.
         while let Some((_, other, _)) = named.peek() {
             if matches!((index, other), (Some(index), Some(other)) if index < *other) {
                 break;
@@ -324,7 +324,7 @@ fn in_order(
     Ok(result)
 }
 
-/// Null in a new value means "not set", all the way down.
+/// Removes nulls from a new value recursively.
 pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -338,7 +338,7 @@ pub(super) fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A new value as it is stored: whatever carries a directive is not.
+/// A new value without directives; `None` if it consists of one.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(PATCH) => None,

@@ -1,7 +1,7 @@
-//! Runs expressions over values of an object, with the types and names that Kubernetes gives them.
+//! Evaluates CEL expressions over values of an object, with the types and names of KEP-2876.
 //!
-//! Strings with the formats `date-time`, `duration` and `byte` are times, spans and bytes to an expression. Field
-//! names that are no identifiers are escaped (`__dash__`), keys of maps are not.
+//! Strings with the formats `date-time`, `duration` and `byte` are timestamps, durations and bytes in CEL. Field names
+//! that are not identifiers are escaped (`__dash__`), map keys are not.
 
 use super::validate::Old;
 use super::{Schema, Type};
@@ -12,7 +12,7 @@ use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Words of the expression language that a field name may not be.
+/// Reserved words of CEL, which are escaped as field names.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -37,14 +37,14 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Compiles an expression; the error is a sentence for the author of the rule.
+/// Compiles an expression; the error is returned to the author of the rule.
 pub(super) fn compile(source: &str) -> Result<Program, String> {
     Program::compile(source).map_err(|error| error.to_string().trim().to_owned())
 }
 
-/// The first field of `self` that an expression names and the JSON schema does not describe.
+/// The first field of `self` that an expression names and the schema does not declare.
 ///
-/// Only chains of names that start with `self` are looked at; what else would not fit is found when the rule runs.
+/// Only chains of names that start with `self` are checked; other mismatches fail when the rule runs.
 pub(super) fn undefined_field(source: &str, schema: &Value) -> Option<String> {
     let plain = without_texts(source);
     let bytes = plain.as_bytes();
@@ -74,7 +74,7 @@ pub(super) fn undefined_field(source: &str, schema: &Value) -> Option<String> {
     None
 }
 
-/// The expression with the insides of its texts blanked.
+/// The expression with the contents of its string literals blanked.
 fn without_texts(source: &str) -> String {
     let mut plain = String::with_capacity(source.len());
     let mut quote: Option<char> = None;
@@ -93,7 +93,7 @@ fn without_texts(source: &str) -> String {
     plain
 }
 
-/// What the rules of one place can speak of: `self` and `oldSelf`.
+/// The variables of a rule: `self` and `oldSelf`.
 pub(super) struct Scope<'a> {
     plain: Context<'a>,
     optional: Context<'a>,
@@ -118,7 +118,7 @@ impl Scope<'_> {
         program.execute(context).map_err(|error| words(&error))
     }
 
-    /// The text an expression gives; nothing where it fails, is empty or has line breaks.
+    /// The string result of an expression; `None` if it fails, is empty or has line breaks.
     pub(super) fn text(&self, program: &Program) -> Option<String> {
         match program.execute(&self.plain) {
             Ok(Cel::String(text)) => {
@@ -130,7 +130,7 @@ impl Scope<'_> {
     }
 }
 
-/// The error in the words that clients of the real server know.
+/// Rewords an evaluation error as kube-apiserver reports it.
 fn words(error: &ExecutionError) -> String {
     let text = error.to_string();
     match text.split_once(':') {
@@ -180,7 +180,7 @@ fn of_text(schema: &Schema, text: &str) -> Cel {
     }
 }
 
-/// A time or a span, read by the expression language itself so that both mean the same.
+/// A timestamp or duration, converted by CEL itself for identical semantics.
 fn literal(function: &str, text: &str) -> Option<Cel> {
     let program = Program::compile(&format!("{function}(text)")).ok()?;
     let text = if function == "timestamp" && text.len() == 10 {
@@ -193,7 +193,7 @@ fn literal(function: &str, text: &str) -> Option<Cel> {
     program.execute(&context).ok()
 }
 
-/// A field name as an identifier.
+/// Escapes a field name as an identifier.
 fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");

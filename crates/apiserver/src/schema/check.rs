@@ -1,11 +1,11 @@
-//! The value validations of a schema: limits, patterns, enumerations and combinations of schemas.
+//! The value validations of a schema: limits, patterns, enumerations and logical junctors.
 
 use super::parse;
 use super::{Schema, SchemaRef};
 use regex::Regex;
 use serde_json::Value;
 
-/// Which values are allowed beyond their type.
+/// Constraints beyond the type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checks {
     pub(super) one_of_values: Option<Vec<Value>>,
@@ -25,23 +25,23 @@ pub(super) struct Checks {
     pub(super) not: Option<SchemaRef>,
 }
 
-/// An end of a range.
+/// A minimum or maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
     pub(super) value: f64,
     pub(super) exclusive: bool,
 }
 
-/// A regular expression, compiled once.
+/// A compiled regular expression.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub(super) text: String,
-    /// Nothing where it does not compile; definitions with such a pattern are refused.
+    /// `None` if it does not compile; definitions with such a pattern are rejected.
     pub(super) regex: Option<Regex>,
 }
 
 impl Checks {
-    /// The validations in a JSON schema; nothing where there are none.
+    /// The validations of a JSON schema; `None` if there are none.
     pub(super) fn of(raw: &Value) -> Option<Box<Self>> {
         let names = [
             "enum",
@@ -94,7 +94,7 @@ fn schemas(raw: Option<&Value>) -> Vec<SchemaRef> {
     raw.and_then(Value::as_array).into_iter().flatten().map(parse::reference).collect()
 }
 
-/// The checks of a schema, where it has any.
+/// The constraints of a schema.
 pub(super) fn of(schema: &Schema) -> Option<&Checks> {
     schema.checks.as_deref()
 }

@@ -1,32 +1,32 @@
-//! Whether an object of a built-in kind can be read at all: every value must have the type of its field.
+//! Checks that an object of a built-in kind can be decoded: every value must have the type of its field.
 //!
-//! The real server reads objects into structs and stops at the first value that does not fit; its message is part of
-//! what clients see, so it is built the same way here.
+//! kube-apiserver decodes into structs and stops at the first mismatch. Clients see its message, so it is reproduced
+//! here.
 
 use super::{Schema, Type};
 use crate::field::quote;
 use serde_json::Value;
 
-/// How the real server makes a struct of an object, which is how it says what does not fit.
+/// The Go decoder, which determines the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// From JSON text.
+    /// `encoding/json`.
     Text,
-    /// From maps and lists: what a strategic merge patch leaves.
+    /// `runtime.DefaultUnstructuredConverter`, which strategic merge patch uses.
     Maps,
 }
 
-/// The first value that does not fit, as the message of a failed read of JSON.
+/// The message of the first mismatch, as decoding JSON reports it.
 pub fn decode(schema: &Schema, object: &Value) -> Result<(), String> {
     decode_by(Reader::Text, schema, object)
 }
 
-/// The first value that does not fit, as the message of a failed read.
+/// The message of the first mismatch, as the given decoder reports it.
 pub fn decode_by(reader: Reader, schema: &Schema, object: &Value) -> Result<(), String> {
     walk(schema, object, &mut Place { owner: "", path: Vec::new(), reader })
 }
 
-/// Where the walk is: the struct it is in and the names of fields on the way, without list indices.
+/// The position of the walk: the enclosing struct and the field names on the path, without list indices.
 struct Place<'a> {
     owner: &'a str,
     path: Vec<&'a str>,
@@ -34,7 +34,7 @@ struct Place<'a> {
 }
 
 fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
-    // Something simpler may stand for the object.
+    // A union type may hold a scalar instead of an object.
     let kind = if schema.either.is_some() && value.is_object() { Type::Object } else { schema.kind };
     match (kind, value) {
         (Type::IntOrString, Value::String(text)) if schema.is_quantity() => return check_quantity(text),
@@ -55,7 +55,7 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
             place.owner = owner_name(schema).unwrap_or(outer);
             for (name, value) in fields {
                 let Some(field) = schema.field(name) else { continue };
-                // Keys of maps are no fields.
+                // Map keys are not part of the path.
                 if schema.is_map() {
                     walk(field, value, place)?;
                 } else {
@@ -87,7 +87,7 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
     check_time(schema, value)
 }
 
-/// Whether a number is a whole one of the field's width.
+/// Whether a number is an integer of the field's width.
 fn fits(schema: &Schema, number: &serde_json::Number) -> bool {
     match schema.format.as_deref() {
         Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
@@ -103,7 +103,7 @@ fn check_bytes(schema: &Schema, value: &Value) -> Result<(), String> {
     }
 }
 
-/// Where base64 ends to be such, as Go counts; line breaks are passed over.
+/// The offset of the first invalid base64 byte, as Go counts it; line breaks are skipped.
 fn base64_fault(text: &str) -> Option<usize> {
     let mut letters = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\n' | b'\r'));
     let mut count = 0;
@@ -146,7 +146,7 @@ fn mismatch(schema: &Schema, value: &Value, place: &Place<'_>) -> String {
     format!("json: cannot unmarshal {given} into Go struct field {}.{field} of type {wanted}", place.owner)
 }
 
-/// What reading a struct from maps says of a value; it does not say where the value is.
+/// The message of the unstructured converter, which has no path.
 fn not_restored(schema: &Schema, value: &Value) -> String {
     let given = match value {
         Value::Array(_) => "slice",
@@ -161,7 +161,7 @@ fn not_restored(schema: &Schema, value: &Value) -> String {
             go_type(schema)
         }
     };
-    // Go would make a letter of a number, and a whole number of a fraction: the server does not.
+    // Go could convert these types implicitly; the decoder rejects them.
     match (value, schema.kind) {
         (Value::Number(number), Type::String) if !number.is_f64() => {
             format!("cannot convert {given} to {wanted}")
@@ -171,7 +171,7 @@ fn not_restored(schema: &Schema, value: &Value) -> String {
     }
 }
 
-/// The name of the Go type of a schema.
+/// The Go type of a schema.
 fn go_type(schema: &Schema) -> String {
     if let Some(definition) = schema.definition {
         return go_name(definition);

@@ -1,10 +1,10 @@
-//! Fills in the defaults of custom resources.
+//! Defaulting of custom resources.
 
 use super::{Old, Schema, validate};
 use crate::field::{Error, Path};
 use serde_json::Value;
 
-/// Sets every missing field that has a default, all the way down; nulls that may not be null count as missing.
+/// Sets every missing field that has a default, recursively; nulls of non-nullable fields count as missing.
 pub fn default(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -21,7 +21,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
                     default(field, value);
                 }
             }
-            // What is neither allowed nor defaulted is as good as missing.
+            // A null that is neither nullable nor defaulted is removed.
             let nullable = |name: &str| schema.properties.get(name).is_none_or(|property| property.nullable);
             fields.retain(|name, value| !value.is_null() || nullable(name));
         }
@@ -35,7 +35,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// What is wrong with the defaults of a definition's schema, which stands at `path`.
+/// Validates the defaults of a schema at `path`.
 pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<Error> {
     let mut errors = Vec::new();
     check_at(schema, path, &mut errors);
@@ -57,7 +57,7 @@ fn check_at(schema: &Schema, path: &Path<'_>, errors: &mut Vec<Error>) {
         check_at(items, &path.field("items"), errors);
     }
     let properties = path.field("properties");
-    // What every object has is described by the server, not by the definition.
+    // `metadata` is described by the server and not by the definition.
     for (name, property) in schema.properties.iter().filter(|(_, property)| property.definition.is_none()) {
         check_at(property, &properties.key(name), errors);
     }

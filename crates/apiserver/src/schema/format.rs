@@ -1,11 +1,11 @@
-//! The formats of strings that custom resources may ask for.
+//! The string formats that custom resources may declare.
 
 use regex::Regex;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// Whether a string has the format; nothing where the format is unknown and so not checked.
+/// Whether a string has the format; `None` for unknown formats, which are not checked.
 pub(super) fn has_format(format: &str, text: &str) -> Option<bool> {
     Some(match format.replace('-', "").as_str() {
         "datetime" => is_date_time(text),

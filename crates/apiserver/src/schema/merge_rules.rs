@@ -1,8 +1,8 @@
-//! How the lists and maps of built-in types are merged: one table for strategic merge patch and server-side apply.
+//! Merge strategies of the lists and maps of built-in types, for strategic merge patch and server-side apply.
 //!
-//! The schemas of the types do not carry this, so it is written down here and held against the `OpenAPI` document of a
-//! live server. A list that is not in the table is replaced as a whole by both. Types are named by their API group
-//! without its version, since all versions of a type agree.
+//! The generated schemas do not contain them, so they are listed here and compared with the `OpenAPI` document of
+//! kube-apiserver. A list that is not in the table is atomic. Types are named by API group without the version, since
+//! all versions of a type agree.
 
 use super::{ListType, Merge, Strategy};
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use Strategy::{Merge as Merged, Plain, Replace};
 
-/// One row: how apply merges the list, how a patch does, by which field a patch finds elements, and where it holds.
+/// One row: the list type for apply, the strategy and merge key for patches, and the fields.
 struct Row {
     list: List,
     strategy: Strategy,
@@ -31,47 +31,37 @@ const ROWS: &[Row] = &[
         strategy: Merged,
         patch_key: "name",
         fields: "core.PodSpec.containers core.PodSpec.initContainers core.PodSpec.ephemeralContainers \
-            core.PodSpec.volumes core.PodSpec.imagePullSecrets core.PodSpec.schedulingGates core.PodSpec.resourceClaims \
-            core.PodStatus.resourceClaimStatuses core.Container.env core.EphemeralContainer.env \
-            core.ContainerStatus.allocatedResourcesStatus core.ServiceAccount.secrets storage.CSINodeSpec.drivers \
-            scheduling.PodGroupSpec.resourceClaims scheduling.PodGroupStatus.resourceClaimStatuses \
-            scheduling.PodGroupTemplate.resourceClaims \
+            core.PodSpec.volumes core.PodSpec.imagePullSecrets core.PodSpec.schedulingGates \
+            core.PodSpec.resourceClaims core.PodStatus.resourceClaimStatuses core.Container.env \
+            core.EphemeralContainer.env core.ContainerStatus.allocatedResourcesStatus \
+            core.ServiceAccount.secrets storage.CSINodeSpec.drivers \
             admissionregistration.MutatingWebhookConfiguration.webhooks \
             admissionregistration.ValidatingWebhookConfiguration.webhooks \
             admissionregistration.MutatingWebhook.matchConditions \
-            admissionregistration.ValidatingWebhook.matchConditions \
-            admissionregistration.MutatingAdmissionPolicySpec.matchConditions \
-            admissionregistration.ValidatingAdmissionPolicySpec.matchConditions \
-            admissionregistration.ValidatingAdmissionPolicySpec.variables",
+            admissionregistration.ValidatingWebhook.matchConditions",
     },
     Row {
         list: List::Map(&["name"]),
         strategy: Plain,
         patch_key: "",
-        fields: "core.ResourceRequirements.claims scheduling.WorkloadSpec.podGroupTemplates",
+        fields: "core.ResourceRequirements.claims",
     },
     Row {
         list: List::Map(&["type"]),
         strategy: Merged,
         patch_key: "type",
         fields: "core.PodStatus.conditions core.NodeStatus.conditions core.NodeStatus.addresses \
-            core.NamespaceStatus.conditions core.PersistentVolumeClaimStatus.conditions core.ServiceStatus.conditions \
-            core.ReplicationControllerStatus.conditions core.ComponentStatus.conditions \
-            apps.DeploymentStatus.conditions apps.ReplicaSetStatus.conditions apps.StatefulSetStatus.conditions \
-            apps.DaemonSetStatus.conditions autoscaling.HorizontalPodAutoscalerStatus.conditions \
-            policy.PodDisruptionBudgetStatus.conditions scheduling.PodGroupStatus.conditions \
-            resource.DeviceTaintRuleStatus.conditions resource.ResourcePoolStatusRequestStatus.conditions \
-            certificates.PodCertificateRequestStatus.conditions flowcontrol.FlowSchemaStatus.conditions \
-            flowcontrol.PriorityLevelConfigurationStatus.conditions networking.ServiceCIDRStatus.conditions \
-            storagemigration.StorageVersionMigrationStatus.conditions apiregistration.APIServiceStatus.conditions",
+            core.NamespaceStatus.conditions core.PersistentVolumeClaimStatus.conditions \
+            core.ServiceStatus.conditions apps.DeploymentStatus.conditions apps.ReplicaSetStatus.conditions \
+            apps.StatefulSetStatus.conditions apps.DaemonSetStatus.conditions \
+            policy.PodDisruptionBudgetStatus.conditions",
     },
     Row {
         list: List::Map(&["type"]),
         strategy: Plain,
         patch_key: "",
-        fields: "apiextensions.CustomResourceDefinitionStatus.conditions resource.AllocatedDeviceStatus.conditions \
-            admissionregistration.ValidatingAdmissionPolicyStatus.conditions \
-            certificates.CertificateSigningRequestStatus.conditions apiserverinternal.StorageVersionStatus.conditions",
+        fields: "apiextensions.CustomResourceDefinitionStatus.conditions \
+            resource.AllocatedDeviceStatus.conditions",
     },
     Row {
         list: List::Map(&["containerPort", "protocol"]),
@@ -89,7 +79,8 @@ const ROWS: &[Row] = &[
         list: List::Map(&["mountPath"]),
         strategy: Merged,
         patch_key: "mountPath",
-        fields: "core.Container.volumeMounts core.EphemeralContainer.volumeMounts core.ContainerStatus.volumeMounts",
+        fields: "core.Container.volumeMounts core.EphemeralContainer.volumeMounts \
+            core.ContainerStatus.volumeMounts",
     },
     Row {
         list: List::Map(&["devicePath"]),
@@ -129,12 +120,6 @@ const ROWS: &[Row] = &[
         fields: "core.ResourceStatus.resources",
     },
     Row {
-        list: List::Map(&["apiServerID"]),
-        strategy: Plain,
-        patch_key: "",
-        fields: "apiserverinternal.StorageVersionStatus.storageVersions",
-    },
-    Row {
         list: List::Map(&["rule"]),
         strategy: Merged,
         patch_key: "rule",
@@ -153,13 +138,7 @@ const ROWS: &[Row] = &[
         fields: "batch.UncountedTerminatedPods.failed batch.UncountedTerminatedPods.succeeded \
             batch.PodFailurePolicyOnExitCodesRequirement.values core.ContainerRestartRuleOnExitCodes.values \
             core.NodeAllocatableResourceClaimStatus.containers discovery.Endpoint.addresses \
-            flowcontrol.NonResourcePolicyRule.nonResourceURLs flowcontrol.NonResourcePolicyRule.verbs \
-            flowcontrol.ResourcePolicyRule.apiGroups flowcontrol.ResourcePolicyRule.namespaces \
-            flowcontrol.ResourcePolicyRule.resources flowcontrol.ResourcePolicyRule.verbs \
-            storage.CSIDriverSpec.volumeLifecycleModes \
-            admissionregistration.ValidatingAdmissionPolicyBindingSpec.validationActions \
-            apiserverinternal.ServerStorageVersion.decodableVersions \
-            apiserverinternal.ServerStorageVersion.servedVersions",
+            storage.CSIDriverSpec.volumeLifecycleModes",
     },
     Row { list: List::Atomic, strategy: Merged, patch_key: "type", fields: "batch.JobStatus.conditions" },
     Row {
@@ -170,23 +149,20 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Types that apply merges as a whole wherever they stand.
-const ATOMIC_TYPES: &str = "core.ConfigMapKeySelector core.EndpointAddress core.EndpointPort core.FileKeySelector \
-    core.LocalObjectReference core.NodeSelector core.NodeSelectorTerm core.ObjectFieldSelector core.ObjectReference \
-    core.ResourceFieldSelector core.ScopeSelector core.SecretKeySelector core.SecretReference \
-    core.TopologySelectorTerm core.TypedLocalObjectReference meta.LabelSelector meta.OwnerReference rbac.RoleRef \
-    rbac.Subject autoscaling.CrossVersionObjectReference discovery.EndpointPort networking.ServiceBackendPort \
-    admissionregistration.MatchResources admissionregistration.NamedRuleWithOperations \
-    admissionregistration.ParamKind admissionregistration.ParamRef admissionregistration.Variable";
+/// Types that apply treats as atomic.
+const ATOMIC_TYPES: &str = "core.ConfigMapKeySelector core.FileKeySelector core.LocalObjectReference \
+    core.NodeSelector core.NodeSelectorTerm core.ObjectFieldSelector core.ObjectReference \
+    core.ResourceFieldSelector core.SecretKeySelector core.SecretReference core.TopologySelectorTerm \
+    core.TypedLocalObjectReference meta.LabelSelector meta.OwnerReference rbac.RoleRef rbac.Subject \
+    discovery.EndpointPort";
 
-/// Maps that apply merges as a whole.
-const ATOMIC_MAPS: &str = "core.PodSpec.nodeSelector core.ReplicationControllerSpec.selector core.ServiceSpec.selector \
-    node.Scheduling.nodeSelector";
+/// Maps that apply treats as atomic.
+const ATOMIC_MAPS: &str = "core.PodSpec.nodeSelector core.ServiceSpec.selector node.Scheduling.nodeSelector";
 
-/// Fields of an atomic type that apply merges field by field all the same.
+/// Fields of an atomic type that apply merges field by field.
 const GRANULAR_FIELDS: &str = "core.PersistentVolumeSpec.claimRef";
 
-/// List keys that a client may leave out, with the value they then have.
+/// Key fields that a client may omit, with their defaults.
 const KEY_DEFAULTS: [(&str, &str); 2] =
     [("core.ContainerPort.protocol", "TCP"), ("core.ServicePort.protocol", "TCP")];
 
@@ -215,16 +191,15 @@ impl Row {
     }
 }
 
-/// What the table says of one field or type.
+/// The merge strategy of one field or type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// `group.Type.field`, or `group.Type` for a type that is merged as a whole.
+    /// `group.Type.field`, or `group.Type` for an atomic type.
     pub at: &'static str,
-    /// How it is merged.
     pub merge: Merge,
 }
 
-/// The whole table, in the order in which it is written.
+/// The whole table, in source order.
 pub fn entries() -> Vec<Entry> {
     let rows = ROWS.iter().flat_map(|row| {
         row.fields.split_ascii_whitespace().map(|at| Entry { at, merge: row.merge() }).collect::<Vec<_>>()
@@ -234,23 +209,23 @@ pub fn entries() -> Vec<Entry> {
     rows.chain(atomic).collect()
 }
 
-/// How a field of a type is merged; nothing where the table is silent.
+/// The merge strategy of a field; `None` if the table has no entry.
 pub fn of_field(definition: &str, field: &str) -> Option<&'static Merge> {
     FIELDS.get(format!("{}.{field}", short_name(definition)?).as_str())
 }
 
-/// Whether apply merges values of this type as a whole.
+/// Whether apply treats values of this type as atomic.
 pub fn is_atomic_type(definition: &str) -> bool {
     short_name(definition)
         .is_some_and(|name| ATOMIC_TYPES.split_ascii_whitespace().any(|atomic| atomic == name))
 }
 
-/// Whether this field is merged field by field although its type is not.
+/// Whether this field is merged field by field although its type is atomic.
 pub fn is_granular(definition: &str, field: &str) -> bool {
     short_name(definition).is_some_and(|name| format!("{name}.{field}") == GRANULAR_FIELDS)
 }
 
-/// The value of a list key that was left out.
+/// The default of an omitted key field.
 pub fn key_default(definition: &str, field: &str) -> Option<&'static str> {
     let name = format!("{}.{field}", short_name(definition)?);
     KEY_DEFAULTS.iter().find(|(at, _)| *at == name).map(|(_, value)| *value)
@@ -305,12 +280,6 @@ mod tests {
                 unknown.push(entry.at);
             }
         }
-        // Types of API groups that the server does not serve stay in the table: they cost nothing and are true.
-        unknown.retain(|at| {
-            !["apiserverinternal.", "flowcontrol.", "storagemigration."]
-                .iter()
-                .any(|group| at.starts_with(group))
-        });
         assert_eq!(unknown, Vec::<&str>::new());
     }
 

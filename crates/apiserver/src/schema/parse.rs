@@ -1,4 +1,4 @@
-//! Reads JSON schemas into [`Schema`]s: those of custom resources and those generated from built-in types.
+//! Parses JSON schemas of custom resources and of built-in types into [`Schema`]s.
 
 use super::builtin::{self, REFERENCE};
 use super::check::Checks;
@@ -11,26 +11,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-/// Built-in types that hold any JSON although their schema says `object`.
+/// Built-in types that hold arbitrary JSON although their schema says `object`.
 const ANYTHING: [&str; 3] = [
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
     "io.k8s.apimachinery.pkg.runtime.RawExtension",
 ];
 
-/// How schemas of built-in types are generated.
+/// The generator settings for schemas of built-in types.
 pub(super) fn settings() -> SchemaSettings {
     SchemaSettings::openapi3()
 }
 
-/// The schema of a custom resource; `apiVersion`, `kind` and `metadata` are always described.
+/// The schema of a custom resource; `apiVersion`, `kind` and `metadata` are always declared.
 pub(super) fn custom(raw: &Value) -> Schema {
     let mut schema = any(raw);
     describe_object(&mut schema, raw);
     schema
 }
 
-/// The schema of a definition of a built-in type.
 pub(super) fn definition(raw: &'static Value, name: &'static str) -> Schema {
     if ANYTHING.contains(&name) {
         return Schema { definition: Some(name), ..Schema::untyped().clone() };
@@ -96,7 +95,7 @@ fn any(raw: &Value) -> Schema {
     schema
 }
 
-/// Adds what every object has. A schema may restrict the name in `metadata`, and nothing else of it.
+/// Declares the fields of every object. A schema may restrict only the name in `metadata`.
 fn describe_object(schema: &mut Schema, raw: &Value) {
     let mut metadata = Schema { written: OnceLock::new(), ..builtin::object_meta().clone() };
     metadata.rules = schema.properties.get("metadata").map(|own| own.rules.clone()).unwrap_or_default();
@@ -134,7 +133,7 @@ fn additional(raw: Option<&Value>) -> Option<SchemaRef> {
     }
 }
 
-/// Built-in types use `oneOf` only for "this type, or something simpler".
+/// Built-in types use `oneOf` only for "this type, or a scalar".
 fn named_alternative(alternatives: &Value) -> Option<SchemaRef> {
     alternatives.as_array()?.iter().find(|alternative| alternative.get("$ref").is_some()).map(reference)
 }

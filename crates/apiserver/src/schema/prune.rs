@@ -1,10 +1,10 @@
-//! Takes out of an object what its kind does not have.
+//! Pruning of custom resources and normalization of built-in objects.
 
 use super::builtin::OBJECT_META;
 use super::{Schema, Type};
 use serde_json::{Map, Value};
 
-/// Drops fields that the schema does not know, as the server does with custom resources.
+/// Removes fields that the schema does not declare.
 pub fn prune(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -25,11 +25,10 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Brings an object of a built-in kind into the form in which the real server writes it.
+/// Normalizes a built-in object to the form in which kube-apiserver encodes it.
 ///
-/// Unknown fields, nulls, empty lists and maps, and zero values that mean the same as nothing are dropped; required
-/// scalars that are missing are written as zero, and structs that are part of another one as empty. Amounts are
-/// written in their one form.
+/// Removes unknown fields, nulls, empty lists and maps, and zero values with `omitempty`. Missing required scalars are
+/// written as zero, and missing embedded structs as empty. Quantities are written canonically.
 pub fn normalize(schema: &Schema, value: &mut Value) {
     match value {
         Value::String(_) | Value::Number(_) if schema.is_quantity() => normalize_quantity(value),
@@ -48,7 +47,7 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Amounts have one form, whichever way the client wrote them.
+/// Formats a quantity canonically.
 fn normalize_quantity(value: &mut Value) {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(canonical) = crate::quantity::canonical(&text) {
@@ -71,7 +70,7 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
     }
 }
 
-/// The fields of a struct that are written even when nobody set them, and as what.
+/// The fields of a struct that are written even if they are not set, with their values.
 fn always_written(schema: &Schema) -> Vec<(String, Value)> {
     let zeros = schema.zeros;
     let mut written = Vec::new();
@@ -108,11 +107,11 @@ fn always_written(schema: &Schema) -> Vec<(String, Value)> {
     written
 }
 
-/// Whether the value is what a struct's field holds before anybody sets it.
+/// Whether the value is the Go zero value of the field.
 fn is_zero(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::Null => true,
-        // Any JSON that is given is meant, such as a default of 0.
+        // Arbitrary JSON has no zero value: a default of 0 is significant.
         _ if schema.kind == Type::Any => false,
         Value::Bool(value) => !value,
         Value::Number(number) => schema.kind != Type::IntOrString && number.as_i64() == Some(0),

@@ -1,7 +1,7 @@
-//! The rules of a schema (`x-kubernetes-validations`): expressions over a value that must be true.
+//! CEL validation rules (`x-kubernetes-validations`).
 //!
-//! A rule that speaks of `oldSelf` is asked only where there is an old value to compare with, or where it says that
-//! it can do without one (`optionalOldSelf`).
+//! A rule that uses `oldSelf` is a transition rule: it is evaluated only if there is an old value, or with
+//! `optionalOldSelf`.
 
 use super::validate::Old;
 use super::{Schema, Type, cel};
@@ -10,14 +10,14 @@ use kube_cel::cel::Program;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// One compiled rule.
+/// A compiled rule.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     text: String,
     program: Option<Arc<Program>>,
     message: Option<String>,
     message_program: Option<Arc<Program>>,
-    /// The path below the rule's own place that the error names, without its leading dot.
+    /// `fieldPath` without its leading dot.
     field_path: String,
     reason: Option<String>,
     uses_old: bool,
@@ -25,7 +25,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// The rules in a JSON schema.
+    /// The rules of a JSON schema.
     pub(super) fn all_of(raw: &Value) -> Vec<Self> {
         let rules = raw.get("x-kubernetes-validations").and_then(Value::as_array);
         rules.into_iter().flatten().map(Self::of).collect()
@@ -58,7 +58,7 @@ fn normal_path(path: &str) -> String {
     path.trim_start_matches('.').replace("['", "[").replace("']", "]")
 }
 
-/// Whether there is any rule at or below this place.
+/// Whether the schema or a nested one has rules.
 pub(super) fn has_rules(schema: &Schema) -> bool {
     if schema.definition.is_some() {
         return !schema.rules.is_empty();
@@ -67,7 +67,7 @@ pub(super) fn has_rules(schema: &Schema) -> bool {
     !schema.rules.is_empty() || below.into_iter().any(|below| has_rules(below))
 }
 
-/// Asks every rule at and below a place.
+/// Evaluates the rules of a value and of the values below it.
 pub(super) fn evaluate(
     schema: &Schema,
     value: &Value,
@@ -110,7 +110,7 @@ fn ask(schema: &Schema, value: &Value, old: Old<'_>, path: &Path<'_>, errors: &m
         if rule.uses_old && old.value().is_none() && !rule.optional_old {
             continue;
         }
-        // What did not change may stay as it is, whatever the rules have become since.
+        // Ratcheting (KEP-4008): an unchanged value is not validated again.
         if !rule.uses_old && old.value() == Some(value) {
             continue;
         }
@@ -141,7 +141,7 @@ fn failure(rule: &Rule, schema: &Schema, value: &Value, scope: &cel::Scope<'_>, 
     }
 }
 
-/// What is wrong with the rules of a definition's schema.
+/// Validates the rules of a schema.
 pub(super) fn check(raw: &Value, path: &Path<'_>) -> Vec<Error> {
     let mut errors = Vec::new();
     check_at(raw, path, &mut errors);
@@ -206,7 +206,7 @@ fn check_rule(schema: &Value, raw: &Value, path: &Path<'_>, errors: &mut Vec<Err
     }
 }
 
-/// The rule as the real server shows it in errors.
+/// The rule as kube-apiserver prints it in errors.
 fn as_seen_by_clients(raw: &Value) -> Value {
     let text = |name: &str| raw.get(name).cloned().unwrap_or_else(|| Value::from(""));
     json!({

@@ -1,4 +1,4 @@
-//! Finds fields that a kind does not have and fields that occur twice: what `fieldValidation` warns of or refuses.
+//! Strict decoding: finds unknown and duplicate fields for `fieldValidation`.
 
 use super::Schema;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// More than these are not reported, however strange the object is.
+/// Limit of reported errors.
 const FINDINGS_MAX: usize = 100;
 
-/// `unknown field "spec.foo"` for every field that the schema does not know, in the order of names.
+/// `unknown field "spec.foo"` for every undeclared field, sorted by name.
 pub fn unknown_fields(schema: &Schema, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     unknown_at(schema, object, &mut String::new(), &mut found);
@@ -42,9 +42,9 @@ fn unknown_at(schema: &Schema, value: &Value, path: &mut String, found: &mut Vec
     }
 }
 
-/// `duplicate field "spec.x"` for every field that a JSON text gives more than once.
+/// `duplicate field "spec.x"` for every field that occurs more than once in a JSON text.
 ///
-/// Text that is not JSON has none: reading it fails elsewhere.
+/// Text that is not JSON has none: decoding it fails elsewhere.
 pub fn duplicate_fields(json: &[u8]) -> Vec<String> {
     let mut scan = Scan { path: String::new(), found: Vec::new() };
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -53,7 +53,7 @@ pub fn duplicate_fields(json: &[u8]) -> Vec<String> {
     scan.found
 }
 
-/// The message of a refusal, or of one warning: all findings together.
+/// All findings as one message.
 pub fn message(findings: &[String]) -> String {
     format!("strict decoding error: {}", findings.join(", "))
 }
@@ -75,7 +75,7 @@ struct Scan {
     found: Vec<String>,
 }
 
-/// Reads the name of a field, which is copied only where JSON escapes some of it.
+/// Deserializes a field name without copying, unless it contains escapes.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

@@ -1,7 +1,7 @@
-//! Whether the schema of a definition is structural, and so can be pruned, defaulted and merged by.
+//! Validates that the schema of a definition is structural, as pruning, defaulting and merging require.
 //!
-//! Every field must be described outside of `allOf`, `anyOf`, `oneOf` and `not`, and every described place must have
-//! a type. Whatever else Kubernetes refuses in such schemas is refused here too.
+//! Every field must be declared outside of `allOf`, `anyOf`, `oneOf` and `not`, and every declared value must have a
+//! type. Other schemas that apiextensions-apiserver rejects are rejected too.
 
 use super::parse::strings;
 use crate::field::{Error, Path};
@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// Everything that is wrong with the schema, sorted by text.
+/// All errors of the schema, sorted by text.
 pub(super) fn check(raw: &Value, path: &Path<'_>) -> Vec<Error> {
     let mut errors = Vec::new();
     if flag(raw, "nullable") {
@@ -239,7 +239,7 @@ fn is_int_or_string(any_of: Option<&Value>) -> bool {
     any_of == Some(&json!([{"type": "integer"}, {"type": "string"}]))
 }
 
-/// The value validations of a place: only there may `allOf` and its like stand.
+/// The value validations, where logical junctors are allowed.
 fn values(raw: &Value, skip_any_of: bool, path: &Path<'_>, errors: &mut Vec<Error>) {
     for name in ["allOf", "anyOf", "oneOf"] {
         let place = path.field(name);
@@ -297,7 +297,7 @@ fn nested(raw: &Value, skip_any_of: bool, path: &Path<'_>, errors: &mut Vec<Erro
     }
 }
 
-/// What combinations speak of must be described outside of them too.
+/// Fields in logical junctors must also be declared outside of them.
 fn complete(described: &Value, raw: &Value, path: &Path<'_>, raw_path: &Path<'_>, errors: &mut Vec<Error>) {
     let alternatives = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|name| {
         let list = raw.get(name).and_then(Value::as_array).into_iter().flatten().enumerate();

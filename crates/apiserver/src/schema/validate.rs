@@ -1,6 +1,6 @@
-//! Says what is wrong with an object of a custom kind, field by field, in the real server's words.
+//! Validates custom resources against their schema, with the messages of kube-apiserver.
 //!
-//! On an update, what did not change is not complained about: a schema may become stricter than old objects.
+//! On update, unchanged values are not validated again (ratcheting, KEP-4008): a schema may become stricter than
 
 use super::check::{self, Bound, Checks};
 use super::{ListType, Schema, Type, format, rules};
@@ -11,14 +11,13 @@ use serde_json::{Map, Number, Value};
 /// The value that an update replaces.
 #[derive(Clone, Copy, Debug)]
 pub enum Old<'a> {
-    /// There is none: the object, or this part of it, is new.
+    /// None: the object, or this part of it, is new.
     None,
-    /// The value at the same place.
+    /// The value at the same path.
     Value(&'a Value),
 }
 
 impl<'a> Old<'a> {
-    /// The old value, if there is one.
     pub fn value(self) -> Option<&'a Value> {
         match self {
             Self::None => None,
@@ -30,12 +29,11 @@ impl<'a> Old<'a> {
         value.map_or(Self::None, Self::Value)
     }
 
-    /// The old value of a field.
     pub(super) fn field(self, name: &str) -> Self {
         Self::of(self.value().and_then(|value| value.get(name)))
     }
 
-    /// The old element that is the same as a new one, where the list says what makes elements the same.
+    /// The old element with the same key, if the list type identifies elements.
     pub(super) fn element(self, list: &ListType, element: &Value) -> Self {
         let (ListType::Map(keys), Some(Value::Array(old))) = (list, self.value()) else { return Self::None };
         let same = |old: &&Value| keys.iter().all(|key| old.get(key) == element.get(key));
@@ -43,7 +41,7 @@ impl<'a> Old<'a> {
     }
 }
 
-/// Everything that is wrong with an object: its fields' types and limits, its lists, and the rules of its schema.
+/// All errors of an object: types and limits, list types, and the rules of its schema.
 pub fn validate(schema: &Schema, object: &Value, old: Old<'_>) -> Vec<Error> {
     let mut errors = Findings::default();
     walk(schema, object, old, &Path::ROOT, &mut errors);
@@ -74,7 +72,7 @@ fn blocks_rules(reason: Reason) -> bool {
     }
 }
 
-/// Errors, and how many values were looked at: of several failed alternatives the one that fits best is reported.
+/// Errors, and how many values were checked: of several failed alternatives the best match is reported.
 #[derive(Default)]
 struct Findings {
     errors: Vec<Error>,
@@ -163,7 +161,7 @@ fn check_type(schema: &Schema, value: &Value, path: &Path<'_>, found: &mut Findi
     if fits {
         return;
     }
-    // The real server compares formats before types, except for strings and lists.
+    // kube-apiserver checks formats before types, except for strings and lists.
     let known = schema.format.as_deref().filter(|format| is_checked(schema.kind, format));
     match known {
         Some(wanted) if !matches!(name, "string" | "array" | "null") => found.add(wrong(wanted, format)),
@@ -220,7 +218,7 @@ fn combinations(checks: &Checks, value: &Value, path: &Path<'_>, found: &mut Fin
     }
 }
 
-/// How many schemas hold, and the findings of the one that failed after the most checks.
+/// How many schemas match, and the errors of the one that failed after the most checks.
 fn try_all(schemas: &[super::SchemaRef], run: impl Fn(&Schema) -> Findings) -> (usize, Findings) {
     let mut valid = 0;
     let mut best: Option<Findings> = None;
@@ -247,7 +245,7 @@ fn check_enum(checks: &Checks, value: &Value, path: &Path<'_>, found: &mut Findi
 
 fn check_string(checks: &Checks, text: &str, path: &Path<'_>, found: &mut Findings) {
     let length = text.chars().count();
-    // Of a text the first fault alone is told.
+    // Only the first error of a string is reported.
     if let Some(max) = checks.max_length.filter(|max| length > *max) {
         found.add(Error::too_long(path, max));
     } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
@@ -333,7 +331,7 @@ fn check_object(
         }
     }
     for name in &schema.required {
-        // Metadata is described by the built-in type, whose requirements are the server's own business.
+        // `metadata` is declared by the built-in type, whose required fields are not checked here.
         if !fields.contains_key(name) && schema.definition.is_none() {
             found.add(Error::required(&path.field(name), ""));
         }
@@ -345,7 +343,7 @@ fn check_object(
     }
 }
 
-/// Elements that must differ, and do not.
+/// Reports duplicate elements of sets and maps.
 fn lists(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     match value {
         Value::Object(fields) => {

@@ -1,26 +1,20 @@
-//! Which fields of built-in types keep a zero value: the empty string, zero and false.
+//! Go's `omitempty` semantics of built-in types: which fields keep a zero value (empty string, zero, false).
 //!
-//! The real server reads an object into a struct and writes it again. An optional field whose zero value means the
-//! same as its absence disappears on the way; where the two differ (`replicas: 0`, `storageClassName: ""`) it stays.
-//! Schemas do not tell these apart, so the second kind is listed here. Some fields are written even when nobody set
-//! them; those are listed too.
+//! kube-apiserver decodes an object into a struct and encodes it again. An optional field without a pointer loses its
+//! zero value; a pointer field (`replicas: 0`, `storageClassName: ""`) keeps it. The generated schemas do not contain
+//! this, so pointer fields are listed here. Fields without `omitempty`, which are written even if they are not set,
+//! are listed too.
 
 use super::merge_rules::short_name;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::LazyLock;
 
-/// Optional scalars that stay when they are zero: `group.Type: field field …`; a line without a colon continues.
+/// Optional scalars that keep a zero value: `group.Type: field field …`; a line without a colon continues the last one.
 const KEPT: &str = "
-    admissionregistration.MatchResources: matchPolicy
-    admissionregistration.MutatingAdmissionPolicySpec: failurePolicy
     admissionregistration.MutatingWebhook: failurePolicy matchPolicy reinvocationPolicy timeoutSeconds
-    admissionregistration.NamedRuleWithOperations: scope
-    admissionregistration.ParamRef: parameterNotFoundAction
     admissionregistration.RuleWithOperations: scope
     admissionregistration.ServiceReference: path port
-    admissionregistration.ValidatingAdmissionPolicySpec: failurePolicy
     admissionregistration.ValidatingWebhook: failurePolicy matchPolicy timeoutSeconds
-    admissionregistration.Validation: reason
     admissionregistration.WebhookClientConfig: url
     apiextensions.CustomResourceDefinitionVersion: deprecationWarning
     apiextensions.CustomResourceSubresourceScale: labelSelectorPath
@@ -30,7 +24,6 @@ const KEPT: &str = "
     apiextensions.ServiceReference: path port
     apiextensions.ValidationRule: optionalOldSelf reason
     apiextensions.WebhookClientConfig: url
-    apiregistration.ServiceReference: port
     apps.DaemonSetSpec: revisionHistoryLimit
     apps.DaemonSetStatus: collisionCount
     apps.DeploymentSpec: progressDeadlineSeconds replicas revisionHistoryLimit
@@ -41,11 +34,6 @@ const KEPT: &str = "
     apps.StatefulSetSpec: replicas revisionHistoryLimit
     apps.StatefulSetStatus: collisionCount
     authentication.TokenRequestSpec: expirationSeconds
-    autoscaling.HPAScalingRules: selectPolicy stabilizationWindowSeconds
-    autoscaling.HorizontalPodAutoscalerSpec: minReplicas targetCPUUtilizationPercentage
-    autoscaling.HorizontalPodAutoscalerStatus: currentCPUUtilizationPercentage observedGeneration
-    autoscaling.MetricTarget: averageUtilization
-    autoscaling.MetricValueStatus: averageUtilization
     batch.CronJobSpec: failedJobsHistoryLimit startingDeadlineSeconds successfulJobsHistoryLimit suspend
         timeZone
     batch.JobSpec: activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions
@@ -54,8 +42,6 @@ const KEPT: &str = "
     batch.JobStatus: failedIndexes ready terminating
     batch.PodFailurePolicyOnExitCodesRequirement: containerName
     batch.SuccessPolicyRule: succeededCount succeededIndexes
-    certificates.CertificateSigningRequestSpec: expirationSeconds
-    certificates.PodCertificateRequestSpec: maxExpirationSeconds
     coordination.LeaseSpec: holderIdentity leaseDurationSeconds leaseTransitions preferredHolder strategy
     core.AppArmorProfile: localhostProfile
     core.AzureDiskVolumeSource: cachingMode fsType kind readOnly
@@ -72,8 +58,6 @@ const KEPT: &str = "
     core.ContainerStatus: started stopSignal
     core.DownwardAPIVolumeFile: mode
     core.DownwardAPIVolumeSource: defaultMode
-    core.EndpointAddress: nodeName
-    core.EndpointPort: appProtocol
     core.EphemeralContainer: restartPolicy
     core.FCVolumeSource: lun
     core.FileKeySelector: optional
@@ -105,7 +89,6 @@ const KEPT: &str = "
     core.PortStatus: error
     core.Probe: terminationGracePeriodSeconds
     core.ProjectedVolumeSource: defaultMode
-    core.ReplicationControllerSpec: replicas
     core.ResourceHealth: message
     core.SeccompProfile: localhostProfile
     core.Secret: immutable
@@ -136,31 +119,17 @@ const KEPT: &str = "
     meta.ObjectMeta: deletionGracePeriodSeconds
     meta.OwnerReference: blockOwnerDeletion controller
     meta.Preconditions: resourceVersion uid
-    networking.IngressClassParametersReference: apiGroup namespace scope
-    networking.IngressPortStatus: error
-    networking.IngressSpec: ingressClassName
-    networking.NetworkPolicyPort: endPort protocol
     policy.PodDisruptionBudgetSpec: unhealthyPodEvictionPolicy
     resource.AllocatedDeviceStatus: shareID
-    resource.BasicDevice: allNodes allowMultipleAllocations bindsToNode nodeName
     resource.Device: allNodes allowMultipleAllocations bindsToNode nodeName
     resource.DeviceAttribute: bool int string version
     resource.DeviceClassSpec: extendedResourceName
     resource.DeviceConstraint: distinctAttribute matchAttribute
-    resource.DeviceRequest: adminAccess
     resource.DeviceRequestAllocationResult: adminAccess shareID
-    resource.DeviceTaintSelector: device driver pool
     resource.DeviceToleration: tolerationSeconds
     resource.ExactDeviceRequest: adminAccess
     resource.NodeAllocatableResourceMapping: capacityKey
-    resource.PoolStatus: allocatedDevices availableDevices nodeName resourceSliceCount totalDevices
-        unavailableDevices validationError
-    resource.ResourcePoolStatusRequestSpec: limit poolName
     resource.ResourceSliceSpec: allNodes nodeName perDeviceNodeSelection
-    scheduling.PodGroupResourceClaim: resourceClaimName resourceClaimTemplateName
-    scheduling.PodGroupResourceClaimStatus: resourceClaimName
-    scheduling.PodGroupSpec: disruptionMode priority
-    scheduling.PodGroupTemplate: disruptionMode priority
     scheduling.PriorityClass: preemptionPolicy
     storage.CSIDriverSpec: attachRequired fsGroupPolicy nodeAllocatableUpdatePeriodSeconds podInfoOnMount
         preventPodSchedulingIfMissing requiresRepublish seLinuxMount serviceAccountTokenInSecrets
@@ -172,7 +141,7 @@ const KEPT: &str = "
     storage.VolumeNodeResources: count
 ";
 
-/// Scalars that are written even when they are not set, although the schema does not require them.
+/// Scalars that are written even if they are not set, although the schema does not require them.
 const WRITTEN: &str = "
     apps.StatefulSetOrdinals: start
     apps.StatefulSetSpec: serviceName
@@ -185,11 +154,9 @@ const WRITTEN: &str = "
     scheduling.PriorityClass: value
 ";
 
-/// Scalars that are not written when they are zero, although the schema requires them.
+/// Scalars that are omitted if they are zero, although the schema requires them.
 const OMITTED: &str = "
-    admissionregistration.ValidatingAdmissionPolicyBindingSpec: policyName
     authentication.TokenReviewSpec: token
-    coordination.LeaseCandidateSpec: strategy
     core.ConfigMapEnvSource: name
     core.ConfigMapKeySelector: name
     core.ConfigMapProjection: name
@@ -202,33 +169,25 @@ const OMITTED: &str = "
     core.SecretEnvSource: name
     core.SecretKeySelector: name
     core.SecretProjection: name
-    networking.ParentReference: name resource
-    resource.PoolStatus: driver poolName
 ";
 
-/// Times and lists that are written as null when they are not set.
+/// Times and lists that are written as null if they are not set.
 const NULLED: &str = "
     apiextensions.CustomResourceDefinitionCondition: lastTransitionTime
-    apiregistration.APIServiceCondition: lastTransitionTime
     apps.DaemonSetCondition: lastTransitionTime
     apps.DeploymentCondition: lastTransitionTime lastUpdateTime
     apps.ReplicaSetCondition: lastTransitionTime
     apps.StatefulSetCondition: lastTransitionTime
-    autoscaling.HorizontalPodAutoscalerCondition: lastTransitionTime
-    autoscaling.HorizontalPodAutoscalerStatus: currentMetrics
     batch.JobCondition: lastProbeTime lastTransitionTime
-    certificates.CertificateSigningRequestCondition: lastTransitionTime lastUpdateTime
     core.ContainerStateRunning: startedAt
     core.ContainerStateTerminated: finishedAt startedAt
     core.Event: eventTime firstTimestamp lastTimestamp
     core.EventSeries: lastObservedTime
-    core.LimitRangeSpec: limits
     core.NamespaceCondition: lastTransitionTime
     core.NodeCondition: lastHeartbeatTime lastTransitionTime
     core.NodeSelector: nodeSelectorTerms
     core.PersistentVolumeClaimCondition: lastProbeTime lastTransitionTime
     core.PodCondition: lastProbeTime lastTransitionTime
-    core.ReplicationControllerCondition: lastTransitionTime
     discovery.EndpointSlice: endpoints ports
     events.Event: deprecatedFirstTimestamp deprecatedLastTimestamp eventTime
     meta.Condition: lastTransitionTime
@@ -238,8 +197,8 @@ const NULLED: &str = "
     storage.CSINodeSpec: drivers
 ";
 
-/// Structs that are part of another one and so are written even when they are empty. Besides these: `metadata`
-/// everywhere, and `spec` and `status` of every kind.
+/// Embedded structs, which are written even if they are empty. In addition: `metadata` of every type, and `spec` and
+/// `status` of every kind.
 const EMBEDDED: &str = "
     admissionregistration.MutatingWebhook: clientConfig
     admissionregistration.ValidatingWebhook: clientConfig
@@ -251,17 +210,6 @@ const EMBEDDED: &str = "
     apps.StatefulSetSpec: template updateStrategy
     authentication.SelfSubjectReviewStatus: userInfo
     authentication.TokenReviewStatus: user
-    autoscaling.ContainerResourceMetricSource: target
-    autoscaling.ContainerResourceMetricStatus: current
-    autoscaling.ExternalMetricSource: metric target
-    autoscaling.ExternalMetricStatus: current metric
-    autoscaling.HorizontalPodAutoscalerSpec: scaleTargetRef
-    autoscaling.ObjectMetricSource: describedObject metric target
-    autoscaling.ObjectMetricStatus: current describedObject metric
-    autoscaling.PodsMetricSource: metric target
-    autoscaling.PodsMetricStatus: current metric
-    autoscaling.ResourceMetricSource: target
-    autoscaling.ResourceMetricStatus: current
     batch.CronJobSpec: jobTemplate
     batch.JobSpec: template
     batch.JobTemplateSpec: spec
@@ -274,26 +222,18 @@ const EMBEDDED: &str = "
     core.NodeStatus: daemonEndpoints nodeInfo
     core.PersistentVolumeClaimSpec: resources
     core.PersistentVolumeClaimTemplate: spec
-    core.PodTemplate: template
     core.PodTemplateSpec: spec
     core.PreferredSchedulingTerm: preference
     core.ServiceStatus: loadBalancer
     core.WeightedPodAffinityTerm: podAffinityTerm
     discovery.Endpoint: conditions
     events.Event: deprecatedSource regarding
-    networking.HTTPIngressPath: backend
-    networking.IngressServiceBackend: port
-    networking.IngressStatus: loadBalancer
-    networking.NetworkPolicySpec: podSelector
     rbac.ClusterRoleBinding: roleRef
     rbac.RoleBinding: roleRef
     resource.AllocationResult: devices
-    resource.DeviceTaintRuleSpec: taint
     resource.ResourceClaimSpec: devices
     resource.ResourceClaimTemplateSpec: spec
     resource.ResourceSliceSpec: pool
-    scheduling.PodGroupSpec: schedulingPolicy
-    scheduling.PodGroupTemplate: schedulingPolicy
     storage.VolumeAttachmentSpec: source
 ";
 
@@ -324,7 +264,7 @@ fn table(text: &'static str) -> Table {
     table
 }
 
-/// The lists for one type, looked up once per type.
+/// The lists of one type.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Zeros {
     kept: Option<&'static FxHashSet<&'static str>>,
@@ -347,27 +287,27 @@ impl Zeros {
         }
     }
 
-    /// Whether the optional field stays when it is zero.
+    /// Whether an optional field keeps its zero value.
     pub(super) fn keep(self, field: &str) -> bool {
         self.kept.is_some_and(|fields| fields.contains(field)) || self.write(field)
     }
 
-    /// Whether the required field is left out when it is zero.
+    /// Whether a required field is omitted if it is zero.
     pub(super) fn omit(self, field: &str) -> bool {
         self.omitted.is_some_and(|fields| fields.contains(field))
     }
 
-    /// Whether the field is written as null when it is not set.
+    /// Whether a field is written as null if it is not set.
     pub(super) fn null(self, field: &str) -> bool {
         self.nulled.is_some_and(|fields| fields.contains(field))
     }
 
-    /// Whether the struct in this field is written when it is missing.
+    /// Whether a missing struct field is written as empty.
     pub(super) fn embed(self, field: &str) -> bool {
         self.embedded.is_some_and(|fields| fields.contains(field))
     }
 
-    /// Whether the field is written when it is missing.
+    /// Whether a missing scalar is written as zero.
     pub(super) fn write(self, field: &str) -> bool {
         self.written.is_some_and(|fields| fields.contains(field))
     }
@@ -393,15 +333,14 @@ mod tests {
             .chain(WRITTEN_FIELDS.iter())
             .chain(EMBEDDED_FIELDS.iter())
             .chain(OMITTED_FIELDS.iter())
+            .chain(NULLED_FIELDS.iter())
             .collect();
         listed.sort_unstable_by_key(|(name, _)| **name);
         let known: Vec<_> = builtin::definitions().collect();
         for (name, fields) in listed.into_iter().filter(|(name, _)| !name.is_empty()) {
             let types: Vec<_> =
                 known.iter().filter(|one| short_name(one.name()).as_deref() == Some(*name)).collect();
-            if types.is_empty() {
-                continue;
-            }
+            assert!(!types.is_empty(), "{name} is not a type of a served kind");
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_unstable();
             for field in fields {

@@ -1,33 +1,31 @@
-//! Field selectors: which fields of which kind can be asked for, and how their values are found.
+//! Field selectors: the selectable fields of each kind, and how their values are read.
 //!
-//! Every kind has `metadata.name` and `metadata.namespace`; a few built-in kinds have more, and a custom resource
-//! those of its `selectableFields`. A missing field counts as the empty string.
+//! Every kind has `metadata.name` and `metadata.namespace`; some built-in kinds have more, and a custom resource has
+//! its `selectableFields`. A missing field counts as the empty string.
 
 use super::Error;
 use crate::field::quote;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Whose fields are asked for.
+/// The kind whose fields are selected.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldTarget<'a> {
-    /// A built-in kind.
     BuiltIn {
         /// `v1`, `apps/v1` …
         api_version: &'a str,
         /// `Pod`, `Deployment` …
         kind: &'a str,
     },
-    /// A kind defined by a `CustomResourceDefinition`.
+    /// A custom resource.
     Custom {
-        /// Whether objects have a namespace.
         namespaced: bool,
-        /// The `jsonPath`s of the version's `selectableFields`, such as `.spec.color`.
+        /// The `jsonPath`s of `selectableFields`, such as `.spec.color`.
         selectable: &'a [String],
     },
 }
 
-/// A conjunction of equalities on fields.
+/// A conjunction of equality requirements on fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     terms: Vec<Term>,
@@ -40,22 +38,22 @@ struct Term {
     value: String,
 }
 
-/// A field by the way its value is found.
+/// A field and how its value is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The value at this path, as text.
     Plain(String),
-    /// As [`Field::Plain`], with a value for objects that lack it.
+    /// As [`Field::Plain`], with a default.
     Or(&'static str, &'static str),
     /// The first of `status.podIPs`.
     PodIp,
-    /// `source.component`, or else the reporting controller.
+    /// `source.component`, or the reporting controller.
     EventSource,
     /// Accepted and always empty.
     Empty(&'static str),
 }
 
-/// Built-in kinds with more than the two fields of metadata: kind, its fields, whether it has a namespace field.
+/// The selectable fields of built-in kinds.
 const POD: [&str; 10] = [
     "metadata.name",
     "metadata.namespace",
@@ -97,11 +95,11 @@ const EVENT: [&str; 12] = [
     "type",
 ];
 
-/// Fields of pods by which many clients watch.
+/// Pod fields that many clients use in watches.
 const OFTEN: [&str; 3] = ["spec.nodeName", "spec.schedulerName", "status.phase"];
 
 impl Field {
-    /// Fields that others are likely to ask for, too.
+    /// Fields that are cached together with this one.
     pub fn asked_together(&self) -> impl Iterator<Item = Self> + use<'_> {
         let own = match self {
             Self::Plain(path) => path.as_str(),
@@ -113,7 +111,7 @@ impl Field {
 }
 
 impl FieldSelector {
-    /// Reads a query parameter such as `spec.nodeName=n1,status.phase!=Failed`.
+    /// Parses a query parameter such as `spec.nodeName=n1,status.phase!=Failed`.
     pub fn parse(text: &str, target: FieldTarget<'_>) -> Result<Self, Error> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -122,7 +120,7 @@ impl FieldSelector {
             let Some((name, equal, value)) = split_term(part) else {
                 return Err(Error(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
-            // No field of no value says nothing.
+            // An empty term is ignored.
             if !(name.is_empty() && value.is_empty()) {
                 terms.push((name, equal, unescape(value)?));
             }
@@ -136,26 +134,25 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The only value that `field` may have, where the selector says so: a list by name needs no scan.
+    /// The only value that `field` may have, so that a list by name needs no scan.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let is_field =
             |term: &&Term| term.equal && matches!(&term.field, Field::Plain(path) if path == field);
         self.terms.iter().find(is_field).map(|term| term.value.as_str())
     }
 
-    /// Whether the object is wanted.
+    /// Whether the object matches.
     pub fn matches(&self, object: &Value) -> bool {
         self.matches_with(|field, value| field.value(object) == value)
     }
 
-    /// Whether an object is wanted of which `has` knows whether a field has a value.
+    /// Whether an object matches whose fields `has` compares.
     pub fn matches_with(&self, has: impl Fn(&Field, &str) -> bool) -> bool {
         self.terms.iter().all(|term| has(&term.field, &term.value) == term.equal)
     }
 }
 
 impl Field {
-    /// The field's value as text.
     pub fn value<'a>(&self, object: &'a Value) -> Cow<'a, str> {
         match self {
             Self::Plain(path) => text_at(object, path),
@@ -194,7 +191,6 @@ fn field_of(name: &str, target: FieldTarget<'_>) -> Result<Field, Error> {
             ("v1", "Pod", "status.podIP") => Ok(Field::PodIp),
             ("v1", "Pod", "status.podIPs") => Ok(Field::Empty("status.podIPs")),
             ("v1", "Node", "spec.unschedulable") => Ok(Field::Or("spec.unschedulable", "false")),
-            ("v1", "ReplicationController", "status.replicas") => Ok(Field::Or("status.replicas", "0")),
             ("batch/v1", "Job", "status.successful") => Ok(Field::Or("status.succeeded", "0")),
             ("v1", "Event", "source") => Ok(Field::EventSource),
             (_, kind, name) => match allowed(api_version, kind) {
@@ -221,7 +217,7 @@ fn slashed(api_version: &str) -> String {
     if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") }
 }
 
-/// The fields of kinds that do not have just the two of metadata.
+/// The selectable fields of kinds that have more than the metadata fields.
 fn allowed(api_version: &str, kind: &str) -> Option<&'static [&'static str]> {
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
@@ -232,9 +228,8 @@ fn allowed(api_version: &str, kind: &str) -> Option<&'static [&'static str]> {
         ("", "Namespace") => &["metadata.name", "status.phase"],
         ("", "Secret") => &["metadata.name", "metadata.namespace", "type"],
         ("", "Service") => &["metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"],
-        ("" | "batch", "ReplicationController" | "Job") => &["metadata.name", "metadata.namespace"],
+        ("batch", "Job") => &["metadata.name", "metadata.namespace"],
         ("resource.k8s.io", "ResourceSlice") => &["metadata.name", "spec.nodeName", "spec.driver"],
-        ("certificates.k8s.io", "CertificateSigningRequest") => &["metadata.name", "spec.signerName"],
         _ => return None,
     })
 }
@@ -252,7 +247,7 @@ fn text_of(value: Option<&Value>) -> Cow<'_, str> {
     }
 }
 
-/// Splits at commas that no backslash precedes.
+/// Splits at commas that are not escaped by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);
@@ -293,7 +288,7 @@ fn unescape(value: &str) -> Result<String, Error> {
                 Some(other) => return Err(bad(format!("\\{other}"))),
                 None => return Err(bad("\\".to_owned())),
             },
-            // The real server prints the character's number.
+            // kube-apiserver prints the code point.
             ',' | '=' => {
                 let number = u32::from(c);
                 return Err(Error(format!("invalid field selector: unescaped character in value: {number}")));

@@ -1,6 +1,6 @@
-//! Reads the string form of label selectors: tokens first, then requirements separated by commas.
+//! Parses the string form of label selectors: tokens, then requirements separated by commas.
 //!
-//! The words `in` and `notin` are operators only where an operator may stand, so `in in (in)` is a valid selector.
+//! `in` and `notin` are operators only where an operator is expected, so `in in (in)` is a valid selector.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a parser refuses every token that it does not name")]
 
@@ -43,7 +43,7 @@ impl Token<'_> {
     }
 }
 
-/// The requirements of a selector in the order in which they are written.
+/// The requirements in source order.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, Error> {
     let mut parser = Parser { tokens: tokens(text), position: 0 };
     let mut requirements = Vec::new();
@@ -191,7 +191,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
-        // A zero byte ends the text, as it does for the real parser.
+        // A zero byte ends the text, as in the Go lexer.
         if rest.is_empty() || rest.starts_with('\0') {
             return tokens;
         }

@@ -1,4 +1,4 @@
-//! The ordered log of changes: per table, so that a watch sees only its own, with one order and one size over all.
+//! The ordered log of changes: one list for each table, with a total order and size over all tables.
 
 use super::record::wrap;
 use super::{Action, Compacted, Record, Store, TableId};
@@ -8,16 +8,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// How many changes a cursor hands out at once.
+/// Maximum number of changes that a cursor returns at once.
 const BATCH: usize = 256;
 
-/// One write: the version it made and the one it replaced.
+/// A write: the version it created and the one it replaced.
 #[derive(Debug)]
 pub struct Change {
     action: Action,
     record: Arc<Record>,
     previous: Option<Arc<Record>>,
-    /// Events for watchers whose selector the change entered or left, encoded once for all of them.
+    /// Events for watchers whose selector starts or stops matching, encoded once.
     entered: OnceLock<Bytes>,
     left: OnceLock<Bytes>,
 }
@@ -32,34 +32,34 @@ impl Change {
         self.record.revision
     }
 
-    /// What the write did.
     pub fn action(&self) -> Action {
         self.action
     }
 
-    /// The version the write made; of a deleted object its last state.
+    /// The version that the write created; for a delete the last state.
     pub fn record(&self) -> &Arc<Record> {
         &self.record
     }
 
-    /// The version it replaced.
+    /// The version that the write replaced.
     pub fn previous(&self) -> Option<&Arc<Record>> {
         self.previous.as_ref()
     }
 
-    /// The event for a client that did not see the object before.
+    /// The `ADDED` event for a watcher whose selector did not match before.
     pub fn entered(&self) -> Bytes {
         self.entered.get_or_init(|| self.record.event_as(Action::Added)).clone()
     }
 
-    /// The object as a client sees it go that no longer selects it: its state before, at the revision of the change.
+    /// The object in the `DELETED` event for a watcher whose selector stops matching: the previous state at the revision
+    /// of the change.
     pub fn left_object(&self) -> Option<Value> {
         let mut object = self.previous.as_ref()?.value();
         object["metadata"]["resourceVersion"] = Value::String(self.revision().to_string());
         Some(object)
     }
 
-    /// The event for a client that no longer selects the object.
+    /// The `DELETED` event for a watcher whose selector stops matching.
     pub fn left(&self) -> Option<Bytes> {
         if let Some(event) = self.left.get() {
             return Some(event.clone());
@@ -69,7 +69,6 @@ impl Change {
     }
 }
 
-/// The changes of one table, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Changes(VecDeque<Arc<Change>>);
 
@@ -88,12 +87,12 @@ impl Changes {
     }
 }
 
-/// The order of changes over all tables, and how much they hold.
+/// The order and the size of the changes of all tables.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     order: VecDeque<TableId>,
     bytes: usize,
-    /// The newest revision that is no longer in the log.
+    /// The newest compacted revision.
     compacted: u64,
 }
 
@@ -113,7 +112,7 @@ impl Log {
         self.compacted = revision;
     }
 
-    /// Forgets that there was anything before this revision.
+    /// Compacts everything before this revision.
     pub(super) fn begin_at(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision);
     }
@@ -123,7 +122,7 @@ impl Log {
         self.bytes
     }
 
-    /// Whether one can go on from `revision` without a gap.
+    /// Fails if changes after `revision` are compacted.
     pub(super) fn reaches(&self, revision: u64) -> Result<(), Compacted> {
         if revision < self.compacted {
             return Err(Compacted { asked: revision, oldest: self.compacted });
@@ -132,7 +131,7 @@ impl Log {
     }
 }
 
-/// A place in the log of one table, from which a watch reads on.
+/// A position in the log of one table.
 #[derive(Debug)]
 pub struct Cursor {
     table: TableId,
@@ -141,21 +140,21 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The newest revision of the store when this cursor last looked: nothing of the table up to it is missing.
+    /// The revision of the store at the last poll: no change of the table up to it is missing.
     pub fn revision(&self) -> u64 {
         self.seen
     }
 }
 
 impl Store {
-    /// A cursor that reads what happened to the table after `revision`.
+    /// A cursor after `revision`.
     pub fn cursor(&self, table: TableId, revision: u64) -> Result<Cursor, Compacted> {
         let state = self.read();
         state.log.reaches(revision)?;
         Ok(Cursor { table, seen: revision, changed: Arc::clone(&state.tables[table.index()].changed) })
     }
 
-    /// The next changes, at most a batch, without waiting. Fails when the cursor fell out of the log.
+    /// The next batch of changes, without waiting. Fails if the position is compacted.
     pub fn poll(&self, cursor: &mut Cursor) -> Result<Vec<Arc<Change>>, Compacted> {
         let state = self.read();
         state.log.reaches(cursor.seen)?;
@@ -172,12 +171,12 @@ impl Store {
         Ok(changes)
     }
 
-    /// Waits for the next changes; may come back with none.
+    /// Waits for the next changes; may return none.
     pub async fn next(&self, cursor: &mut Cursor) -> Result<Vec<Arc<Change>>, Compacted> {
         let changed = Arc::clone(&cursor.changed);
         let notified = changed.notified();
         tokio::pin!(notified);
-        // Before looking: a change between the look and the wait must wake us.
+        // Registers before polling: a change between poll and wait must wake this task.
         notified.as_mut().enable();
         let changes = self.poll(cursor)?;
         if !changes.is_empty() {

@@ -1,36 +1,34 @@
-//! Lists a table as it stood at one revision, page by page.
+//! Consistent, paginated lists of a table at one revision.
 
 use super::{Compacted, Record, State, Store, Table, TableId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What part of a table a list wants.
+/// The range of a list.
 #[derive(Debug, Default)]
 pub struct Wanted<'a> {
-    /// Only keys that begin so; empty for all.
+    /// The key prefix; empty for all.
     pub prefix: &'a str,
     /// Only keys after this one.
     pub after: Option<&'a str>,
-    /// As the table stood at this revision; the latest when absent.
+    /// The revision; the latest if absent.
     pub at: Option<u64>,
-    /// At most so many.
     pub limit: Option<usize>,
 }
 
-/// A part of a table at one revision.
+/// A page of a table at one revision.
 #[derive(Debug)]
 pub struct Page {
-    /// The revision the page shows.
     pub revision: u64,
-    /// The objects, by key.
+    /// Sorted by key.
     pub records: Vec<Arc<Record>>,
-    /// How many keys follow the page, selected or not; 0 when it is the last.
+    /// The number of keys after the page, matching or not; 0 on the last page.
     pub remaining: usize,
 }
 
 impl Store {
-    /// Lists objects that `keep` keeps.
+    /// Lists the objects that `keep` accepts.
     pub fn list(
         &self,
         table: TableId,
@@ -73,7 +71,7 @@ fn range<'a>(table: &'a Table, wanted: &'a Wanted<'_>) -> impl Iterator<Item = &
         .map(|(_, record)| record)
 }
 
-/// The range as it stood at `revision`: the present one with every later change undone.
+/// The range at `revision`: the current one with every later change undone.
 fn past(
     state: &State,
     table: &Table,

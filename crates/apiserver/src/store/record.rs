@@ -1,19 +1,17 @@
-//! One version of one object at rest.
+//! A stored version of an object.
 
 use crate::selector::Field;
 use bytes::{BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// What a write did to an object; the type of its watch event.
+/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It came into being.
     Added,
-    /// It changed.
     Modified,
-    /// It is gone.
     Deleted,
 }
 
@@ -27,31 +25,31 @@ impl Action {
     }
 }
 
-/// What follows the object in a watch event.
+/// The bytes after the object in an encoded watch event.
 const CLOSING: &[u8] = b"}\n";
 
-/// One version of one object: compact JSON, and what selectors need of it.
+/// A version of an object: compact JSON, and an index of its labels and selectable fields.
 #[derive(Debug)]
 pub struct Record {
-    /// `namespace/name`, or `name` alone.
+    /// `namespace/name`, or `name`.
     pub key: Arc<str>,
-    /// The write that made it.
+    /// The `resourceVersion`.
     pub revision: u64,
-    /// Its labels, sorted by key.
+    /// Sorted by key.
     labels: Box<[(Box<str>, Box<str>)]>,
-    /// The object wrapped as the watch event of the write.
+    /// The object, encoded as the watch event of its write.
     event: Bytes,
     action: Action,
     /// Whether it has a `deletionTimestamp`.
     going: bool,
-    /// Values of fields that selectors asked for: the first to ask reads the object, all others look here.
+    /// Values of selectable fields, cached by the first selector that reads them.
     fields: Mutex<Vec<(Field, Box<str>)>>,
-    /// Where the fields after `kind` and `apiVersion` begin, from the start of the object.
+    /// The offset of the fields after `kind` and `apiVersion`, from the start of the object.
     fields_at: u32,
 }
 
 impl Record {
-    /// Encodes the object; its `resourceVersion` is already in it.
+    /// Encodes an object whose `resourceVersion` is set.
     pub(super) fn new(action: Action, key: Arc<str>, revision: u64, object: &Value) -> Self {
         let (event, fields_at) = encode_event(action, object);
         let going = crate::object::is_deleting(object);
@@ -72,23 +70,23 @@ impl Record {
         self.event.slice(self.action.opening().len()..self.event.len() - CLOSING.len())
     }
 
-    /// The object's JSON after `{"kind":…,"apiVersion":…,`: what an item of a typed list is, but for its opening brace.
+    /// The JSON after `{"kind":…,"apiVersion":…,`: a list item without its opening brace.
     pub fn json_fields(&self) -> &[u8] {
         let start = self.action.opening().len() + self.fields_at as usize;
         &self.event[start..self.event.len() - CLOSING.len()]
     }
 
-    /// The object, to be worked on.
+    /// The decoded object.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json()).expect("the store holds what it encoded")
     }
 
-    /// The watch event of the write that made this version, with its line end.
+    /// The watch event of the write, with its line end.
     pub fn event(&self) -> Bytes {
         self.event.clone()
     }
 
-    /// The watch event that shows this version to a client that did not see the object before.
+    /// The watch event of another type with this version.
     pub fn event_as(&self, action: Action) -> Bytes {
         if action == self.action {
             return self.event();
@@ -96,15 +94,14 @@ impl Record {
         wrap(action, &self.json())
     }
 
-    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
         Some(&self.labels[at].1)
     }
 
-    /// Whether a field has a value, in the object as `read` makes it.
+    /// Whether a field of the object, which `read` decodes, has a value.
     pub fn has_field(&self, field: &Field, value: &str, read: impl FnOnce() -> Value) -> bool {
-        let mut known = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.fields.lock();
         if let Some((_, own)) = known.iter().find(|(known, _)| known == field) {
             return **own == *value;
         }
@@ -112,7 +109,7 @@ impl Record {
         let own = field.value(&object);
         let same = own == value;
         known.push((field.clone(), own.into()));
-        // Reading the object is what costs.
+        // Decoding the object is the expensive part.
         for other in field.asked_together() {
             let own = other.value(&object).into();
             known.push((other, own));
@@ -120,29 +117,28 @@ impl Record {
         same
     }
 
-    /// The namespace part of the key; empty for objects of the cluster.
+    /// The namespace part of the key; empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.key.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The name part of the key.
     pub fn name(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(_, name)| name)
     }
 
-    /// Whether somebody asked for the object to go.
+    /// Whether the object has a `deletionTimestamp`.
     pub fn is_going(&self) -> bool {
         self.going
     }
 
-    /// How many bytes this version keeps in memory, about.
+    /// Approximate memory use.
     pub(super) fn bytes_held(&self) -> usize {
         const OVERHEAD: usize = 256;
         self.event.len() + OVERHEAD
     }
 }
 
-/// An object wrapped as a watch event.
+/// Encodes an object as a watch event.
 pub fn wrap(action: Action, json: &[u8]) -> Bytes {
     let mut event = BytesMut::with_capacity(action.opening().len() + json.len() + CLOSING.len());
     event.put_slice(action.opening());
@@ -173,12 +169,12 @@ fn encode_event(action: Action, object: &Value) -> (Bytes, u32) {
     (Bytes::from(buffer), u32::try_from(fields_at - start).expect("kind and version are short"))
 }
 
-/// Writes the object with `kind` and `apiVersion` first, and tells where the other fields begin in the buffer.
+/// Encodes the object with `kind` and `apiVersion` first; returns the offset of the other fields.
 fn encode_into(buffer: &mut Vec<u8>, object: &Value) -> usize {
     let empty = Map::new();
     let fields = object.as_object().unwrap_or(&empty);
     let text_len = |key: &str| fields.get(key).and_then(Value::as_str).map_or(0, str::len);
-    // Kinds and versions have no characters that JSON escapes.
+    // Kinds and versions contain no characters that JSON escapes.
     let fields_at =
         buffer.len() + r#"{"kind":"","apiVersion":"","#.len() + text_len("kind") + text_len("apiVersion");
     serde_json::to_writer(&mut *buffer, &Ordered(fields))
@@ -197,7 +193,7 @@ pub fn to_json(object: &Value) -> Vec<u8> {
     buffer
 }
 
-/// The fields of an object, those that say what it is first.
+/// The fields of an object, with the type and object metadata first.
 struct Ordered<'a>(&'a Map<String, Value>);
 
 impl Serialize for Ordered<'_> {

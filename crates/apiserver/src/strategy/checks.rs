@@ -1,33 +1,33 @@
-//! Checks of single fields that many kinds share.
+//! Field accessors and validation functions that several kinds share.
 
 use crate::field::{Error, Path};
 use crate::names;
 use serde_json::Value;
 
-/// What is wrong with an object so far.
+/// The validation errors of an object.
 pub(super) type Errors = Vec<Error>;
 
-/// The elements of a list; none where it is missing.
+/// The elements of a list field; empty if missing.
 pub(super) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The text of a field; empty where it is missing.
+/// A string field; empty if missing.
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The whole number of a field.
+/// An integer field.
 pub(super) fn number(value: &Value, field: &str) -> Option<i64> {
     value.get(field).and_then(Value::as_i64)
 }
 
-/// A part of an object; null where it is missing.
+/// A nested value; null if missing.
 pub(super) fn part<'a>(value: &'a Value, field: &str) -> &'a Value {
     value.get(field).unwrap_or(&Value::Null)
 }
 
-/// A field that must have one of these values, if it has one.
+/// Validates an enumeration; an empty value is accepted.
 pub(super) fn one_of(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, known: &[&str]) {
     let own = text(value, field);
     if !own.is_empty() && !known.contains(&own) {
@@ -35,7 +35,7 @@ pub(super) fn one_of(errors: &mut Errors, value: &Value, path: &Path<'_>, field:
     }
 }
 
-/// Fields that may not be below zero.
+/// Validates that fields are not negative.
 pub(super) fn not_negative(errors: &mut Errors, value: &Value, path: &Path<'_>, fields: &[&str]) {
     for field in fields {
         if let Some(number) = number(value, field).filter(|number| *number < 0) {
@@ -44,7 +44,7 @@ pub(super) fn not_negative(errors: &mut Errors, value: &Value, path: &Path<'_>, 
     }
 }
 
-/// A field that must be there, and what its name must be like.
+/// Validates a required name.
 pub(super) fn required_name(
     errors: &mut Errors,
     value: &Value,
@@ -61,19 +61,18 @@ pub(super) fn required_name(
     }
 }
 
-/// One error for each fault of a value.
+/// One error for each message.
 pub(super) fn invalid_all(errors: &mut Errors, path: &Path<'_>, value: &str, faults: Vec<String>) {
     errors.extend(faults.into_iter().map(|fault| Error::invalid(path, value, fault)));
 }
 
-/// A port.
 pub(super) fn port(errors: &mut Errors, path: &Path<'_>, port: i64) {
     if !(1..=65535).contains(&port) {
         errors.push(Error::invalid(path, port, "must be between 1 and 65535, inclusive"));
     }
 }
 
-/// Labels of a selector or of a node: keys and values, with the map's path.
+/// Validates labels of a selector or node; the path is that of the map.
 pub(super) fn labels(errors: &mut Errors, labels: &Value, path: &Path<'_>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         invalid_all(errors, path, key, names::label_key(key));
@@ -82,7 +81,7 @@ pub(super) fn labels(errors: &mut Errors, labels: &Value, path: &Path<'_>) {
     }
 }
 
-/// A selector of labels.
+/// Validates a `LabelSelector`.
 pub(super) fn selector(errors: &mut Errors, selector: &Value, path: &Path<'_>) {
     labels(errors, part(selector, "matchLabels"), &path.field("matchLabels"));
     let expressions = path.field("matchExpressions");
@@ -108,7 +107,7 @@ pub(super) fn selector(errors: &mut Errors, selector: &Value, path: &Path<'_>) {
     }
 }
 
-/// A field that may not change.
+/// Validates that a field does not change.
 pub(super) fn immutable(errors: &mut Errors, old: &Value, new: &Value, path: &Path<'_>, field: &str) {
     if old.get(field) != new.get(field) {
         let value = new.get(field).cloned().unwrap_or(Value::Null);

@@ -1,4 +1,4 @@
-//! Config maps and secrets: keys, sizes, types, and what stays as it is.
+//! The strategies of ConfigMaps and Secrets.
 
 use super::checks::{Errors, part, text};
 use crate::field::{Error, Path};
@@ -8,12 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// How many bytes a config map or a secret may have.
+/// Limit of the total size of the data.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The longest key.
+/// Maximum length of a key.
 const KEY_MAX: usize = 253;
 
-/// Types of secrets with the keys that they must have.
+/// Types of Secrets with their required keys.
 const SECRET_TYPES: [(&str, &[&str]); 4] = [
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
     ("kubernetes.io/dockercfg", &[".dockercfg"]),
@@ -21,7 +21,7 @@ const SECRET_TYPES: [(&str, &[&str]); 4] = [
     ("kubernetes.io/ssh-auth", &["ssh-privatekey"]),
 ];
 
-/// Text of a secret becomes data.
+/// Moves `stringData` to `data`.
 pub(super) fn default_secret(secret: &mut Value) {
     let text = secret.as_object_mut().and_then(|fields| fields.remove("stringData"));
     let Some(Value::Object(text)) = text else { return };
@@ -31,7 +31,7 @@ pub(super) fn default_secret(secret: &mut Value) {
     }
 }
 
-/// What is wrong with a key of data.
+/// Validates a data key.
 fn key_faults(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if key.len() > KEY_MAX {
@@ -52,7 +52,6 @@ fn key_faults(key: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a config map.
 pub(super) fn validate_config_map(map: &Value) -> Errors {
     let mut errors = Vec::new();
     let mut bytes = 0;
@@ -73,7 +72,7 @@ pub(super) fn validate_config_map(map: &Value) -> Errors {
         bytes += decoded_len(value);
     }
     if bytes > BYTES_MAX {
-        // The real server names no field here, and writes that as brackets.
+        // kube-apiserver passes an empty field path here, which it prints as `[]`.
         errors.push(Error::too_long(&Path::of("[]"), BYTES_MAX));
     }
     errors
@@ -84,7 +83,6 @@ fn decoded_len(value: &Value) -> usize {
     text.trim_end_matches('=').len() * 3 / 4
 }
 
-/// What is wrong with a secret.
 pub(super) fn validate_secret(secret: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("data");
@@ -120,7 +118,7 @@ pub(super) fn validate_secret(secret: &Value) -> Errors {
     errors
 }
 
-/// What of a change is not allowed: the type of a secret, and everything that was declared immutable.
+/// Validates an update: the type of a Secret and immutable data do not change.
 pub(super) fn validate_change(old: &Value, new: &Value, fields: &[&str]) -> Errors {
     let mut errors = Vec::new();
     if old.get("type") != new.get("type") {

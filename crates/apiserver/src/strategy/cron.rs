@@ -1,6 +1,6 @@
-//! Whether a schedule in cron's notation can be read, with the words of the library that the real server uses.
+//! Validates cron schedules, with the messages of the library that kube-apiserver uses (`robfig/cron`).
 
-/// The fields of a schedule: their smallest and largest values, and names for some of them.
+/// The fields of a schedule: minimum, maximum and names.
 const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
@@ -9,7 +9,7 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 const WORDS: [&str; 7] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-/// What names of time zones begin with.
+/// The first components of time zone names.
 const AREAS: [&str; 17] = [
     "Africa",
     "America",
@@ -29,7 +29,7 @@ const AREAS: [&str; 17] = [
     "US",
     "SystemV",
 ];
-/// Names of time zones without an area.
+/// Time zone names without an area.
 const ZONES: [&str; 42] = [
     "CET",
     "CST6CDT",
@@ -75,7 +75,7 @@ const ZONES: [&str; 42] = [
     "Universal",
 ];
 
-/// Whether a time zone of this name can exist. Which towns there are is not known here.
+/// Whether a time zone name is plausible. Cities are not checked against the tz database.
 pub(super) fn is_zone(name: &str) -> bool {
     match name.split_once('/') {
         Some((area, place)) => AREAS.contains(&area) && !place.is_empty(),
@@ -83,7 +83,7 @@ pub(super) fn is_zone(name: &str) -> bool {
     }
 }
 
-/// What is wrong with a schedule.
+/// Validates a schedule.
 pub(super) fn check(schedule: &str) -> Result<(), String> {
     if schedule.starts_with('@') {
         let every = schedule.strip_prefix("@every ");

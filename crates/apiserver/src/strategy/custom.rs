@@ -1,4 +1,4 @@
-//! Custom resources: what is wrong with them beside their metadata.
+//! Validation of custom resources.
 
 use super::checks::Errors;
 use crate::crd::CustomVersion;
@@ -7,14 +7,12 @@ use crate::kinds::Subresource;
 use crate::schema::{self, Old};
 use serde_json::Value;
 
-/// What is wrong with an object that is to come into being.
 pub(super) fn validate(custom: &CustomVersion, object: &Value) -> Errors {
     let mut errors = schema::validate(&custom.schema, object, Old::None);
     errors.extend(validate_scale(custom, None, object));
     errors
 }
 
-/// What is wrong with a new version of an object.
 pub(super) fn validate_update(
     custom: &CustomVersion,
     subresource: Option<Subresource>,
@@ -27,7 +25,7 @@ pub(super) fn validate_update(
     errors
 }
 
-/// The status of a custom resource is looked at apart, and so are the places in messages.
+/// kube-apiserver validates the status separately, so paths start at `status`.
 fn of_status(mut errors: Errors) -> Errors {
     for error in &mut errors {
         if error.field.starts_with("status.") && error.detail.starts_with("status.") {
@@ -37,7 +35,7 @@ fn of_status(mut errors: Errors) -> Errors {
     errors
 }
 
-/// What an object keeps for its scale must be such; of its status that is asked when the status is written.
+/// Validates the fields of the `scale` subresource; those of the status only when the status is written.
 fn validate_scale(custom: &CustomVersion, subresource: Option<Subresource>, object: &Value) -> Errors {
     let Some(paths) = &custom.scale else { return Vec::new() };
     if subresource != Some(Subresource::Status) {

@@ -1,7 +1,7 @@
-//! What the server fills into objects of built-in types, wherever such a type occurs.
+//! Defaults of built-in types, applied wherever the type occurs.
 //!
-//! Most defaults are constants of a type and stand in a table. Those that depend on the fields beside them are small
-//! functions, named in the same table. What only one kind gets (a pod, but not a pod template) is with that kind.
+//! Constant defaults are in a table. Defaults that depend on sibling fields are functions in a second table. Defaults
+//! of a single kind (a Pod, but not a pod template) are in the module of that kind.
 
 use super::pod;
 use crate::schema::merge_rules::short_name;
@@ -10,31 +10,23 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Completes the fields of a struct by what stands beside them.
+/// Sets defaults that depend on sibling fields.
 type Rule = fn(&mut Map<String, Value>);
 
-/// The fields that a type always gets, as JSON, by `group.Type`.
+/// Constant defaults as JSON, by `group.Type`.
 const CONSTANTS: &[(&str, &str)] = &[
-    (
-        "admissionregistration.MatchResources",
-        r#"{"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}"#,
-    ),
-    ("admissionregistration.MutatingAdmissionPolicySpec", r#"{"failurePolicy": "Fail"}"#),
     (
         "admissionregistration.MutatingWebhook",
         r#"{"failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
             "reinvocationPolicy": "Never", "timeoutSeconds": 10}"#,
     ),
-    ("admissionregistration.NamedRuleWithOperations", r#"{"scope": "*"}"#),
     ("admissionregistration.RuleWithOperations", r#"{"scope": "*"}"#),
     ("admissionregistration.ServiceReference", r#"{"port": 443}"#),
-    ("admissionregistration.ValidatingAdmissionPolicySpec", r#"{"failurePolicy": "Fail"}"#),
     (
         "admissionregistration.ValidatingWebhook",
         r#"{"failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
             "timeoutSeconds": 10}"#,
     ),
-    ("apiregistration.ServiceReference", r#"{"port": 443}"#),
     ("apps.DaemonSetSpec", r#"{"revisionHistoryLimit": 10}"#),
     ("apps.DeploymentSpec", r#"{"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}"#),
     ("apps.ReplicaSetSpec", r#"{"replicas": 1}"#),
@@ -64,7 +56,6 @@ const CONSTANTS: &[(&str, &str)] = &[
     ),
     ("core.ContainerPort", r#"{"protocol": "TCP"}"#),
     ("core.DownwardAPIVolumeSource", r#"{"defaultMode": 420}"#),
-    ("core.EndpointPort", r#"{"protocol": "TCP"}"#),
     (
         "core.EphemeralContainer",
         r#"{"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}"#,
@@ -96,7 +87,6 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("core.ProjectedVolumeSource", r#"{"defaultMode": 420}"#),
     ("core.RBDVolumeSource", r#"{"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}"#),
     ("core.RBDPersistentVolumeSource", r#"{"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}"#),
-    ("core.ReplicationControllerSpec", r#"{"replicas": 1}"#),
     ("core.ScaleIOVolumeSource", r#"{"storageMode": "ThinProvisioned", "fsType": "xfs"}"#),
     ("core.ScaleIOPersistentVolumeSource", r#"{"storageMode": "ThinProvisioned", "fsType": "xfs"}"#),
     ("core.Secret", r#"{"type": "Opaque"}"#),
@@ -105,8 +95,6 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("core.ServicePort", r#"{"protocol": "TCP"}"#),
     ("core.ServiceSpec", r#"{"sessionAffinity": "None", "type": "ClusterIP"}"#),
     ("discovery.EndpointPort", r#"{"name": "", "protocol": "TCP"}"#),
-    ("networking.IngressClassParametersReference", r#"{"scope": "Cluster"}"#),
-    ("networking.NetworkPolicyPort", r#"{"protocol": "TCP"}"#),
     ("rbac.RoleRef", r#"{"apiGroup": "rbac.authorization.k8s.io"}"#),
     ("resource.DeviceSubRequest", r#"{"allocationMode": "ExactCount"}"#),
     ("resource.DeviceToleration", r#"{"operator": "Equal"}"#),
@@ -121,7 +109,7 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("storage.StorageClass", r#"{"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}"#),
 ];
 
-/// What is filled in by the fields beside it, by `group.Type`.
+/// Defaults that depend on sibling fields, by `group.Type`.
 const RULES: &[(&str, Rule)] = &[
     ("apps.DaemonSetUpdateStrategy", |fields| {
         rolling(fields, &json!({"maxUnavailable": 1, "maxSurge": 0}));
@@ -140,13 +128,6 @@ const RULES: &[(&str, Rule)] = &[
             set(fields, "emptyDir", json!({}));
         }
     }),
-    ("networking.NetworkPolicySpec", |fields| {
-        let mut types = vec!["Ingress"];
-        if fields.contains_key("egress") {
-            types.push("Egress");
-        }
-        set(fields, "policyTypes", json!(types));
-    }),
     ("rbac.Subject", |fields| {
         if matches!(fields.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
             set(fields, "apiGroup", json!("rbac.authorization.k8s.io"));
@@ -156,14 +137,14 @@ const RULES: &[(&str, Rule)] = &[
     ("resource.ExactDeviceRequest", exact_count),
 ];
 
-/// Sets a field that is missing.
+/// Sets a missing field.
 pub(super) fn set(fields: &mut Map<String, Value>, name: &str, value: Value) {
     if !fields.contains_key(name) {
         fields.insert(name.to_owned(), value);
     }
 }
 
-/// The text of a field; empty where it is missing.
+/// A string field; empty if missing.
 pub(super) fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a str {
     fields.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -218,7 +199,7 @@ struct Defaults {
     rule: Option<Rule>,
 }
 
-/// Defaults by full definition name, so that a walk looks them up without building names.
+/// Defaults by full definition name, so that the lookup does not allocate.
 static BY_DEFINITION: LazyLock<FxHashMap<&'static str, Defaults>> = LazyLock::new(|| {
     let mut table: FxHashMap<&'static str, Defaults> = FxHashMap::default();
     for definition in builtin::definitions() {
@@ -236,14 +217,14 @@ static BY_DEFINITION: LazyLock<FxHashMap<&'static str, Defaults>> = LazyLock::ne
     table
 });
 
-/// Fills in what is missing of an object of a built-in type, all the way down.
+/// Applies the defaults of a built-in type recursively.
 pub(super) fn fill(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             let defaults = schema.definition.and_then(|name| BY_DEFINITION.get(name));
             if let Some(defaults) = defaults {
                 for (name, value) in &defaults.constants {
-                    // No text is as good as none, even where it is always written.
+                    // An empty string counts as missing, also in fields that are always written.
                     if fields.get(name).is_none_or(|own| own == "") {
                         fields.insert(name.clone(), value.clone());
                     }

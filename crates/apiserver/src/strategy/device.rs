@@ -1,4 +1,4 @@
-//! Devices: classes, slices, claims and templates of claims.
+//! The strategies of DeviceClasses, ResourceSlices, ResourceClaims and ResourceClaimTemplates (KEP-4381).
 
 mod shown;
 
@@ -25,14 +25,12 @@ fn validate_selectors(errors: &mut Errors, owner: &Value, path: &Path<'_>) {
     }
 }
 
-/// What is wrong with a class of devices.
 pub(super) fn validate_class(class: &Value) -> Errors {
     let mut errors = Vec::new();
     validate_selectors(&mut errors, part(class, "spec"), &Path::of("spec"));
     errors
 }
 
-/// What is wrong with a slice.
 pub(super) fn validate_slice(slice: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -83,12 +81,12 @@ pub(super) fn validate_slice(slice: &Value) -> Errors {
     errors
 }
 
-/// Whether a field that says where devices are says anything.
+/// Whether a node selection field is set.
 fn is_set(value: &Value) -> bool {
     !matches!(value, Value::Bool(false) | Value::Null) && value != ""
 }
 
-/// The driver, the pool and the node of a slice stay what they are.
+/// Driver, pool and node of a ResourceSlice are immutable.
 pub(super) fn validate_slice_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -99,7 +97,7 @@ pub(super) fn validate_slice_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a claim, or with the claims of a template.
+/// Validates the spec of a ResourceClaim or of a template.
 pub(super) fn validate_claim_spec(spec: &Value, path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     let devices = path.field("devices");
@@ -140,7 +138,7 @@ pub(super) fn validate_claim_spec(spec: &Value, path: &Path<'_>) -> Errors {
     errors
 }
 
-/// Constraints and settings are about requests of the claim.
+/// Constraints and configuration must refer to requests of the claim.
 fn validate_references(errors: &mut Errors, own: &Value, path: &Path<'_>) {
     let mut known: Vec<String> = Vec::new();
     for request in list(own, "requests") {
@@ -178,7 +176,7 @@ fn validate_references(errors: &mut Errors, own: &Value, path: &Path<'_>) {
 fn validate_attribute(errors: &mut Errors, constraint: &Value, path: &Path<'_>) {
     let given = ["matchAttribute", "distinctAttribute"].iter().filter(|one| constraint.get(**one).is_some());
     if given.count() != 1 {
-        // The same words for none and for both, as by the real server.
+        // kube-apiserver reports the same message for no attribute and for several ones.
         let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
         errors.push(Error::required(path, detail));
     }
@@ -207,7 +205,7 @@ fn validate_request(errors: &mut Errors, request: &Value, path: &Path<'_>) {
     }
 }
 
-/// The spec of a claim, or of a template, stays what it is.
+/// The spec of a ResourceClaim or a template is immutable.
 pub(super) fn validate_spec_change(old: &Value, new: &Value) -> Errors {
     if old.get("spec") == new.get("spec") {
         return Vec::new();
@@ -216,7 +214,7 @@ pub(super) fn validate_spec_change(old: &Value, new: &Value) -> Errors {
     vec![Error::invalid_unshown(&Path::of("spec"), format!("{value}: field is immutable"))]
 }
 
-/// What of a change of a claim's status is not allowed.
+/// Validates an update of the status of a ResourceClaim.
 pub(super) fn validate_claim_status(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("status");

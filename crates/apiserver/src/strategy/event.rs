@@ -1,4 +1,4 @@
-//! Events, in both of their groups. What is wrong is told with the field names of the core group, as by the real server.
+//! Validation of Events in both groups. As in kube-apiserver, errors name the fields of the core group.
 
 use super::checks::{Errors, invalid_all, text};
 use crate::field::{Error, Path};
@@ -7,16 +7,15 @@ use crate::names;
 use crate::object;
 use serde_json::Value;
 
-/// The group with the stricter rules.
+/// The group with the stricter validation.
 const NEW_GROUP: &str = "events.k8s.io";
 
-/// What is wrong with an event.
 pub(super) fn validate(resource: &Resource, event: &Value) -> Errors {
     let event = &convert::to_storage(resource, event.clone());
     let mut errors = Vec::new();
     let namespace = object::str_at(event, "/involvedObject/namespace");
     let own = object::namespace(event);
-    // What is about the cluster is told in the default namespace.
+    // Events about cluster-scoped objects are in the namespace `default`.
     let fits = namespace == own || (namespace.is_empty() && matches!(own, "default" | "kube-system"));
     if !fits {
         let path = Path::of("involvedObject");
@@ -47,7 +46,7 @@ pub(super) fn validate(resource: &Resource, event: &Value) -> Errors {
     errors
 }
 
-/// What of a change of an event is not allowed: of the new group, everything but how often it happened.
+/// Validates an update: in `events.k8s.io` only the series may change.
 pub(super) fn validate_change(resource: &Resource, old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     if &*resource.group != NEW_GROUP {

@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! The strategies of Jobs and CronJobs.
 
 use super::checks::{Errors, immutable, list, not_negative, number, one_of, part, text};
 use super::defaults::set;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// The longest name of a cron job: its jobs' names get eleven characters more.
+/// Maximum length of a CronJob name: Job names append eleven characters.
 const CRON_JOB_NAME_MAX: usize = 52;
 
-/// Fills in how often a job runs and what happens when it fails.
+/// Defaults completions, parallelism and backoff limit.
 pub(super) fn default(job: &mut Value) {
     let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
@@ -28,7 +28,7 @@ pub(super) fn default(job: &mut Value) {
     set(spec, "podReplacementPolicy", json!(replace));
 }
 
-/// Gives a job that comes into being the selector of its pods.
+/// Generates the selector and the pod labels.
 pub(super) fn prepare_create(job: &mut Value) {
     let (uid, name) = (object::uid(job).to_owned(), object::name(job).to_owned());
     let by_hand = job.pointer("/spec/manualSelector") == Some(&Value::Bool(true));
@@ -48,13 +48,12 @@ pub(super) fn prepare_create(job: &mut Value) {
     }
 }
 
-/// A part of an object, made where it is missing.
+/// A field, created if it is missing.
 fn part_mut<'a>(object: &'a mut Value, field: &str) -> &'a mut Value {
     object::map_mut(object, field);
     &mut object[field]
 }
 
-/// What is wrong with a job.
 pub(super) fn validate(job: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -111,12 +110,11 @@ fn validate_spec(spec: &Value, path: &Path<'_>) -> Errors {
     errors
 }
 
-/// What of a change of a job is not allowed.
 pub(super) fn validate_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
     let (was, is) = (part(old, "spec"), part(new, "spec"));
-    // An indexed job may grow and shrink as long as all its indices run at once.
+    // An indexed job is elastic if completions and parallelism change together (KEP-3715).
     let elastic = text(is, "completionMode") == "Indexed"
         && is.get("completions").is_some()
         && is.get("completions") == is.get("parallelism");
@@ -132,7 +130,7 @@ pub(super) fn validate_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// What of a change of a job's status is not allowed: what is over stays over.
+/// Validates an update of the status: a finished Job stays finished.
 pub(super) fn validate_status_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("status");
@@ -176,7 +174,6 @@ pub(super) fn validate_status_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a cron job.
 pub(super) fn validate_cron(object: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");

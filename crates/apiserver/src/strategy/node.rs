@@ -1,4 +1,4 @@
-//! Nodes and namespaces.
+//! The strategies of Nodes and Namespaces.
 
 use super::checks::{Errors, invalid_all, list, part, text};
 use super::pod::{EFFECTS, is_extended};
@@ -8,7 +8,7 @@ use crate::object;
 use crate::quantity::Quantity;
 use serde_json::{Value, json};
 
-/// What a node can give is what it has, unless it says otherwise.
+/// Allocatable defaults to capacity.
 pub(super) fn default(node: &mut Value) {
     let Some(status) = node.get_mut("status").and_then(Value::as_object_mut) else { return };
     if !status.contains_key("allocatable")
@@ -18,10 +18,9 @@ pub(super) fn default(node: &mut Value) {
     }
 }
 
-/// What is wrong with a node.
 pub(super) fn validate(node: &Value) -> Errors {
     let mut errors = Vec::new();
-    // Taints are reported as if they were metadata, which they once were.
+    // kube-apiserver reports taints with a path below `metadata`.
     let metadata = Path::of("metadata");
     let path = metadata.field("taints");
     let mut seen = Vec::new();
@@ -65,7 +64,6 @@ pub(super) fn validate(node: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a namespace.
 pub(super) fn validate_namespace(namespace: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -81,7 +79,6 @@ pub(super) fn validate_namespace(namespace: &Value) -> Errors {
     errors
 }
 
-/// What of a change of a node is not allowed.
 pub(super) fn validate_change(old: &Value, new: &Value) -> Errors {
     let mut errors = validate(new);
     let provider = |node: &Value| object::str_at(node, "/spec/providerID").to_owned();
@@ -93,7 +90,7 @@ pub(super) fn validate_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// The phase of a namespace follows from whether it is to go.
+/// The phase of a namespace must match its `deletionTimestamp`.
 pub(super) fn validate_phase(namespace: &Value) -> Errors {
     let phase = object::str_at(namespace, "/status/phase");
     let (wanted, empty) =
@@ -101,7 +98,7 @@ pub(super) fn validate_phase(namespace: &Value) -> Errors {
     if phase == wanted {
         return Vec::new();
     }
-    // The field's name is written as the real server writes it.
+    // The field name as kube-apiserver spells it.
     let status = Path::of("status");
     let detail = format!("may only be '{wanted}' if `deletionTimestamp` is {empty}empty");
     vec![Error::invalid(&status.field("Phase"), phase, detail)]

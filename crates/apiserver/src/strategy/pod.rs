@@ -1,4 +1,4 @@
-//! Pods: what they get when they come into being, what may change afterwards, and what is refused.
+//! The strategy of Pods: defaulting, preparation and validation.
 
 mod affinity;
 mod change;
@@ -22,10 +22,10 @@ use crate::quantity::Quantity;
 use crate::server::Core;
 use serde_json::{Map, Value, json};
 
-/// Where a pod has containers.
+/// The fields that hold containers.
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
-/// An image without a tag, or with `latest`, is pulled every time.
+/// Images without a tag or with `latest` default to `Always`.
 pub(super) fn default_pull_policy(container: &mut Map<String, Value>) {
     if container.contains_key("imagePullPolicy") {
         return;
@@ -38,7 +38,7 @@ pub(super) fn default_pull_policy(container: &mut Map<String, Value>) {
     container.insert("imagePullPolicy".to_owned(), json!(policy));
 }
 
-/// Ports on the host's network are the host's; both names of the service account say the same.
+/// Defaults host ports with `hostNetwork`, and both fields of the service account name.
 pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         for field in CONTAINERS {
@@ -63,7 +63,7 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     }
 }
 
-/// What a pod gets and a template does not.
+/// Defaults of Pods that pod templates do not get.
 pub(super) fn default(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     set(spec, "enableServiceLinks", json!(true));
@@ -80,7 +80,7 @@ pub(super) fn default(pod: &mut Value) {
     }
 }
 
-/// The status of a pod that comes into being.
+/// Sets the initial status.
 pub(super) fn prepare_create(core: &Core, pod: &mut Value) {
     let mut status = json!({"phase": "Pending", "qosClass": quality(pod)});
     if !list(part(pod, "spec"), "schedulingGates").is_empty() {
@@ -93,7 +93,7 @@ pub(super) fn prepare_create(core: &Core, pod: &mut Value) {
     pod["status"] = status;
 }
 
-/// How sure a pod can be of its resources.
+/// The QoS class.
 pub(super) fn quality(pod: &Value) -> &'static str {
     let spec = part(pod, "spec");
     let (mut any, mut guaranteed) = (false, true);
@@ -116,7 +116,7 @@ pub(super) fn quality(pod: &Value) -> &'static str {
     }
 }
 
-/// What is wrong with the status of a pod.
+/// Validates an update of the status.
 pub(super) fn validate_status(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("status");
@@ -124,7 +124,7 @@ pub(super) fn validate_status(old: &Value, new: &Value) -> Errors {
     let conditions = path.field("conditions");
     for (index, condition) in list(status, "conditions").iter().enumerate() {
         let name = text(condition, "type");
-        // The path is written as the real server writes it.
+        // The path as kube-apiserver spells it.
         invalid_all(&mut errors, &conditions.index(index).field("Type"), name, names::label_key(name));
     }
     let nominated = text(status, "nominatedNodeName");
@@ -141,7 +141,7 @@ pub(super) fn validate_status(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// A container that is over stays over, unless it is restarted.
+/// A terminated container stays terminated unless the restart policy restarts it.
 fn validate_terminated(old: &Value, new: &Value, spec: &Value, path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     if text(spec, "restartPolicy") == "Always" {

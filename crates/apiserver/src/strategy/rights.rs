@@ -1,4 +1,4 @@
-//! Roles and their bindings: kept and served, though nobody is refused anything by them.
+//! Validation of RBAC objects. They are stored and served, but not enforced.
 
 use super::checks::{Errors, list, part, text};
 use crate::field::{Error, Path};
@@ -6,16 +6,13 @@ use serde_json::{Value, json};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Whether something is for one namespace or for all.
+/// The scope of a role or binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// One namespace.
     Namespace,
-    /// The cluster.
     Cluster,
 }
 
-/// What is wrong with a role.
 pub(super) fn validate_role(role: &Value, reach: Reach) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("rules");
@@ -52,7 +49,6 @@ pub(super) fn validate_role(role: &Value, reach: Reach) -> Errors {
     errors
 }
 
-/// What is wrong with a binding of a role.
 pub(super) fn validate_binding(binding: &Value, reach: Reach) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("roleRef");
@@ -92,7 +88,7 @@ pub(super) fn validate_binding(binding: &Value, reach: Reach) -> Errors {
     errors
 }
 
-/// The role of a binding stays what it is.
+/// `roleRef` is immutable.
 pub(super) fn validate_binding_change(old: &Value, new: &Value) -> Errors {
     if old.get("roleRef") == new.get("roleRef") {
         return Vec::new();

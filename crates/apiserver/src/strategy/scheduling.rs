@@ -1,4 +1,4 @@
-//! Priority classes and disruption budgets.
+//! The strategies of PriorityClasses and PodDisruptionBudgets.
 
 use super::checks::{Errors, immutable, number, part, selector, text};
 use super::workload::int_or_percent;
@@ -6,15 +6,14 @@ use crate::field::{Error, Path};
 use crate::object;
 use serde_json::Value;
 
-/// The highest priority that users may give.
+/// The highest user-defined priority (`HighestUserDefinablePriority`).
 const PRIORITY_MAX: i64 = 1_000_000_000;
 const POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
 const RESERVED: &str = "system-";
-/// The classes that every cluster has.
+/// The PriorityClasses of every cluster.
 pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// What is wrong with a priority class.
 pub(super) fn validate_class(class: &Value) -> Errors {
     let mut errors = Vec::new();
     let name = object::name(class);
@@ -46,7 +45,6 @@ pub(super) fn validate_class(class: &Value) -> Errors {
     errors
 }
 
-/// What of a change of a priority class is not allowed.
 pub(super) fn validate_class_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     if number(old, "value") != number(new, "value") {
@@ -56,7 +54,6 @@ pub(super) fn validate_class_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a disruption budget.
 pub(super) fn validate_budget(budget: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");

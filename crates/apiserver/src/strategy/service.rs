@@ -1,4 +1,4 @@
-//! Services: addresses and ports that the server hands out, and what is refused.
+//! The strategy of Services: allocation of cluster IPs and node ports, and validation.
 
 use super::checks::{Errors, invalid_all, list, number, one_of, part, port, text};
 use super::pod::port_name_faults;
@@ -10,11 +10,11 @@ use crate::store::{Record, Wanted};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The only port range of nodes.
+/// Default of `--service-node-port-range`.
 const NODE_PORTS: (u16, u16) = (30_000, 32_767);
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
-/// Gives a service that comes into being its addresses and ports.
+/// Allocates cluster IPs and node ports.
 pub(super) fn prepare_create(core: &Core, service: &mut Value) {
     let kind = object::str_at(service, "/spec/type").to_owned();
     if kind == "ExternalName" {
@@ -37,14 +37,14 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
     hand_out_ports(core, &kind, spec);
 }
 
-/// An address of 10.96.0.0/12 that nobody has.
+/// Allocates a free address of 10.96.0.0/12.
 fn free_address(core: &Core) -> String {
     let services = core.builtin("", "services");
     let field = Field::Plain("spec.clusterIP".to_owned());
     loop {
         let [a, b, c] = core.identities.draw();
         let address = format!("10.{}.{b}.{c}", 96 + a % 16);
-        // Records remember what they were asked for, so that a service is read once and not for every other one.
+        // The record caches the field, so that each service is decoded at most once.
         let taken = |record: &Record| record.has_field(&field, &address, || record.value());
         let wanted = Wanted { limit: Some(1), ..Wanted::default() };
         let page = core.store.list(services.table, &wanted, taken);
@@ -70,7 +70,7 @@ fn hand_out_ports(core: &Core, kind: &str, spec: &mut Map<String, Value>) {
     }
 }
 
-/// Ports of nodes that are taken.
+/// Allocated node ports.
 struct UsedPorts(BTreeSet<i64>);
 
 impl UsedPorts {
@@ -98,7 +98,7 @@ impl UsedPorts {
     }
 }
 
-/// Keeps what was handed out where the new version leaves it out.
+/// Keeps allocated addresses and ports that the new version omits.
 pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
     let was = part(old, "spec").clone();
     let kind = object::str_at(new, "/spec/type").to_owned();
@@ -136,7 +136,7 @@ pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
     hand_out_ports(core, &kind, spec);
 }
 
-/// A service that changes its type loses what only the former type had, unless the client sets it anew.
+/// Clears the fields that only the previous type uses, unless the client changes them.
 fn drop_fields_of_other_types(was: &Value, kind: &str, spec: &mut Map<String, Value>) {
     let before = text(was, "type");
     if before == kind {
@@ -166,7 +166,7 @@ fn drop_fields_of_other_types(was: &Value, kind: &str, spec: &mut Map<String, Va
     }
 }
 
-/// What is allowed in a service and yet without effect.
+/// Warnings about fields without effect.
 pub(super) fn warnings(service: &Value) -> Vec<String> {
     let spec = part(service, "spec");
     let mut warnings = Vec::new();
@@ -176,7 +176,6 @@ pub(super) fn warnings(service: &Value) -> Vec<String> {
     warnings
 }
 
-/// What is wrong with a service.
 pub(super) fn validate(service: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -203,7 +202,7 @@ pub(super) fn validate(service: &Value) -> Errors {
         let key = |port: &Value| (number(port, "port"), text(port, "protocol").to_owned());
         if ports[..index].iter().any(|other| key(other) == key(own)) {
             let (port, protocol) = key(own);
-            // Only what must differ is shown, with the field names of the server's own types.
+            // kube-apiserver prints the Go field names of the duplicate key here.
             let detail = format!(
                 "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port.unwrap_or(0)
@@ -242,7 +241,7 @@ fn validate_port(errors: &mut Errors, own: &Value, path: &Path<'_>, named: bool)
     }
 }
 
-/// The address of a service stays what it is.
+/// Cluster IPs are immutable.
 pub(super) fn validate_change(old: &Value, new: &Value) -> Errors {
     let path = Path::of("spec");
     let (was, is) = (part(old, "spec"), part(new, "spec"));

@@ -1,4 +1,4 @@
-//! Claims, volumes and classes of storage.
+//! The strategies of PersistentVolumeClaims, PersistentVolumes and StorageClasses.
 
 use super::checks::{Errors, immutable, list, one_of, part, text};
 use crate::field::{Error, Path};
@@ -10,7 +10,7 @@ const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 const CLAIM_FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
 
-/// Fields of a volume that are no source.
+/// Fields of a PersistentVolume spec that are not volume sources.
 const ABOUT: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -36,7 +36,6 @@ fn validate_modes(errors: &mut Errors, spec: &Value, path: &Path<'_>, missing: &
     }
 }
 
-/// What is wrong with a claim.
 pub(super) fn validate_claim(claim: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -50,7 +49,6 @@ pub(super) fn validate_claim(claim: &Value) -> Errors {
     errors
 }
 
-/// What of a change of a claim is not allowed.
 pub(super) fn validate_claim_change(old: &Value, new: &Value) -> Errors {
     let (was, is) = (part(old, "spec"), part(new, "spec"));
     let bound = object::str_at(old, "/status/phase") == "Bound";
@@ -65,7 +63,7 @@ pub(super) fn validate_claim_change(old: &Value, new: &Value) -> Errors {
         fields
     };
     let (mut before, after) = (fixed(was), fixed(is));
-    // The binder gives a claim its volume, and a default class to one that has none.
+    // The volume binder sets the volume, and a default class where there was none.
     for field in ["volumeName", "storageClassName"] {
         if before.get(field).is_none_or(|value| value == "")
             && let Some(value) = after.get(field)
@@ -91,7 +89,6 @@ pub(super) fn validate_claim_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a volume.
 pub(super) fn validate_volume(volume: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -114,7 +111,6 @@ pub(super) fn validate_volume(volume: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a class.
 pub(super) fn validate_class(class: &Value) -> Errors {
     let mut errors = Vec::new();
     if text(class, "provisioner").is_empty() {
@@ -126,7 +122,7 @@ pub(super) fn validate_class(class: &Value) -> Errors {
     errors
 }
 
-/// Nothing of a class changes but whether its volumes may grow.
+/// Only `allowVolumeExpansion` of a StorageClass may change.
 pub(super) fn validate_class_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     if old.get("parameters") != new.get("parameters") {

@@ -1,4 +1,4 @@
-//! Configurations of admission webhooks.
+//! Validation of webhook configurations.
 
 use super::checks::{Errors, list, number, one_of, part, selector, text};
 use crate::field::{Error, Path};
@@ -9,7 +9,6 @@ use serde_json::Value;
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// What is wrong with a configuration.
 pub(super) fn validate(configuration: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("webhooks");

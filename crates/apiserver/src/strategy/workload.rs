@@ -1,4 +1,4 @@
-//! Deployments, replica sets, stateful sets, daemon sets and replication controllers.
+//! The strategies of Deployments, ReplicaSets, StatefulSets and DaemonSets.
 
 use super::checks::{Errors, immutable, list, not_negative, number, one_of, part, selector, text};
 use super::defaults::set;
@@ -18,10 +18,10 @@ const STATEFUL_SET_MUTABLE: [&str; 7] = [
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 ];
-/// Counts the templates of a daemon set.
+/// The annotation with the template generation of a DaemonSet.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// The claims of a stateful set say what they are.
+/// Sets kind and API version of volume claim templates.
 pub(super) fn default_stateful_set(object: &mut Value) {
     let claims = object.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -30,15 +30,7 @@ pub(super) fn default_stateful_set(object: &mut Value) {
     }
 }
 
-/// A replication controller selects what it makes, unless it says otherwise.
-pub(super) fn default_replication_controller(object: &mut Value) {
-    let labels = object.pointer("/spec/template/metadata/labels").cloned();
-    let Some(labels) = labels else { return };
-    set(object::map_mut(object, "spec"), "selector", labels.clone());
-    set(object::meta_mut(object), "labels", labels);
-}
-
-/// Notes how many templates a daemon set had.
+/// Updates the template generation of a DaemonSet.
 pub(super) fn count_templates(old: Option<&Value>, new: &mut Value) {
     let annotation = |object: &Value| -> i64 {
         let count = object::meta(object, "annotations").and_then(|all| all.get(TEMPLATE_GENERATION));
@@ -54,7 +46,6 @@ pub(super) fn count_templates(old: Option<&Value>, new: &mut Value) {
     annotations[TEMPLATE_GENERATION] = json!(count.to_string());
 }
 
-/// What is wrong with a deployment.
 pub(super) fn validate_deployment(object: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(object, "spec");
@@ -100,7 +91,7 @@ fn validate_rolling(errors: &mut Errors, strategy: &Value, path: &Path<'_>) {
     }
 }
 
-/// A number that is not below zero, or a share of not more than everything.
+/// Validates an `IntOrString`: a non-negative integer, or a percentage of at most 100%.
 pub(super) fn int_or_percent(errors: &mut Errors, value: Option<&Value>, path: &Path<'_>) {
     match value {
         Some(Value::String(text)) => {
@@ -126,7 +117,6 @@ pub(super) fn int_or_percent(errors: &mut Errors, value: Option<&Value>, path: &
     }
 }
 
-/// What is wrong with a replica set.
 pub(super) fn validate_replica_set(object: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(object, "spec");
@@ -136,7 +126,6 @@ pub(super) fn validate_replica_set(object: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a stateful set.
 pub(super) fn validate_stateful_set(object: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(object, "spec");
@@ -153,7 +142,6 @@ pub(super) fn validate_stateful_set(object: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a daemon set.
 pub(super) fn validate_daemon_set(object: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(object, "spec");
@@ -166,26 +154,7 @@ pub(super) fn validate_daemon_set(object: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a replication controller.
-pub(super) fn validate_replication_controller(object: &Value) -> Errors {
-    let path = Path::of("spec");
-    let spec = part(object, "spec");
-    let mut errors = Vec::new();
-    not_negative(&mut errors, spec, &path, &["minReadySeconds"]);
-    if part(spec, "selector").as_object().is_none_or(serde_json::Map::is_empty) {
-        errors.push(Error::required(&path.field("selector"), ""));
-    }
-    not_negative(&mut errors, spec, &path, &["replicas"]);
-    if spec.get("template").is_none() {
-        errors.push(Error::required(&path.field("template"), ""));
-        return errors;
-    }
-    let selector = part(spec, "selector").as_object().map(LabelSelector::from_map).and_then(Result::ok);
-    validate_template(&mut errors, spec, &path, selector.as_ref());
-    errors
-}
-
-/// The selector and the template: the one must match the other, and pods of controllers run on.
+/// Validates that the selector matches the template labels, and that the restart policy is `Always`.
 fn validate_selected(errors: &mut Errors, spec: &Value, path: &Path<'_>, kind: &str) {
     let at = path.field("selector");
     let own = part(spec, "selector");
@@ -230,14 +199,14 @@ fn validate_template(errors: &mut Errors, spec: &Value, path: &Path<'_>, selecto
     }
 }
 
-/// The selector of a controller never changes.
+/// The selector is immutable.
 pub(super) fn validate_selector_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     immutable(&mut errors, part(old, "spec"), part(new, "spec"), &Path::of("spec"), "selector");
     errors
 }
 
-/// Most of a stateful set never changes.
+/// Only some fields of a StatefulSet are mutable.
 pub(super) fn validate_stateful_set_change(old: &Value, new: &Value) -> Errors {
     let fixed = |object: &Value| {
         let mut spec = part(object, "spec").as_object().cloned().unwrap_or_default();
@@ -252,7 +221,6 @@ pub(super) fn validate_stateful_set_change(old: &Value, new: &Value) -> Errors {
     vec![Error::forbidden(&Path::of("spec"), STATEFUL_SET_FIXED)]
 }
 
-/// What is wrong with a revision of a controller.
 pub(super) fn validate_revision(revision: &Value) -> Errors {
     let mut errors = Vec::new();
     if revision.get("data").is_none_or(Value::is_null) {
@@ -262,7 +230,7 @@ pub(super) fn validate_revision(revision: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with the numbers in a controller's status.
+/// Validates the replica counts of a status.
 pub(super) fn validate_status(object: &Value) -> Errors {
     let path = Path::of("status");
     let status = part(object, "status");

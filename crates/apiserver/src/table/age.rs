@@ -1,4 +1,4 @@
-//! How long something took or has been there, in the few characters that `kubectl` shows.
+//! Durations in the short form of `kubectl` (`duration.HumanDuration`).
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ pub fn human(seconds: i64) -> String {
         if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{small_unit}") }
     };
     match seconds {
-        // Clocks differ a little; more than that is a mistake.
+        // A small negative value is clock skew; a larger one is invalid.
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),

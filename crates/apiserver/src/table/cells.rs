@@ -1,11 +1,11 @@
-//! Reads what rows show from objects.
+//! Reads cell values from objects.
 
 use super::age;
 use crate::selector::LabelSelector;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// An object and the time at which it is shown.
+/// An object and the current time.
 pub(super) struct Cells<'a> {
     pub(super) object: &'a Value,
     pub(super) now: Timestamp,
@@ -17,12 +17,12 @@ impl<'a> Cells<'a> {
         self.object.pointer(pointer).filter(|value| !value.is_null())
     }
 
-    /// A string; empty where it is missing.
+    /// A string; empty if missing.
     pub(super) fn text(&self, pointer: &str) -> &'a str {
         self.get(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A string, or what stands for nothing.
+    /// A string, or `other` if it is missing or empty.
     pub(super) fn text_or<'b>(&self, pointer: &str, other: &'b str) -> &'b str
     where
         'a: 'b,
@@ -30,27 +30,27 @@ impl<'a> Cells<'a> {
         self.get(pointer).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
-    /// A string or number as text; nothing where it is missing.
+    /// A string or number as text.
     pub(super) fn printed(&self, pointer: &str) -> Option<String> {
         self.get(pointer).map(printed)
     }
 
-    /// A number; zero where it is missing.
+    /// An integer; zero if missing.
     pub(super) fn number(&self, pointer: &str) -> i64 {
         self.get(pointer).and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// A flag; false where it is missing.
+    /// A boolean; false if missing.
     pub(super) fn flag(&self, pointer: &str) -> bool {
         self.get(pointer).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// The elements of a list.
+    /// A list; empty if missing.
     pub(super) fn list(&self, pointer: &str) -> &'a [Value] {
         self.get(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// How many elements or fields there are.
+    /// The number of elements or fields.
     pub(super) fn count(&self, pointer: &str) -> i64 {
         match self.get(pointer) {
             Some(Value::Array(elements)) => elements.len() as i64,
@@ -63,12 +63,12 @@ impl<'a> Cells<'a> {
         self.text("/metadata/name")
     }
 
-    /// How long the object has been there.
+    /// The time since `creationTimestamp`.
     pub(super) fn age(&self) -> String {
         self.since("/metadata/creationTimestamp")
     }
 
-    /// How long ago a time is.
+    /// The time since a timestamp.
     pub(super) fn since(&self, pointer: &str) -> String {
         self.get(pointer).map_or_else(|| "<unknown>".to_owned(), |time| since(time, self.now))
     }
@@ -77,7 +77,6 @@ impl<'a> Cells<'a> {
         self.get("/metadata/deletionTimestamp").is_some()
     }
 
-    /// The condition of a type.
     pub(super) fn condition(&self, kind: &str) -> Option<&'a Value> {
         self.list("/status/conditions").iter().find(|condition| condition["type"] == kind)
     }
@@ -86,7 +85,7 @@ impl<'a> Cells<'a> {
         self.condition(kind).is_some_and(|condition| condition["status"] == "True")
     }
 
-    /// The names and the images of the containers of a pod template.
+    /// Names and images of the containers of a pod template.
     pub(super) fn containers(&self, pointer: &str) -> [Value; 2] {
         let join = |field: &str| {
             let texts: Vec<_> =
@@ -105,7 +104,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A map of labels as text.
+    /// A label map as text.
     pub(super) fn labels(&self, pointer: &str) -> String {
         let fields = self.get(pointer).and_then(Value::as_object);
         let pairs: Vec<_> =
@@ -128,7 +127,7 @@ pub(super) fn since(time: &Value, now: Timestamp) -> String {
     time.map_or_else(|| "<unknown>".to_owned(), |time| age::since(time, now))
 }
 
-/// The first few of a list, and how many more there are.
+/// The first elements of a list, and how many more there are.
 pub(super) fn first_of(list: &[String], max: usize, empty: &str) -> String {
     if list.is_empty() {
         return empty.to_owned();

@@ -1,7 +1,6 @@
-//! Which columns the tables of built-in kinds have.
+//! The columns of built-in kinds.
 //!
-//! A column says where its description comes from: a field of a type (`PodSpec.nodeName`), whose documentation is
-//! taken, or a sentence.
+//! A description is the documentation of a type's field (`PodSpec.nodeName`), or a sentence.
 
 use super::cells::Cells;
 use super::{network, pod, storage, workload};
@@ -9,16 +8,15 @@ use crate::schema::builtin;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// Makes the cells of an object.
+/// Computes the cells of an object.
 pub(super) type Row = fn(&Cells<'_>) -> Vec<Value>;
 
-/// One column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     name: &'static str,
     kind: &'static str,
     format: &'static str,
-    /// Wide columns have one above zero.
+    /// Positive for wide columns.
     priority: i32,
     about: &'static str,
 }
@@ -43,15 +41,14 @@ const fn flag(name: &'static str, about: &'static str) -> Column {
 }
 
 impl Column {
-    /// The name of the object.
     pub(super) const NAME: Column = NAME;
 
-    /// The column holds names of objects.
+    /// The column has the format `name`.
     const fn names(self) -> Self {
         Self { format: "name", ..self }
     }
 
-    /// The column as a table defines it.
+    /// The `TableColumnDefinition`.
     pub(super) fn header(&self) -> Value {
         json!({
             "name": self.name, "type": self.kind, "format": self.format, "description": description(self.about),
@@ -60,7 +57,7 @@ impl Column {
     }
 }
 
-/// The documentation of a field written as `Type.field`, or the sentence itself.
+/// The documentation of a field given as `Type.field`, or the sentence itself.
 pub(super) fn description(about: &str) -> String {
     let documented = about.split_once('.').filter(|(_, field)| !field.is_empty() && !about.contains(' '));
     let found = documented.and_then(|(name, field)| {
@@ -71,7 +68,7 @@ pub(super) fn description(about: &str) -> String {
     found.unwrap_or(about).to_owned()
 }
 
-/// The headers and the row of a kind of a group.
+/// Column definitions and row function of a kind.
 pub(super) fn of(group: &str, kind: &str) -> (Arc<Vec<Value>>, Row) {
     let group = if kind == "Event" { "event" } else { group };
     let index = TABLE.iter().position(|entry| entry.group == group && entry.kind == kind);
@@ -79,18 +76,18 @@ pub(super) fn of(group: &str, kind: &str) -> (Arc<Vec<Value>>, Row) {
     (Arc::clone(&HEADERS[index.unwrap_or(TABLE.len())]), row)
 }
 
-/// The headers of every entry of the table, and of what is not in it: looking up documentation takes a while.
+/// Column definitions of every entry and of the fallback, cached since the documentation lookup is slow.
 static HEADERS: LazyLock<Vec<Arc<Vec<Value>>>> = LazyLock::new(|| {
     let all = TABLE.iter().map(|entry| entry.columns).chain([PLAIN]);
     all.map(|columns| Arc::new(columns.iter().map(Column::header).collect())).collect()
 });
 
-/// Kinds without columns of their own: the time as it is.
+/// The columns of kinds without their own: name and creation time.
 const PLAIN: &[Column] =
     &[NAME, Column { kind: "date", ..text("Created At", "ObjectMeta.creationTimestamp") }];
 
 struct Entry {
-    /// The API group; `event` for both groups that have events.
+    /// The API group; `event` for both groups of Events.
     group: &'static str,
     kind: &'static str,
     row: Row,
@@ -111,25 +108,14 @@ const TABLE: &[Entry] = &[
         pod::row,
         &[
             NAME,
-            text("Ready", "How many containers are ready, of all."),
-            text("Status", "How the pod is, in one word."),
-            text("Restarts", "How often containers restarted, and when last."),
+            text("Ready", "Ready containers and all containers."),
+            text("Status", "The phase or reason of the pod."),
+            text("Restarts", "Number of container restarts, and the time of the last one."),
             AGE,
             wide("IP", "PodStatus.podIP"),
             wide("Node", "PodSpec.nodeName"),
             wide("Nominated Node", "PodStatus.nominatedNodeName"),
             wide("Readiness Gates", "PodSpec.readinessGates"),
-        ],
-    ),
-    entry(
-        "",
-        "PodTemplate",
-        workload::pod_template,
-        &[
-            NAME,
-            text("Containers", "Names of the containers in the template."),
-            text("Images", "Images of the containers in the template."),
-            text("Pod Labels", "Labels of the pods made from the template."),
         ],
     ),
     entry(
@@ -142,21 +128,6 @@ const TABLE: &[Entry] = &[
             text("Max Unavailable", "PodDisruptionBudgetSpec.maxUnavailable"),
             number("Allowed Disruptions", "PodDisruptionBudgetStatus.disruptionsAllowed"),
             AGE,
-        ],
-    ),
-    entry(
-        "",
-        "ReplicationController",
-        workload::replication_controller,
-        &[
-            NAME,
-            number("Desired", "ReplicationControllerSpec.replicas"),
-            number("Current", "ReplicationControllerStatus.replicas"),
-            number("Ready", "ReplicationControllerStatus.readyReplicas"),
-            AGE,
-            CONTAINERS,
-            IMAGES,
-            wide("Selector", "ReplicationControllerSpec.selector"),
         ],
     ),
     entry(
@@ -198,9 +169,9 @@ const TABLE: &[Entry] = &[
         workload::job,
         &[
             NAME,
-            text("Status", "How the job is, in one word."),
+            text("Status", "The state of the job."),
             text("Completions", "JobStatus.succeeded"),
-            text("Duration", "How long the job took or has been running."),
+            text("Duration", "The running time of the job."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -239,54 +210,11 @@ const TABLE: &[Entry] = &[
         ],
     ),
     entry(
-        "networking.k8s.io",
-        "Ingress",
-        network::ingress,
-        &[
-            NAME,
-            text("Class", "IngressSpec.ingressClassName"),
-            text("Hosts", "Hosts that requests are matched against."),
-            text("Address", "Addresses of the load balancer."),
-            text("Ports", "Ports that are open."),
-            AGE,
-        ],
-    ),
-    entry(
-        "networking.k8s.io",
-        "IngressClass",
-        network::ingress_class,
-        &[
-            NAME,
-            text("Controller", "IngressClassSpec.controller"),
-            text("Parameters", "IngressClassSpec.parameters"),
-            AGE,
-        ],
-    ),
-    entry(
-        "networking.k8s.io",
-        "NetworkPolicy",
-        network::network_policy,
-        &[NAME, text("Pod-Selector", "NetworkPolicySpec.podSelector"), AGE],
-    ),
-    entry(
-        "networking.k8s.io",
-        "IPAddress",
-        network::ip_address,
-        &[NAME, text("ParentRef", "IPAddressSpec.parentRef"), AGE],
-    ),
-    entry(
-        "networking.k8s.io",
-        "ServiceCIDR",
-        network::service_cidr,
-        &[NAME, text("CIDRs", "ServiceCIDRSpec.cidrs"), AGE],
-    ),
-    entry(
         "apps",
         "StatefulSet",
         workload::stateful_set,
-        &[NAME, text("Ready", "How many pods are ready, of all."), AGE, CONTAINERS, IMAGES],
+        &[NAME, text("Ready", "Ready pods and desired pods."), AGE, CONTAINERS, IMAGES],
     ),
-    entry("", "Endpoints", network::endpoints, &[NAME, text("Endpoints", "Endpoints.subsets"), AGE]),
     entry(
         "discovery.k8s.io",
         "EndpointSlice",
@@ -305,8 +233,8 @@ const TABLE: &[Entry] = &[
         workload::node,
         &[
             NAME,
-            text("Status", "Whether the node is ready and takes pods."),
-            text("Roles", "The roles of the node, by its labels."),
+            text("Status", "Readiness and schedulability of the node."),
+            text("Roles", "The roles of the node, from its labels."),
             AGE,
             text("Version", "NodeSystemInfo.kubeletVersion"),
             wide("Internal-IP", "NodeStatus.addresses"),
@@ -377,23 +305,12 @@ const TABLE: &[Entry] = &[
         ],
     ),
     entry(
-        "",
-        "ResourceQuota",
-        storage::resource_quota,
-        &[
-            NAME,
-            text("Request", "Used and allowed requests and counts."),
-            text("Limit", "Used and allowed limits."),
-            AGE,
-        ],
-    ),
-    entry(
         "apps",
         "Deployment",
         workload::deployment,
         &[
             NAME,
-            text("Ready", "How many pods are ready, of all."),
+            text("Ready", "Ready pods and desired pods."),
             text("Up-to-date", "DeploymentStatus.updatedReplicas"),
             text("Available", "DeploymentStatus.availableReplicas"),
             AGE,
@@ -408,22 +325,8 @@ const TABLE: &[Entry] = &[
         workload::controller_revision,
         &[
             NAME,
-            text("Controller", "The controller the revision belongs to."),
+            text("Controller", "The controller of the revision."),
             text("Revision", "ControllerRevision.revision"),
-            AGE,
-        ],
-    ),
-    entry(
-        "autoscaling",
-        "HorizontalPodAutoscaler",
-        workload::horizontal_pod_autoscaler,
-        &[
-            NAME,
-            text("Reference", "HorizontalPodAutoscalerSpec.scaleTargetRef"),
-            text("Targets", "HorizontalPodAutoscalerSpec.metrics"),
-            text("MinPods", "HorizontalPodAutoscalerSpec.minReplicas"),
-            text("MaxPods", "HorizontalPodAutoscalerSpec.maxReplicas"),
-            text("Replicas", "HorizontalPodAutoscalerStatus.currentReplicas"),
             AGE,
         ],
     ),
@@ -465,35 +368,10 @@ const TABLE: &[Entry] = &[
         ],
     ),
     entry(
-        "certificates.k8s.io",
-        "CertificateSigningRequest",
-        network::signing_request,
-        &[
-            NAME,
-            AGE,
-            text("SignerName", "CertificateSigningRequestSpec.signerName"),
-            text("Requestor", "CertificateSigningRequestSpec.username"),
-            text("RequestedDuration", "CertificateSigningRequestSpec.expirationSeconds"),
-            text("Condition", "CertificateSigningRequestStatus.conditions"),
-        ],
-    ),
-    entry(
         "coordination.k8s.io",
         "Lease",
         storage::lease,
         &[NAME, text("Holder", "LeaseSpec.holderIdentity"), AGE],
-    ),
-    entry(
-        "coordination.k8s.io",
-        "LeaseCandidate",
-        storage::lease_candidate,
-        &[
-            NAME,
-            text("LeaseName", "LeaseCandidateSpec.leaseName"),
-            text("BinaryVersion", "LeaseCandidateSpec.binaryVersion"),
-            text("EmulationVersion", "LeaseCandidateSpec.emulationVersion"),
-            AGE,
-        ],
     ),
     entry(
         "storage.k8s.io",
@@ -531,7 +409,7 @@ const TABLE: &[Entry] = &[
         "storage.k8s.io",
         "CSINode",
         storage::csi_node,
-        &[NAME, number("Drivers", "How many drivers the node has."), AGE],
+        &[NAME, number("Drivers", "Number of CSI drivers on the node."), AGE],
     ),
     entry(
         "storage.k8s.io",
@@ -571,19 +449,6 @@ const TABLE: &[Entry] = &[
         ],
     ),
     entry(
-        "scheduling.k8s.io",
-        "PodGroup",
-        workload::pod_group,
-        &[
-            NAME,
-            text("Policy", "How the pods of the group are scheduled."),
-            text("Workload", "The workload the group was made for."),
-            text("Status", "How the group is, in one word."),
-            AGE,
-        ],
-    ),
-    entry("scheduling.k8s.io", "Workload", storage::aged, &[NAME, AGE]),
-    entry(
         "node.k8s.io",
         "RuntimeClass",
         storage::runtime_class,
@@ -593,64 +458,20 @@ const TABLE: &[Entry] = &[
         "admissionregistration.k8s.io",
         "MutatingWebhookConfiguration",
         network::webhooks,
-        &[NAME, number("Webhooks", "How many webhooks there are."), AGE],
+        &[NAME, number("Webhooks", "Number of webhooks."), AGE],
     ),
     entry(
         "admissionregistration.k8s.io",
         "ValidatingWebhookConfiguration",
         network::webhooks,
-        &[NAME, number("Webhooks", "How many webhooks there are."), AGE],
-    ),
-    entry(
-        "admissionregistration.k8s.io",
-        "ValidatingAdmissionPolicy",
-        network::admission_policy,
-        &[
-            NAME,
-            number("Validations", "How many validations there are."),
-            text("ParamKind", "ValidatingAdmissionPolicySpec.paramKind"),
-            AGE,
-        ],
-    ),
-    entry(
-        "admissionregistration.k8s.io",
-        "MutatingAdmissionPolicy",
-        network::admission_policy,
-        &[
-            NAME,
-            number("Mutations", "How many mutations there are."),
-            text("ParamKind", "MutatingAdmissionPolicySpec.paramKind"),
-            AGE,
-        ],
-    ),
-    entry(
-        "admissionregistration.k8s.io",
-        "ValidatingAdmissionPolicyBinding",
-        network::admission_policy_binding,
-        &[
-            NAME,
-            text("PolicyName", "ValidatingAdmissionPolicyBindingSpec.policyName"),
-            text("ParamRef", "ValidatingAdmissionPolicyBindingSpec.paramRef"),
-            AGE,
-        ],
-    ),
-    entry(
-        "admissionregistration.k8s.io",
-        "MutatingAdmissionPolicyBinding",
-        network::admission_policy_binding,
-        &[
-            NAME,
-            text("PolicyName", "MutatingAdmissionPolicyBindingSpec.policyName"),
-            text("ParamRef", "MutatingAdmissionPolicyBindingSpec.paramRef"),
-            AGE,
-        ],
+        &[NAME, number("Webhooks", "Number of webhooks."), AGE],
     ),
     entry("resource.k8s.io", "DeviceClass", storage::aged, &[NAME, AGE]),
     entry(
         "resource.k8s.io",
         "ResourceClaim",
         storage::resource_claim,
-        &[NAME, text("State", "Whether the claim is pending, allocated, reserved."), AGE],
+        &[NAME, text("State", "The allocation state of the claim."), AGE],
     ),
     entry("resource.k8s.io", "ResourceClaimTemplate", storage::aged, &[NAME, AGE]),
     entry(
@@ -662,17 +483,6 @@ const TABLE: &[Entry] = &[
             text("Node", "ResourceSliceSpec.nodeName"),
             text("Driver", "ResourceSliceSpec.driver"),
             text("Pool", "ResourceSliceSpec.pool"),
-            AGE,
-        ],
-    ),
-    entry(
-        "apiregistration.k8s.io",
-        "APIService",
-        network::api_service,
-        &[
-            NAME,
-            text("Service", "APIServiceSpec.service"),
-            text("Available", "Whether the API can be used."),
             AGE,
         ],
     ),

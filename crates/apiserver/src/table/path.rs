@@ -1,11 +1,10 @@
-//! The paths of printer columns: the part of `JSONPath` that definitions use.
+//! `JSONPath` expressions of printer columns.
 //!
-//! Fields (`.a`, `['a.b']`), elements (`[0]`, `[-1]`, `[1:3]`, `[*]`), everything below (`..a`) and filters
-//! (`[?(@.type=="Ready")]`). A path that leads nowhere finds nothing; it is not an error.
+//! Supports fields (`.a`, `['a.b']`), elements (`[0]`, `[-1]`, `[1:3]`, `[*]`), recursive descent (`..a`) and filters
+//! (`[?(@.type=="Ready")]`). A path without a match yields nothing and is not an error.
 
 use serde_json::Value;
 
-/// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     steps: Vec<Step>,
@@ -37,7 +36,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// A path that cannot be read.
+/// A malformed path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unrecognized path {path:?}: {why}")]
 pub struct Error {
@@ -46,7 +45,7 @@ pub struct Error {
 }
 
 impl JsonPath {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`.
+    /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let error = |why| Error { path: text.to_owned(), why };
         let trimmed = text.trim();
@@ -56,13 +55,13 @@ impl JsonPath {
         if reader.rest.is_empty() { Ok(Self { steps }) } else { Err(error("it goes on after its end")) }
     }
 
-    /// The values the path leads to.
+    /// The matching values.
     pub fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         follow(&self.steps, value)
     }
 }
 
-/// A value as a cell of type string shows it.
+/// A value as a cell of type string prints it.
 pub fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -97,7 +96,7 @@ fn take<'a>(step: &Step, value: &'a Value) -> Vec<&'a Value> {
     }
 }
 
-/// An index that may count from the end; one that is out of reach stays so.
+/// An index that may count from the end; one that is out of range stays so.
 fn place(index: i64, length: usize) -> usize {
     let index = if index < 0 { index + length as i64 } else { index };
     usize::try_from(index).unwrap_or(usize::MAX)
@@ -177,7 +176,7 @@ impl Reader<'_> {
         rest.is_some()
     }
 
-    /// A name after a dot; a backslash takes the next character as it is.
+    /// A name after a dot; a backslash escapes the next character.
     fn field(&mut self) -> Result<Step, &'static str> {
         if self.eat("*") {
             return Ok(Step::All);

@@ -1,4 +1,4 @@
-//! The row of a pod: above all the one word that says how it is.
+//! The rows of Pods and Events; the Status column follows kubectl's pod printer.
 
 use super::cells::{Cells, since};
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ pub(super) fn row(pod: &Cells<'_>) -> Vec<Value> {
     ]
 }
 
-/// What clients may do with the row of a finished pod: hide it.
+/// The row condition by which clients hide finished pods.
 pub(super) fn row_conditions(pod: &Value) -> Option<Value> {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str)?;
     let message = match phase {
@@ -46,7 +46,7 @@ fn readiness_gates(pod: &Cells<'_>) -> String {
     format!("{}/{}", gates.iter().filter(open).count(), gates.len())
 }
 
-/// How often containers restarted, and when one last did.
+/// The number of restarts, and the time of the last one.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -89,8 +89,8 @@ impl State {
         state
     }
 
-    /// Looks at init containers up to the first that is not done; returns whether there is one, and the restarts of
-    /// those that keep running beside the others.
+    /// Evaluates init containers up to the first one that is not finished; returns whether there is one, and the restarts
+    /// of sidecars.
     fn init_containers(&mut self, pod: &Cells<'_>) -> (bool, Restarts) {
         let specs = pod.list("/spec/initContainers");
         let mut sidecars = Restarts::default();
@@ -151,7 +151,7 @@ impl State {
     }
 }
 
-/// Why a container ended.
+/// The termination reason of a container.
 fn end_of(state: &Value) -> String {
     let reason = state["reason"].as_str().unwrap_or_default();
     let signal = state["signal"].as_i64().unwrap_or_default();
@@ -169,7 +169,7 @@ fn is_sidecar(container: &Value) -> bool {
 }
 
 pub(super) fn event_row(event: &Cells<'_>) -> Vec<Value> {
-    // The two API groups name the same fields differently.
+    // The two groups name the same fields differently.
     let either =
         |core: &str, other: &str| if event.get(core).is_some() { core.to_owned() } else { other.to_owned() };
     let object = either("/involvedObject", "/regarding");

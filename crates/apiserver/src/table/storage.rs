@@ -1,4 +1,4 @@
-//! The rows of volumes, devices and the small kinds that hold data.
+//! The rows of storage, dynamic resources, configuration and other small kinds.
 
 use super::cells::Cells;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn unset_or<'a>(object: &Cells<'a>, pointer: &str) -> &'a str {
     object.get(pointer).and_then(Value::as_str).unwrap_or("<unset>")
 }
 
-/// The class by its annotation, which came before the field.
+/// The class of the beta annotation takes precedence over the field.
 fn class_of<'a>(object: &Cells<'a>) -> &'a str {
     let annotation = object.object.pointer("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
     annotation.and_then(Value::as_str).unwrap_or(object.text("/spec/storageClassName"))
@@ -154,17 +154,6 @@ pub(super) fn resource_slice(object: &Cells<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn resource_quota(object: &Cells<'_>) -> Vec<Value> {
-    let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    for (name, hard) in object.get("/status/hard").and_then(Value::as_object).into_iter().flatten() {
-        let used = object.get("/status/used").and_then(|used| used.get(name));
-        let used = used.map_or_else(|| "0".to_owned(), super::cells::printed);
-        let text = format!("{name}: {used}/{}", super::cells::printed(hard));
-        if name.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
-    }
-    vec![json!(object.name()), json!(requests.join(", ")), json!(limits.join(", ")), json!(object.age())]
-}
-
 pub(super) fn config_map(object: &Cells<'_>) -> Vec<Value> {
     vec![
         json!(object.name()),
@@ -185,26 +174,16 @@ pub(super) fn lease(object: &Cells<'_>) -> Vec<Value> {
     vec![json!(object.name()), json!(object.text("/spec/holderIdentity")), json!(object.age())]
 }
 
-pub(super) fn lease_candidate(object: &Cells<'_>) -> Vec<Value> {
-    vec![
-        json!(object.name()),
-        json!(object.text("/spec/leaseName")),
-        json!(object.text("/spec/binaryVersion")),
-        json!(object.text("/spec/emulationVersion")),
-        json!(object.age()),
-    ]
-}
-
 pub(super) fn runtime_class(object: &Cells<'_>) -> Vec<Value> {
     vec![json!(object.name()), json!(object.text("/handler")), json!(object.age())]
 }
 
-/// Kinds that show how old they are and nothing else.
+/// Kinds with only an age column.
 pub(super) fn aged(object: &Cells<'_>) -> Vec<Value> {
     vec![json!(object.name()), json!(object.age())]
 }
 
-/// Kinds without a row of their own.
+/// Kinds without their own columns.
 pub(super) fn plain(object: &Cells<'_>) -> Vec<Value> {
     vec![json!(object.name()), json!(object.text("/metadata/creationTimestamp"))]
 }

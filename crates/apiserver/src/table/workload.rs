@@ -1,4 +1,4 @@
-//! The rows of what runs pods, and of nodes, which run them.
+//! The rows of workloads, nodes, disruption budgets and priority classes.
 
 use super::age;
 use super::cells::Cells;
@@ -31,12 +31,6 @@ pub(super) fn deployment(object: &Cells<'_>) -> Vec<Value> {
 pub(super) fn replica_set(object: &Cells<'_>) -> Vec<Value> {
     let mut row = replicas(object);
     row.push(json!(object.selector("/spec/selector")));
-    row
-}
-
-pub(super) fn replication_controller(object: &Cells<'_>) -> Vec<Value> {
-    let mut row = replicas(object);
-    row.push(json!(object.labels("/spec/selector")));
     row
 }
 
@@ -142,11 +136,6 @@ pub(super) fn cron_job(object: &Cells<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn pod_template(object: &Cells<'_>) -> Vec<Value> {
-    let [names, images] = object.containers("/template/spec/containers");
-    vec![json!(object.name()), names, images, json!(object.labels("/template/metadata/labels"))]
-}
-
 pub(super) fn controller_revision(object: &Cells<'_>) -> Vec<Value> {
     let owner = object.list("/metadata/ownerReferences").iter().find(|owner| owner["controller"] == true);
     let controller = owner.map_or_else(
@@ -160,65 +149,6 @@ pub(super) fn controller_revision(object: &Cells<'_>) -> Vec<Value> {
         },
     );
     vec![json!(object.name()), json!(controller), json!(object.number("/revision")), json!(object.age())]
-}
-
-pub(super) fn horizontal_pod_autoscaler(object: &Cells<'_>) -> Vec<Value> {
-    let text = |field: &str| object.text(&format!("/spec/scaleTargetRef/{field}"));
-    let reference = format!("{}/{}", text("kind"), text("name"));
-    vec![
-        json!(object.name()),
-        json!(reference),
-        json!(metrics(object)),
-        json!(object.printed("/spec/minReplicas").unwrap_or_else(|| "<unset>".to_owned())),
-        json!(object.number("/spec/maxReplicas")),
-        json!(object.number("/status/currentReplicas")),
-        json!(object.age()),
-    ]
-}
-
-/// Current and wanted values of the first two metrics.
-fn metrics(object: &Cells<'_>) -> String {
-    let specs = object.list("/spec/metrics");
-    let statuses = object.list("/status/currentMetrics");
-    if specs.is_empty() {
-        return "<none>".to_owned();
-    }
-    let shown = specs.iter().enumerate().take(2).map(|(index, spec)| metric(spec, statuses.get(index)));
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    if specs.len() > 2 { format!("{shown} + {} more...", specs.len() - 2) } else { shown }
-}
-
-fn metric(spec: &Value, status: Option<&Value>) -> String {
-    let (source, named, average) = match spec["type"].as_str().unwrap_or_default() {
-        "External" => ("external", false, " (avg)"),
-        "Object" => ("object", false, " (avg)"),
-        "Pods" => ("pods", false, ""),
-        "Resource" => ("resource", true, ""),
-        "ContainerResource" => ("containerResource", true, ""),
-        _ => return "<unknown type>".to_owned(),
-    };
-    let target = &spec[source]["target"];
-    let current = status.map_or(&Value::Null, |status| &status[source]["current"]);
-    let text = |value: &Value| (!value.is_null()).then(|| super::cells::printed(value));
-    let unknown = || "<unknown>".to_owned();
-    let percent = |value: &Value| value.as_i64().map(|value| format!("{value}%"));
-    let name = if named {
-        format!("{}: ", spec[source]["name"].as_str().unwrap_or_default())
-    } else {
-        String::new()
-    };
-    if let Some(wanted) = text(&target["averageValue"]) {
-        return format!("{name}{}/{wanted}{average}", text(&current["averageValue"]).unwrap_or_else(unknown));
-    }
-    if named {
-        let wanted = percent(&target["averageUtilization"]).unwrap_or_else(|| "<auto>".to_owned());
-        return format!("{name}{}/{wanted}", percent(&current["averageUtilization"]).unwrap_or_else(unknown));
-    }
-    format!(
-        "{}/{}",
-        text(&current["value"]).unwrap_or_else(unknown),
-        text(&target["value"]).unwrap_or_default()
-    )
 }
 
 pub(super) fn node(object: &Cells<'_>) -> Vec<Value> {
@@ -289,20 +219,6 @@ pub(super) fn priority_class(object: &Cells<'_>) -> Vec<Value> {
         json!(object.age()),
         json!(object.text("/preemptionPolicy")),
     ]
-}
-
-pub(super) fn pod_group(object: &Cells<'_>) -> Vec<Value> {
-    let policy = if object.get("/spec/schedulingPolicy/gang").is_some() { "Gang" } else { "Basic" };
-    let mut status = match object.condition("PodGroupScheduled") {
-        Some(condition) if condition["status"] == "True" => "Scheduled".to_owned(),
-        Some(_) => "Unschedulable".to_owned(),
-        None => "Pending".to_owned(),
-    };
-    if let Some(condition) = object.condition("DisruptionTarget") {
-        condition["reason"].as_str().unwrap_or_default().clone_into(&mut status);
-    }
-    let workload = object.text_or("/spec/podGroupTemplateRef/workload/workloadName", "<none>");
-    vec![json!(object.name()), json!(policy), json!(workload), json!(status), json!(object.age())]
 }
 
 pub(super) fn scale(object: &Cells<'_>) -> Vec<Value> {

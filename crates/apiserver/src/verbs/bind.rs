@@ -1,4 +1,4 @@
-//! The sub-resource `binding`: puts a pod on a node.
+//! The `binding` subresource.
 
 use super::update::{ATTEMPTS, check_uid, commit};
 use super::{Call, Done, find, served};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const ABOUT: About<'static> = About { group: "", what: "pods/binding" };
 
-/// Puts the pod of the call on the node that the binding names.
+/// Binds the pod of the call to the node of the Binding.
 pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Done, Failure> {
     check(call, binding)?;
     let node = object::str_at(binding, "/target/name");
@@ -55,7 +55,7 @@ fn check(call: &Call, binding: &Value) -> Result<(), Failure> {
     Err(Failure::new(500, "", crate::field::aggregate(&errors)))
 }
 
-/// What the binder wants the pod to carry goes with it.
+/// Copies labels and annotations of the Binding to the pod.
 fn copy_metadata(binding: &Value, pod: &mut Value) {
     for field in ["annotations", "labels"] {
         let wanted = object::meta(binding, field).and_then(Value::as_object);
@@ -85,7 +85,7 @@ fn check_pod(call: &Call, pod: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sets a condition of a pod; the time of the last transition stays when the status does.
+/// Sets a pod condition; `lastTransitionTime` is kept if the status does not change.
 pub(super) fn set_condition(object: &mut Value, condition: &Value) {
     let status = object::map_mut(object, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));

@@ -1,4 +1,4 @@
-//! One request: which object, by whom, with which options; and its outcome.
+//! A parsed request and its outcome.
 
 use crate::failure::Failure;
 use crate::kinds::{Resource, Subresource};
@@ -7,32 +7,28 @@ use crate::user::User;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// One request, its path understood and its body decoded apart.
+/// A request with a parsed path; its body is decoded separately.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The resource.
     pub resource: Arc<Resource>,
-    /// The namespace; empty for all of them, and for resources that have none.
+    /// Empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// The object's name; empty for the whole collection.
+    /// Empty for the collection.
     pub name: String,
-    /// The part of the object that is meant.
     pub subresource: Option<Subresource>,
-    /// Who calls.
     pub user: Arc<User>,
-    /// The client's name, from its `User-Agent`.
+    /// The default field manager, from `User-Agent`.
     pub agent: String,
-    /// The parameters.
+    /// The query parameters.
     pub query: Query,
 }
 
 impl Call {
-    /// Whether nothing is to be stored.
     pub fn dry_run(&self) -> Result<bool, Failure> {
         check_dry_run(self.query.all("dryRun"))
     }
 
-    /// Who is noted as the manager of what the call writes.
+    /// The field manager.
     pub fn manager(&self) -> &str {
         match self.query.get("fieldManager") {
             Some(manager) if !manager.is_empty() => manager,
@@ -40,13 +36,13 @@ impl Call {
         }
     }
 
-    /// The sub-resource's name; empty for the object itself.
+    /// The subresource's name; empty for the object itself.
     pub fn subresource_name(&self) -> &'static str {
         self.subresource.map_or("", Subresource::name)
     }
 }
 
-/// Whether these values of `dryRun` ask for nothing to be stored.
+/// Whether these values of `dryRun` request a dry run.
 pub fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, Failure> {
     let mut dry = false;
     for value in values {
@@ -61,12 +57,12 @@ pub fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, 
     Ok(dry)
 }
 
-/// The parameters of a request, in their order.
+/// The query parameters, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the part of the address after `?`.
+    /// Parses a query string.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty() && is_escaped(pair)).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -75,22 +71,20 @@ impl Query {
         Self(pairs.collect())
     }
 
-    /// The first value of a parameter.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a parameter.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is given and not `false` or `0`.
+    /// Whether a parameter is present and not `false` or `0`.
     pub fn is_set(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
     }
 
-    /// A number; a parameter that is none is a bad request.
+    /// An integer parameter; a malformed one is a bad request.
     pub fn number(&self, key: &str) -> Result<Option<i64>, Failure> {
         match self.get(key) {
             None | Some("") => Ok(None),
@@ -101,7 +95,7 @@ impl Query {
         }
     }
 
-    /// The same with a parameter set.
+    /// Sets a parameter.
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Self {
         self.0.push((key.to_owned(), value.to_owned()));
@@ -109,23 +103,23 @@ impl Query {
     }
 }
 
-/// Whether every percent sign begins an escape; parameters of which that is not true are not seen.
+/// Whether every percent sign begins an escape; kube-apiserver ignores parameters with invalid escapes.
 fn is_escaped(text: &str) -> bool {
     text.split('%')
         .skip(1)
         .all(|rest| rest.get(..2).is_some_and(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit())))
 }
 
-/// What a plus sign stands for.
+/// The meaning of a plus sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plus {
-    /// A space, as in parameters.
+    /// A space, as in query parameters.
     IsSpace,
     /// Itself, as in paths.
     IsPlus,
 }
 
-/// Undoes percent-encoding; what is no valid escape stays as it is.
+/// Decodes percent-encoding; invalid escapes are kept.
 pub fn unescape(text: &str, plus: Plus) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();
@@ -153,35 +147,32 @@ pub fn unescape(text: &str, plus: Plus) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// What a call answers with.
+/// The body of a successful response.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// A stored object, in the version in which it is kept.
+    /// A stored object, in its storage version.
     Record(Arc<Record>),
-    /// An object in the version of the call, such as one that was not stored.
+    /// An object in the version of the call, such as the result of a dry run.
     Object(Value),
-    /// Something that is no object of the resource, such as a `Status`.
+    /// Another kind, such as a `Status`.
     Other(Value),
 }
 
-/// The outcome of a call that worked.
+/// The outcome of a successful call.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// The status code.
     pub code: u16,
-    /// The answer.
     pub reply: Reply,
-    /// What the client should know all the same.
+    /// Warning headers.
     pub warnings: Vec<String>,
 }
 
 impl Done {
-    /// An object that was there, or is as it was wanted.
+    /// Status 200 with a stored object.
     pub fn found(record: Arc<Record>) -> Self {
         Self { code: 200, reply: Reply::Record(record), warnings: Vec::new() }
     }
 
-    /// An answer with a code.
     pub fn new(code: u16, reply: Reply) -> Self {
         Self { code, reply, warnings: Vec::new() }
     }
@@ -198,7 +189,7 @@ impl Done {
         Self::new(code, Reply::Other(status))
     }
 
-    /// The outcome of a call with warnings before those it has, whether it worked or not.
+    /// Prepends warnings to an outcome.
     pub fn warned(outcome: Result<Self, Failure>, warnings: Vec<String>) -> Result<Self, Failure> {
         match outcome {
             Ok(mut done) => {
@@ -209,7 +200,6 @@ impl Done {
         }
     }
 
-    /// The same with warnings.
     #[must_use]
     pub fn warn(mut self, warnings: Vec<String>) -> Self {
         self.warnings.extend(warnings);

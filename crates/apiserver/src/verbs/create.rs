@@ -1,4 +1,4 @@
-//! Creates an object.
+//! The `create` verb.
 
 use super::{Call, Done, Reply, metadata};
 use crate::admission::{self, Operation, Review};
@@ -13,16 +13,16 @@ use crate::{crd, expiry, strategy};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How often a generated name is drawn again when it is taken.
+/// Number of attempts to generate an unused name.
 const NAME_ATTEMPTS: usize = 8;
 
-/// Creates the object of the request.
+/// Creates the object of the request body.
 pub async fn create(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
     let (object, warnings) = incoming::admit_object(core, call, &body)?;
     Done::warned(create_object(core, call, object, Writer::Update).await, warnings)
 }
 
-/// Creates an object that is already decoded; also for updates and patches that may create.
+/// Creates a decoded object; also used by updates and patches that may create.
 pub async fn create_object(
     core: &Core,
     call: &Call,
@@ -35,7 +35,7 @@ pub async fn create_object(
     strategy::default(core, resource, &mut object);
     let generated = metadata::needs_generated_name(&object);
     for attempt in 1.. {
-        // Only a name that is drawn can be drawn again.
+        // Only a generated name can be generated again.
         let mut object = if generated { object.clone() } else { std::mem::take(&mut object) };
         metadata::begin(core, &mut object)?;
         fields::track_create(core, call, &mut object, writer);
@@ -80,8 +80,7 @@ fn insert(core: &Core, resource: &Resource, object: Value, dry_run: bool) -> Res
     Ok(Reply::Record(record))
 }
 
-/// What follows from an object that is now stored: definitions take effect before the client is answered, and events
-/// make place for themselves.
+/// Handles a stored object: CustomResourceDefinitions take effect before the response, and Events enter the TTL queue.
 pub(super) fn after(core: &Core, resource: &Resource, record: &Arc<Record>) {
     expiry::note(core, resource, record);
     if crd::is_definition(resource) {

@@ -1,4 +1,4 @@
-//! Deletes objects: at once, gracefully, or when their finalizers are done.
+//! The `delete` and `deletecollection` verbs: immediate, graceful, and with finalizers.
 
 use super::update::check_preconditions;
 use super::{Call, Done, Reply, create, find, list, served};
@@ -15,25 +15,25 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const OPTIONS: About<'static> = About { group: "meta.k8s.io", what: "DeleteOptions" };
-/// Dependents stay.
+/// The finalizer of orphaning deletion.
 const ORPHAN: &str = "orphan";
-/// Dependents go first.
+/// The finalizer of foreground deletion.
 const FOREGROUND: &str = "foregroundDeletion";
-/// The instances of a definition go first.
+/// The finalizer of a CustomResourceDefinition that still has custom resources.
 pub(crate) const CUSTOM_RESOURCE_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What happens to the objects that the deleted one owns.
+/// `propagationPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay.
+    /// Dependents are kept.
     Orphan,
-    /// They go afterwards.
+    /// Dependents are deleted afterwards.
     Background,
-    /// They go first.
+    /// Dependents are deleted first.
     Foreground,
 }
 
-/// How to delete.
+/// `metav1.DeleteOptions`.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
     grace_period_seconds: Option<i64>,
@@ -45,7 +45,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Options from the body, where there is one, or else from the parameters.
+    /// Options from the body, or from the query parameters.
     pub fn read(call: &Call, body: Option<Value>) -> Result<Self, Failure> {
         let dry_run_parameter = call.dry_run()?;
         let source = match body {
@@ -90,14 +90,13 @@ impl DeleteOptions {
         })
     }
 
-    /// The same, but only for the object with this uid.
+    /// Adds a uid precondition.
     #[must_use]
     pub fn only(mut self, uid: &str) -> Self {
         self.uid = Some(uid.to_owned());
         self
     }
 
-    /// Whether nothing is to be stored.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
@@ -117,7 +116,6 @@ fn from_query(call: &Call) -> Result<Value, Failure> {
     Ok(options)
 }
 
-/// Deletes the object of the call.
 pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result<Done, Failure> {
     let resource = &*call.resource;
     let mut warnings = Vec::new();
@@ -143,7 +141,7 @@ pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result
     Err(Failure::modified(resource.about(), &call.name))
 }
 
-/// Refuses a deletion that was meant for another object, or for another version of it.
+/// Checks the `preconditions` of a delete.
 pub fn check_delete_preconditions(
     resource: &Resource,
     live: &Record,
@@ -171,12 +169,12 @@ pub fn check_delete_preconditions(
     Ok(())
 }
 
-/// What became of an object that was to be deleted.
+/// The outcome of a delete.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It is gone; this was its last state.
+    /// The object is removed; this was its last state.
     Gone(Reply, String),
-    /// It goes when its time is over or its finalizers are done.
+    /// The object is terminating.
     Going(Reply),
 }
 
@@ -199,7 +197,7 @@ fn answer(resource: &Resource, outcome: Outcome, options: &DeleteOptions) -> Don
     }
 }
 
-/// Deletes an object, or marks it so that it goes later.
+/// Removes an object, or marks it as terminating.
 pub fn remove(
     core: &Core,
     resource: &Resource,
@@ -231,7 +229,7 @@ pub fn remove(
     }
     let mut live = Arc::clone(live);
     if new != *old {
-        // An object that ends gracefully is seen to be marked before it is gone.
+        // A gracefully deleted object is marked as terminating before it is removed.
         let mut kept = convert::to_storage(resource, new.clone());
         live = core.store.update(resource.table, &live, &mut kept)?;
         object::set_meta(&mut new, "resourceVersion", object::meta(&kept, "resourceVersion").cloned());
@@ -250,19 +248,19 @@ fn has_content_finalizer(namespace: &Value) -> bool {
     namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
-/// Whether what objects of the kind own stays when nobody says what should become of it.
+/// Whether dependents are orphaned by default.
 fn orphans_by_default(resource: &Resource) -> bool {
-    resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
+    resource.is("batch", "jobs")
 }
 
-/// What people should know who delete a job without saying what should become of its pods.
+/// The warning for a Job that is deleted without a propagation policy.
 fn default_policy_warning(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
     (resource.is("batch", "jobs") && options.propagation.is_none()).then_some(
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
     )
 }
 
-/// The finalizers with which the object waits for its dependents, as the policy wants it.
+/// The finalizers that the propagation policy requires.
 fn finalizers_for<'a>(resource: &Resource, old: &'a Value, propagation: Option<Propagation>) -> Vec<&'a str> {
     let mut finalizers = object::finalizers(old);
     let undecided = !finalizers.iter().any(|name| matches!(*name, ORPHAN | FOREGROUND));
@@ -284,7 +282,7 @@ fn finalizers_for<'a>(resource: &Resource, old: &'a Value, propagation: Option<P
     finalizers
 }
 
-/// Notes when the object is to go; a second request may only bring that forward.
+/// Sets `deletionTimestamp` and grace period; a second request may only shorten it.
 fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
     let now = core.clock.now();
     if !object::is_deleting(old) {
@@ -304,7 +302,7 @@ fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
     object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
 }
 
-/// Deletes every object that the call selects, and answers with them.
+/// Deletes every selected object and returns them.
 pub async fn delete_collection(
     core: &Core,
     call: &Call,

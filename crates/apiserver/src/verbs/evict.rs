@@ -1,4 +1,4 @@
-//! The sub-resource `eviction`: deletes a pod where disruption budgets allow it.
+//! The `eviction` subresource (policy/v1).
 
 use super::bind::set_condition;
 use super::delete::{self, DeleteOptions};
@@ -12,7 +12,7 @@ use crate::store::{Raced, Record, Wanted};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How many pods of one budget may be on their way out before their going is noticed.
+/// `MaxDisruptedPodSize`: limit of `status.disruptedPods`.
 const DISRUPTED_PODS_MAX: usize = 2_000;
 
 /// Evicts the pod of the call.
@@ -42,7 +42,7 @@ pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, F
     Err(Failure::modified(call.resource.about(), &call.name))
 }
 
-/// Whether the pod's end disrupts nobody.
+/// Whether the pod can be deleted without a budget: it is finished, pending or already terminating.
 fn ignores_budgets(pod: &Value) -> bool {
     let idle = matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending");
     idle || object::is_deleting(pod)
@@ -58,7 +58,7 @@ fn mark(core: &Core, call: &Call, live: &Arc<Record>, mut pod: Value) -> Result<
     commit(core, &call.resource, live, pod).map(drop)
 }
 
-/// Whether a disruption was paid for.
+/// Whether a disruption was taken from a budget.
 enum Spent {
     Yes,
     Raced,
@@ -114,7 +114,7 @@ fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// Whether the pod is not ready and the budget lets such pods go.
+/// Whether the pod is not ready and `unhealthyPodEvictionPolicy` permits its eviction.
 fn goes_unhealthy(budget: &Value, pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions

@@ -1,4 +1,4 @@
-//! Lists objects at one revision, in pages where the client wants them.
+//! The `list` verb: consistent lists, with pagination.
 
 use super::Call;
 use super::selection::Selection;
@@ -12,34 +12,32 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const OPTIONS: About<'static> = About { group: "meta.k8s.io", what: "ListOptions" };
-/// What marks a continue token that goes on at whatever revision there is.
+/// Marks a continue token of an inconsistent continuation.
 const ANY_REVISION: i64 = -1;
 
-/// A list, or a page of one.
+/// A list or a page of it.
 #[derive(Debug)]
 pub struct Listing {
-    /// The revision it shows.
     pub revision: u64,
-    /// The objects, in the version in which they are kept.
+    /// The objects, in their storage version.
     pub records: Vec<Arc<Record>>,
-    /// The token for the next page.
+    /// The `continue` token.
     pub continue_token: Option<String>,
-    /// How many objects are on the pages that follow, where that is known.
+    /// `remainingItemCount`, if known.
     pub remaining: Option<usize>,
 }
 
-/// Which revision a client wants to see.
+/// The requested `resourceVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// It does not say: the latest.
+    /// Unset: the latest.
     Latest,
     /// `0`: any.
     Any,
-    /// A number.
     At(u64),
 }
 
-/// Reads a `resourceVersion`; the message says what is wrong with it.
+/// Parses a `resourceVersion`; the error is a message.
 pub fn parse_version(text: &str) -> Result<Version, String> {
     match text {
         "" => Ok(Version::Latest),
@@ -51,13 +49,13 @@ pub fn parse_version(text: &str) -> Result<Version, String> {
     }
 }
 
-/// The `resourceVersion` of a list or a watch.
+/// The `resourceVersion` of a list or watch.
 pub fn read_version(call: &Call) -> Result<Version, Failure> {
     parse_version(call.query.get("resourceVersion").unwrap_or_default())
         .map_err(|message| Failure::bad_request(format!("invalid resource version: {message}")))
 }
 
-/// Refuses a revision that is not there yet.
+/// Rejects a `resourceVersion` that does not exist yet.
 pub fn check_not_future(core: &Core, version: Version) -> Result<(), Failure> {
     let current = core.store.revision();
     match version {
@@ -72,14 +70,14 @@ pub fn check_not_future(core: &Core, version: Version) -> Result<(), Failure> {
     }
 }
 
-/// How the wanted revision is meant.
+/// `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     NotOlderThan,
     Exact,
 }
 
-/// Lists what the call selects.
+/// Lists the selected objects.
 pub fn list(core: &Core, call: &Call) -> Result<Listing, Failure> {
     let selection = Selection::read(call)?;
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);

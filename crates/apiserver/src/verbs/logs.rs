@@ -1,6 +1,6 @@
-//! The sub-resource `log` of pods: a stand-in, since no containers run here.
+//! The `log` subresource of pods: a substitute, since no containers run.
 //!
-//! It says what is known of the container's life. A pod's annotation can say what its containers print.
+//! The log reports the state of the container. The annotation [`LOG_ANNOTATION`] overrides it.
 
 use super::{Call, find, served};
 use crate::failure::Failure;
@@ -9,19 +9,17 @@ use crate::server::Core;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// What the containers of a pod print, for whoever wants to see something.
+/// The log text of the containers of a pod, for tests and demonstrations.
 pub const LOG_ANNOTATION: &str = "apiserver.local/log";
 
-/// The log of a container.
 #[derive(Debug)]
 pub struct Log {
-    /// What was printed so far.
     pub text: String,
-    /// Whether nothing will follow.
+    /// Whether the log is complete.
     pub complete: bool,
 }
 
-/// The log of the pod's only container, or of the one the call names; none of a pod that is on no node.
+/// The log of the container that the call names, or of the only one; `None` if the pod is not bound.
 pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, Failure> {
     let record = find(core, call)?;
     let pod = served(&call.resource, &record);

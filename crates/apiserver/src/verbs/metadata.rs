@@ -1,4 +1,4 @@
-//! The metadata of objects that are written: what the server fills in, keeps and refuses.
+//! Object metadata: what the server sets, keeps and validates.
 
 use super::Call;
 use crate::failure::Failure;
@@ -8,10 +8,10 @@ use crate::server::Core;
 use crate::{names, object, strategy};
 use serde_json::Value;
 
-/// How many bytes all annotations of an object may have.
+/// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
-/// Puts an object where the request's path says, and refuses one that says otherwise.
+/// Sets the namespace and name of the path, and rejects an object with others.
 pub fn place(call: &Call, object: &mut Value) -> Result<(), Failure> {
     let resource = &*call.resource;
     if resource.namespaced {
@@ -39,12 +39,12 @@ pub fn place(call: &Call, object: &mut Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the server must draw the object's name.
+/// Whether the name must be generated.
 pub fn needs_generated_name(object: &Value) -> bool {
     object::name(object).is_empty() && !object::meta_str(object, "generateName").is_empty()
 }
 
-/// Gives an object that comes into being its name, uid and time, and takes away what only the server may set.
+/// Sets name, uid and creation time, and clears fields that only the server sets.
 pub fn begin(core: &Core, object: &mut Value) -> Result<(), Failure> {
     if !object::meta_str(object, "resourceVersion").is_empty() {
         return Err(Failure::new(500, "", "resourceVersion should not be set on objects to be created"));
@@ -64,7 +64,7 @@ pub fn begin(core: &Core, object: &mut Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps of the old object what a new version may not change silently, where the new one leaves it out.
+/// Keeps immutable metadata that the new version omits.
 pub fn carry_over(old: &Value, new: &mut Value) {
     for field in
         ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name"]
@@ -81,7 +81,7 @@ pub fn carry_over(old: &Value, new: &mut Value) {
     }
 }
 
-/// What is wrong with the metadata of an object that comes into being.
+/// Validates the metadata of a created object.
 pub fn validate_new(resource: &Resource, object: &Value) -> Vec<Error> {
     let metadata = Path::of("metadata");
     let mut errors = Vec::new();
@@ -102,7 +102,7 @@ pub fn validate_new(resource: &Resource, object: &Value) -> Vec<Error> {
     errors
 }
 
-/// Refuses a new version that does not say which one it replaces, of kinds that must.
+/// Rejects an update without `resourceVersion` for kinds that require it.
 pub fn check_versioned(resource: &Resource, new: &Value) -> Result<(), Failure> {
     if resource.unconditional_update || !object::meta_str(new, "resourceVersion").is_empty() {
         return Ok(());
@@ -112,7 +112,7 @@ pub fn check_versioned(resource: &Resource, new: &Value) -> Result<(), Failure> 
     Err(Failure::invalid(resource.about(), object::name(new), &[error]))
 }
 
-/// What is wrong with the metadata of a new version of an object. Faults are named as often as clients know it.
+/// Validates the metadata of an update. Duplicate errors are kept, as kube-apiserver reports them.
 pub fn validate_change(old: &Value, new: &Value) -> Vec<Error> {
     let metadata = Path::of("metadata");
     let faults = validate(new);
@@ -137,7 +137,7 @@ pub fn validate_change(old: &Value, new: &Value) -> Vec<Error> {
     }
     let again = errors.clone();
     errors.extend(again);
-    // Both checks of a change begin by checking the metadata twice.
+    // kube-apiserver validates the metadata twice on update.
     faults.into_iter().flat_map(|fault| std::iter::repeat_n(fault, 4)).chain(errors).collect()
 }
 
@@ -224,7 +224,7 @@ fn validate_owners(object: &Value) -> Vec<Error> {
     errors
 }
 
-/// A reference as messages show it: its fields in the order of the server's own type.
+/// An owner reference as messages print it, with the field order of the Go type.
 fn show_owner(owner: &Value) -> String {
     const ORDER: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let fields = ORDER.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));

@@ -1,4 +1,4 @@
-//! Patches an object: the four ways of saying what to change, and one way of writing it.
+//! The `patch` verb for all four patch types.
 
 use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
 use super::{Call, Done, create, find, metadata, served};
@@ -17,7 +17,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
-/// How a patch says what to change.
+/// The patch type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Json,
@@ -71,7 +71,7 @@ pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> R
     Err(Failure::modified(resource.about(), &call.name))
 }
 
-/// Merges what the caller wants into the object, or makes it.
+/// Merges the apply configuration into the object, or creates it.
 async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure> {
     let resource = &*call.resource;
     for _ in 0..ATTEMPTS {
@@ -111,7 +111,7 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
     Err(Failure::modified(resource.about(), &call.name))
 }
 
-/// Refuses to apply something else than the path names.
+/// Rejects an apply configuration of another kind or object.
 fn check_applied(call: &Call, wanted: &Value) -> Result<(), Failure> {
     let resource = &*call.resource;
     let (version, kind) = (object::api_version(wanted), object::kind(wanted));
@@ -122,7 +122,7 @@ fn check_applied(call: &Call, wanted: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is applied must say its name; asked only once its fields are known to fit.
+/// An apply configuration must have a name; checked after its fields.
 fn check_named(call: &Call, wanted: &Value) -> Result<(), Failure> {
     if !object::name(wanted).is_empty() {
         return Ok(());
@@ -133,7 +133,7 @@ fn check_named(call: &Call, wanted: &Value) -> Result<(), Failure> {
     )))
 }
 
-/// An apply that names a certain object does not make another one.
+/// Rejects an apply with a uid or `resourceVersion` if the object does not exist.
 fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
     let uid = object::uid(wanted);
     if uid.is_empty() {
@@ -163,7 +163,7 @@ fn check_options(call: &Call, way: Way) -> Result<(), Failure> {
     Err(Failure::invalid(about, "", &[error]))
 }
 
-/// Refuses a patch that makes an object of another kind; a strategic one cannot, whatever it says.
+/// Rejects a patch that changes the kind; a strategic merge patch cannot change it.
 fn keep_kind(
     core: &Core,
     resource: &Resource,
@@ -204,7 +204,7 @@ fn check_custom_kind(resource: &Resource, new: &Value) -> Result<(), Failure> {
     Err(Failure::invalid(About { group: &resource.group, what: kind }, object::name(new), &errors))
 }
 
-/// Refuses a patch that names another object.
+/// Rejects a patch that changes name or namespace.
 fn check_place(resource: &Resource, old: &Value, new: &Value) -> Result<(), Failure> {
     if resource.namespaced && object::namespace(new) != object::namespace(old) {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
@@ -254,7 +254,7 @@ fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value,
     })
 }
 
-/// What is odd about the patch itself.
+/// Unknown and duplicate fields of the patch itself.
 fn findings(way: Way, body: &[u8]) -> Vec<String> {
     match way {
         Way::Merge | Way::Strategic => strict::duplicate_fields(body),
@@ -275,7 +275,7 @@ fn findings(way: Way, body: &[u8]) -> Vec<String> {
     }
 }
 
-/// The value that a refusal shows: of strategic patches the patch, of others the object.
+/// The value that an error quotes: the patch for strategic merge patches, otherwise the object.
 fn shown(way: Way, body: &[u8], object: &Value) -> String {
     let patch = match way {
         Way::Strategic => serde_json::from_slice::<Value>(body).ok(),
@@ -284,7 +284,7 @@ fn shown(way: Way, body: &[u8], object: &Value) -> String {
     patch.map_or_else(|| object.to_string(), |patch| go_text(&patch))
 }
 
-/// A scale with a patch applied.
+/// Applies a patch to a Scale.
 pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Value, Failure> {
     let way = match media_type {
         JSON_PATCH => Way::Json,

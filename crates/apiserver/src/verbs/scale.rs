@@ -1,4 +1,4 @@
-//! The sub-resource `scale`: the number of replicas, the same for every kind that has one.
+//! The `scale` subresource.
 
 use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
 use super::{Call, Done, Reply, find, served};
@@ -10,24 +10,23 @@ use crate::object;
 use crate::server::Core;
 use serde_json::{Value, json};
 
-/// Where a kind keeps what its scale shows, as JSON pointers.
+/// The fields behind the `scale` subresource, as JSON pointers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// The wanted number of replicas.
+    /// Desired replicas.
     pub spec_replicas: String,
-    /// The present number.
+    /// Current replicas.
     pub status_replicas: String,
-    /// The selector of the replicas, as text; empty where the kind has none.
+    /// The label selector as text; empty if the kind has none.
     pub selector: String,
 }
 
-/// The scale of the call's object.
 pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
     let record = find(core, call)?;
     Ok(Done::new(200, Reply::Other(view(&call.resource, &served(&call.resource, &record))?)))
 }
 
-/// Writes a scale that `edit` makes of the present one.
+/// Writes the Scale that `edit` derives from the current one.
 pub async fn write(
     core: &Core,
     call: &Call,
@@ -69,7 +68,6 @@ fn paths(resource: &Resource) -> Result<ScalePaths, Failure> {
     }
 }
 
-/// The scale of an object.
 pub fn view(resource: &Resource, object: &Value) -> Result<Value, Failure> {
     let paths = paths(resource)?;
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
@@ -101,7 +99,7 @@ pub fn view(resource: &Resource, object: &Value) -> Result<Value, Failure> {
     )
 }
 
-/// A label selector as one line of text.
+/// A label selector as text.
 fn selector_text(selector: &Value) -> String {
     let labels =
         selector.get("matchLabels").or(selector.get("matchExpressions").is_none().then_some(selector));

@@ -1,4 +1,4 @@
-//! Which objects of a resource a list, a watch or a deletion of many means.
+//! The selectors of a list, watch or `deletecollection`.
 
 use super::Call;
 use crate::failure::Failure;
@@ -7,11 +7,10 @@ use crate::selector::{FieldSelector, FieldTarget, LabelSelector};
 use crate::store::Record;
 use std::sync::Arc;
 
-/// The selectors of a request.
 #[derive(Clone, Debug)]
 pub struct Selection {
     resource: Arc<Resource>,
-    /// What the keys of selected objects begin with.
+    /// The key prefix of selected objects.
     pub prefix: String,
     name: Option<String>,
     namespace: Option<String>,
@@ -21,7 +20,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads the selectors of a call; one that names an object selects just that.
+    /// Parses the selectors of a call; one that names an object selects only that.
     pub fn read(call: &Call) -> Result<Self, Failure> {
         let resource = &*call.resource;
         let unable = |error: crate::selector::Error| Failure::bad_request(error.to_string());
@@ -62,12 +61,12 @@ impl Selection {
         Ok(selection)
     }
 
-    /// Whether nothing but the namespace bounds the selection.
+    /// Whether only the namespace restricts the selection.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything() && self.name.is_none()
     }
 
-    /// Whether the object is selected; its key is known to begin with the prefix.
+    /// Whether the selectors match an object whose key has the prefix.
     pub fn picks(&self, record: &Record) -> bool {
         self.name.as_deref().is_none_or(|name| name == record.name())
             && self.namespace.as_deref().is_none_or(|namespace| namespace == record.namespace())
@@ -78,12 +77,12 @@ impl Selection {
                 }))
     }
 
-    /// Whether the object is in range and selected.
+    /// Whether the key prefix and the selectors match.
     pub fn matches(&self, record: &Record) -> bool {
         record.key.starts_with(&self.prefix) && self.picks(record)
     }
 
-    /// Makes the prefix as long as the selectors allow, so that little is scanned.
+    /// Extends the key prefix as far as the selectors allow, to reduce the scan.
     fn narrow(&mut self, resource: &Resource) {
         if resource.namespaced && self.prefix.is_empty() {
             let wanted = self.namespace.as_deref().filter(|namespace| !namespace.is_empty());
@@ -96,7 +95,7 @@ impl Selection {
     }
 }
 
-/// Whether a field selector is decided by equality on name and namespace alone.
+/// Whether a field selector consists only of equality on name and namespace.
 fn only_metadata(text: &str) -> bool {
     text.split(',').filter(|term| !term.is_empty()).all(|term| {
         let field = term.split('=').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The sub-resource `token` of service accounts: a bearer token that the server knows again.
+//! The `token` subresource of ServiceAccounts (TokenRequest).
 
 use super::{Call, Done, Reply, find};
 use crate::failure::{About, Failure};
@@ -8,12 +8,12 @@ use crate::user::User;
 use crate::{clock, object};
 use serde_json::{Value, json};
 
-/// For how long a token is valid whose request does not say.
+/// Default of `expirationSeconds`.
 const SECONDS_DEFAULT: i64 = 3_600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 
-/// Issues a token for the call's service account.
+/// Issues a token for the service account of the call.
 pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failure> {
     let account = find(core, call)?.value();
     let seconds =

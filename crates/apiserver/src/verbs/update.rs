@@ -1,4 +1,4 @@
-//! Replaces an object, or one of its parts, with optimistic concurrency.
+//! The `update` verb, with optimistic concurrency.
 
 use super::{Call, Done, Reply, create, find_named, metadata, served};
 use crate::admission::{self, Operation, Review};
@@ -12,10 +12,10 @@ use crate::{crd, object, strategy};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How often a write that nobody's `resourceVersion` guards is tried again when somebody else was first.
+/// Number of attempts of a write without a `resourceVersion` precondition when other writers are faster.
 pub(super) const ATTEMPTS: usize = 16;
 
-/// Replaces the object of the call with the one in the body.
+/// Replaces the object of the call with the request body.
 pub async fn update(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
     let (mut object, warnings) = incoming::admit_object(core, call, &body)?;
     if object::name(&object).is_empty() {
@@ -52,7 +52,7 @@ async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, 
     Err(Failure::modified(resource.about(), &call.name))
 }
 
-/// Refuses a write that was meant for another version of the object, or for another object of the same name.
+/// Checks `resourceVersion` and uid.
 pub fn check_preconditions(
     resource: &Resource,
     live: &Record,
@@ -73,7 +73,7 @@ pub fn check_preconditions(
     if number == live.revision { Ok(()) } else { Err(Failure::modified(resource.about(), live.name())) }
 }
 
-/// Refuses a write that was meant for another object of the same name.
+/// Checks the uid precondition.
 pub fn check_uid(resource: &Resource, live: &Record, uid: &str, own: &str) -> Result<(), Failure> {
     if uid.is_empty() || uid == own {
         return Ok(());
@@ -86,16 +86,16 @@ pub fn check_uid(resource: &Resource, live: &Record, uid: &str, own: &str) -> Re
     Err(Failure::conflict(resource.about(), live.name(), &why))
 }
 
-/// The outcome of one attempt to write.
+/// The outcome of an attempt to write.
 #[derive(Debug)]
 pub enum Replaced {
-    /// It is written, or there was nothing to write.
+    /// Written, or nothing changed.
     Done(Box<Done>),
-    /// Somebody else was first.
+    /// Another writer was faster.
     Raced,
 }
 
-/// Writes a new version of an object over the one that was read as `live` (`old` in the version of the call).
+/// Writes a new version over the one read as `live` (`old` in the version of the call).
 pub async fn replace(
     core: &Core,
     call: &Call,
@@ -112,7 +112,7 @@ pub async fn replace(
     let mut warnings = Vec::new();
     let mut review = Review::new(call, Operation::Update, dry_run);
     admission::mutate(core, &mut review, Some(&mut new), Some(old), &mut warnings).await?;
-    // What the client and admission changed is bound by the same rules.
+    // Changes by the client and by admission are validated alike.
     strategy::prepare_update(core, resource, call.subresource, old, &mut new);
     if writer != Writer::Update {
         object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
@@ -127,7 +127,7 @@ pub async fn replace(
         return Err(Failure::invalid(resource.about_kind(), &call.name, &errors));
     }
     admission::validate(core, &mut review, Some(&new), Some(old), &mut warnings).await?;
-    // Pods are changed by programs, which nobody warns.
+    // kube-apiserver returns no warnings for pod updates.
     if call.subresource.is_none() && !resource.is("", "pods") && old.get("spec") != new.get("spec") {
         warnings.extend(strategy::warnings(resource, &new));
     }
@@ -138,7 +138,7 @@ pub async fn replace(
     } else if dry_run {
         Reply::Object(new)
     } else {
-        // An object that goes with this write shows the version it had.
+        // An object that is removed by this write keeps its `resourceVersion` in the response.
         let last = may_go(resource, &new).then(|| new.clone());
         match (commit(core, resource, live, new), last) {
             (Ok(_), Some(last)) => Reply::Object(last),
@@ -149,7 +149,7 @@ pub async fn replace(
     Ok(Replaced::Done(Box::new(Done::new(200, reply).warn(warnings))))
 }
 
-/// Stores a new version; an object whose last finalizer went is gone with it.
+/// Stores a new version, or removes a terminating object without finalizers.
 pub fn commit(
     core: &Core,
     resource: &Resource,
@@ -167,7 +167,7 @@ pub fn commit(
     Ok(record)
 }
 
-/// Whether an object that is being deleted has nothing left to wait for.
+/// Whether a terminating object can be removed.
 pub fn may_go(resource: &Resource, object: &Value) -> bool {
     let namespace_waits = resource.is("", "namespaces")
         && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());

@@ -1,4 +1,4 @@
-//! Watches a resource: what is there, if the client wants it, and then every change, as its selectors see it.
+//! The `watch` verb: initial events if requested, then every change as the selectors see it.
 
 use super::Call;
 use super::list::{Version, parse_version};
@@ -13,41 +13,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a watch lasts whose client does not say.
+/// Default timeout of a watch.
 const TIMEOUT_DEFAULT: Duration = Duration::from_mins(45);
-/// How often a watch that wants bookmarks gets one.
+/// Interval of bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 
-/// What a watch tells its client.
+/// An item of a watch stream.
 #[derive(Debug)]
 pub enum Signal {
-    /// An object that is there, when the watch begins.
+    /// An initial event.
     Present(Arc<Record>),
-    /// A change, and what it is to the client.
+    /// A change, and its event type for this watcher.
     Changed(Arc<Change>, Seen),
-    /// Nothing up to this revision was missed.
+    /// A bookmark.
     Bookmark {
-        /// The revision.
         revision: u64,
-        /// Whether it ends what was there when the watch began.
+        /// Whether it ends the initial events (`k8s.io/initial-events-end`).
         initial_events_end: bool,
     },
-    /// The watch fails; nothing follows.
+    /// An `ERROR` event; the stream ends.
     Failed(Failure),
 }
 
-/// What a change is to a client with selectors.
+/// What a change means for the selectors of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// What it is.
+    /// The selectors matched before and after.
     AsIs,
-    /// The object came into the selection.
+    /// The selectors start to match: `ADDED`.
     Entered,
-    /// The object left the selection.
+    /// The selectors stop matching: `DELETED`.
     Left,
 }
 
-/// A watch that is under way.
+/// An open watch.
 #[derive(Debug)]
 pub struct Watch {
     resource: Arc<Resource>,
@@ -61,7 +60,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins a watch. A revision that is gone is told in the stream, as every failure after the parameters.
+    /// Starts a watch. A compacted `resourceVersion` is reported in the stream, like every error after option parsing.
     pub fn begin(core: &Core, call: &Call) -> Result<Self, Failure> {
         let selection = Selection::read(call)?;
         let version = parse_version(call.query.get("resourceVersion").unwrap_or_default())
@@ -112,7 +111,7 @@ impl Watch {
         })
     }
 
-    /// Waits for what is next; nothing when the watch is over.
+    /// Waits for the next item; `None` at the end of the watch.
     pub async fn next(&mut self, core: &Core) -> Option<Signal> {
         loop {
             if let Some(signal) = self.pending.pop_front() {
@@ -134,7 +133,7 @@ impl Watch {
         }
     }
 
-    /// A watch ends with the definition of its resource.
+    /// A watch ends when its resource is no longer served.
     fn is_served(&self, core: &Core) -> bool {
         let resource = &self.resource;
         core.catalog().find(&resource.group, &resource.version, &resource.plural).is_some()
@@ -179,11 +178,11 @@ fn see(selection: &Selection, change: &Change) -> Option<Seen> {
     }
 }
 
-/// How a watch begins.
+/// The start of a watch.
 enum Initial {
     /// After this revision.
     None(u64),
-    /// With what is there.
+    /// With initial events.
     List { mark_end: bool },
 }
 

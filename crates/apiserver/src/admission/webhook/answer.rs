@@ -1,4 +1,4 @@
-//! What a webhook answered.
+//! The `AdmissionReview` response of a webhook.
 
 use crate::failure::Failure;
 use crate::patch;
@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// Reasons that a webhook may give.
+/// The values of `metav1.StatusReason` that a webhook may return.
 const REASONS: [&str; 20] = [
     "Unauthorized",
     "Forbidden",
@@ -31,16 +31,15 @@ const REASONS: [&str; 20] = [
 ];
 const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// The answer to a review.
 #[derive(Debug)]
 pub(super) struct Answer {
     response: Value,
 }
 
 impl Answer {
-    /// Reads the body of an answer that must be for the review with this uid.
+    /// Parses a response body; its uid must be that of the request.
     pub(super) fn read(body: &[u8], uid: &str) -> Result<Self, String> {
-        // What is no JSON is taken for YAML, in which almost anything is a text.
+        // kube-apiserver decodes a body that is not JSON as YAML, where almost any text is a string.
         let review: Value = match serde_json::from_slice(body) {
             Ok(review) => review,
             Err(error) => crate::incoming::decode_yaml(body).map_err(|_| {
@@ -77,13 +76,12 @@ impl Answer {
         Ok(Self { response: response.clone() })
     }
 
-    /// What the client should know.
     pub(super) fn warnings(&self) -> Vec<String> {
         let warnings = self.response.get("warnings").and_then(Value::as_array);
         warnings.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Refuses where the webhook does.
+    /// Returns an error if the webhook denied the request.
     pub(super) fn check(&self, hook: &str) -> Result<(), Failure> {
         if self.response.get("allowed") == Some(&Value::Bool(true)) {
             return Ok(());
@@ -102,7 +100,7 @@ impl Answer {
         Err(Failure::new(code, reason, message))
     }
 
-    /// The changes that the webhook wants.
+    /// The JSON patch of the response.
     pub(super) fn patch(&self, hook: &str) -> Result<Option<Value>, Failure> {
         let Some(patch) =
             self.response.get("patch").and_then(Value::as_str).filter(|patch| !patch.is_empty())
@@ -123,11 +121,11 @@ impl Answer {
     }
 }
 
-/// The object with a webhook's changes.
+/// Applies the JSON patch of a webhook.
 pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, Failure> {
     let mut object = object.clone();
     for operation in patch.as_array().into_iter().flatten() {
-        // One by one, so that the one that fails can be named.
+        // Operations are applied one by one so that the error names the one that failed.
         object = patch::json(&object, &json!([operation])).map_err(|_| {
             let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default();
             let (kind, path) = (text("op"), text("path"));

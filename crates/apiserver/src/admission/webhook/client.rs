@@ -1,4 +1,4 @@
-//! Calls a webhook, by HTTPS or in this process.
+//! Calls a webhook over HTTPS or in process.
 
 use super::Answered;
 use super::answer::Answer;
@@ -22,25 +22,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
-/// How many bytes of an answer are read.
+/// Limit of the response body, the same as for request bodies.
 const ANSWER_BYTES_MAX: usize = 3 << 20;
 
-/// Where a webhook is, and whom to trust there.
+/// The `clientConfig` of a webhook: its address and the CA bundle.
 #[derive(Debug)]
 pub(super) struct Client {
     host: String,
     port: u16,
-    /// As the configuration writes it, with `https://`.
+    /// As written in the configuration, with `https://`.
     url: String,
-    /// Whether it is a service of the cluster, by name and namespace.
+    /// Name and namespace of the Service, if the webhook is referenced as one.
     service: Option<String>,
     tls: Option<Arc<ClientConfig>>,
-    /// Connections that wait for the next call.
     pool: Pool,
 }
 
 impl Client {
-    /// Reads a client's configuration.
     pub(super) fn of(config: &Value) -> Self {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (url, service) = match config.get("service") {
@@ -68,7 +66,7 @@ impl Client {
     }
 }
 
-/// Trusts what a bundle of certificates says, and nobody else.
+/// A TLS configuration that trusts only the given CA bundle.
 fn trust(bundle: &str) -> Option<Arc<ClientConfig>> {
     let pem = STANDARD.decode(bundle).ok()?;
     let mut roots = RootCertStore::empty();
@@ -78,7 +76,7 @@ fn trust(bundle: &str) -> Option<Arc<ClientConfig>> {
     Some(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// Asks a webhook; the error says why there is no answer.
+/// Sends an `AdmissionReview` and returns the response, or why there is none.
 pub(super) async fn ask(core: &Core, hook: &Hook, asked: &Asked<'_>) -> Result<Answer, String> {
     let client = &hook.client;
     let query = format!("?timeout={}s", hook.timeout.as_secs());
@@ -100,7 +98,7 @@ pub(super) async fn ask(core: &Core, hook: &Hook, asked: &Asked<'_>) -> Result<A
     Answer::read(&body, &asked.uid)
 }
 
-/// What a status code other than success means, in the words of the client library.
+/// The error of client-go for a status code other than success.
 fn refusal(code: u16, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();

@@ -1,4 +1,4 @@
-//! Conditions on which a webhook is asked: expressions over the request and its objects.
+//! Evaluates the `matchConditions` of a webhook: CEL expressions over the request and its objects.
 
 use super::review::Asked;
 use kube_cel::KubeCelExt;
@@ -7,14 +7,12 @@ use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A condition.
 #[derive(Debug)]
 pub(super) struct Condition {
     expression: String,
     program: Option<Program>,
 }
 
-/// The conditions of a webhook.
 pub(super) fn read(hook: &Value) -> Vec<Condition> {
     let conditions = hook.get("matchConditions").and_then(Value::as_array);
     let expressions = conditions
@@ -26,7 +24,7 @@ pub(super) fn read(hook: &Value) -> Vec<Condition> {
         .collect()
 }
 
-/// Whether all conditions hold. One that does not hold decides, even when another one fails.
+/// Whether all conditions hold. As in kube-apiserver, one false condition decides even when another one fails.
 pub(super) fn hold(conditions: &[Condition], asked: &Asked<'_>) -> Result<bool, String> {
     let mut context = Context::default().with_all();
     for (name, value) in [("object", asked.object), ("oldObject", asked.old)] {
@@ -54,7 +52,7 @@ pub(super) fn hold(conditions: &[Condition], asked: &Asked<'_>) -> Result<bool, 
     failed.map_or(Ok(true), Err)
 }
 
-/// The error in the words that clients of the real server know.
+/// Rewords an evaluation error as kube-apiserver reports it.
 fn words(error: &str) -> String {
     match error.split_once(':') {
         Some(("No such key", key)) => format!("no such key:{key}"),

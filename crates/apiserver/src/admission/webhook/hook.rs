@@ -1,4 +1,4 @@
-//! One webhook of a configuration: what it wants to know of, and how it is asked.
+//! One webhook of a configuration: rules, selectors, conditions and call settings.
 
 use super::client::Client;
 use super::condition::{self, Condition};
@@ -9,16 +9,15 @@ use crate::server::Core;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// What a failed call means.
+/// `failurePolicy` of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// The write fails.
+    /// The request fails.
     Fail,
-    /// The webhook is passed over.
+    /// The webhook is skipped.
     Ignore,
 }
 
-/// A webhook.
 #[derive(Debug)]
 pub(super) struct Hook {
     pub(super) name: String,
@@ -26,14 +25,14 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     pub(super) client: Client,
     pub(super) conditions: Vec<Condition>,
-    /// Whether it is asked again when others changed the object after it.
+    /// Whether `reinvocationPolicy` is `IfNeeded`.
     pub(super) again: bool,
     rules: Vec<Rule>,
     namespaces: LabelSelector,
     objects: LabelSelector,
 }
 
-/// Which requests a webhook is for; `*` stands for anything.
+/// A `RuleWithOperations`; `*` matches anything.
 #[derive(Debug)]
 struct Rule {
     operations: Vec<String>,
@@ -53,7 +52,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 impl Hook {
-    /// Reads a webhook of a configuration that was accepted.
+    /// Parses a webhook of a configuration that passed validation.
     pub(super) fn of(hook: &Value) -> Self {
         let selector = |field: &str| {
             let selector = hook.get(field).cloned().unwrap_or_else(|| Value::Object(Map::new()));
@@ -74,7 +73,7 @@ impl Hook {
         }
     }
 
-    /// Whether the rules and selectors choose a write.
+    /// Whether the rules and selectors match a request.
     pub(super) fn selects(&self, subject: &Subject<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(subject))
             && (self.namespaces.is_everything() || subject.namespace().matches(&self.namespaces))
@@ -109,7 +108,7 @@ impl Rule {
     }
 }
 
-/// What rules and selectors are asked about.
+/// The request attributes that rules and selectors are matched against.
 pub(super) struct Subject<'a> {
     core: &'a Core,
     review: &'a Review<'a>,
@@ -122,12 +121,12 @@ pub(super) struct Subject<'a> {
     objects: [Option<&'a Value>; 2],
 }
 
-/// The labels by which namespaces are chosen.
+/// The labels that `namespaceSelector` is matched against.
 #[derive(Debug)]
 enum Namespace {
-    /// The object is in no namespace and is none.
+    /// The object is cluster-scoped and not a Namespace.
     None,
-    /// Of the namespace the object is in, or is.
+    /// Labels of the object's namespace, or of the object if it is a Namespace.
     Labels(Map<String, Value>),
 }
 
@@ -162,7 +161,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The namespace that the object is in, or is; it is read, which few selectors need.
+    /// Reads the namespace lazily, since few webhooks have a `namespaceSelector`.
     fn namespace(&self) -> Namespace {
         let (call, [object, old]) = (self.review.call, self.objects);
         let labels = |object: &Value| {
@@ -179,7 +178,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether a rule's resource, such as `pods`, `pods/*` or `*/status`, means this one.
+    /// Whether a rule's resource pattern, such as `pods`, `pods/*` or `*/status`, matches.
     fn is(&self, pattern: &str) -> bool {
         let (resource, part) = pattern.split_once('/').unwrap_or((pattern, ""));
         let same = |pattern: &str, own: &str| pattern == "*" || pattern == own;

@@ -1,4 +1,4 @@
-//! Connections to one webhook that are kept for the next call.
+//! Keeps idle connections to one webhook for the next call.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -6,23 +6,22 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// How many connections to one webhook are kept while nobody uses them.
+/// Maximum number of idle connections to one webhook.
 const IDLE_MAX: usize = 8;
 
-/// A connection that can be used by one call at a time.
 pub(super) type Connection = SendRequest<Full<Bytes>>;
 
-/// Idle connections, the one that was used last at the end.
+/// Idle connections, the most recently used at the end.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Mutex<Vec<Connection>>);
 
 impl Pool {
-    /// Sends a request by a kept connection, or by one that `connect` makes. The connection is for whoever has read
-    /// the whole answer to give back.
+    /// Sends a request on an idle connection, or on one that `connect` opens. The caller returns the connection after it
+    /// has read the complete response.
     pub(super) async fn send<F>(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -34,7 +33,7 @@ impl Pool {
         while let Some(mut kept) = self.take() {
             match kept.try_send_request(request).await {
                 Ok(response) => return Ok((kept, response)),
-                // The other side closed it meanwhile: what was never sent may be sent again.
+                // The webhook closed the connection before the request was sent, so it is safe to send it again.
                 Err(mut failed) => match failed.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err(failed.into_error().to_string()),
@@ -43,22 +42,21 @@ impl Pool {
         }
         let stream = TokioIo::new(connect().await?);
         let (mut made, driver) = http1::handshake(stream).await.map_err(|error| error.to_string())?;
-        // It ends when the connection is dropped or closed, and tells its user why.
+        // The task ends when the connection is dropped or closed; the sender receives the error.
         tokio::spawn(driver);
         let response = made.send_request(request).await.map_err(|error| error.to_string())?;
         Ok((made, response))
     }
 
-    /// Keeps a connection for the next call.
     pub(super) fn give_back(&self, connection: Connection) {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.lock();
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }
     }
 
     fn take(&self) -> Option<Connection> {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.lock();
         idle.retain(|connection| !connection.is_closed());
         idle.pop()
     }

@@ -1,11 +1,11 @@
-//! What a webhook is asked.
+//! The `AdmissionReview` request that is sent to a webhook.
 
 use crate::admission::{Operation, Review};
 use crate::kinds::Subresource;
 use crate::object;
 use serde_json::{Value, json};
 
-/// A question about a write.
+/// An admission request with its objects.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     review: &'a Review<'a>,
@@ -24,7 +24,7 @@ impl<'a> Asked<'a> {
         Self { review, object, old, uid }
     }
 
-    /// The request without its objects, as conditions see it.
+    /// The request without its objects, as `matchConditions` see it.
     pub(super) fn request(&self) -> Value {
         let call = self.review.call;
         let resource = &*call.resource;
@@ -78,14 +78,14 @@ impl<'a> Asked<'a> {
         options
     }
 
-    /// The body of the call.
+    /// The request body.
     pub(super) fn to_json(&self) -> Vec<u8> {
         let object = |object: Option<&Value>| object.map_or_else(|| "null".to_owned(), Value::to_string);
         let mut review = json!({
             "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": self.request(),
         })
         .to_string();
-        // The objects are written as they are, into the request, which is the last field.
+        // The objects are already encoded; they are appended to `request`, which is the last field.
         review.truncate(review.len() - "}}".len());
         for (field, object) in [("object", object(self.object)), ("oldObject", object(self.old))] {
             review.push_str(",\"");

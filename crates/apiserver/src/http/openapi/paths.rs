@@ -1,4 +1,4 @@
-//! The paths of a document: which verbs a resource has, with which parameters.
+//! The `paths` of an `OpenAPI` document.
 
 use crate::kinds::Resource;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ const LIST: [&str; 10] = [
     "watch",
 ];
 const DELETE: [&str; 4] = ["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
-/// How objects may be patched; custom ones in all ways but the last.
+/// Supported patch types; custom resources support all but the last.
 const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
     "application/json-patch+json",
@@ -25,7 +25,7 @@ const PATCHES: [&str; 4] = [
     "application/strategic-merge-patch+json",
 ];
 
-/// Adds the paths of a resource; `schema` names the definition of its kind.
+/// Adds the paths of a resource; `schema` is the definition of its kind.
 pub(super) fn add(resource: &Resource, schema: &str, paths: &mut Map<String, Value>) {
     let root = format!("/{}", super::root_of(&resource.group, &resource.version));
     let plural = &resource.plural;
@@ -84,7 +84,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn item(&self, methods: &[&str]) -> Value {
         let mut operations = Map::new();
-        // `kubectl apply` reads from here which patch it may send.
+        // `kubectl apply` reads the supported patch types here.
         let patches = if self.resource.custom().is_some() { &PATCHES[..3] } else { &PATCHES[..] };
         for method in methods {
             let operation = match *method {

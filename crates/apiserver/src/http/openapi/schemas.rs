@@ -1,4 +1,4 @@
-//! The definitions of a document: the kinds of the version, and everything they refer to.
+//! The `components.schemas` of an `OpenAPI` document: the kinds of the group version and everything they refer to.
 
 use crate::kinds::{Origin, Resource};
 use crate::object;
@@ -22,7 +22,7 @@ pub(super) fn name_of(resource: &Resource) -> String {
     )
 }
 
-/// Adds the definitions of a resource's kind and of its list.
+/// Adds the definitions of a kind and its list.
 pub(super) fn add_own(resource: &Resource, name: &str, schemas: &mut Map<String, Value>) {
     let gvk = |kind: &str| json!([{"group": &*resource.group, "version": &*resource.version, "kind": kind}]);
     let mut schema = match &resource.origin {
@@ -67,7 +67,7 @@ fn builtin_schema(name: &str) -> Value {
     schema
 }
 
-/// A reference with anything beside it is written as `allOf`, as `OpenAPI` 3.0 wants it.
+/// `OpenAPI` 3.0 requires `allOf` around a reference that has siblings.
 fn wrap_references(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -83,7 +83,7 @@ fn wrap_references(schema: &mut Value) {
     }
 }
 
-/// Adds how the field is merged.
+/// Adds the merge extensions (`x-kubernetes-list-type` and the like) of a field.
 fn annotate(definition: &str, field: &str, property: &mut Value) {
     let Some(merge) = merge_rules::of_field(definition, field) else { return };
     match &merge.list {
@@ -128,7 +128,7 @@ fn custom_schema(open_api: &Value) -> Value {
     schema
 }
 
-/// Adds every definition that those there refer to, and those that these refer to, and so on.
+/// Adds referenced definitions transitively.
 pub(super) fn add_referenced(schemas: &mut Map<String, Value>) {
     let mut wanted = Vec::new();
     schemas.values().for_each(|schema| references(schema, &mut wanted));

@@ -1,16 +1,15 @@
-//! How messages show claims and allocations: with the field names and the order of the server's own types.
+//! Formats claims and allocations as kube-apiserver prints them: with the names and the order of Go struct fields.
 
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A field as it is shown: its name, its name in JSON, what it is when missing, and the type of its value.
+/// A Go field: its name, its JSON name, its zero value, and the shape of its value.
 type Field = (&'static str, &'static str, &'static str, Shape);
 
 #[derive(Clone, Copy)]
 enum Shape {
-    /// As it is.
     Plain,
-    /// A struct, or a list of them.
+    /// A struct, or a list of structs.
     Struct(&'static [Field]),
 }
 
@@ -81,12 +80,10 @@ const ALLOCATION: &[Field] = &[
     ("AllocationTimestamp", "allocationTimestamp", "null", Plain),
 ];
 
-/// The spec of a claim.
 pub(super) fn claim_spec(spec: &Value) -> String {
     write(spec, Struct(CLAIM_SPEC))
 }
 
-/// An allocation.
 pub(super) fn allocation(allocation: &Value) -> String {
     write(allocation, Struct(ALLOCATION))
 }

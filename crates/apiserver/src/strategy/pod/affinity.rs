@@ -1,4 +1,4 @@
-//! Where a pod wants to be: affinity to nodes and to other pods, tolerations and spreading.
+//! Validation of affinity, tolerations and topology spread constraints.
 
 use crate::field::{Error, Path};
 use crate::names;
@@ -9,10 +9,9 @@ use serde_json::Value;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-/// What a taint can do.
+/// Taint effects.
 pub(in crate::strategy) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// What is wrong with the affinity of a pod.
 pub(super) fn validate(affinity: &Value, path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     if let Some(node) = affinity.get("nodeAffinity") {
@@ -50,7 +49,7 @@ fn validate_weight(errors: &mut Errors, term: &Value, path: &Path<'_>) {
     }
 }
 
-/// What is wrong with a selector of nodes.
+/// Validates a `NodeSelector`.
 pub(in crate::strategy) fn validate_node_selector(errors: &mut Errors, selector: &Value, path: &Path<'_>) {
     let path = path.field("nodeSelectorTerms");
     let terms = list(selector, "nodeSelectorTerms");
@@ -132,7 +131,6 @@ fn validate_pod_term(errors: &mut Errors, term: &Value, path: &Path<'_>) {
     invalid_all(errors, &path, key, names::label_key(key));
 }
 
-/// What is wrong with the tolerations of a pod.
 pub(super) fn validate_tolerations(tolerations: &[Value], path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     for (index, toleration) in tolerations.iter().enumerate() {
@@ -165,7 +163,6 @@ pub(super) fn validate_tolerations(tolerations: &[Value], path: &Path<'_>) -> Er
     errors
 }
 
-/// What is wrong with the constraints on spreading.
 pub(super) fn validate_spread(constraints: &[Value], path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     for (index, constraint) in constraints.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What may change of a pod that exists: its image, its deadline, more tolerations; while it is gated, where it may go.
+//! Validation of pod updates: which fields are mutable, and which only while the pod has scheduling gates (KEP-3838).
 
 use crate::field::{Error, Path};
 use crate::kinds::Subresource;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
 
-/// Holds a new version of a pod to the part that the request may change.
+/// Reverts the parts of a new version that the endpoint may not change.
 pub(in crate::strategy) fn prepare_update(part: Option<Subresource>, old: &Value, new: &mut Value) {
     match part {
         Some(Subresource::EphemeralContainers) => {
@@ -50,7 +50,7 @@ fn keep_spec(old: &Value, new: &mut Value) {
     }
 }
 
-/// What of a change is not allowed.
+/// Validates an update.
 pub(in crate::strategy) fn validate_update(part_of: Option<Subresource>, old: &Value, new: &Value) -> Errors {
     if matches!(part_of, Some(Subresource::EphemeralContainers | Subresource::Resize)) {
         return Vec::new();
@@ -110,7 +110,7 @@ fn without_seconds(toleration: &Value) -> Map<String, Value> {
     fields
 }
 
-/// The spec without what may change.
+/// The spec without its mutable fields.
 fn comparable(spec: &Value, gated: bool) -> Map<String, Value> {
     let mut fields = spec.as_object().cloned().unwrap_or_default();
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
@@ -144,7 +144,7 @@ fn validate_deadline(errors: &mut Errors, was: &Value, is: &Value, path: &Path<'
     }
 }
 
-/// Gates may go, not come.
+/// Scheduling gates can be removed, not added.
 fn validate_gates(errors: &mut Errors, was: &Value, is: &Value, path: &Path<'_>) {
     let path = path.field("schedulingGates");
     let known = list(was, "schedulingGates");
@@ -157,7 +157,7 @@ fn validate_gates(errors: &mut Errors, was: &Value, is: &Value, path: &Path<'_>)
     }
 }
 
-/// A gated pod may be held to fewer nodes, never to others.
+/// The node affinity and selector of a gated pod can only be restricted further.
 fn validate_tightened(errors: &mut Errors, was: &Value, is: &Value, path: &Path<'_>) {
     let now = part(is, "nodeSelector");
     let before = part(was, "nodeSelector").as_object();

@@ -1,4 +1,4 @@
-//! Containers: their names, images, ports, variables, mounts and probes.
+//! Validation of containers.
 
 use super::resources;
 use crate::field::{Error, Path};
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-/// The longest name of a port.
+/// Maximum length of a port name.
 const PORT_NAME_MAX: usize = 15;
 
-/// What containers may refer to.
+/// Volumes and claims that containers may refer to.
 pub(super) struct Known<'a> {
     pub(super) volumes: &'a [&'a str],
     pub(super) claims: &'a [&'a str],
 }
 
-/// What is wrong with the containers of a pod; `names` are those seen so far.
+/// Validates the containers of a pod; `names` are those seen so far.
 pub(super) fn validate_all<'a>(
     containers: &'a [Value],
     path: &Path<'_>,
@@ -99,7 +99,7 @@ fn validate_ports(errors: &mut Errors, ports: &[Value], path: &Path<'_>) {
     }
 }
 
-/// What is wrong with the name of a port.
+/// Validates a port name.
 pub(in crate::strategy) fn port_name_faults(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > PORT_NAME_MAX {
@@ -155,7 +155,7 @@ fn validate_variables(errors: &mut Errors, variables: &[Value], path: &Path<'_>)
     }
 }
 
-/// Where many variables come from at once.
+/// Validates `envFrom`.
 fn validate_sources(errors: &mut Errors, sources: &[Value], path: &Path<'_>) {
     for (index, source) in sources.iter().enumerate() {
         let path = path.index(index);
@@ -179,7 +179,7 @@ fn validate_sources(errors: &mut Errors, sources: &[Value], path: &Path<'_>) {
     }
 }
 
-/// Images of a pod are names alone; templates may say more, since a pod made of them is checked again.
+/// Image names of a pod have no surrounding whitespace; templates are not checked, since their pods are.
 pub(super) fn validate_images(containers: &[Value], path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     for (index, container) in containers.iter().enumerate() {
@@ -193,7 +193,7 @@ pub(super) fn validate_images(containers: &[Value], path: &Path<'_>) -> Errors {
     errors
 }
 
-/// Two containers cannot have the same port of a host; on the host's network, all ports are the host's.
+/// Host ports must be unique; with `hostNetwork`, all container ports are host ports.
 pub(super) fn validate_host_ports(spec: &Value, path: &Path<'_>) -> Errors {
     let (mut taken, mut errors, mut moved) = (Vec::new(), Vec::new(), Vec::new());
     let on_host = spec.get("hostNetwork") == Some(&Value::Bool(true));
@@ -241,7 +241,6 @@ fn validate_mounts(errors: &mut Errors, mounts: &[Value], path: &Path<'_>, known
     }
 }
 
-/// What is wrong with a probe.
 fn validate_probe(probe: &Value, path: &Path<'_>, kind: &str) -> Errors {
     let mut errors = Vec::new();
     validate_handler(&mut errors, probe, path);
@@ -260,7 +259,7 @@ fn validate_probe(probe: &Value, path: &Path<'_>, kind: &str) -> Errors {
     errors
 }
 
-/// What is called when: exactly one of a command, a request, a connection.
+/// Validates a handler: exactly one of `exec`, `httpGet`, `tcpSocket` and `grpc`.
 fn validate_handler(errors: &mut Errors, owner: &Value, path: &Path<'_>) {
     let handlers = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
     let mut given = handlers.iter().filter_map(|kind| Some((*kind, owner.get(*kind)?)));

@@ -1,4 +1,4 @@
-//! What a container asks for and may use at most.
+//! Validation of container resources.
 
 use crate::field::{Error, Path};
 use crate::names;
@@ -7,7 +7,7 @@ use crate::strategy::checks::{Errors, invalid_all, list, part, text};
 use serde_json::{Map, Value};
 
 const STANDARD_FOR_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-/// Other names without a prefix that mean something somewhere.
+/// Other standard resource names without a prefix.
 const STANDARD: [&str; 16] = [
     "cpu",
     "memory",
@@ -28,7 +28,7 @@ const STANDARD: [&str; 16] = [
 ];
 const HUGE_PAGES: &str = "hugepages-";
 
-/// What is wrong with the resources of a container; `claims` are those of its pod.
+/// Validates requests, limits and claims; `claims` are those of the pod.
 pub(super) fn validate(resources: &Value, path: &Path<'_>, claims: &[&str]) -> Errors {
     let mut errors = Vec::new();
     let empty = Map::new();
@@ -98,7 +98,7 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a resource is none of Kubernetes' own, such as `nvidia.com/gpu`; such come in whole numbers.
+/// Whether a resource is an extended resource, such as `nvidia.com/gpu`; quantities are integers.
 pub(in crate::strategy) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")

@@ -1,4 +1,4 @@
-//! What pods are asked to be: the parts of a pod that templates have too.
+//! Validation of pod specs, for Pods and pod templates.
 
 use super::container::{self, Known};
 use super::{affinity, volume};
@@ -11,7 +11,6 @@ const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 const DEADLINE_MAX: i64 = i32::MAX as i64;
 
-/// What is wrong with a pod template.
 pub(in crate::strategy) fn validate_template(template: &Value, path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     let metadata = path.field("metadata");
@@ -25,7 +24,6 @@ pub(in crate::strategy) fn validate_template(template: &Value, path: &Path<'_>) 
     errors
 }
 
-/// What is wrong with a pod.
 pub(in crate::strategy) fn validate(pod: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(pod, "spec");
@@ -40,7 +38,6 @@ pub(in crate::strategy) fn validate(pod: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with the spec of a pod.
 fn validate_spec(spec: &Value, path: &Path<'_>) -> Errors {
     let (volumes, mut errors) = volume::validate(list(spec, "volumes"), &path.field("volumes"));
     let claims: Vec<&str> = {
@@ -129,7 +126,7 @@ fn validate_claims(claims: &[Value], path: &Path<'_>) -> Errors {
         seen.push(name);
         let sources = ["resourceClaimName", "resourceClaimTemplateName"];
         let given = sources.iter().filter(|field| claim.get(**field).is_some()).count();
-        // The value is shown with the field names of the server's own types.
+        // kube-apiserver prints the Go field names here.
         let shown = |field: &str| claim.get(field).cloned().unwrap_or(Value::Null);
         let value = format!(
             "{{\"Name\":{},\"ResourceClaimName\":{},\"ResourceClaimTemplateName\":{}}}",
@@ -147,7 +144,7 @@ fn validate_claims(claims: &[Value], path: &Path<'_>) -> Errors {
     errors
 }
 
-/// What is allowed in a pod and yet surprising.
+/// Warnings about a valid pod spec.
 pub(in crate::strategy) fn warnings(spec: &Value, path: &Path<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let spread = path.field("topologySpreadConstraints");

@@ -1,11 +1,11 @@
-//! Volumes: each has a name and one source.
+//! Validation of volumes.
 
 use crate::field::{Error, Path};
 use crate::names;
 use crate::strategy::checks::{Errors, list, required_name, text};
 use serde_json::Value;
 
-/// Sources of volumes in the order in which they are looked at, each with the fields that it must have.
+/// Volume sources in validation order, each with its required fields.
 const SOURCES: [(&str, &[&str]); 22] = [
     ("emptyDir", &[]),
     ("hostPath", &["path"]),
@@ -31,7 +31,7 @@ const SOURCES: [(&str, &[&str]); 22] = [
     ("image", &[]),
 ];
 
-/// The names of the volumes that can be mounted, and what is wrong with the others.
+/// The names of the valid volumes, and the errors of the others.
 pub(super) fn validate<'a>(volumes: &'a [Value], path: &Path<'_>) -> (Vec<&'a str>, Errors) {
     let mut known = Vec::new();
     let mut errors = Vec::new();
@@ -69,7 +69,7 @@ fn validate_source(volume: &Value, path: &Path<'_>) -> Errors {
             errors.push(Error::required(&path.field("sources"), ""));
         }
     }
-    // Sources that nobody looks into still are sources.
+    // Sources that are not validated still count as sources.
     let other = volume.as_object().is_some_and(|fields| fields.len() > 1);
     if given == 0 && !other {
         errors.push(Error::required(path, "must specify a volume type"));
