@@ -17,9 +17,9 @@ use std::hash::Hash;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CarryOver {
     /// Room that groups wait for, in the order in which it was made.
-    pub holds: Vec<Hold>,
+    pub pipelined: Vec<PipelinedGroup>,
     /// Who took from whom since demand, quotas and capacity last changed.
-    pub takings: BTreeSet<Taking>,
+    pub evictions: BTreeSet<PastEviction>,
     /// Names the demand, quotas and capacity under which they did.
     pub conditions: u64,
 }
@@ -27,16 +27,17 @@ pub struct CarryOver {
 impl CarryOver {
     /// Forgets what came to nothing: these pods stay after all, so that nobody took them, and no room is being made for
     /// the group that was to have theirs.
-    pub fn came_to_nothing<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
+    pub fn forget_evictions<'a>(&mut self, preemptor: &Key, staying: impl IntoIterator<Item = &'a Key>) {
         let staying: BTreeSet<&Key> = staying.into_iter().collect();
-        self.takings.retain(|taking| taking.taker != *taker || !staying.contains(&taking.pod));
-        self.holds.retain(|hold| hold.group != *taker);
+        self.evictions
+            .retain(|eviction| eviction.preemptor != *preemptor || !staying.contains(&eviction.pod));
+        self.pipelined.retain(|pipelined| pipelined.group != *preemptor);
     }
 }
 
 /// Room that is kept for a group until its pods have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Hold {
+pub struct PipelinedGroup {
     /// The group.
     pub group: Key,
     /// The node that each waiting pod is to have.
@@ -45,9 +46,9 @@ pub struct Hold {
 
 /// A group lost a pod to another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Taking {
+pub struct PastEviction {
     /// The group for which the pod was evicted.
-    pub taker: Key,
+    pub preemptor: Key,
     /// The group that lost it.
     pub victim: Key,
     /// The pod.
@@ -56,28 +57,28 @@ pub struct Taking {
 
 /// Who took from whom under the conditions of this cycle.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
-    takers: FxHashMap<GroupIdx, Vec<GroupIdx>>,
+pub(crate) struct PastEvictions {
+    preemptors: FxHashMap<GroupIdx, Vec<GroupIdx>>,
     /// Those who lost pods to a group and have them again.
     victims: FxHashMap<GroupIdx, Vec<GroupIdx>>,
 }
 
-impl Taken {
+impl PastEvictions {
     /// What was carried over, if it still counts.
     pub(crate) fn new(cluster: &Cluster, conditions: u64) -> Self {
-        let mut taken = Self::default();
+        let mut past = Self::default();
         let carried = &cluster.carried_over;
-        for taking in carried.takings.iter().filter(|_| carried.conditions == conditions) {
-            let groups = cluster.group(&taking.taker).zip(cluster.group(&taking.victim));
-            if let Some((taker, victim)) = groups {
-                taken.takers.entry(victim).or_default().push(taker);
+        for eviction in carried.evictions.iter().filter(|_| carried.conditions == conditions) {
+            let groups = cluster.group(&eviction.preemptor).zip(cluster.group(&eviction.victim));
+            if let Some((preemptor, victim)) = groups {
+                past.preemptors.entry(victim).or_default().push(preemptor);
                 let is_back = |pod: PodIdx| cluster.pods[pod].state.status.is_active_allocated();
-                if cluster.pod(&taking.pod).is_some_and(is_back) {
-                    taken.victims.entry(taker).or_default().push(victim);
+                if cluster.pod(&eviction.pod).is_some_and(is_back) {
+                    past.victims.entry(preemptor).or_default().push(victim);
                 }
             }
         }
-        taken
+        past
     }
 
     /// The groups from which a group must not take: those with a pod that was evicted for it before, and those that
@@ -86,9 +87,9 @@ impl Taken {
         let mut excluded = FxHashSet::default();
         let mut open = vec![group];
         while let Some(next) = open.pop() {
-            for &taker in self.takers.get(&next).map_or(&[][..], Vec::as_slice) {
-                if excluded.insert(taker) {
-                    open.push(taker);
+            for &preemptor in self.preemptors.get(&next).map_or(&[][..], Vec::as_slice) {
+                if excluded.insert(preemptor) {
+                    open.push(preemptor);
                 }
             }
         }
@@ -109,7 +110,7 @@ pub(crate) fn conditions(outcome: &Outcome) -> u64 {
 }
 
 /// Adds what a cycle took to what was taken before under the same conditions.
-pub(crate) fn takings(before: &CarryOver, conditions: u64, decisions: &[Decision]) -> CarryOver {
+pub(crate) fn evictions(before: &CarryOver, conditions: u64, decisions: &[Decision]) -> CarryOver {
     let moved: BTreeSet<&Key> = decisions
         .iter()
         .filter_map(|decision| match decision {
@@ -117,19 +118,21 @@ pub(crate) fn takings(before: &CarryOver, conditions: u64, decisions: &[Decision
             Decision::Pipeline { .. } | Decision::Bind(_) | Decision::Evict { .. } => None,
         })
         .collect();
-    let taking = |decision: &Decision| match decision {
-        Decision::Evict { pod, group: Some(victim), preemptor: Some(taker), .. } if !moved.contains(pod) => {
-            Some(Taking { taker: taker.clone(), victim: victim.clone(), pod: pod.clone() })
+    let eviction = |decision: &Decision| match decision {
+        Decision::Evict { pod, group: Some(victim), preemptor: Some(preemptor), .. }
+            if !moved.contains(pod) =>
+        {
+            Some(PastEviction { preemptor: preemptor.clone(), victim: victim.clone(), pod: pod.clone() })
         }
         Decision::Evict { .. } | Decision::Pipeline { .. } | Decision::Bind(_) => None,
     };
-    let new: BTreeSet<Taking> = decisions.iter().filter_map(taking).collect();
+    let new: BTreeSet<PastEviction> = decisions.iter().filter_map(eviction).collect();
     if new.is_empty() {
         // What pods that are being made anew change may be as before in a moment.
-        return CarryOver { holds: Vec::new(), ..before.clone() };
+        return CarryOver { pipelined: Vec::new(), ..before.clone() };
     }
-    let old = before.takings.iter().filter(|_| before.conditions == conditions).cloned();
-    CarryOver { holds: Vec::new(), takings: old.chain(new).collect(), conditions }
+    let old = before.evictions.iter().filter(|_| before.conditions == conditions).cloned();
+    CarryOver { pipelined: Vec::new(), evictions: old.chain(new).collect(), conditions }
 }
 
 /// Whether what was taken before binds an action. Moving takes nothing from anybody.
@@ -149,20 +152,24 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_that_did_not_happen_is_not_remembered() {
-        let taking = |taker: &str, pod: &str| Taking { taker: key(taker), victim: key("low"), pod: key(pod) };
-        let hold = |group: &str| Hold { group: key(group), places: Vec::new() };
+    fn failed_eviction_is_not_carried_over() {
+        let eviction = |preemptor: &str, pod: &str| PastEviction {
+            preemptor: key(preemptor),
+            victim: key("low"),
+            pod: key(pod),
+        };
+        let pipelined = |group: &str| PipelinedGroup { group: key(group), places: Vec::new() };
         let mut left = CarryOver {
-            holds: vec![hold("high"), hold("other")],
-            takings: BTreeSet::from([
-                taking("high", "gone"),
-                taking("high", "stays"),
-                taking("other", "stays"),
+            pipelined: vec![pipelined("high"), pipelined("other")],
+            evictions: BTreeSet::from([
+                eviction("high", "gone"),
+                eviction("high", "stays"),
+                eviction("other", "stays"),
             ]),
             conditions: 1,
         };
-        left.came_to_nothing(&key("high"), [&key("stays")]);
-        assert_eq!(left.holds, [hold("other")]);
-        assert_eq!(left.takings, BTreeSet::from([taking("high", "gone"), taking("other", "stays")]));
+        left.forget_evictions(&key("high"), [&key("stays")]);
+        assert_eq!(left.pipelined, [pipelined("other")]);
+        assert_eq!(left.evictions, BTreeSet::from([eviction("high", "gone"), eviction("other", "stays")]));
     }
 }

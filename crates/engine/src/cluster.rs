@@ -14,13 +14,13 @@ pub mod group;
 pub mod node;
 pub mod pod;
 pub mod queue;
-mod settle;
+mod refresh;
 pub mod shape;
 mod tree;
 mod volumes;
 
 pub(crate) use changes::Changes;
-pub(crate) use settle::presence_of;
+pub(crate) use refresh::presence_of;
 
 use crate::carry_over::CarryOver;
 use crate::class::Classes;
@@ -44,7 +44,7 @@ use shape::Shape;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The world as the engine knows it.
+/// The fixture as the engine knows it.
 pub struct Cluster {
     /// All strings.
     pub names: Interner,
@@ -99,18 +99,18 @@ pub struct Cluster {
     fixed: FixedNames,
     free_pods: Vec<PodIdx>,
     /// Pods being deleted, by the moment of their deletion.
-    leaving: BTreeSet<(Timestamp, PodIdx)>,
+    terminating: BTreeSet<(Timestamp, PodIdx)>,
     /// Pods with device claims.
     with_claims: BTreeSet<PodIdx>,
     /// Pods with volume claims.
     with_volumes: BTreeSet<PodIdx>,
     /// Groups with pods that have no place when a cycle begins.
-    waiting: BTreeSet<GroupIdx>,
+    pending: BTreeSet<GroupIdx>,
     stale: BTreeSet<GroupIdx>,
     /// Pods that began to leave before this moment are stuck.
     stuck_before: Timestamp,
     /// The moment of the last cycle.
-    settled_at: Timestamp,
+    refreshed_at: Timestamp,
     /// The pod order that the groups' pods are sorted by.
     pod_order: Vec<&'static str>,
 }
@@ -195,13 +195,13 @@ impl Cluster {
             shape_by_spec: FxHashMap::default(),
             fixed,
             free_pods: Vec::new(),
-            leaving: BTreeSet::new(),
+            terminating: BTreeSet::new(),
             with_claims: BTreeSet::new(),
             with_volumes: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            pending: BTreeSet::new(),
             stale: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
-            settled_at: Timestamp(i64::MIN),
+            refreshed_at: Timestamp(i64::MIN),
             pod_order: Vec::new(),
         }
     }
@@ -224,8 +224,8 @@ impl Cluster {
     }
 
     /// Forgets what the last cycle took for a group, as far as these pods stay after all.
-    pub fn came_to_nothing<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
-        self.carried_over.came_to_nothing(taker, staying);
+    pub fn forget_evictions<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
+        self.carried_over.forget_evictions(taker, staying);
     }
 
     /// What the last cycle left.
@@ -281,8 +281,8 @@ impl Cluster {
         self.groups.enumerated().filter(|(_, g)| g.present)
     }
     /// Groups that have pods without a place when the cycle begins: the only ones that a cycle can place or explain.
-    pub fn waiting_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
-        self.waiting.iter().map(|g| (*g, &self.groups[*g]))
+    pub fn pending_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
+        self.pending.iter().map(|g| (*g, &self.groups[*g]))
     }
     /// Groups that run below their minimum when the cycle begins, or were told to.
     pub fn stale_groups(&self) -> impl Iterator<Item = GroupIdx> {
@@ -316,7 +316,7 @@ impl Cluster {
     }
 
     /// What a pod asks of its queue before it has a node.
-    pub fn asked(&self, pod: PodIdx, reference_memory: Option<i64>) -> QueueAmounts {
+    pub fn queue_request(&self, pod: PodIdx, reference_memory: Option<i64>) -> QueueAmounts {
         let p = &self.pods[pod];
         let shape = &self.shapes[p.shape];
         [
@@ -353,12 +353,12 @@ impl Cluster {
     }
 
     /// The moment of the last cycle that was planned on the cluster.
-    pub(crate) fn settled_at(&self) -> Timestamp {
-        self.settled_at
+    pub(crate) fn refreshed_at(&self) -> Timestamp {
+        self.refreshed_at
     }
 
     /// The status that a pod had when the cycle began.
-    pub fn told_status(&self, pod: PodIdx) -> pod::Status {
+    pub fn observed_status(&self, pod: PodIdx) -> pod::Status {
         pod::Status::of_phase(self.pods[pod].phase, self.stuck_before)
     }
 
@@ -366,7 +366,9 @@ impl Cluster {
     /// moved is another matter: it has been evicted, and may only lose the place that it waits for.)
     pub fn is_fresh(&self, pod: PodIdx) -> bool {
         let state = &self.pods[pod].state;
-        state.status.is_active_allocated() && state.leaving.is_none() && state.status != self.told_status(pod)
+        state.status.is_active_allocated()
+            && state.releasing.is_none()
+            && state.status != self.observed_status(pod)
     }
 
     /// A pod's labels and namespace.

@@ -4,7 +4,7 @@ mod outcome_hash;
 mod verdicts;
 
 use crate::actions;
-use crate::carry_over::{self, CarryOver, Hold, Taken};
+use crate::carry_over::{self, CarryOver, PastEvictions, PipelinedGroup};
 use crate::cluster::Cluster;
 use crate::cluster::pod::{PodState, Status};
 use crate::disruption::Disruptions;
@@ -35,7 +35,7 @@ pub fn plan_observed(
     cycle: Cycle,
     observer: &mut dyn Observer,
 ) -> Outcome {
-    state.settle(policy, cycle.now);
+    state.refresh(policy, cycle.now);
     let cluster = &mut state.cluster;
     let total = cluster.total(policy.params.restrict_nodes);
     if let Some(proportion) = policy.registry.builtin.proportion {
@@ -47,7 +47,7 @@ pub fn plan_observed(
     let outcome = Outcome { queues, total, ..Outcome::default() };
     let conditions = carry_over::conditions(&outcome);
     let mut run = Run {
-        taken: Taken::new(cluster, conditions),
+        past_evictions: PastEvictions::new(cluster, conditions),
         committed_searches: Vec::new(),
         search: None,
         plan: Plan::new(state),
@@ -58,7 +58,7 @@ pub fn plan_observed(
         obstacles: BTreeMap::new(),
         quarantined: BTreeMap::new(),
         disruptions: None,
-        held: Vec::new(),
+        pipelined: Vec::new(),
         capacity_was_freed: false,
         observer,
     };
@@ -69,11 +69,11 @@ pub fn plan_observed(
         run.observer.action_ended(action.name());
     }
     run.end_search();
-    act_once_more(&mut run);
+    act_reduce_victims(&mut run);
     run.outcome.verdicts = verdicts::of_run(&run);
     if policy.search == SearchDepth::Full {
-        let carried = carry_over::takings(&run.plan.carried_over, conditions, &run.outcome.decisions);
-        run.outcome.carry_over = CarryOver { holds: run.holds(), ..carried };
+        let carried = carry_over::evictions(&run.plan.carried_over, conditions, &run.outcome.decisions);
+        run.outcome.carry_over = CarryOver { pipelined: run.pipelined_groups(), ..carried };
     }
     for (report, queue) in run.outcome.queues.iter_mut().zip(&run.plan.queues_by_rank) {
         report.allocated_after = run.plan.queues[*queue].ledger.allocated;
@@ -97,7 +97,7 @@ fn act(run: &mut Run<'_, '_>, action: Action) {
 
 /// What is left to do when all actions are done: those who need not give way stay.
 #[inline(never)]
-fn act_once_more(run: &mut Run<'_, '_>) {
+fn act_reduce_victims(run: &mut Run<'_, '_>) {
     actions::evict::reduce_victims(run);
 }
 
@@ -115,11 +115,11 @@ pub(crate) struct Run<'c, 'p> {
     /// What disruption budgets leave, once an action asked.
     pub disruptions: Option<Disruptions>,
     /// Groups that wait for room that is kept for them, in the order in which it was made.
-    held: Vec<GroupIdx>,
+    pipelined: Vec<GroupIdx>,
     /// Pods were evicted in this cycle.
     pub capacity_was_freed: bool,
     /// Who took from whom before.
-    pub taken: Taken,
+    pub past_evictions: PastEvictions,
     /// The searches that were carried out, in order.
     pub committed_searches: Vec<CommittedSearch>,
     /// What searches share, as the last action left it.
@@ -130,11 +130,11 @@ pub(crate) struct Run<'c, 'p> {
 
 impl Run<'_, '_> {
     /// Groups with pods that wait, that are complete enough and may be scheduled.
-    pub(crate) fn waiting_groups(&self) -> Vec<GroupIdx> {
+    pub(crate) fn pending_groups(&self) -> Vec<GroupIdx> {
         let waits = |g: &crate::cluster::group::Group| {
             g.queue.is_some() && g.broken.is_none() && g.pending() > 0 && g.is_ready()
         };
-        self.plan.waiting_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
+        self.plan.pending_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
     }
 
     /// Remembers why a group got nothing.
@@ -178,7 +178,7 @@ impl Run<'_, '_> {
                 self.outcome.decisions.truncate(decided);
                 self.plan.rollback(mark);
                 self.plan.invalidate();
-                self.quarantined.insert(group, panic_words(&*panic));
+                self.quarantined.insert(group, panic_message(&*panic));
                 false
             }
         }
@@ -199,7 +199,7 @@ impl Run<'_, '_> {
                 node,
                 gpu_groups,
                 action,
-                moved: state.leaving.is_some(),
+                moved: state.releasing.is_some(),
             });
             self.plan.set_state(pod, PodState { is_virtual: false, ..state });
             return false;
@@ -228,12 +228,12 @@ impl Run<'_, '_> {
             GpuRequest::Whole(_) | GpuRequest::None => (Received::Regular, 0, 0),
         };
         let numa = match (&place.numa, &n.ledger.numa) {
-            (Some(held), Some(zones)) => held.export(zones, &cluster.dims, &cluster.names),
+            (Some(pipelined), Some(zones)) => pipelined.export(zones, &cluster.dims, &cluster.names),
             _ => Vec::new(),
         };
         let extended = cluster
-            .extended_ask(pod, place.node)
-            .and_then(|ask| cluster.devices.export_extended(p.uid, &ask, &cluster.names))
+            .synthetic_claim(pod, place.node)
+            .and_then(|claim| cluster.devices.export_extended(p.uid, &claim, &cluster.names))
             .map(Box::new);
         Bind {
             pod: cluster.pod_key(pod),
@@ -249,25 +249,25 @@ impl Run<'_, '_> {
     }
 
     /// Notes that room was made for a group.
-    pub(crate) fn hold(&mut self, group: GroupIdx) {
-        self.held.push(group);
+    pub(crate) fn note_pipelined(&mut self, group: GroupIdx) {
+        self.pipelined.push(group);
     }
 
     /// The room that groups still wait for, all of it: a gang needs also what it found before room was made for it.
-    fn holds(&self) -> Vec<Hold> {
+    fn pipelined_groups(&self) -> Vec<PipelinedGroup> {
         let cluster: &Cluster = &self.plan;
         let place = |pod: &PodIdx| {
             let state = &cluster.pods[*pod].state;
             let node = state.node().filter(|_| state.status == Status::Pipelined)?;
             Some((cluster.pod_key(*pod), cluster.text(cluster.nodes[node].name).to_owned()))
         };
-        let hold = |group: &GroupIdx| {
+        let entry = |group: &GroupIdx| {
             let pods = cluster.groups[*group].pod_sets().flat_map(|(_, set)| &set.pods);
             let places: Vec<(Key, String)> = pods.filter_map(place).collect();
-            (!places.is_empty()).then(|| Hold { group: cluster.group_key(*group), places })
+            (!places.is_empty()).then(|| PipelinedGroup { group: cluster.group_key(*group), places })
         };
         let mut seen = FxHashSet::default();
-        self.held.iter().filter(|group| seen.insert(**group)).filter_map(hold).collect()
+        self.pipelined.iter().filter(|group| seen.insert(**group)).filter_map(entry).collect()
     }
 
     /// What searches share is of no more use: what comes next changes more than they know.
@@ -284,7 +284,7 @@ impl Run<'_, '_> {
     }
 }
 
-fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Changes to the world, one object at a time.
+//! Changes to the fixture, one object at a time.
 
 use crate::input::{
     BudgetInput, CapacityInput, ClaimInput, DeviceClassInput, GroupInput, Key, NodeInput, PodInput,

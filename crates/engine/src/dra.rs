@@ -16,10 +16,10 @@ mod place;
 mod pool;
 
 pub use allocator::{DEVICES_MAX, STEPS_MAX, allocate};
-pub use claim::{Allocation, Ask, CONSUMERS_MAX, Claim, ClaimState, Given};
+pub use claim::{Allocation, CONSUMERS_MAX, Claim, ClaimState, DeviceClaim, Given};
 pub use claims::{Claims, Reference, Undo};
 pub use demand::{claim_gpus, gpu_demand, gpu_devices, mentions_gpu};
-pub use extended::{ExtendedAsk, ExtendedRequest};
+pub use extended::{ExtendedRequest, SyntheticClaim};
 pub use fit::{Fit, Served, fit, precheck};
 pub use inventory::{Device, DeviceIdx, DeviceName, Inventory, NodeDevices, PoolIdx, Touched};
 pub use place::{NodeView, Place, Selector, Usable};
@@ -126,7 +126,7 @@ impl Devices {
     pub fn fit(
         &self,
         pod: Sym,
-        extended: Option<&ExtendedAsk>,
+        extended: Option<&SyntheticClaim>,
         node: &NodeView<'_>,
     ) -> Result<Fit, ClaimRejection> {
         fit(&self.claims, &self.inventory, &self.claims.named(pod), extended, node)
@@ -177,13 +177,18 @@ impl Devices {
         exported
     }
     /// What a pod holds for its extended resources, with the requests and mappings that were asked for.
-    pub fn export_extended(&self, pod: Sym, ask: &ExtendedAsk, names: &Interner) -> Option<ExtendedClaim> {
+    pub fn export_extended(
+        &self,
+        pod: Sym,
+        claim: &SyntheticClaim,
+        names: &Interner,
+    ) -> Option<ExtendedClaim> {
         let text = |sym| names.text(sym).to_owned();
         let allocation = self.claims.extended(pod)?;
         Some(ExtendedClaim {
             devices: allocation.export(&self.inventory, names),
-            mappings: ask.mappings.iter().map(|(c, r, q)| (text(*c), text(*r), text(*q))).collect(),
-            requests: ask.requests().map(|(name, class, count)| (text(name), text(class), count)).collect(),
+            mappings: claim.mappings.iter().map(|(c, r, q)| (text(*c), text(*r), text(*q))).collect(),
+            requests: claim.requests().map(|(name, class, count)| (text(name), text(class), count)).collect(),
         })
     }
 }

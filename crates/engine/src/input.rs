@@ -1,4 +1,4 @@
-//! What the engine is told about the world: one plain value per object, exactly the fields that a rule reads.
+//! What the engine is told about the fixture: one plain value per object, exactly the fields that a rule reads.
 //!
 //! Whoever feeds the engine (the cache from Kubernetes objects, a scenario file, a test) builds these values;
 //! `Cluster` interns and indexes them. Names are strings here and nowhere deeper.

@@ -30,11 +30,11 @@ pub mod resource;
 mod search;
 pub mod share;
 pub mod signature;
-#[cfg(test)]
-mod small_world;
 pub mod state;
 pub mod storage;
 pub mod terms;
+#[cfg(test)]
+mod test_cluster;
 pub mod topology;
 pub mod verdict;
 

@@ -55,7 +55,7 @@ pub struct Reported {
 
 /// Where the free amounts of zones come from when books are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ZoneBooks {
+pub enum ZoneAccounting {
     /// What zones have, less what the pods on the node are recorded to hold.
     #[default]
     FromPods,
@@ -164,14 +164,18 @@ impl NumaNode {
 
     /// Opens the books afresh: forgets every charge, then charges what pods are recorded to hold. Amounts that the
     /// node's agent reported already include those pods, so records are charged only over what the zones have.
-    pub fn open_books<'a>(&mut self, books: ZoneBooks, held: impl IntoIterator<Item = &'a Placement>) {
+    pub fn open_accounting<'a>(
+        &mut self,
+        books: ZoneAccounting,
+        held: impl IntoIterator<Item = &'a Placement>,
+    ) {
         for zone in &mut self.zones {
             zone.available = match books {
-                ZoneBooks::FromPods => zone.allocatable.clone(),
-                ZoneBooks::FromReport => zone.reported_free.clone(),
+                ZoneAccounting::FromPods => zone.allocatable.clone(),
+                ZoneAccounting::FromReport => zone.reported_free.clone(),
             };
         }
-        if books == ZoneBooks::FromPods {
+        if books == ZoneAccounting::FromPods {
             for placement in held {
                 self.charge(placement);
             }

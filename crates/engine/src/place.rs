@@ -242,11 +242,11 @@ impl<'p> Step<'p> {
         let state = match &old.place {
             // An evicted pod that gets its own place again simply stays.
             Some(left) if old.status == Status::Releasing && *left == place => {
-                PodState { status: plan.told_status(pod), is_virtual: false, ..old.clone() }
+                PodState { status: plan.observed_status(pod), is_virtual: false, ..old.clone() }
             }
-            leaving => {
+            releasing => {
                 let status = if now { Status::Allocated } else { Status::Pipelined };
-                PodState { status, leaving: leaving.clone(), place: Some(place), is_virtual: true }
+                PodState { status, releasing: releasing.clone(), place: Some(place), is_virtual: true }
             }
         };
         plan.set_state(pod, state);
@@ -367,7 +367,7 @@ pub(crate) fn over_capacity(
 /// passes then may still fit somewhere.
 pub(crate) fn requested(cluster: &crate::Cluster, pods: &[PodIdx]) -> QueueAmounts {
     let largest = cluster.figures.gpu_memory_max;
-    pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, largest)))
+    pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.queue_request(*pod, largest)))
 }
 
 /// A histogram without any node.

@@ -237,16 +237,17 @@ impl<'c> Plan<'c> {
             self.release_devices(pod);
             return;
         }
-        if let Some(left) = state.leaving.take() {
+        if let Some(left) = state.releasing.take() {
             let place = Some(left);
             self.set_state(
                 pod,
-                PodState { status: Status::Releasing, place, leaving: None, is_virtual: true },
+                PodState { status: Status::Releasing, place, releasing: None, is_virtual: true },
             );
             self.release_devices(pod);
             return;
         }
-        let has_devices = self.state.cluster.pods[pod].has_claims() || self.state.cluster.wants_devices(pod);
+        let has_devices =
+            self.state.cluster.pods[pod].has_claims() || self.state.cluster.requests_devices(pod);
         if let (true, Some(place)) = (has_devices, &mut state.place) {
             place.devices = self.state.cluster.held_devices(pod);
         }
@@ -501,7 +502,7 @@ fn presences(state: &PodState) -> SmallVec<[(Place, Status); 2]> {
     if let Some(place) = state.place.as_ref().filter(|_| status.holds_node()) {
         list.push((place.clone(), status));
     }
-    if let Some(place) = &state.leaving {
+    if let Some(place) = &state.releasing {
         list.push((place.clone(), Status::Releasing));
     }
     list

@@ -44,13 +44,13 @@ impl ClusterState {
     }
 
     /// Brings derived values up to date for a cycle at a moment.
-    pub(crate) fn settle(&mut self, policy: &Policy, now: Timestamp) {
+    pub(crate) fn refresh(&mut self, policy: &Policy, now: Timestamp) {
         self.memo.failures.clear();
         if self.changes.node_set {
             // Ranks are given anew.
             self.memo.ranked_nodes.clear();
         }
-        self.cluster.settle(&mut self.changes, policy, now);
+        self.cluster.refresh(&mut self.changes, policy, now);
     }
 
     /// Drops memos and derived values after a panic interrupted an edit: the next cycle derives them again.

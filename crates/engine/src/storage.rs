@@ -2,7 +2,7 @@
 //!
 //! [`prefilter`](Storage::prefilter) asks once per pod whether its claims can be met at all, `filter` asks per node
 //! (after the volume binding, volume zone and attach limit rules of Kubernetes). With CSI storage simulated, books
-//! of what is left of each capacity are kept as pods come and go ([`open_books`](Storage::open_books)).
+//! of what is left of each capacity are kept as pods come and go ([`open_accounting`](Storage::open_accounting)).
 //! Not here: making or binding volumes.
 
 mod capacities;
@@ -36,7 +36,7 @@ pub struct Storage {
     classes: FxHashMap<Sym, Class>,
     capacities: Capacities,
     zone_keys: volumes::ZoneKeys,
-    csi: csi::Books,
+    csi: csi::Accounting,
 }
 
 #[derive(Clone, Debug)]

@@ -119,9 +119,9 @@ pub struct Placed<'a> {
 pub enum Presence {
     /// It stays.
     #[default]
-    Staying,
+    Active,
     /// It is being deleted or evicted.
-    Leaving,
+    Releasing,
 }
 
 impl TermRefs {
@@ -138,7 +138,7 @@ impl TermRefs {
         self.0.as_ref().is_some_and(|refs| refs.spread.iter().any(|s| !s.hard))
     }
     /// There is required affinity: other pods may have to stay for this one to fit.
-    pub fn needs_company(&self) -> bool {
+    pub fn has_required_affinity(&self) -> bool {
         self.0.as_ref().is_some_and(|refs| refs.affinity.is_some())
     }
 }
@@ -249,7 +249,7 @@ impl Terms {
     ) -> Result<(), NodeRejection> {
         debug_assert!(!self.has_uncounted(), "new terms are counted before they are asked");
         if let Some(refs) = &terms.0 {
-            if !self.has_company(label_set, refs, node_labels) {
+            if !self.affinity_holds(label_set, refs, node_labels) {
                 return Err(NodeRejection::PodAffinity);
             }
             let is_near = |&term: &TermIdx| {
@@ -278,7 +278,7 @@ impl Terms {
     }
 
     /// Every term of required affinity finds its pods in the node's domain; or the pod is the first of its kind.
-    fn has_company(&self, label_set: LabelSetIdx, refs: &Refs, node_labels: &[(Sym, Sym)]) -> bool {
+    fn affinity_holds(&self, label_set: LabelSetIdx, refs: &Refs, node_labels: &[(Sym, Sym)]) -> bool {
         let Some(query) = refs.affinity else { return true };
         let mut found = true;
         for &term in &refs.near {
@@ -364,7 +364,7 @@ impl Domain {
     fn of(self, pod: &Placed<'_>) -> Option<u32> {
         match self {
             Self::Label(key) => label(pod.node_labels, key).map(domain_of),
-            Self::Node => (pod.presence == Presence::Staying).then(|| domain_of(pod.node)),
+            Self::Node => (pod.presence == Presence::Active).then(|| domain_of(pod.node)),
         }
     }
 }

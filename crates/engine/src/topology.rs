@@ -8,14 +8,14 @@
 
 mod candidates;
 mod demand;
-mod room;
+mod free_capacity;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub use candidates::{Candidates, Levels, NodeScores, Request, candidates, measure};
 pub use demand::Demand;
-pub use room::{Room, Tightness};
+pub use free_capacity::{FreeCapacity, Tightness};
 pub use tree::{Domain, Topology};
 
 use crate::cluster::node::Node;

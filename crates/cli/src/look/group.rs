@@ -78,7 +78,7 @@ impl Counts {
     fn of(cluster: &Cluster, group: &Group) -> Self {
         let mut counts = Self::default();
         for pod in &group.pods {
-            counts.add(cluster.told_status(*pod));
+            counts.add(cluster.observed_status(*pod));
         }
         counts
     }

@@ -226,7 +226,7 @@ fn pods(moment: &Moment, group: &Key, plans: &Plans) -> Option<String> {
             let key = cluster.pod_key(*pod);
             let node = cluster.pods[*pod].state.node().map(|node| cluster.text(cluster.nodes[node].name));
             let what = plans.places.get(&key).cloned().unwrap_or_default();
-            let status = status(cluster.told_status(*pod)).to_owned();
+            let status = status(cluster.observed_status(*pod)).to_owned();
             let name = key.name.clone();
             (key, [name, status, node.unwrap_or("–").to_owned(), what])
         })

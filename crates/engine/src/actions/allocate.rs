@@ -1,6 +1,6 @@
 //! Places pending groups on idle or releasing capacity, in queue order.
 
-use crate::carry_over::Hold;
+use crate::carry_over::PipelinedGroup;
 use crate::cluster::group::Group;
 use crate::cluster::pod::{PodState, Status};
 use crate::cycle::Run;
@@ -17,7 +17,7 @@ const NAME: &str = "allocate";
 pub(crate) fn run(run: &mut Run<'_, '_>) {
     run.end_search();
     let depth = run.policy.queue_depth.get(NAME).copied();
-    let waiting = run.waiting_groups();
+    let waiting = run.pending_groups();
     let mut walk = TreeWalk::new(
         &run.plan,
         &run.policy.registry,
@@ -38,25 +38,25 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
 
 /// Groups for which the last cycle evicted pods are placed first, on the nodes reserved for them.
 fn place_reserved_groups(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
-    let held = run.plan.carried_over.holds.clone();
-    if held.is_empty() {
+    let reserved_groups = run.plan.carried_over.pipelined.clone();
+    if reserved_groups.is_empty() {
         return;
     }
     let waiting: FxHashSet<GroupIdx> = waiting.iter().copied().collect();
-    for hold in &held {
-        let Some(group) = run.plan.group(&hold.group).filter(|group| waiting.contains(group)) else {
+    for reserved in &reserved_groups {
+        let Some(group) = run.plan.group(&reserved.group).filter(|group| waiting.contains(group)) else {
             continue;
         };
         run.visited(group);
-        if run.guarded(group, |run| place_on_reserved_nodes(run, group, hold) || place_next(run, group)) {
-            run.hold(group);
+        if run.guarded(group, |run| place_on_reserved_nodes(run, group, reserved) || place_next(run, group)) {
+            run.note_pipelined(group);
         }
     }
 }
 
 /// Places a group on its reserved nodes; true on success.
-fn place_on_reserved_nodes(run: &mut Run<'_, '_>, group: GroupIdx, hold: &Hold) -> bool {
-    let (mark, places) = (run.plan.mark(), reserved_nodes(&run.plan, group, hold));
+fn place_on_reserved_nodes(run: &mut Run<'_, '_>, group: GroupIdx, reserved: &PipelinedGroup) -> bool {
+    let (mark, places) = (run.plan.mark(), reserved_nodes(&run.plan, group, reserved));
     let was_not_running = run.plan.groups[group].active_allocated() == 0;
     let mut step = Step::new(run.policy, run.cycle.seed, group, Selection::Real);
     let placed =
@@ -71,14 +71,14 @@ fn place_on_reserved_nodes(run: &mut Run<'_, '_>, group: GroupIdx, hold: &Hold) 
 }
 
 /// Assigns reserved nodes to pending pods. A recreated pod takes the node of a deleted one.
-fn reserved_nodes(plan: &Plan<'_>, group: GroupIdx, hold: &Hold) -> Vec<(PodIdx, NodeIdx)> {
+fn reserved_nodes(plan: &Plan<'_>, group: GroupIdx, reserved: &PipelinedGroup) -> Vec<(PodIdx, NodeIdx)> {
     let is_pending = |pod: &PodIdx| plan.pods[*pod].state.status == Status::Pending;
-    let named: Vec<Option<PodIdx>> = hold.places.iter().map(|(pod, _)| plan.pod(pod)).collect();
+    let named: Vec<Option<PodIdx>> = reserved.places.iter().map(|(pod, _)| plan.pod(pod)).collect();
     let mut others: Vec<PodIdx> = plan.groups[group].pods.iter().copied().filter(is_pending).collect();
     others.retain(|pod| !named.contains(&Some(*pod)));
     others.sort_by_cached_key(|pod| plan.pod_key(*pod));
     let mut others = others.into_iter();
-    let places = hold.places.iter().zip(&named);
+    let places = reserved.places.iter().zip(&named);
     places
         .filter_map(|((_, node), pod)| {
             let pod = match pod {

@@ -30,7 +30,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     if cause == Cause::Consolidation && run.policy.params.max_consolidation_victims == Some(0) {
         return;
     }
-    let mut waiting = run.waiting_groups();
+    let mut waiting = run.pending_groups();
     if cause == Cause::Consolidation {
         waiting.retain(|group| run.plan.groups[*group].preemptible);
     }
@@ -104,7 +104,7 @@ impl ActionRun {
         };
         rules.capacity_was_freed = run.capacity_was_freed;
         if carry_over::binds(self.cause) {
-            rules.excluded = run.taken.excluded_for(group);
+            rules.excluded = run.past_evictions.excluded_for(group);
         }
         match self.check(run, &rules, &request) {
             Ok(()) => {}
@@ -301,7 +301,7 @@ fn enough_without_fragmentation(
     pods: &[PodIdx],
     (gpus, mib): (i64, i64),
 ) -> Result<(), EvictionFailureReason> {
-    let asked: i64 = pods.iter().map(|pod| cluster.asked(*pod, None)[QueueResource::Gpu]).sum();
+    let asked: i64 = pods.iter().map(|pod| cluster.queue_request(*pod, None)[QueueResource::Gpu]).sum();
     let asked_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
     if gpus >= asked && mib >= asked_mib {
         return Ok(());
@@ -337,18 +337,18 @@ impl Run<'_, '_> {
         let affected: Vec<PodIdx> =
             in_order.filter(|pod| self.plan.pods[*pod].state != solution.before[pod]).collect();
         let (moved_before, evicted): (Vec<PodIdx>, Vec<PodIdx>) =
-            affected.iter().partition(|pod| solution.before[*pod].leaving.is_some());
+            affected.iter().partition(|pod| solution.before[*pod].releasing.is_some());
         self.withdraw_decisions(&moved_before);
         let restored = |pod: &&PodIdx| {
             let state = &self.plan.pods[**pod].state;
-            state.leaving.is_none() && state.status.is_active_allocated()
+            state.releasing.is_none() && state.status.is_active_allocated()
         };
         let restored: Vec<PodIdx> = moved_before.iter().filter(restored).copied().collect();
         for &pod in affected.iter().filter(|pod| !restored.contains(pod)) {
             let why = self.why(cause, request, solution, pod);
             self.push_eviction(pod, cause, size, Some(preemptor.clone()), why);
         }
-        let moved = affected.iter().filter(|pod| self.plan.pods[**pod].state.leaving.is_some());
+        let moved = affected.iter().filter(|pod| self.plan.pods[**pod].state.releasing.is_some());
         let placed: Vec<PodIdx> =
             request.pods.iter().chain(moved).chain(&solution.also_placed).copied().collect();
         for &pod in &placed {
@@ -363,11 +363,11 @@ impl Run<'_, '_> {
             disruptions.give_back(&self.plan, &restored);
             self.disruptions = Some(disruptions);
         }
-        self.hold(request.group);
+        self.note_pipelined(request.group);
         let mut groups: Vec<GroupIdx> =
             affected.iter().filter_map(|pod| self.plan.pods[*pod].group).collect();
         for &group in &groups {
-            self.hold(group);
+            self.note_pipelined(group);
         }
         groups.push(request.group);
         groups.sort_unstable();
@@ -419,7 +419,7 @@ impl Run<'_, '_> {
     ) -> EvictionReason {
         let cluster: &Cluster = &self.plan;
         let p = &cluster.pods[pod];
-        if let (Some(_), Some(node)) = (&p.state.leaving, p.state.node()) {
+        if let (Some(_), Some(node)) = (&p.state.releasing, p.state.node()) {
             return EvictionReason::Moved { node: cluster.text(cluster.nodes[node].name).to_owned() };
         }
         let (preemptor, victim) =

@@ -52,7 +52,7 @@ fn preemptor(before: &Cluster, batch: &EvictionBatch, findings: &mut Findings) {
         findings.add(Invariant::Eviction, format!("group `{key}` evicts its own pods"));
     }
     let from = group.last_eviction.map_or(group.created, |last| last.max(group.created));
-    if group.preemption_delay.is_some_and(|delay| delay > Span(0) && before.settled_at() < from + delay) {
+    if group.preemption_delay.is_some_and(|delay| delay > Span(0) && before.refreshed_at() < from + delay) {
         findings
             .add(Invariant::Eviction, format!("group `{key}` causes evictions within its preemption delay"));
     }
@@ -138,7 +138,7 @@ fn stale(before: &Cluster, policy: &Policy, after: &After, evictions: &Evictions
             bound.entry(group).or_default().push(held.pod);
         }
     }
-    let now = before.settled_at();
+    let now = before.refreshed_at();
     for index in groups {
         let group = &before.groups[index];
         let key = before.group_key(index);

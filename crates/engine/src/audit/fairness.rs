@@ -70,7 +70,7 @@ fn asked(before: &Cluster, batch: &EvictionBatch) -> Amount {
     let least = known.map(|node| node.gpu_memory.mib).filter(|mib| *mib > 100).min();
     let mut asked = Amount::default();
     for &pod in &batch.placed {
-        asked.add(&before.asked(pod, least), before.shape(pod).mig_quota);
+        asked.add(&before.queue_request(pod, least), before.shape(pod).mig_quota);
     }
     asked
 }

@@ -85,7 +85,7 @@ fn is_protected(before: &Cluster, args: &MinRuntime, batch: &EvictionBatch, vict
             nearest(from, &|queue| before.queues[queue].reclaim_min_runtime).unwrap_or(default)
         }
     };
-    start + span > before.settled_at()
+    start + span > before.refreshed_at()
 }
 
 /// No disruption budget is exceeded.

@@ -4,7 +4,7 @@ use super::*;
 use crate::input::{NodePreference, NodeTerm, Requirement, RequirementOp, Toleration, TolerationOp};
 
 #[derive(Default)]
-struct World {
+struct TestCluster {
     names: Interner,
     classes: Classes,
 }
@@ -12,7 +12,7 @@ struct World {
 /// A node: name, labels, taints.
 type NodeRow<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str, TaintEffect)]);
 
-impl World {
+impl TestCluster {
     fn node(&mut self, (name, labels, taints): NodeRow<'_>) -> (Sym, Vec<(Sym, Sym)>, Vec<Taint>) {
         let names = &mut self.names;
         let mut labels: Vec<_> = labels.iter().map(|(k, v)| (names.intern(k), names.intern(v))).collect();
@@ -63,10 +63,10 @@ const TAINTED: NodeRow<'static> = ("n2", &[], &[("team", "blue", TaintEffect::No
 
 #[test]
 fn every_pair_of_the_selector_must_be_there() {
-    let mut world = World::default();
-    assert_eq!(world.accepts(&selecting(&[("gpu", "h100"), ("slots", "8")]), GPU_NODE), Ok(()));
-    assert_eq!(world.accepts(&selecting(&[("gpu", "a100")]), GPU_NODE), Err(NodeRejection::NodeAffinity));
-    assert_eq!(world.accepts(&selecting(&[("zone", "a")]), GPU_NODE), Err(NodeRejection::NodeAffinity));
+    let mut fixture = TestCluster::default();
+    assert_eq!(fixture.accepts(&selecting(&[("gpu", "h100"), ("slots", "8")]), GPU_NODE), Ok(()));
+    assert_eq!(fixture.accepts(&selecting(&[("gpu", "a100")]), GPU_NODE), Err(NodeRejection::NodeAffinity));
+    assert_eq!(fixture.accepts(&selecting(&[("zone", "a")]), GPU_NODE), Err(NodeRejection::NodeAffinity));
 }
 
 #[test]
@@ -91,46 +91,46 @@ fn each_operator_of_node_affinity() {
         ("zone", Lt(9), false),
         ("gpu", Never, false),
     ];
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     for (key, op, expected) in rows {
         let spec = affine(vec![term(key, op.clone())]);
-        assert_eq!(world.accepts(&spec, GPU_NODE).is_ok(), expected, "{key} {op:?}");
+        assert_eq!(fixture.accepts(&spec, GPU_NODE).is_ok(), expected, "{key} {op:?}");
     }
 }
 
 #[test]
 fn one_term_suffices_and_an_empty_term_never_holds() {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     let absent = || term("zone", RequirementOp::Exists);
     let present = || term("gpu", RequirementOp::Exists);
-    assert!(world.accepts(&affine(vec![absent(), present()]), GPU_NODE).is_ok());
-    assert!(world.accepts(&affine(vec![NodeTerm::default()]), GPU_NODE).is_err());
+    assert!(fixture.accepts(&affine(vec![absent(), present()]), GPU_NODE).is_ok());
+    assert!(fixture.accepts(&affine(vec![NodeTerm::default()]), GPU_NODE).is_err());
     let both = NodeTerm { labels: [present().labels, absent().labels].concat(), names: Vec::new() };
-    assert!(world.accepts(&affine(vec![both]), GPU_NODE).is_err());
+    assert!(fixture.accepts(&affine(vec![both]), GPU_NODE).is_err());
 }
 
 #[test]
 fn selector_and_affinity_must_both_hold() {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     let mut spec = selecting(&[("gpu", "a100")]);
     spec.node_terms = vec![term("gpu", RequirementOp::Exists)];
-    assert!(world.accepts(&spec, GPU_NODE).is_err());
+    assert!(fixture.accepts(&spec, GPU_NODE).is_err());
 }
 
 #[test]
 fn terms_on_the_name_read_the_name() {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     let named =
         |op| NodeTerm { labels: Vec::new(), names: vec![Requirement { key: "metadata.name".into(), op }] };
-    assert!(world.accepts(&affine(vec![named(RequirementOp::In(values(&["n1"])))]), GPU_NODE).is_ok());
-    assert!(world.accepts(&affine(vec![named(RequirementOp::In(values(&["n2"])))]), GPU_NODE).is_err());
-    assert!(world.accepts(&affine(vec![named(RequirementOp::NotIn(values(&["n1"])))]), GPU_NODE).is_err());
+    assert!(fixture.accepts(&affine(vec![named(RequirementOp::In(values(&["n1"])))]), GPU_NODE).is_ok());
+    assert!(fixture.accepts(&affine(vec![named(RequirementOp::In(values(&["n2"])))]), GPU_NODE).is_err());
+    assert!(fixture.accepts(&affine(vec![named(RequirementOp::NotIn(values(&["n1"])))]), GPU_NODE).is_err());
 }
 
 #[test]
 fn an_untolerated_taint_is_named() {
-    let mut world = World::default();
-    let miss = world.accepts(&SpecInput::default(), TAINTED);
+    let mut fixture = TestCluster::default();
+    let miss = fixture.accepts(&SpecInput::default(), TAINTED);
     assert_eq!(miss, Err(NodeRejection::Taint("team".into(), "blue".into())));
 }
 
@@ -145,46 +145,46 @@ fn each_way_to_tolerate_a_taint() {
         ("other", TolerationOp::Exists, None, false),
         ("", TolerationOp::Exists, None, true),
     ];
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     for (key, op, effect, expected) in rows {
         let spec = tolerating(key, op.clone(), effect);
-        assert_eq!(world.accepts(&spec, TAINTED).is_ok(), expected, "{key} {op:?} {effect:?}");
+        assert_eq!(fixture.accepts(&spec, TAINTED).is_ok(), expected, "{key} {op:?} {effect:?}");
     }
     let level: NodeRow<'_> = ("n3", &[], &[("level", "5", NoSchedule)]);
-    assert!(world.accepts(&tolerating("level", TolerationOp::Gt(4), None), level).is_ok());
-    assert!(world.accepts(&tolerating("level", TolerationOp::Gt(5), None), level).is_err());
-    assert!(world.accepts(&tolerating("level", TolerationOp::Lt(6), None), level).is_ok());
+    assert!(fixture.accepts(&tolerating("level", TolerationOp::Gt(4), None), level).is_ok());
+    assert!(fixture.accepts(&tolerating("level", TolerationOp::Gt(5), None), level).is_err());
+    assert!(fixture.accepts(&tolerating("level", TolerationOp::Lt(6), None), level).is_ok());
 }
 
 #[test]
 fn a_soft_taint_costs_a_little_and_rules_nothing_out() {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     let soft: NodeRow<'_> = ("n4", &[], &[("spot", "", TaintEffect::PreferNoSchedule)]);
-    assert_eq!(world.accepts(&SpecInput::default(), soft), Ok(()));
-    assert!((world.soft(&SpecInput::default(), soft) + 0.15).abs() < 1e-9);
-    assert!(world.soft(&tolerating("spot", TolerationOp::Exists, None), soft).abs() < 1e-9);
-    assert!(world.soft(&SpecInput::default(), TAINTED).abs() < 1e-9);
+    assert_eq!(fixture.accepts(&SpecInput::default(), soft), Ok(()));
+    assert!((fixture.soft(&SpecInput::default(), soft) + 0.15).abs() < 1e-9);
+    assert!(fixture.soft(&tolerating("spot", TolerationOp::Exists, None), soft).abs() < 1e-9);
+    assert!(fixture.soft(&SpecInput::default(), TAINTED).abs() < 1e-9);
 }
 
 #[test]
 fn preferences_score_by_the_share_of_their_weight() {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     let wish = |weight, key: &str| NodePreference { weight, term: term(key, RequirementOp::Exists) };
     let spec =
         SpecInput { node_preferences: vec![wish(30, "gpu"), wish(10, "zone")], ..SpecInput::default() };
-    assert!((world.soft(&spec, GPU_NODE) - 0.225).abs() < 1e-9);
-    assert!(world.soft(&spec, TAINTED).abs() < 1e-9);
+    assert!((fixture.soft(&spec, GPU_NODE) - 0.225).abs() < 1e-9);
+    assert!(fixture.soft(&spec, TAINTED).abs() < 1e-9);
 }
 
 #[test]
-fn specifications_that_ask_the_same_share_a_class() {
-    let mut world = World::default();
+fn specifications_with_equal_node_requirements_share_a_class() {
+    let mut fixture = TestCluster::default();
     let mut one = tolerating("team", TolerationOp::Exists, None);
     one.tolerations.push(Toleration { key: "spot".into(), op: TolerationOp::Exists, effect: None });
     let mut other = one.clone();
     other.tolerations.reverse();
     other.request = vec![("cpu".into(), 1000)];
-    let class = world.classes.resolve(&one, &mut world.names);
-    assert_eq!(world.classes.resolve(&other, &mut world.names), class);
-    assert_ne!(world.classes.resolve(&SpecInput::default(), &mut world.names), class);
+    let class = fixture.classes.resolve(&one, &mut fixture.names);
+    assert_eq!(fixture.classes.resolve(&other, &mut fixture.names), class);
+    assert_ne!(fixture.classes.resolve(&SpecInput::default(), &mut fixture.names), class);
 }

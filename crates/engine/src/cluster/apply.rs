@@ -223,7 +223,7 @@ impl Cluster {
         let (allocated, allocated_np, request) = (held.allocated, held.allocated_np, held.request);
         queue.ledger = Ledger { allocated, allocated_np, request, ..Ledger::new(input, 0) };
         queue.present = true;
-        queue.told_parent = parent;
+        queue.declared_parent = parent;
         queue.display = display;
         queue.created = input.created;
         queue.preempt_min_runtime = input.preempt_min_runtime;
@@ -298,7 +298,7 @@ fn absent_queue(name: Sym) -> Queue {
         name,
         display: name,
         rank: u32::MAX,
-        told_parent: None,
+        declared_parent: None,
         parent: None,
         children: Vec::new(),
         connected: false,

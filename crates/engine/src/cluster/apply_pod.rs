@@ -16,7 +16,7 @@ impl Cluster {
         let node = input.node.as_deref().filter(|n| !n.is_empty()).map(|n| self.node_slot(n));
         let label_set = self.label_set_slot(namespace, input.labels, changes);
         let shape = self.shape_slot(input.spec, changes);
-        let told_groups: GpuGroups = {
+        let observed_gpu_groups: GpuGroups = {
             let mut groups: SmallVec<[&String; 1]> = input.gpu_groups.iter().collect();
             groups.sort();
             groups.dedup();
@@ -53,14 +53,14 @@ impl Cluster {
             created: input.created,
             ours: input.ours,
             utility: input.utility,
-            abandoned: false,
+            orphaned: false,
             task_priority: input.task_priority,
             kubeflow_leader: input.kubeflow_leader,
             ray_head: input.ray_head,
             nominated: input.nominated_node.as_deref().map(|n| self.names.intern(n)),
             received: input.received,
-            told_node: node,
-            told_groups,
+            observed_node: node,
+            observed_gpu_groups,
             extra,
             claim_gpus: 0,
             state: PodState::unplaced(Status::Pending),
@@ -100,12 +100,12 @@ impl Cluster {
             self.groups[group].pods.push(index);
             changes.groups.push(group);
         }
-        if let Some(node) = pod.told_node {
+        if let Some(node) = pod.observed_node {
             self.nodes[node].pods.push(index);
             changes.ledgers.push(node);
         }
         if let PodPhase::Releasing(since) = pod.phase {
-            self.leaving.insert((since, index));
+            self.terminating.insert((since, index));
         }
         if pod.extra.as_ref().is_some_and(|e| !e.volumes.is_empty()) {
             self.with_volumes.insert(index);
@@ -131,12 +131,12 @@ impl Cluster {
             changes.groups.push(group);
         }
         let pod = &self.pods[index];
-        if let Some(node) = pod.told_node {
+        if let Some(node) = pod.observed_node {
             self.nodes[node].pods.retain(|p| *p != index);
             changes.ledgers.push(node);
         }
         if let PodPhase::Releasing(since) = pod.phase {
-            self.leaving.remove(&(since, index));
+            self.terminating.remove(&(since, index));
         }
         self.with_volumes.remove(&index);
         if self.with_claims.remove(&index) {

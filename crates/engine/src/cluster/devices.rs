@@ -1,14 +1,14 @@
 //! Device claims: what the cluster tells the device books, and what it asks them.
 
 use super::{Changes, Cluster};
-use crate::dra::{ExtendedAsk, ExtendedRequest, Fit, NodeView};
+use crate::dra::{ExtendedRequest, Fit, NodeView, SyntheticClaim};
 use crate::ids::{NodeIdx, PodIdx, Sym};
 use crate::resource::{self, WHOLE_GPU};
 use crate::verdict::ClaimRejection;
 
 impl Cluster {
     /// Resolves what changed about devices, and the GPUs that nodes have and pods want through them.
-    pub(super) fn settle_devices(&mut self, changes: &mut Changes) {
+    pub(super) fn refresh_devices(&mut self, changes: &mut Changes) {
         if !std::mem::take(&mut changes.devices) {
             return;
         }
@@ -28,7 +28,7 @@ impl Cluster {
             let p = &mut self.pods[pod];
             p.claim_gpus = self.devices.gpu_demand(p.uid);
             changes.groups.extend(p.group);
-            changes.ledgers.extend(p.told_node);
+            changes.ledgers.extend(p.observed_node);
         }
     }
 
@@ -54,21 +54,21 @@ impl Cluster {
     }
 
     /// The claim that stands for a pod's extended resources on a node that lacks them.
-    pub(crate) fn extended_ask(&self, pod: PodIdx, node: NodeIdx) -> Option<ExtendedAsk> {
+    pub(crate) fn synthetic_claim(&self, pod: PodIdx, node: NodeIdx) -> Option<SyntheticClaim> {
         let n = &self.nodes[node];
-        self.shape(pod).extended.as_ref()?.ask(|dim| n.described.get(dim) == 0)
+        self.shape(pod).extended.as_ref()?.claim_for(|dim| n.described.get(dim) == 0)
     }
 
     /// The pod wants devices through resources that a class backs.
-    pub(crate) fn wants_devices(&self, pod: PodIdx) -> bool {
+    pub(crate) fn requests_devices(&self, pod: PodIdx) -> bool {
         self.shape(pod).extended.is_some()
     }
 
     /// What a pod's claims would be given on a node.
     pub(crate) fn claims_fit(&self, pod: PodIdx, node: NodeIdx) -> Result<Fit, ClaimRejection> {
         let n = &self.nodes[node];
-        let ask = self.extended_ask(pod, node);
+        let claim = self.synthetic_claim(pod, node);
         let view = NodeView { name: n.name, labels: &n.labels, names: &self.names };
-        self.devices.fit(self.pods[pod].uid, ask.as_ref(), &view)
+        self.devices.fit(self.pods[pod].uid, claim.as_ref(), &view)
     }
 }

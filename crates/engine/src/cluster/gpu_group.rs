@@ -34,7 +34,7 @@ impl SharedGpu {
         self.backed && gpu_memory - self.allocated >= mib
     }
     /// Everything on it is leaving.
-    pub fn all_leaves(&self) -> bool {
+    pub fn all_releasing(&self) -> bool {
         self.used != 0 && self.used == self.releasing
     }
 }

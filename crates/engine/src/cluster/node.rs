@@ -4,7 +4,7 @@
 
 use super::gpu_group::{SharedGpu, SharedGpus};
 use crate::class::Taint;
-use crate::cluster::pod::{GpuGroups, Hold, Status};
+use crate::cluster::pod::{GpuGroups, Occupancy, Status};
 use crate::cluster::shape::Shape;
 use crate::ids::{PodIdx, Sym};
 use crate::input::{GpuMemory, GpuRequest, MigStrategy, NodeCondition};
@@ -87,27 +87,27 @@ pub struct NodeLedger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUse {
     /// Pods that stay on it.
-    pub staying: u32,
+    pub active: u32,
     /// Pods that leave it.
-    pub leaving: u32,
+    pub releasing: u32,
     /// Pods that wait for it.
-    pub waiting: u32,
+    pub pipelined: u32,
 }
 
 impl DeviceUse {
-    fn of(&mut self, hold: Hold) -> &mut u32 {
+    fn of(&mut self, hold: Occupancy) -> &mut u32 {
         match hold {
-            Hold::Staying => &mut self.staying,
-            Hold::Leaving => &mut self.leaving,
-            Hold::Waiting => &mut self.waiting,
+            Occupancy::Active => &mut self.active,
+            Occupancy::Releasing => &mut self.releasing,
+            Occupancy::Pipelined => &mut self.pipelined,
         }
     }
     /// What the device takes of used, idle and releasing, in devices: it is in use while anybody stays, it becomes
     /// free when all leave, and those who wait for it take it once.
     fn charge(self) -> [i64; 3] {
-        let leaves = i64::from(self.staying == 0 && self.leaving > 0);
-        let waits = i64::from(self.staying == 0 && self.waiting > 0);
-        let stays = i64::from(self.staying > 0);
+        let leaves = i64::from(self.active == 0 && self.releasing > 0);
+        let waits = i64::from(self.active == 0 && self.pipelined > 0);
+        let stays = i64::from(self.active > 0);
         [stays + leaves + waits, -stays - leaves, leaves - waits]
     }
     fn is_nothing(self) -> bool {
@@ -168,21 +168,21 @@ impl Node {
     /// Adds a pod's load to the ledger.
     pub fn add(&mut self, load: &Load<'_>, status: Status) {
         let total = self.gpus_total();
-        let tracked = self.track(load, status.hold(), Direction::Add);
+        let tracked = self.track(load, status.occupancy(), Direction::Add);
         let ledger = &mut self.ledger;
         ledger.used += &tracked;
-        match status.hold() {
-            Hold::Leaving => {
+        match status.occupancy() {
+            Occupancy::Releasing => {
                 ledger.releasing += &tracked;
                 ledger.idle -= &tracked;
             }
-            Hold::Waiting => ledger.releasing -= &tracked,
-            Hold::Staying => ledger.idle -= &tracked,
+            Occupancy::Pipelined => ledger.releasing -= &tracked,
+            Occupancy::Active => ledger.idle -= &tracked,
         }
         if load.shape.is_shared() {
             let mib = load.shape.memory_on(self.gpu_memory.mib);
             for &group in load.groups {
-                ledger.add_shared(group, mib, status.hold(), total);
+                ledger.add_shared(group, mib, status.occupancy(), total);
             }
         }
         ledger.legacy_mig += u32::from(load.shape.spec.legacy_mig);
@@ -190,28 +190,28 @@ impl Node {
     /// Takes a pod's load off the ledger.
     pub fn remove(&mut self, load: &Load<'_>, status: Status) {
         let total = self.gpus_total();
-        let tracked = self.track(load, status.hold(), Direction::Remove);
+        let tracked = self.track(load, status.occupancy(), Direction::Remove);
         let ledger = &mut self.ledger;
         ledger.used -= &tracked;
-        match status.hold() {
-            Hold::Leaving => {
+        match status.occupancy() {
+            Occupancy::Releasing => {
                 ledger.releasing -= &tracked;
                 ledger.idle += &tracked;
             }
-            Hold::Waiting => ledger.releasing += &tracked,
-            Hold::Staying => ledger.idle += &tracked,
+            Occupancy::Pipelined => ledger.releasing += &tracked,
+            Occupancy::Active => ledger.idle += &tracked,
         }
         if load.shape.is_shared() {
             let mib = load.shape.memory_on(self.gpu_memory.mib);
             for &group in load.groups {
-                ledger.remove_shared(group, mib, status.hold(), total);
+                ledger.remove_shared(group, mib, status.occupancy(), total);
             }
         }
         ledger.legacy_mig -= u32::from(load.shape.spec.legacy_mig);
     }
 
     /// The part of a load that the vectors carry; keeps the device counters.
-    fn track(&mut self, load: &Load<'_>, hold: Hold, direction: Direction) -> Amounts {
+    fn track(&mut self, load: &Load<'_>, hold: Occupancy, direction: Direction) -> Amounts {
         let mut tracked = load.shape.request.clone();
         let gpus = if load.shape.is_shared() || load.reservation {
             0
@@ -317,7 +317,7 @@ impl Node {
         let mut gpus = self.ledger.releasing.get(resource::GPU) + dims.mig_quota(&self.ledger.releasing);
         let mut mib = self.ledger.releasing.get(resource::GPU) / WHOLE_GPU * memory
             + mig_memory(dims, &self.ledger.releasing);
-        for gpu in self.ledger.gpus.iter().filter(|g| g.releasing > 0 && !g.all_leaves()) {
+        for gpu in self.ledger.gpus.iter().filter(|g| g.releasing > 0 && !g.all_releasing()) {
             gpus += portion_up(gpu.releasing, memory);
             mib += gpu.releasing;
         }
@@ -364,11 +364,11 @@ enum Direction {
 impl NodeLedger {
     /// Whether a pod that stays, or waits, has a device.
     pub fn has_device(&self, device: Sym) -> bool {
-        self.devices.iter().any(|(d, uses)| *d == device && uses.staying + uses.waiting > 0)
+        self.devices.iter().any(|(d, uses)| *d == device && uses.active + uses.pipelined > 0)
     }
 
     /// Moves the device counters and what they charge.
-    fn count_devices(&mut self, devices: &[Sym], hold: Hold, direction: Direction) {
+    fn count_devices(&mut self, devices: &[Sym], hold: Occupancy, direction: Direction) {
         for &device in devices {
             let slot = self.devices.iter().position(|(d, _)| *d == device);
             let slot = slot.unwrap_or_else(|| {
@@ -401,11 +401,11 @@ impl NodeLedger {
         total < self.idle.get(resource::GPU) / WHOLE_GPU + self.used_gpus()
     }
 
-    fn add_shared(&mut self, group: Sym, mib: i64, hold: Hold, total: i64) {
+    fn add_shared(&mut self, group: Sym, mib: i64, hold: Occupancy, total: i64) {
         let gpu = self.gpus.entry(group);
         gpu.used += mib;
         let after = match hold {
-            Hold::Leaving => {
+            Occupancy::Releasing => {
                 gpu.releasing += mib;
                 gpu.allocated += mib;
                 gpu.backed = true;
@@ -417,7 +417,7 @@ impl NodeLedger {
                 }
                 all
             }
-            Hold::Waiting => {
+            Occupancy::Pipelined => {
                 let was_all_leaving = gpu.used - mib == gpu.releasing;
                 gpu.releasing -= mib;
                 if was_all_leaving {
@@ -425,7 +425,7 @@ impl NodeLedger {
                 }
                 false
             }
-            Hold::Staying => {
+            Occupancy::Active => {
                 gpu.allocated += mib;
                 gpu.backed = true;
                 let first = gpu.used <= mib;
@@ -440,11 +440,11 @@ impl NodeLedger {
         }
     }
 
-    fn remove_shared(&mut self, group: Sym, mib: i64, hold: Hold, total: i64) {
+    fn remove_shared(&mut self, group: Sym, mib: i64, hold: Occupancy, total: i64) {
         let gpu = self.gpus.entry(group);
         gpu.used -= mib;
         match hold {
-            Hold::Leaving => {
+            Occupancy::Releasing => {
                 gpu.releasing -= mib;
                 gpu.allocated -= mib;
                 if gpu.used <= 0 {
@@ -454,17 +454,17 @@ impl NodeLedger {
                     self.return_idle(total);
                 }
             }
-            Hold::Waiting => {
+            Occupancy::Pipelined => {
                 let before = SharedGpu { used: gpu.used + mib, ..gpu.clone() };
                 gpu.releasing += mib;
                 if before.used == before.releasing || (gpu.used == 0 && gpu.releasing == 0) {
                     self.releasing.add(resource::GPU, WHOLE_GPU);
                 }
             }
-            Hold::Staying => {
+            Occupancy::Active => {
                 gpu.allocated -= mib;
                 let empty = gpu.used <= 0;
-                if gpu.all_leaves() && !gpu.flagged {
+                if gpu.all_releasing() && !gpu.flagged {
                     gpu.flagged = true;
                     self.releasing.add(resource::GPU, WHOLE_GPU);
                 }

@@ -77,10 +77,10 @@ impl Status {
     ];
 
     /// How a pod in this status takes room on its node.
-    pub fn hold(self) -> Hold {
+    pub fn occupancy(self) -> Occupancy {
         match self {
-            Self::Releasing => Hold::Leaving,
-            Self::Pipelined => Hold::Waiting,
+            Self::Releasing => Occupancy::Releasing,
+            Self::Pipelined => Occupancy::Pipelined,
             Self::Pending
             | Self::Gated
             | Self::Allocated
@@ -90,7 +90,7 @@ impl Status {
             | Self::Stuck
             | Self::Succeeded
             | Self::Failed
-            | Self::Unknown => Hold::Staying,
+            | Self::Unknown => Occupancy::Active,
         }
     }
 
@@ -114,13 +114,13 @@ impl Status {
 
 /// How a pod takes room on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum Occupancy {
     /// It has its room.
-    Staying,
+    Active,
     /// It gives its room back.
-    Leaving,
+    Releasing,
     /// It waits for room that others give back.
-    Waiting,
+    Pipelined,
 }
 
 /// GPU groups of a pod: one for most, several for requests over several devices.
@@ -154,7 +154,7 @@ pub struct PodState {
     /// Where it is, or will be.
     pub place: Option<Place>,
     /// A place that it still occupies while it leaves, when it has been given another one.
-    pub leaving: Option<Place>,
+    pub releasing: Option<Place>,
     /// The status was given in this cycle and is not committed.
     pub is_virtual: bool,
 }
@@ -162,7 +162,7 @@ pub struct PodState {
 impl PodState {
     /// A pod without a place.
     pub fn unplaced(status: Status) -> Self {
-        Self { status, place: None, leaving: None, is_virtual: false }
+        Self { status, place: None, releasing: None, is_virtual: false }
     }
     /// The node, if it has one.
     pub fn node(&self) -> Option<NodeIdx> {
@@ -206,7 +206,7 @@ pub struct Pod {
     /// A helper pod of the product.
     pub utility: Option<Utility>,
     /// A reservation pod whose GPU nobody shares any more: it holds the GPU until the binder deletes it.
-    pub abandoned: bool,
+    pub orphaned: bool,
     /// Order by label.
     pub task_priority: TaskPriority,
     /// Kubeflow leader.
@@ -218,9 +218,9 @@ pub struct Pod {
     /// What kind of GPU it received.
     pub received: Option<Received>,
     /// The node it is told to be on (it may not exist).
-    pub told_node: Option<NodeIdx>,
+    pub observed_node: Option<NodeIdx>,
     /// GPU groups it is told to have.
-    pub told_groups: GpuGroups,
+    pub observed_gpu_groups: GpuGroups,
     /// The rest of what was told, for rules that few pods need.
     pub extra: Option<Box<PodExtra>>,
     /// GPUs counted from its device claims, in millionths.
@@ -232,7 +232,7 @@ pub struct Pod {
 impl Pod {
     /// Its GPU is accounted by the pods that share it.
     pub fn is_covered_reservation(&self) -> bool {
-        self.utility == Some(Utility::Reservation) && !self.abandoned
+        self.utility == Some(Utility::Reservation) && !self.orphaned
     }
     /// It asks for devices through claims or resources that a class backs.
     pub fn has_claims(&self) -> bool {

@@ -16,7 +16,7 @@ pub struct Queue {
     /// Position in name order.
     pub rank: u32,
     /// Parent queue, as told.
-    pub told_parent: Option<QueueIdx>,
+    pub declared_parent: Option<QueueIdx>,
     /// Parent queue; none for a top-level queue.
     pub parent: Option<QueueIdx>,
     /// Children, in name order.

@@ -23,9 +23,9 @@ impl Cluster {
     }
 
     /// Opens the books of the CSI simulation for a cycle, or closes them.
-    pub(super) fn settle_storage(&mut self, simulated: bool) {
+    pub(super) fn refresh_storage(&mut self, simulated: bool) {
         if !simulated {
-            self.storage.close_books();
+            self.storage.close_accounting();
             return;
         }
         let nodes = &self.nodes;
@@ -37,7 +37,7 @@ impl Cluster {
             let view = VolumePod { namespace: p.namespace, uid: p.uid, claims };
             (view, p.state.node(), presence_of(p.state.status))
         });
-        self.storage.open_books(pods);
+        self.storage.open_accounting(pods);
     }
 
     /// Counts a pod's volumes on a node.
@@ -58,7 +58,8 @@ impl Cluster {
 
     /// Whether simulated storage has room for a pod's volumes; always true without the simulation.
     pub(crate) fn storage_fits(&self, pod: PodIdx, node: NodeIdx, when: When) -> bool {
-        let owned = if self.pods[pod].state.is_virtual { OwnedClaims::Remade } else { OwnedClaims::AsTold };
+        let owned =
+            if self.pods[pod].state.is_virtual { OwnedClaims::Remade } else { OwnedClaims::AsObserved };
         let view = self.volume_pod(pod);
         match when {
             When::Now => self.storage.fits_now(&view, node, owned),

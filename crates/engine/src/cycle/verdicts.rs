@@ -11,7 +11,7 @@ use crate::verdict::{GroupVerdict, PodRejection, Verdict};
 pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
     let cluster: &Cluster = &run.plan;
     let mut verdicts: Vec<GroupVerdict> = cluster
-        .waiting_groups()
+        .pending_groups()
         .filter(|(_, g)| g.pending() > 0 || g.count(Status::Gated) > 0 || waiting(g) > 0 || g.invalid > 0)
         .map(|(index, _)| of_group(run, index))
         .collect();
@@ -66,7 +66,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         all.push(Verdict::WaitingForVictims { waiting: waiting(group) });
     }
     if group.broken.is_none() {
-        all.extend(strangers(cluster, group));
+        all.extend(unassigned_pods(cluster, group));
     }
     if all.is_empty() && group.pending() > 0 {
         // An optional member that lacks pods is passed over without a try.
@@ -89,7 +89,7 @@ fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
 }
 
 /// Pods whose label names no pod set of their group, by name.
-fn strangers(cluster: &Cluster, group: &Group) -> Vec<Verdict> {
+fn unassigned_pods(cluster: &Cluster, group: &Group) -> Vec<Verdict> {
     let mut pods: Vec<_> = group
         .pods
         .iter()

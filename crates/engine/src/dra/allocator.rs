@@ -4,7 +4,7 @@
 //! order, as Kubernetes does; so the result is the lexicographically first one. The search counts its steps and gives
 //! up after a fixed number of them, on every machine alike.
 
-use super::claim::{Allocation, Alternative, Ask, ConstraintKind, Given};
+use super::claim::{Allocation, Alternative, ConstraintKind, DeviceClaim, Given};
 use super::inventory::{DeviceIdx, Inventory, NodeDevices, PoolIdx};
 use crate::ids::Sym;
 use crate::input::RequestMode;
@@ -16,27 +16,27 @@ pub const DEVICES_MAX: usize = 32;
 /// Devices tried before a search gives up.
 pub const STEPS_MAX: u32 = 100_000;
 
-/// Devices for asks that belong together, one allocation per ask, or none if they cannot all be met from the
+/// Devices for claims that belong together, one allocation per ask, or none if they cannot all be met from the
 /// devices of one node. `in_use` tells which devices are taken.
 pub fn allocate(
     inventory: &Inventory,
     in_use: impl Fn(DeviceIdx) -> bool,
     devices: &NodeDevices,
-    asks: &[&Ask],
+    claims: &[&DeviceClaim],
 ) -> Option<Vec<Allocation>> {
     let mut busy = FixedBitSet::with_capacity(devices.devices.len());
     for (at, device) in devices.devices.iter().enumerate() {
         busy.set(at, in_use(*device));
     }
-    let options = Options::gather(inventory, devices, asks, &busy)?;
+    let options = Options::gather(inventory, devices, claims, &busy)?;
     let mut search = Search {
         inventory,
         devices,
-        asks,
+        claims,
         options: &options,
         busy,
         counters: Counters::new(inventory, in_use, devices),
-        values: asks.iter().map(|ask| vec![SmallVec::new(); ask.constraints.len()]).collect(),
+        values: claims.iter().map(|claim| vec![SmallVec::new(); claim.constraints.len()]).collect(),
         chosen: Vec::new(),
         steps: 0,
     };
@@ -57,14 +57,14 @@ impl Options {
     fn gather(
         inventory: &Inventory,
         devices: &NodeDevices,
-        asks: &[&Ask],
+        claims: &[&DeviceClaim],
         busy: &FixedBitSet,
     ) -> Option<Self> {
-        let mut lists = Vec::with_capacity(asks.len());
+        let mut lists = Vec::with_capacity(claims.len());
         let mut least = 0;
-        for ask in asks {
-            let mut requests = Vec::with_capacity(ask.requests.len());
-            for request in &ask.requests {
+        for claim in claims {
+            let mut requests = Vec::with_capacity(claim.requests.len());
+            for request in &claim.requests {
                 let options = request.alternatives.iter();
                 let options: Vec<_> =
                     options.map(|a| Self::of_alternative(inventory, devices, a, busy)).collect();
@@ -182,7 +182,7 @@ impl Counters {
 /// A device chosen on the way.
 #[derive(Clone, Copy)]
 struct Choice {
-    ask: usize,
+    claim: usize,
     label: Sym,
     at: u32,
     admin_access: bool,
@@ -191,7 +191,7 @@ struct Choice {
 struct Search<'a> {
     inventory: &'a Inventory,
     devices: &'a NodeDevices,
-    asks: &'a [&'a Ask],
+    claims: &'a [&'a DeviceClaim],
     options: &'a Options,
     busy: FixedBitSet,
     counters: Counters,
@@ -203,17 +203,17 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Whether all requests from this one on can be met.
-    fn next_request(&mut self, ask: usize, request: usize) -> bool {
-        let asks = self.asks;
-        let Some(current) = asks.get(ask) else { return true };
-        let Some(wanted) = current.requests.get(request) else { return self.next_request(ask + 1, 0) };
+    fn next_request(&mut self, claim: usize, request: usize) -> bool {
+        let claims = self.claims;
+        let Some(current) = claims.get(claim) else { return true };
+        let Some(wanted) = current.requests.get(request) else { return self.next_request(claim + 1, 0) };
         let options = self.options;
-        for (alternative, (list, count)) in wanted.alternatives.iter().zip(&options.lists[ask][request]) {
-            let given = self.chosen.iter().filter(|c| c.ask == ask).count();
+        for (alternative, (list, count)) in wanted.alternatives.iter().zip(&options.lists[claim][request]) {
+            let given = self.chosen.iter().filter(|c| c.claim == claim).count();
             if *count == 0 || given + count > DEVICES_MAX {
                 continue;
             }
-            if self.fill(ask, request, alternative, list, *count) {
+            if self.fill(claim, request, alternative, list, *count) {
                 return true;
             }
         }
@@ -223,22 +223,22 @@ impl<'a> Search<'a> {
     /// Whether `missing` devices of `list`, and then everything after this request, can be had.
     fn fill(
         &mut self,
-        ask: usize,
+        claim: usize,
         request: usize,
         wanted: &'a Alternative,
         list: &[u32],
         missing: usize,
     ) -> bool {
         if missing == 0 {
-            return self.next_request(ask, request + 1);
+            return self.next_request(claim, request + 1);
         }
         for skip in 0..(list.len() + 1).saturating_sub(missing) {
             self.steps += 1;
             if self.steps > STEPS_MAX {
                 return false;
             }
-            if self.take(ask, wanted, list[skip]) {
-                if self.fill(ask, request, wanted, &list[skip + 1..], missing - 1) {
+            if self.take(claim, wanted, list[skip]) {
+                if self.fill(claim, request, wanted, &list[skip + 1..], missing - 1) {
                     return true;
                 }
                 self.put_back(wanted);
@@ -247,19 +247,19 @@ impl<'a> Search<'a> {
         false
     }
 
-    fn take(&mut self, ask: usize, wanted: &Alternative, at: u32) -> bool {
+    fn take(&mut self, claim: usize, wanted: &Alternative, at: u32) -> bool {
         let inventory = self.inventory;
         let Some(device) = inventory.described(self.devices.devices[at as usize]) else { return false };
         if wanted.admin_access {
-            if self.chosen.iter().any(|c| c.ask == ask && c.at == at) {
+            if self.chosen.iter().any(|c| c.claim == claim && c.at == at) {
                 return false;
             }
         } else if self.busy.contains(at as usize) {
             return false;
         }
         let holds = |position: &u16| {
-            let constraint = self.asks[ask].constraints[usize::from(*position)];
-            let values = &self.values[ask][usize::from(*position)];
+            let constraint = self.claims[claim].constraints[usize::from(*position)];
+            let values = &self.values[claim][usize::from(*position)];
             device.attribute(constraint.attribute).is_some_and(|value| match constraint.kind {
                 ConstraintKind::Match => values.first().is_none_or(|first| *first == value),
                 ConstraintKind::Distinct => !values.contains(&value),
@@ -275,11 +275,11 @@ impl<'a> Search<'a> {
             self.busy.insert(at as usize);
         }
         for position in &wanted.constraints {
-            let attribute = self.asks[ask].constraints[usize::from(*position)].attribute;
+            let attribute = self.claims[claim].constraints[usize::from(*position)].attribute;
             let value = device.attribute(attribute).expect("the constraint was just checked");
-            self.values[ask][usize::from(*position)].push(value);
+            self.values[claim][usize::from(*position)].push(value);
         }
-        self.chosen.push(Choice { ask, label: wanted.label, at, admin_access: wanted.admin_access });
+        self.chosen.push(Choice { claim, label: wanted.label, at, admin_access: wanted.admin_access });
         true
     }
 
@@ -287,7 +287,7 @@ impl<'a> Search<'a> {
     fn put_back(&mut self, wanted: &Alternative) {
         let choice = self.chosen.pop().expect("every give-back follows a take");
         for position in &wanted.constraints {
-            self.values[choice.ask][usize::from(*position)].pop();
+            self.values[choice.claim][usize::from(*position)].pop();
         }
         let inventory = self.inventory;
         if !choice.admin_access
@@ -299,14 +299,14 @@ impl<'a> Search<'a> {
     }
 
     fn results(&self) -> Vec<Allocation> {
-        let of_ask = |ask: usize| {
-            let given = self.chosen.iter().filter(|c| c.ask == ask).map(|c| Given {
+        let of_claim = |claim: usize| {
+            let given = self.chosen.iter().filter(|c| c.claim == claim).map(|c| Given {
                 request: c.label,
                 device: self.devices.devices[c.at as usize],
                 admin_access: c.admin_access,
             });
             Allocation::of(given.collect(), self.inventory)
         };
-        (0..self.asks.len()).map(of_ask).collect()
+        (0..self.claims.len()).map(of_claim).collect()
     }
 }

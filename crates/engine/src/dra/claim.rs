@@ -17,7 +17,7 @@ pub const CONSUMERS_MAX: usize = 256;
 
 /// What is asked for together: requests, and constraints across them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct DeviceClaim {
     /// Requests in order.
     pub requests: Vec<Request>,
     /// Constraints in order.
@@ -100,7 +100,7 @@ pub enum ConstraintKind {
     Distinct,
 }
 
-impl Ask {
+impl DeviceClaim {
     /// Resolves requests and constraints.
     pub fn build(
         requests: &[ClaimRequest],
@@ -200,14 +200,14 @@ pub struct Allocation {
 
 impl Allocation {
     /// Reads an allocation as told.
-    pub fn told(told: &ClaimAllocation, inventory: &mut Inventory, names: &mut Interner) -> Self {
-        let given = told.devices.iter().map(|d| Given {
+    pub fn observed(observed: &ClaimAllocation, inventory: &mut Inventory, names: &mut Interner) -> Self {
+        let given = observed.devices.iter().map(|d| Given {
             request: names.intern(&d.request),
             device: inventory.device(&d.device, names),
             admin_access: d.admin_access,
         });
         let devices = given.collect();
-        Self { devices, usable: Usable::by_terms(&told.node_terms, names) }
+        Self { devices, usable: Usable::by_terms(&observed.node_terms, names) }
     }
 
     /// An allocation of given devices, usable where they are.
@@ -257,11 +257,11 @@ pub struct Claim {
     /// It stands for extended resources of one pod.
     pub synthetic: bool,
     /// What it asks for.
-    pub ask: Ask,
+    pub spec: DeviceClaim,
     /// Consumers that are not pods.
     pub other_consumers: u32,
     /// What its object says it holds.
-    pub told: ClaimState,
+    pub observed: ClaimState,
     /// What it holds at this point.
     pub state: ClaimState,
 }
@@ -269,9 +269,11 @@ pub struct Claim {
 impl Claim {
     /// Resolves a claim; it holds what it is told to hold.
     pub fn build(input: &ClaimInput, inventory: &mut Inventory, names: &mut Interner) -> Self {
-        let allocation =
-            input.allocation.as_ref().map(|told| Arc::new(Allocation::told(told, inventory, names)));
-        let told = ClaimState {
+        let allocation = input
+            .allocation
+            .as_ref()
+            .map(|observed| Arc::new(Allocation::observed(observed, inventory, names)));
+        let observed = ClaimState {
             allocation,
             reserved_for: input.reserved_for.iter().map(|uid| names.intern(uid)).collect(),
         };
@@ -282,10 +284,10 @@ impl Claim {
             queue_label: input.queue_label.as_ref().map(|label| names.intern(label)),
             owner: input.owner_pod.as_ref().map(|uid| names.intern(uid)),
             synthetic: input.synthetic,
-            ask: Ask::build(&input.requests, &input.constraints, inventory, names),
+            spec: DeviceClaim::build(&input.requests, &input.constraints, inventory, names),
             other_consumers: input.other_consumers,
-            state: told.clone(),
-            told,
+            state: observed.clone(),
+            observed,
         }
     }
 
@@ -295,7 +297,7 @@ impl Claim {
     }
 
     /// Whether some request is for GPUs.
-    pub fn wants_gpus(&self) -> bool {
-        self.ask.alternatives().any(|a| a.gpu)
+    pub fn requests_gpus(&self) -> bool {
+        self.spec.alternatives().any(|a| a.gpu)
     }
 }

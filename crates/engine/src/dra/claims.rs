@@ -99,7 +99,7 @@ impl Claims {
             None => self.free.pop().unwrap_or_else(|| ClaimIdx::new(self.slots.len())),
         };
         self.by_key.insert(key, index);
-        for pod in claim.owner.iter().chain(claim.told.reserved_for.first()) {
+        for pod in claim.owner.iter().chain(claim.observed.reserved_for.first()) {
             let claims = self.by_pod.entry(*pod).or_default();
             if !claims.contains(&index) {
                 claims.push(index);
@@ -130,7 +130,7 @@ impl Claims {
         let claim = &mut self.slots[index];
         let allocation = std::mem::take(&mut claim.state).allocation;
         count(&mut self.in_use, allocation.as_deref(), Direction::Return);
-        for pod in claim.owner.iter().chain(claim.told.reserved_for.first()) {
+        for pod in claim.owner.iter().chain(claim.observed.reserved_for.first()) {
             if let Some(claims) = self.by_pod.get_mut(pod) {
                 claims.retain(|c| *c != index);
                 if claims.is_empty() {
@@ -189,8 +189,8 @@ impl Claims {
     pub fn refresh(&mut self, inventory: &Inventory) {
         for index in std::mem::take(&mut self.stale) {
             if self.slots[index].present {
-                let told = self.slots[index].told.clone();
-                self.replace(index, told);
+                let observed = self.slots[index].observed.clone();
+                self.replace(index, observed);
             }
         }
         if std::mem::take(&mut self.stale_extended) {
@@ -211,8 +211,8 @@ impl Claims {
             let Some(index) = claim else { continue };
             let mut state = self.slots[index].state.clone();
             if state.allocation.is_none() {
-                let ask = &self.slots[index].ask;
-                let serves = |device| ask.alternatives().find(|a| a.selects(device, inventory));
+                let spec = &self.slots[index].spec;
+                let serves = |device| spec.alternatives().find(|a| a.selects(device, inventory));
                 let label = |device| serves(device).map_or(self.slots[index].name, |a| a.label);
                 state.allocation = Some(chosen(&reference.chosen, label, inventory));
             }
@@ -221,8 +221,9 @@ impl Claims {
             }
             self.replace(index, state);
         }
-        let made =
-            |index: &ClaimIdx| self.slots[*index].synthetic && self.slots[*index].told.allocation.is_some();
+        let made = |index: &ClaimIdx| {
+            self.slots[*index].synthetic && self.slots[*index].observed.allocation.is_some()
+        };
         let is_made = self.by_pod.get(&uid).is_some_and(|claims| claims.iter().any(made));
         if !refs.extended.is_empty() && !is_made && !self.extended.contains_key(&uid) {
             self.replace_extended(uid, Some(chosen(&refs.extended, |_| uid, inventory)));

@@ -20,7 +20,7 @@ pub fn claim_gpus(claim: &Claim) -> u64 {
         return 0;
     }
     let mut sum: u64 = 0;
-    for alternative in claim.ask.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives) {
+    for alternative in claim.spec.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives) {
         if alternative.gpu && !alternative.admin_access {
             sum = sum.saturating_add(match alternative.mode {
                 RequestMode::Exactly(count) => count.max(1),
@@ -42,9 +42,9 @@ pub fn gpu_demand(claims: &Claims, related: &[ClaimIdx]) -> i64 {
 pub fn gpu_devices(claims: &Claims, related: &[ClaimIdx], inventory: &Inventory) -> SmallVec<[Sym; 2]> {
     let mut devices: SmallVec<[Sym; 2]> = SmallVec::new();
     for claim in related.iter().map(|claim| &claims[*claim]).filter(|claim| !claim.synthetic) {
-        let plain = || claim.ask.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives);
+        let plain = || claim.spec.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives);
         // A result that names no request of the claim is taken to serve its GPU requests, if it has any.
-        let known = |label: Sym| claim.ask.alternatives().any(|a| a.label == label);
+        let known = |label: Sym| claim.spec.alternatives().any(|a| a.label == label);
         let counted =
             |label: Sym| plain().any(|a| a.gpu && !a.admin_access && (a.label == label || !known(label)));
         let held = claim.state.allocation.iter().flat_map(|a| &a.devices);

@@ -3,7 +3,7 @@
 //! Containers that run for the pod's whole life get a request each. An ordinary init container has ended before
 //! those that start after it, so it first uses their devices; what it needs beyond that, all init containers share.
 
-use super::claim::{Alternative, Ask, Request};
+use super::claim::{Alternative, DeviceClaim, Request};
 use super::inventory::Inventory;
 use crate::ids::Sym;
 use crate::input::{self, ContainerRequest, RequestMode, WHOLE_GPU};
@@ -27,12 +27,12 @@ struct Backed {
     name: Sym,
     class: Sym,
     gpu: bool,
-    wants: Vec<Want>,
+    demands: Vec<ContainerDemand>,
 }
 
 /// What one container wants of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Want {
+struct ContainerDemand {
     container: usize,
     container_name: Sym,
     request: Sym,
@@ -42,17 +42,17 @@ struct Want {
 
 /// The claim that stands for a pod's extended resources on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExtendedAsk {
+pub struct SyntheticClaim {
     /// What to ask for.
-    pub ask: Ask,
+    pub spec: DeviceClaim,
     /// Container, resource and request names.
     pub mappings: Vec<(Sym, Sym, Sym)>,
 }
 
-impl ExtendedAsk {
+impl SyntheticClaim {
     /// Request name, class and count of each request.
     pub fn requests(&self) -> impl Iterator<Item = (Sym, Sym, u32)> {
-        self.ask.alternatives().map(|a| {
+        self.spec.alternatives().map(|a| {
             let count = match a.mode {
                 RequestMode::Exactly(count) => u32::try_from(count).unwrap_or(u32::MAX),
                 RequestMode::All | RequestMode::Unknown => 0,
@@ -75,15 +75,15 @@ impl ExtendedRequest {
         let is_init = |c: &&ContainerRequest| c.init || c.sidecar;
         let ordered = containers.iter().filter(is_init).chain(containers.iter().filter(|c| !is_init(c)));
         for (at, container) in ordered.enumerate() {
-            let mut wanted: Vec<&(String, i64)> = container.request.iter().collect();
-            wanted.sort();
-            for (order, (resource, amount)) in wanted.into_iter().enumerate() {
+            let mut requested: Vec<&(String, i64)> = container.request.iter().collect();
+            requested.sort();
+            for (order, (resource, amount)) in requested.into_iter().enumerate() {
                 let unit = if resource == input::GPU { WHOLE_GPU } else { WHOLE_ITEM };
                 let count = u64::try_from(amount / unit).unwrap_or(0);
                 let backing = names.find(resource).and_then(|r| inventory.class_backing(r));
                 let Some(class) = backing.filter(|_| count > 0) else { continue };
                 let dim = dims.dim(resource, names);
-                let want = Want {
+                let demand = ContainerDemand {
                     container: at,
                     container_name: names.intern(&container.name),
                     request: names.intern(&format!("container-{at}-request-{order}")),
@@ -91,8 +91,8 @@ impl ExtendedRequest {
                     runs_on: container.sidecar || !container.init,
                 };
                 match resources.iter_mut().find(|r| r.dim == dim) {
-                    Some(backed) => backed.wants.push(want),
-                    None => resources.push(Backed::new(resource, dim, class, want, inventory, names)),
+                    Some(backed) => backed.demands.push(demand),
+                    None => resources.push(Backed::new(resource, dim, class, demand, inventory, names)),
                 }
             }
         }
@@ -106,12 +106,12 @@ impl ExtendedRequest {
     }
 
     /// The claim for a node that lacks some of the resources; none when it lacks none of them.
-    pub fn ask(&self, lacks: impl Fn(Dim) -> bool) -> Option<ExtendedAsk> {
-        let mut ask = ExtendedAsk::default();
+    pub fn claim_for(&self, lacks: impl Fn(Dim) -> bool) -> Option<SyntheticClaim> {
+        let mut claim = SyntheticClaim::default();
         for resource in self.resources.iter().filter(|r| lacks(r.dim)) {
-            resource.add_to(&mut ask);
+            resource.add_to(&mut claim);
         }
-        (!ask.ask.requests.is_empty()).then_some(ask)
+        (!claim.spec.requests.is_empty()).then_some(claim)
     }
 }
 
@@ -120,40 +120,40 @@ impl Backed {
         resource: &str,
         dim: Dim,
         class: Sym,
-        want: Want,
+        demand: ContainerDemand,
         inventory: &Inventory,
         names: &mut Interner,
     ) -> Self {
         let gpu = resource == input::GPU;
         let shown = if gpu { inventory.gpu_resource_name(class).unwrap_or(resource) } else { resource };
-        Self { dim, name: names.intern(shown), class, gpu, wants: vec![want] }
+        Self { dim, name: names.intern(shown), class, gpu, demands: vec![demand] }
     }
 
-    fn add_to(&self, ask: &mut ExtendedAsk) {
-        for want in self.wants.iter().filter(|w| w.runs_on) {
-            ask.ask.requests.push(self.request(want.request, want.count));
-            ask.mappings.push((want.container_name, self.name, want.request));
+    fn add_to(&self, claim: &mut SyntheticClaim) {
+        for demand in self.demands.iter().filter(|w| w.runs_on) {
+            claim.spec.requests.push(self.request(demand.request, demand.count));
+            claim.mappings.push((demand.container_name, self.name, demand.request));
         }
-        let mut extra: SmallVec<[(&Want, u64); 2]> = SmallVec::new();
-        for want in self.wants.iter().filter(|w| !w.runs_on) {
-            let mut missing = want.count;
-            for later in self.wants.iter().filter(|w| w.runs_on && w.container > want.container) {
+        let mut extra: SmallVec<[(&ContainerDemand, u64); 2]> = SmallVec::new();
+        for demand in self.demands.iter().filter(|w| !w.runs_on) {
+            let mut missing = demand.count;
+            for later in self.demands.iter().filter(|w| w.runs_on && w.container > demand.container) {
                 if missing == 0 {
                     break;
                 }
                 missing = missing.saturating_sub(later.count);
-                ask.mappings.push((want.container_name, self.name, later.request));
+                claim.mappings.push((demand.container_name, self.name, later.request));
             }
             if missing > 0 {
-                extra.push((want, missing));
+                extra.push((demand, missing));
             }
         }
         let Some(most) = extra.iter().map(|(_, missing)| *missing).max() else { return };
-        let largest = extra.iter().find(|(_, missing)| *missing == most).map(|(want, _)| want.request);
+        let largest = extra.iter().find(|(_, missing)| *missing == most).map(|(demand, _)| demand.request);
         let Some(shared) = largest else { return };
-        ask.ask.requests.push(self.request(shared, most));
-        for (want, _) in &extra {
-            ask.mappings.push((want.container_name, self.name, shared));
+        claim.spec.requests.push(self.request(shared, most));
+        for (demand, _) in &extra {
+            claim.mappings.push((demand.container_name, self.name, shared));
         }
     }
 

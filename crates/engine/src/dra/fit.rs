@@ -1,9 +1,9 @@
 //! Whether a pod's claims can be met: at all, and on one node.
 
 use super::allocator::allocate;
-use super::claim::{Allocation, Ask, CONSUMERS_MAX};
+use super::claim::{Allocation, CONSUMERS_MAX, DeviceClaim};
 use super::claims::Claims;
-use super::extended::ExtendedAsk;
+use super::extended::SyntheticClaim;
 use super::inventory::Inventory;
 use super::place::NodeView;
 use crate::ids::{ClaimIdx, Sym};
@@ -49,12 +49,12 @@ pub fn precheck(
         if claim.consumers() >= CONSUMERS_MAX && !claim.state.reserved_for.contains(&pod) {
             return Err(PodRejection::ClaimFull(name()));
         }
-        if !reference.from_template && claim.wants_gpus() && claim.queue_label != Some(queue) {
+        if !reference.from_template && claim.requests_gpus() && claim.queue_label != Some(queue) {
             let label = claim.queue_label.map(|label| names.text(label).to_owned());
             return Err(PodRejection::ClaimQueueLabel(name(), label));
         }
         if claim.state.allocation.is_none() {
-            let missing = claim.ask.alternatives().find(|a| !inventory.has_class(a.class));
+            let missing = claim.spec.alternatives().find(|a| !inventory.has_class(a.class));
             if let Some(alternative) = missing {
                 return Err(PodRejection::DeviceClassMissing(names.text(alternative.class).to_owned()));
             }
@@ -69,11 +69,11 @@ pub fn fit(
     claims: &Claims,
     inventory: &Inventory,
     wanted: &[ClaimIdx],
-    extended: Option<&ExtendedAsk>,
+    extended: Option<&SyntheticClaim>,
     node: &NodeView<'_>,
 ) -> Result<Fit, ClaimRejection> {
     let mut open: Vec<ClaimIdx> = Vec::new();
-    let mut asks: Vec<&Ask> = Vec::new();
+    let mut specs: Vec<&DeviceClaim> = Vec::new();
     for &index in wanted {
         match &claims[index].state.allocation {
             Some(allocation) if !allocation.usable.reaches(node) => {
@@ -82,17 +82,17 @@ pub fn fit(
             Some(_) => {}
             None => {
                 open.push(index);
-                asks.push(&claims[index].ask);
+                specs.push(&claims[index].spec);
             }
         }
     }
-    asks.extend(extended.map(|extended| &extended.ask));
-    if asks.is_empty() {
+    specs.extend(extended.map(|extended| &extended.spec));
+    if specs.is_empty() {
         return Ok(Fit::default());
     }
     let devices = inventory.on(node.name).ok_or(ClaimRejection::NoDevices)?;
     let in_use = |device| claims.times_in_use(device) > 0;
-    let found = allocate(inventory, in_use, devices, &asks).ok_or(ClaimRejection::NoDevices)?;
+    let found = allocate(inventory, in_use, devices, &specs).ok_or(ClaimRejection::NoDevices)?;
     let mut found = found.into_iter().map(Arc::new);
     let claims = open.into_iter().zip(found.by_ref()).collect();
     Ok(Fit { claims, extended: extended.and_then(|_| found.next()) })

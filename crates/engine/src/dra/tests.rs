@@ -18,23 +18,23 @@ const GPU_CLASS: &str = "gpu.example.com";
 
 /// Devices with their names; nodes are attached after every change.
 #[derive(Clone, Default)]
-struct World {
+struct TestCluster {
     names: Interner,
     devices: Devices,
     nodes: Vec<(Sym, Vec<(Sym, Sym)>)>,
 }
 
-impl World {
+impl TestCluster {
     /// Nodes with GPUs of their own, `0` to `n - 1`, and the class that accepts them.
     fn with_gpus(nodes: &[(&str, usize)]) -> Self {
-        let mut world = Self::default();
+        let mut fixture = Self::default();
         for (node, gpus) in nodes {
-            world.node(node, &[]);
-            world.slice(gpu_slice(node, *gpus));
+            fixture.node(node, &[]);
+            fixture.slice(gpu_slice(node, *gpus));
         }
-        world.class(GPU_CLASS);
-        world.settle();
-        world
+        fixture.class(GPU_CLASS);
+        fixture.refresh();
+        fixture
     }
     fn sym(&mut self, text: &str) -> Sym {
         self.names.intern(text)
@@ -63,7 +63,7 @@ impl World {
         self.devices.set_pod((pod, namespace), &claims, &[], &mut self.names);
         pod
     }
-    fn settle(&mut self) -> Touched {
+    fn refresh(&mut self) -> Touched {
         let touched = self.devices.refresh(&mut self.names);
         for (name, labels) in &self.nodes {
             self.devices.attach(&NodeView { name: *name, labels, names: &self.names });
@@ -87,12 +87,12 @@ impl World {
     /// Allocates asks together; the device names of each.
     fn allocate(&mut self, node: &str, claims: &[ClaimInput]) -> Option<Vec<Vec<String>>> {
         let (inventory, names) = (&mut self.devices.inventory, &mut self.names);
-        let asks = claims.iter().map(|c| Ask::build(&c.requests, &c.constraints, inventory, names));
-        let asks: Vec<Ask> = asks.collect();
+        let claims = claims.iter().map(|c| DeviceClaim::build(&c.requests, &c.constraints, inventory, names));
+        let claims: Vec<DeviceClaim> = claims.collect();
         let node = self.names.find(node)?;
         let in_use = |device| self.devices.claims.times_in_use(device) > 0;
-        let asks: Vec<&Ask> = asks.iter().collect();
-        let found = allocate(&self.devices.inventory, in_use, self.devices.inventory.on(node)?, &asks)?;
+        let claims: Vec<&DeviceClaim> = claims.iter().collect();
+        let found = allocate(&self.devices.inventory, in_use, self.devices.inventory.on(node)?, &claims)?;
         let device =
             |given: &Given| self.names.text(self.devices.inventory.name(given.device).device).to_owned();
         Some(found.iter().map(|allocation| allocation.devices.iter().map(device).collect()).collect())

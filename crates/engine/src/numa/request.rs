@@ -61,7 +61,7 @@ impl NumaRequests {
     }
 
     /// Whether NUMA alignment can matter to the pod anywhere.
-    pub fn wants_alignment(&self) -> bool {
+    pub fn needs_alignment(&self) -> bool {
         self.guaranteed || self.devices
     }
 }

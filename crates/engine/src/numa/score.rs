@@ -20,7 +20,7 @@ pub fn span(
     ignored: &Ignored,
     max_zones: usize,
 ) -> Option<usize> {
-    if !requests.wants_alignment() {
+    if !requests.needs_alignment() {
         return None;
     }
     let Some(node) = node else { return Some(max_zones).filter(|zones| *zones > 0) };

@@ -5,13 +5,13 @@ use crate::input::{ContainerRequest, GPU as GPU_NAME, NumaZone, SpecInput, WHOLE
 use crate::resource::{CPU, GPU, MEMORY};
 use proptest::prelude::*;
 
-/// A world of names.
-struct World {
+/// A fixture of names.
+struct TestCluster {
     names: Interner,
     dims: Dims,
 }
 
-impl World {
+impl TestCluster {
     fn new() -> Self {
         let mut names = Interner::default();
         let dims = Dims::new(&mut names);
@@ -64,19 +64,19 @@ fn drawn(placement: Option<&Placement>, dim: Dim, zones: usize) -> Option<Vec<i6
 
 #[test]
 fn a_node_without_zones_has_no_numa_side() {
-    let mut world = World::new();
-    assert_eq!(NumaNode::build(&NumaTopology::default(), &mut world.dims, &mut world.names), None);
+    let mut fixture = TestCluster::new();
+    assert_eq!(NumaNode::build(&NumaTopology::default(), &mut fixture.dims, &mut fixture.names), None);
 }
 
 #[test]
 fn resources_count_as_reported_when_any_zone_lists_them() {
-    let mut world = World::new();
-    let node = world.node(
+    let mut fixture = TestCluster::new();
+    let node = fixture.node(
         NumaPolicy::Restricted,
         NumaScope::Container,
         &[vec![cpu(4), gpu(2)], vec![cpu(8), memory(16)], vec![("hugepages-2Mi".into(), 0)]],
     );
-    let huge = world.dim("hugepages-2Mi");
+    let huge = fixture.dim("hugepages-2Mi");
     let reported: Vec<(Dim, bool)> = node.reported.iter().map(|r| (r.dim, r.device)).collect();
     assert_eq!(reported, vec![(CPU, false), (MEMORY, false), (GPU, true), (huge, false)]);
     assert_eq!(node.zones[0].allocatable.get(MEMORY), 0);
@@ -84,8 +84,8 @@ fn resources_count_as_reported_when_any_zone_lists_them() {
 
 #[test]
 fn pod_scope_takes_the_larger_of_running_together_and_any_init_moment() {
-    let mut world = World::new();
-    let requests = world.requests(
+    let mut fixture = TestCluster::new();
+    let requests = fixture.requests(
         true,
         &[init(&[cpu(3)]), sidecar(&[cpu(1)]), init(&[cpu(10)]), app(&[cpu(2)]), app(&[cpu(2)])],
     );
@@ -98,33 +98,33 @@ fn pod_scope_takes_the_larger_of_running_together_and_any_init_moment() {
 
 #[test]
 fn only_whole_cores_of_guaranteed_pods_are_pinned() {
-    let mut world = World::new();
+    let mut fixture = TestCluster::new();
     let half = ("cpu".to_owned(), 4500);
     let containers = [app(&[cpu(44), memory(16)]), app(&[half, memory(2)])];
-    let requests = world.requests(true, &containers);
+    let requests = fixture.requests(true, &containers);
     assert_eq!((requests.pod_scope.get(CPU), requests.pod_scope.get(MEMORY)), (44_000, 18));
     assert_eq!(requests.concurrent[1].get(CPU), 0);
-    let burstable = world.requests(false, &containers);
+    let burstable = fixture.requests(false, &containers);
     assert_eq!((burstable.pod_scope.get(CPU), burstable.pod_scope.get(MEMORY)), (0, 18));
 }
 
 #[test]
-fn a_pod_that_fits_only_across_zones_waits_under_single_and_splits_under_restricted() {
-    let mut world = World::new();
+fn pod_that_fits_only_across_zones_is_rejected_by_single_and_split_by_restricted() {
+    let mut fixture = TestCluster::new();
     let zones = [vec![cpu(4)], vec![cpu(4)]];
-    let requests = world.requests(true, &[app(&[cpu(6)])]);
-    let single = world.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &zones);
+    let requests = fixture.requests(true, &[app(&[cpu(6)])]);
+    let single = fixture.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &zones);
     assert!(!single.admits(&requests, &Ignored::none()));
-    let restricted = world.node(NumaPolicy::Restricted, NumaScope::Pod, &zones);
+    let restricted = fixture.node(NumaPolicy::Restricted, NumaScope::Pod, &zones);
     let placement = restricted.place(&requests, &Ignored::none());
     assert_eq!(drawn(placement.as_ref(), CPU, 2), Some(vec![4000, 2000]));
 }
 
 #[test]
-fn the_third_pod_waits_once_two_have_filled_both_zones() {
-    let mut world = World::new();
-    let mut node = world.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &[vec![cpu(4)], vec![cpu(4)]]);
-    let requests = world.requests(true, &[app(&[cpu(3)])]);
+fn third_pod_stays_pending_once_two_fill_both_zones() {
+    let mut fixture = TestCluster::new();
+    let mut node = fixture.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &[vec![cpu(4)], vec![cpu(4)]]);
+    let requests = fixture.requests(true, &[app(&[cpu(3)])]);
     for zone in 0..2 {
         let placement = node.place(&requests, &Ignored::none()).expect("a zone is free");
         assert_eq!(placement.iter().map(|(z, _)| z).collect::<Vec<_>>(), vec![zone]);
@@ -135,22 +135,22 @@ fn the_third_pod_waits_once_two_have_filled_both_zones() {
 
 #[test]
 fn a_burstable_pod_without_zone_devices_ignores_zones() {
-    let mut world = World::new();
-    let node = world.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &[vec![cpu(1), gpu(1)]]);
-    let requests = world.requests(false, &[app(&[cpu(64)])]);
+    let mut fixture = TestCluster::new();
+    let node = fixture.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &[vec![cpu(1), gpu(1)]]);
+    let requests = fixture.requests(false, &[app(&[cpu(64)])]);
     assert!(node.admits(&requests, &Ignored::none()));
     assert_eq!(node.place(&requests, &Ignored::none()), None);
-    let device = world.requests(false, &[app(&[cpu(64), gpu(2)])]);
+    let device = fixture.requests(false, &[app(&[cpu(64), gpu(2)])]);
     assert!(!node.admits(&device, &Ignored::none()), "devices are aligned for every QoS class");
 }
 
 #[test]
 fn ignored_resources_are_neither_checked_nor_charged() {
-    let mut world = World::new();
-    let node = world.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &[vec![cpu(4), memory(0), gpu(1)]]);
-    let requests = world.requests(true, &[app(&[cpu(2), memory(8)])]);
+    let mut fixture = TestCluster::new();
+    let node = fixture.node(NumaPolicy::SingleNumaNode, NumaScope::Pod, &[vec![cpu(4), memory(0), gpu(1)]]);
+    let requests = fixture.requests(true, &[app(&[cpu(2), memory(8)])]);
     assert!(!node.admits(&requests, &Ignored::none()));
-    let ignored = Ignored::parse("memory, nvidia.com/gpu ,unheard.of/thing", &world.dims, &world.names);
+    let ignored = Ignored::parse("memory, nvidia.com/gpu ,unheard.of/thing", &fixture.dims, &fixture.names);
     assert_eq!(ignored, Ignored::none().with(MEMORY).with(GPU));
     let placement = node.place(&requests, &ignored).expect("only CPU is aligned");
     assert_eq!(placement.iter().map(|(_, a)| a.get(MEMORY)).collect::<Vec<_>>(), vec![0]);
@@ -158,76 +158,76 @@ fn ignored_resources_are_neither_checked_nor_charged() {
 
 #[test]
 fn restricted_refuses_when_resources_need_different_widths() {
-    let mut world = World::new();
+    let mut fixture = TestCluster::new();
     let zones = [vec![cpu(16), gpu(4)], vec![cpu(16), gpu(4)]];
-    let node = world.node(NumaPolicy::Restricted, NumaScope::Pod, &zones);
-    let uneven = world.requests(true, &[app(&[cpu(10), gpu(6)])]);
+    let node = fixture.node(NumaPolicy::Restricted, NumaScope::Pod, &zones);
+    let uneven = fixture.requests(true, &[app(&[cpu(10), gpu(6)])]);
     assert!(!node.admits(&uneven, &Ignored::none()));
-    let even = world.requests(true, &[app(&[cpu(24), gpu(6)])]);
+    let even = fixture.requests(true, &[app(&[cpu(24), gpu(6)])]);
     assert!(node.admits(&even, &Ignored::none()));
 }
 
 #[test]
 fn restricted_judges_width_by_what_zones_have_and_fit_by_what_is_free() {
-    let mut world = World::new();
-    let mut node = world.node(NumaPolicy::Restricted, NumaScope::Pod, &[vec![gpu(4)], vec![gpu(4)]]);
+    let mut fixture = TestCluster::new();
+    let mut node = fixture.node(NumaPolicy::Restricted, NumaScope::Pod, &[vec![gpu(4)], vec![gpu(4)]]);
     for zone in &mut node.zones {
         zone.available.set(GPU, 3 * WHOLE_GPU);
     }
-    let requests = world.requests(false, &[app(&[gpu(4)])]);
+    let requests = fixture.requests(false, &[app(&[gpu(4)])]);
     assert!(!node.admits(&requests, &Ignored::none()), "one empty zone would do, but none is empty");
 }
 
 #[test]
 fn best_effort_takes_the_zone_that_covers_most_and_never_refuses() {
-    let mut world = World::new();
+    let mut fixture = TestCluster::new();
     let zones = [vec![gpu(1)], vec![gpu(3)], vec![gpu(2)]];
-    let node = world.node(NumaPolicy::BestEffort, NumaScope::Pod, &zones);
-    let some = world.requests(false, &[app(&[gpu(5)])]);
+    let node = fixture.node(NumaPolicy::BestEffort, NumaScope::Pod, &zones);
+    let some = fixture.requests(false, &[app(&[gpu(5)])]);
     let placement = node.place(&some, &Ignored::none());
     assert_eq!(drawn(placement.as_ref(), GPU, 3), Some(vec![0, 3 * WHOLE_GPU, 2 * WHOLE_GPU]));
-    let many = world.requests(false, &[app(&[gpu(7)])]);
+    let many = fixture.requests(false, &[app(&[gpu(7)])]);
     assert!(node.admits(&many, &Ignored::none()));
     assert_eq!(node.place(&many, &Ignored::none()), None);
 }
 
 #[test]
 fn container_scope_places_sidecars_with_apps_and_inits_alone() {
-    let mut world = World::new();
-    let node = world.node(NumaPolicy::SingleNumaNode, NumaScope::Container, &[vec![cpu(4)], vec![cpu(4)]]);
-    let together = world.requests(true, &[init(&[cpu(4)]), sidecar(&[cpu(3)]), app(&[cpu(3)])]);
+    let mut fixture = TestCluster::new();
+    let node = fixture.node(NumaPolicy::SingleNumaNode, NumaScope::Container, &[vec![cpu(4)], vec![cpu(4)]]);
+    let together = fixture.requests(true, &[init(&[cpu(4)]), sidecar(&[cpu(3)]), app(&[cpu(3)])]);
     let placement = node.place(&together, &Ignored::none());
     assert_eq!(drawn(placement.as_ref(), CPU, 2), Some(vec![3000, 3000]));
-    let large_init = world.requests(true, &[init(&[cpu(5)]), app(&[cpu(1)])]);
+    let large_init = fixture.requests(true, &[init(&[cpu(5)]), app(&[cpu(1)])]);
     assert!(!node.admits(&large_init, &Ignored::none()));
 }
 
 #[test]
-fn books_open_from_pod_records_or_from_the_report() {
-    let mut world = World::new();
-    let mut node = world.node(NumaPolicy::Restricted, NumaScope::Pod, &[vec![cpu(4)], vec![cpu(4)]]);
+fn accounting_opens_from_pod_records_or_from_the_report() {
+    let mut fixture = TestCluster::new();
+    let mut node = fixture.node(NumaPolicy::Restricted, NumaScope::Pod, &[vec![cpu(4)], vec![cpu(4)]]);
     node.zones[1].reported_free.set(CPU, 500);
     let record = |zone: &str| vec![NumaAmount { zone: zone.into(), amounts: vec![cpu(3), memory(9)] }];
-    let held = node.placement(&record("node-1"), &world.dims, &world.names).expect("the zone is known");
-    assert_eq!(held.export(&node, &world.dims, &world.names)[0].amounts, vec![cpu(3)]);
-    assert_eq!(node.placement(&record("node-7"), &world.dims, &world.names), None);
+    let held = node.placement(&record("node-1"), &fixture.dims, &fixture.names).expect("the zone is known");
+    assert_eq!(held.export(&node, &fixture.dims, &fixture.names)[0].amounts, vec![cpu(3)]);
+    assert_eq!(node.placement(&record("node-7"), &fixture.dims, &fixture.names), None);
     let free = |node: &NumaNode| node.zones.iter().map(|z| z.available.get(CPU)).collect::<Vec<_>>();
-    node.open_books(ZoneBooks::FromPods, [&held]);
+    node.open_accounting(ZoneAccounting::FromPods, [&held]);
     assert_eq!(free(&node), vec![4000, 1000]);
-    node.open_books(ZoneBooks::FromReport, [&held]);
+    node.open_accounting(ZoneAccounting::FromReport, [&held]);
     assert_eq!(free(&node), vec![4000, 500]);
 }
 
 #[test]
 fn scores_fall_with_the_number_of_zones() {
-    let mut world = World::new();
-    let one = world.requests(true, &[app(&[gpu(1)])]);
-    let two = world.requests(true, &[app(&[gpu(2)])]);
-    let idle = world.requests(false, &[app(&[])]);
+    let mut fixture = TestCluster::new();
+    let one = fixture.requests(true, &[app(&[gpu(1)])]);
+    let two = fixture.requests(true, &[app(&[gpu(2)])]);
+    let idle = fixture.requests(false, &[app(&[])]);
     let zones = [vec![gpu(1)], vec![gpu(1)]];
-    let restricted = world.node(NumaPolicy::Restricted, NumaScope::Container, &zones);
-    let none = world.node(NumaPolicy::None, NumaScope::Container, &zones);
-    let other = world.node(NumaPolicy::Restricted, NumaScope::Container, &[vec![cpu(8)], vec![cpu(8)]]);
+    let restricted = fixture.node(NumaPolicy::Restricted, NumaScope::Container, &zones);
+    let none = fixture.node(NumaPolicy::None, NumaScope::Container, &zones);
+    let other = fixture.node(NumaPolicy::Restricted, NumaScope::Container, &[vec![cpu(8)], vec![cpu(8)]]);
     let span = |node: Option<&NumaNode>, requests| super::span(node, requests, &Ignored::none(), 4);
     assert_eq!(span(Some(&restricted), &one), Some(1));
     assert_eq!(span(Some(&restricted), &two), Some(2));
@@ -290,15 +290,15 @@ proptest! {
     fn single_and_restricted_find_the_lowest_set_of_zones(
         zones in zones(), strict in any::<bool>(), cores in 0..10i64, devices in 0..8i64,
     ) {
-        let mut world = World::new();
+        let mut fixture = TestCluster::new();
         let policy = if strict { NumaPolicy::SingleNumaNode } else { NumaPolicy::Restricted };
         let sizes: Vec<AmountList> = zones.iter().map(|z| vec![cpu(z.0), gpu(z.1)]).collect();
-        let mut node = world.node(policy, NumaScope::Pod, &sizes);
+        let mut node = fixture.node(policy, NumaScope::Pod, &sizes);
         for (zone, size) in node.zones.iter_mut().zip(&zones) {
             zone.available.set(CPU, (size.0 - size.2).max(0) * 1000);
             zone.available.set(GPU, (size.1 - size.3).max(0) * WHOLE_GPU);
         }
-        let requests = world.requests(true, &[app(&[cpu(cores), gpu(devices)])]);
+        let requests = fixture.requests(true, &[app(&[cpu(cores), gpu(devices)])]);
         let expected = expected_mask(&node, &requests.pod_scope);
         let found = evaluate(&node, &requests, &Ignored::none());
         prop_assert_eq!(found.is_some(), expected.is_some());
@@ -316,14 +316,14 @@ proptest! {
         zones in zones(), policy in policies(), container in any::<bool>(),
         pods in prop::collection::vec((1..4i64, 0..3i64), 1..8),
     ) {
-        let mut world = World::new();
+        let mut fixture = TestCluster::new();
         let scope = if container { NumaScope::Container } else { NumaScope::Pod };
         let sizes: Vec<AmountList> = zones.iter().map(|z| vec![cpu(z.0), gpu(z.1)]).collect();
-        let mut node = world.node(policy, scope, &sizes);
+        let mut node = fixture.node(policy, scope, &sizes);
         let before = node.clone();
         let mut held = Vec::new();
         for (cores, devices) in pods {
-            let requests = world.requests(true, &[app(&[cpu(cores)]), app(&[gpu(devices)])]);
+            let requests = fixture.requests(true, &[app(&[cpu(cores)]), app(&[gpu(devices)])]);
             if let Some(placement) = node.place(&requests, &Ignored::none()) {
                 node.charge(&placement);
                 held.push(placement);
@@ -333,7 +333,7 @@ proptest! {
             }
         }
         let mut reopened = before.clone();
-        reopened.open_books(ZoneBooks::FromPods, &held);
+        reopened.open_accounting(ZoneAccounting::FromPods, &held);
         prop_assert_eq!(&reopened, &node);
         for placement in &held {
             node.release(placement);

@@ -22,14 +22,14 @@ pub struct Listing {
 
 /// Lists the pending groups in the order of *allocate*.
 pub fn pending(state: &mut ClusterState, policy: &Policy, now: Timestamp) -> Listing {
-    state.settle(policy, now);
+    state.refresh(policy, now);
     let cluster = &mut state.cluster;
     let total = cluster.total(policy.params.restrict_nodes);
     if let Some(proportion) = policy.registry.builtin.proportion {
         let queues = cluster.queues_by_rank.clone();
         division::divide_tree(cluster, &queues, &total, proportion.k_value);
     }
-    let ready = cluster.waiting_groups().filter(|(_, group)| group.pending() > 0 && group.is_ready());
+    let ready = cluster.pending_groups().filter(|(_, group)| group.pending() > 0 && group.is_ready());
     let ready: Vec<GroupIdx> =
         ready.filter(|(_, group)| group.broken.is_none()).map(|(index, _)| index).collect();
     let depth = policy.queue_depth.get("allocate").copied();

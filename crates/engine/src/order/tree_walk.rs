@@ -177,7 +177,8 @@ pub fn leaf_of(cluster: &Cluster, group: GroupIdx) -> Option<QueueIdx> {
 /// Queue resources that a group's next step requests.
 pub fn next_request(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> QueueAmounts {
     let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
-    pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, cluster.figures.gpu_memory_min)))
+    pods.iter()
+        .fold([0; 3], |all, pod| sum(&all, &cluster.queue_request(*pod, cluster.figures.gpu_memory_min)))
 }
 
 /// Queue resources that a group holds.

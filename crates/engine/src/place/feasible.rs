@@ -7,7 +7,7 @@ use crate::node_set::NodeSet;
 /// The nodes where a group's pods may go without evicting anybody there. As soon as one pod, in whatever status,
 /// wants no GPU, these are all nodes; otherwise those with some GPU, or a part of one, that is free or being freed.
 pub fn feasible_nodes(cluster: &Cluster, group: GroupIdx) -> NodeSet {
-    if wants_any_node(cluster, group) {
+    if allows_any_node(cluster, group) {
         return NodeSet::All;
     }
     let open = cluster.nodes_by_rank.iter().copied().filter(|node| offers_gpus(cluster, *node));
@@ -15,7 +15,7 @@ pub fn feasible_nodes(cluster: &Cluster, group: GroupIdx) -> NodeSet {
 }
 
 /// Whether a pod of a group wants no GPU.
-pub(crate) fn wants_any_node(cluster: &Cluster, group: GroupIdx) -> bool {
+pub(crate) fn allows_any_node(cluster: &Cluster, group: GroupIdx) -> bool {
     cluster.groups[group].pod_sets().any(|(_, set)| {
         set.pods.iter().any(|pod| cluster.shape(*pod).is_cpu_only() && cluster.pods[*pod].claim_gpus == 0)
     })
@@ -31,31 +31,31 @@ pub(crate) fn offers_gpus(cluster: &Cluster, node: NodeIdx) -> bool {
 mod tests {
     use super::*;
     use crate::input::GpuRequest;
-    use crate::small_world::World;
+    use crate::test_cluster::TestCluster;
 
-    fn with_shared_gpu() -> World {
-        let mut world = World::default();
-        world.node("cpus", 0);
-        world.node("gpus", 2);
-        world.group("train", |_| {});
+    fn with_shared_gpu() -> TestCluster {
+        let mut fixture = TestCluster::default();
+        fixture.node("cpus", 0);
+        fixture.node("gpus", 2);
+        fixture.group("train", |_| {});
         let half = GpuRequest::Fraction { hundredths: 50, devices: 1 };
-        world.pod("train-0", "train", |pod| pod.spec.gpu = half);
-        world
+        fixture.pod("train-0", "train", |pod| pod.spec.gpu = half);
+        fixture
     }
 
     #[test]
-    fn groups_that_want_gpus_start_from_nodes_with_gpus() {
-        let mut world = with_shared_gpu();
-        world.settle();
-        let gpus = world.cluster.node("gpus").unwrap();
-        assert_eq!(feasible_nodes(&world.cluster, world.find("train")), NodeSet::Some([gpus].into()));
+    fn groups_that_request_gpus_start_from_nodes_with_gpus() {
+        let mut fixture = with_shared_gpu();
+        fixture.refresh();
+        let gpus = fixture.cluster.node("gpus").unwrap();
+        assert_eq!(feasible_nodes(&fixture.cluster, fixture.find("train")), NodeSet::Some([gpus].into()));
     }
 
     #[test]
-    fn one_pod_without_gpus_opens_all_nodes() {
-        let mut world = with_shared_gpu();
-        world.pod("train-1", "train", |_| {});
-        world.settle();
-        assert_eq!(feasible_nodes(&world.cluster, world.find("train")), NodeSet::All);
+    fn one_pod_without_gpus_makes_all_nodes_feasible() {
+        let mut fixture = with_shared_gpu();
+        fixture.pod("train-1", "train", |_| {});
+        fixture.refresh();
+        assert_eq!(feasible_nodes(&fixture.cluster, fixture.find("train")), NodeSet::All);
     }
 }

@@ -48,7 +48,7 @@ impl<'p> Trial<'p> {
             builtin.predicates && (shape.terms.has_hard_spread() || shape.terms.has_soft_spread());
         let extra = p.extra.as_deref();
         let has_claims = builtin.dynamic_resources
-            && (extra.is_some_and(|e| !e.claims.is_empty()) || cluster.wants_devices(pod));
+            && (extra.is_some_and(|e| !e.claims.is_empty()) || cluster.requests_devices(pod));
         Self {
             policy,
             pod,

@@ -52,7 +52,8 @@ impl Bounds<'_> {
         let amounts = |leaf: &QueueIdx| self.candidates.total_of(*leaf);
         let evictable = self.leaves.iter().fold([0; 3], |all, leaf| sum(&all, &amounts(leaf)));
         let free = self.capacity.totals();
-        let mut asked = part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.asked(*pod, None)));
+        let mut asked =
+            part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.queue_request(*pod, None)));
         // A consolidation checks GPUs before the search.
         if !self.counts_gpus(part) || self.moves_only() {
             asked[QueueResource::Gpu] = 0;
@@ -176,7 +177,7 @@ impl Bounds<'_> {
     /// Whether GPUs bound the number of pods: pods that share GPUs or use devices may need fewer than they request.
     fn counts_gpus(&self, part: &RequestPart<'_>) -> bool {
         let takes_devices =
-            |pod: &PodIdx| self.cluster.pods[*pod].has_claims() || self.cluster.wants_devices(*pod);
+            |pod: &PodIdx| self.cluster.pods[*pod].has_claims() || self.cluster.requests_devices(*pod);
         part.bounding_gpus() > 0 && !part.pods.iter().any(takes_devices)
     }
 

@@ -148,7 +148,7 @@ impl NodeCapacity {
 
     /// The nodes on which a simulation may place pods before any eviction.
     pub(crate) fn start(&mut self, plan: &mut Plan<'_>, group: GroupIdx) -> NodeSet {
-        if feasible::wants_any_node(plan, group) {
+        if feasible::allows_any_node(plan, group) {
             return NodeSet::All;
         }
         let open = &self.open;

@@ -278,7 +278,7 @@ fn shares_on(cluster: &Cluster, rules: &Rules<'_>, leaves: &[QueueIdx], node: No
     for &pod in &cluster.nodes[node].pods {
         let p = &cluster.pods[pod];
         if let (Some(group), true, true) =
-            (p.group, p.state.status.is_active_allocated(), p.state.leaving.is_none())
+            (p.group, p.state.status.is_active_allocated(), p.state.releasing.is_none())
         {
             on_node.entry(group).or_default().push(pod);
         }

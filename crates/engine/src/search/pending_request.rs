@@ -32,7 +32,7 @@ pub(crate) struct RequestPart<'a> {
 impl PendingRequest {
     pub(crate) fn of(cluster: &Cluster, registry: &Registry, group: GroupIdx) -> Self {
         let pods = pods_to_place(cluster, registry, group, Selection::Simulated);
-        let gpus = pods.iter().map(|pod| cluster.asked(*pod, None)[QueueResource::Gpu]).collect();
+        let gpus = pods.iter().map(|pod| cluster.queue_request(*pod, None)[QueueResource::Gpu]).collect();
         let is_shared = |pod: &PodIdx| cluster.shape(*pod).is_shared();
         let whole = pods.iter().position(is_shared).unwrap_or(pods.len());
         Self { group, pods, gpus, whole }
@@ -58,7 +58,7 @@ impl RequestPart<'_> {
     /// Queue resources of the pods; requests by GPU memory are converted with the smallest GPU.
     pub(crate) fn amounts(&self, cluster: &Cluster) -> QueueAmounts {
         let reference = cluster.figures.gpu_memory_min;
-        self.pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.asked(*pod, reference)))
+        self.pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.queue_request(*pod, reference)))
     }
 
     /// The same with the involved resources.

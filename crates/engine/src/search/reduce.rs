@@ -64,13 +64,13 @@ impl Simulation<'_> {
             let affected: Vec<PodIdx> =
                 pods.iter().copied().filter(|pod| plan.pods[*pod].state != solution.before[pod]).collect();
             // A pod moved earlier in the cycle is evicted already.
-            if affected.is_empty() || affected.iter().any(|pod| solution.before[pod].leaving.is_some()) {
+            if affected.is_empty() || affected.iter().any(|pod| solution.before[pod].releasing.is_some()) {
                 continue;
             }
             if is_placed_with_victims(plan, *group, &solution.also_placed) {
                 continue;
             }
-            let moved = affected.iter().any(|pod| plan.pods[*pod].state.leaving.is_some());
+            let moved = affected.iter().any(|pod| plan.pods[*pod].state.releasing.is_some());
             if self.try_keep(plan, part, *group, &affected, (solution, victims)) {
                 freed_a_node |= moved;
                 continue;
@@ -80,7 +80,7 @@ impl Simulation<'_> {
                 plan.groups[*group].members.iter().all(|member| member.topology.is_none());
             for &pod in affected.iter().rev().filter(|_| may_restore_single_pods) {
                 let set = plan.pods[pod].member.and_then(|m| plan.groups[*group].members[m].pod_set());
-                let moved = plan.pods[pod].state.leaving.is_some();
+                let moved = plan.pods[pod].state.releasing.is_some();
                 if set.is_some_and(PodSet::is_satisfied)
                     && self.try_keep(plan, part, *group, &[pod], (solution, victims))
                 {
@@ -128,7 +128,7 @@ impl RestoreContext<'_> {
     /// Restores pods of a group to their nodes; false when one does not fit.
     fn restore(self, plan: &mut Plan<'_>, group: GroupIdx, pods: &[PodIdx], before: &States) -> bool {
         for &pod in pods {
-            if plan.pods[pod].state.leaving.is_some() {
+            if plan.pods[pod].state.releasing.is_some() {
                 plan.evict(pod);
             }
         }
@@ -150,7 +150,7 @@ impl RestoreContext<'_> {
                 plan.set_state(*pod, before[pod].clone());
             }
             let restored = &plan.pods[*pod].state;
-            (&restored.place, &restored.leaving) == (&before[pod].place, &before[pod].leaving)
+            (&restored.place, &restored.releasing) == (&before[pod].place, &before[pod].releasing)
                 && plan.nodes[node].is_sound()
         })
     }
@@ -162,7 +162,7 @@ fn within_limits<'s>(
     before: &BTreeMap<QueueIdx, Ledger>,
     parts: &(impl Iterator<Item = (&'s [PodIdx], &'s Solution)> + Clone),
 ) -> bool {
-    let is_moved = |pod: &&PodIdx| plan.pods[**pod].state.leaving.is_some();
+    let is_moved = |pod: &&PodIdx| plan.pods[**pod].state.releasing.is_some();
     let new = |(pods, solution): (&'s [PodIdx], &'s Solution)| {
         pods.iter().chain(solution.before.keys().filter(is_moved)).chain(&solution.also_placed)
     };
@@ -191,7 +191,7 @@ fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
     !plan.terms.affects(p.label_set, &shape.terms)
         && shape.spec.ports.is_empty()
         && !p.has_claims()
-        && !plan.wants_devices(pod)
+        && !plan.requests_devices(pod)
         && !plan.has_volumes(pod)
         && !aligned
 }
@@ -220,7 +220,7 @@ fn losses(plan: &Plan<'_>, searches: &[CommittedSearch]) -> Vec<GroupLoss> {
     for (first, search) in searches.iter().enumerate() {
         for (&pod, state) in &search.solution.before {
             // A pod moved by an earlier search is recorded there.
-            let Some(group) = plan.pods[pod].group.filter(|_| state.leaving.is_none()) else { continue };
+            let Some(group) = plan.pods[pod].group.filter(|_| state.releasing.is_none()) else { continue };
             let at = *at.entry(group).or_insert_with(|| {
                 losses.push(GroupLoss { group, first, pods: Vec::new(), before: States::new() });
                 losses.len() - 1

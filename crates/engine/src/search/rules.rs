@@ -192,7 +192,7 @@ impl<'a> Rules<'a> {
         let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
         let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
         // A pod moved earlier in the cycle is evicted already.
-        let first_time = |pod: &PodIdx| before.pods[pod].leaving.is_none();
+        let first_time = |pod: &PodIdx| before.pods[pod].releasing.is_none();
         let evicted: Vec<PodIdx> = hit.iter().copied().filter(first_time).collect();
         for (group, pods) in victims {
             // Pods that this cycle placed beside the victims must not fall below their minimum.
@@ -244,7 +244,7 @@ impl<'a> Rules<'a> {
             // Pods evicted by earlier searches of this cycle still hold their nodes but are lost.
             let lost = |pod: &&PodIdx| {
                 let now = cluster.pods[**pod].state.status;
-                now == Status::Releasing && now != cluster.told_status(**pod) && !pods.contains(pod)
+                now == Status::Releasing && now != cluster.observed_status(**pod) && !pods.contains(pod)
             };
             let used = |set: &PodSet| set.active_used() - set.pods.iter().filter(lost).count() as u32;
             let sets = g.pod_sets().map(|(member, set)| (used(set), of(member) as u32, set.min));
@@ -318,7 +318,7 @@ fn waits_for(cluster: &Cluster, set: &PodSet) -> bool {
 /// Amounts of a pod, or of the node that it is moved from.
 fn held_claim(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
     let state = &cluster.pods[pod].state;
-    let place = state.leaving.as_ref().or(state.place.as_ref());
+    let place = state.releasing.as_ref().or(state.place.as_ref());
     let mut claim = ReclaimAmount::all_involved(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
     claim.involved[QueueResource::Gpu] = claim.amounts[QueueResource::Gpu] > cluster.shape(pod).mig_quota;
     claim

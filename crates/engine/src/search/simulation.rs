@@ -211,11 +211,11 @@ fn with_victims(plan: &mut Plan<'_>, victims: &Victims, start: &NodeSet) -> Node
 fn restore_returned(plan: &mut Plan<'_>, before: &BTreeMap<PodIdx, PodState>) -> bool {
     for (&pod, old) in before {
         let now = &plan.pods[pod].state;
-        let returned = (&old.place, &old.leaving) == (&now.place, &now.leaving)
+        let returned = (&old.place, &old.releasing) == (&now.place, &now.releasing)
             && now.status.is_active_allocated() == old.status.is_active_allocated();
         if returned && old != now {
             plan.set_state(pod, old.clone());
-        } else if !returned && old.leaving.is_none() && old.status != plan.told_status(pod) {
+        } else if !returned && old.releasing.is_none() && old.status != plan.observed_status(pod) {
             return false;
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct PendingGroups {
 impl PendingGroups {
     pub(crate) fn new(cluster: &Cluster, registry: &Registry) -> Self {
         let mut pending = Self::default();
-        for (group, g) in cluster.waiting_groups() {
+        for (group, g) in cluster.pending_groups() {
             if let (true, Some(leaf)) = (g.pending() > 0, leaf_of(cluster, group)) {
                 let list = pending.leaves.entry(leaf).or_default();
                 list.elements_mut().push((group, next_request(cluster, registry, group)));

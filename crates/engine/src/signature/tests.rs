@@ -5,24 +5,24 @@ use crate::delta::Delta;
 use crate::input::{
     self, GpuRequest, GroupInput, Key, PodInput, PodPhase, PodVolume, TopologyConstraint, VolumeClaimInput,
 };
-use crate::small_world::{World, sub_group};
+use crate::test_cluster::{TestCluster, sub_group};
 
 /// Whether two groups of two pods each have equal signatures after the second one was edited.
 fn have_equal_signatures(group: impl Fn(&mut GroupInput), pod: impl Fn(&mut PodInput)) -> bool {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     for bytes in [10, 20] {
         let key = Key::new("test", format!("claim-{bytes}"));
         let claim = VolumeClaimInput { key, class: "fast".to_owned(), bytes, ..VolumeClaimInput::default() };
-        world.cluster.apply(Delta::VolumeClaim(claim));
+        fixture.cluster.apply(Delta::VolumeClaim(claim));
     }
     for name in ["left", "right"] {
-        world.group(name, |g| {
+        fixture.group(name, |g| {
             if name == "right" {
                 group(g);
             }
         });
         for i in 0..2 {
-            world.pod(&format!("{name}-{i}"), name, |p| {
+            fixture.pod(&format!("{name}-{i}"), name, |p| {
                 p.volumes = vec![PodVolume { claim: "claim-10".to_owned() }];
                 if name == "right" {
                     pod(p);
@@ -30,10 +30,10 @@ fn have_equal_signatures(group: impl Fn(&mut GroupInput), pod: impl Fn(&mut PodI
             });
         }
     }
-    world.settle();
+    fixture.refresh();
     let mut signatures = Signatures::default();
-    let left = signatures.of_group(&world.cluster, world.find("left"));
-    left == signatures.of_group(&world.cluster, world.find("right"))
+    let left = signatures.of_group(&fixture.cluster, fixture.find("left"));
+    left == signatures.of_group(&fixture.cluster, fixture.find("right"))
 }
 
 fn same(_: &mut GroupInput) {}
@@ -103,21 +103,21 @@ fn signature_counts_only_unplaced_pods() {
 }
 
 /// A queue of groups with the given requests per pod: millicores and GPUs.
-fn groups_requesting(groups: &[(&str, &[(i64, GpuRequest)])]) -> World {
-    let mut world = World::default();
+fn groups_requesting(groups: &[(&str, &[(i64, GpuRequest)])]) -> TestCluster {
+    let mut fixture = TestCluster::default();
     for (name, pods) in groups {
-        world.group(name, |group| group.queue = "team".to_owned());
+        fixture.group(name, |group| group.queue = "team".to_owned());
         for (i, (cpu, gpu)) in pods.iter().enumerate() {
-            world.pod(&format!("{name}-{i}"), name, |pod| {
+            fixture.pod(&format!("{name}-{i}"), name, |pod| {
                 pod.spec.request = vec![(input::CPU.to_owned(), *cpu)];
                 pod.spec.gpu = *gpu;
             });
         }
     }
-    world.queue("team");
-    world.queue("other");
-    world.settle();
-    world
+    fixture.queue("team");
+    fixture.queue("other");
+    fixture.refresh();
+    fixture
 }
 
 fn cpu(millicores: i64) -> (i64, GpuRequest) {
@@ -125,47 +125,47 @@ fn cpu(millicores: i64) -> (i64, GpuRequest) {
 }
 
 /// Compares `asked` after the search for `failed` failed, in order.
-fn compare_after(world: &World, failed: &[&str], asked: &str) -> Comparison {
+fn compare_after(fixture: &TestCluster, failed: &[&str], asked: &str) -> Comparison {
     let mut signatures = Signatures::default();
     let mut representatives = Representatives::new(Scope::Queue);
     for name in failed {
-        representatives.note(&world.cluster, &mut signatures, world.find(name), 1);
+        representatives.note(&fixture.cluster, &mut signatures, fixture.find(name), 1);
     }
-    representatives.compare(&world.cluster, &mut signatures, world.find(asked))
+    representatives.compare(&fixture.cluster, &mut signatures, fixture.find(asked))
 }
 
 #[test]
 fn search_is_skipped_unless_the_group_is_easier_than_a_failed_one() {
-    let world = groups_requesting(&[
+    let fixture = groups_requesting(&[
         ("even", &[cpu(100), cpu(100)]),
         ("equal", &[cpu(100), cpu(100)]),
         ("larger", &[cpu(100), cpu(200)]),
         ("smaller", &[cpu(50), cpu(100)]),
         ("mixed", &[cpu(300), cpu(50)]),
     ]);
-    let even = world.find("even");
-    assert_eq!(compare_after(&world, &[], "equal"), Comparison::NoRepresentative);
-    assert_eq!(compare_after(&world, &["even"], "equal"), Comparison::NotEasier(even));
-    assert_eq!(compare_after(&world, &["even"], "larger"), Comparison::NotEasier(even));
-    assert_eq!(compare_after(&world, &["even"], "smaller"), Comparison::Easier(even));
-    assert_eq!(compare_after(&world, &["even"], "mixed"), Comparison::Easier(even));
-    assert!(compare_after(&world, &["even"], "larger").may_skip());
-    assert!(!compare_after(&world, &["even"], "smaller").may_skip());
+    let even = fixture.find("even");
+    assert_eq!(compare_after(&fixture, &[], "equal"), Comparison::NoRepresentative);
+    assert_eq!(compare_after(&fixture, &["even"], "equal"), Comparison::NotEasier(even));
+    assert_eq!(compare_after(&fixture, &["even"], "larger"), Comparison::NotEasier(even));
+    assert_eq!(compare_after(&fixture, &["even"], "smaller"), Comparison::Easier(even));
+    assert_eq!(compare_after(&fixture, &["even"], "mixed"), Comparison::Easier(even));
+    assert!(compare_after(&fixture, &["even"], "larger").may_skip());
+    assert!(!compare_after(&fixture, &["even"], "smaller").may_skip());
 }
 
 #[test]
 fn smallest_failed_group_represents_its_signature() {
-    let world = groups_requesting(&[
+    let fixture = groups_requesting(&[
         ("large", &[cpu(200), cpu(200)]),
         ("small", &[cpu(100), cpu(100)]),
         ("mixed", &[cpu(50), cpu(900)]),
         ("asked", &[cpu(150), cpu(150)]),
     ]);
-    let small = world.find("small");
-    assert_eq!(compare_after(&world, &["large", "small"], "asked"), Comparison::NotEasier(small));
-    assert_eq!(compare_after(&world, &["small", "large"], "asked"), Comparison::NotEasier(small));
+    let small = fixture.find("small");
+    assert_eq!(compare_after(&fixture, &["large", "small"], "asked"), Comparison::NotEasier(small));
+    assert_eq!(compare_after(&fixture, &["small", "large"], "asked"), Comparison::NotEasier(small));
     assert_eq!(
-        compare_after(&world, &["small", "mixed"], "asked"),
+        compare_after(&fixture, &["small", "mixed"], "asked"),
         Comparison::NotEasier(small),
         "incomparable"
     );
@@ -175,27 +175,27 @@ fn smallest_failed_group_represents_its_signature() {
 fn gpu_fractions_count_by_portion_and_memory_requests_do_not_count() {
     let part = |hundredths| (0, GpuRequest::Fraction { hundredths, devices: 1 });
     let memory = |mib| (0, GpuRequest::Memory { mib, devices: 1 });
-    let world = groups_requesting(&[
+    let fixture = groups_requesting(&[
         ("half", &[part(50)]),
         ("quarter", &[part(25)]),
         ("large", &[memory(2000)]),
         ("small", &[memory(1000)]),
     ]);
-    assert_eq!(compare_after(&world, &["half"], "quarter"), Comparison::Easier(world.find("half")));
-    assert_eq!(compare_after(&world, &["quarter"], "half"), Comparison::NotEasier(world.find("quarter")));
-    assert_eq!(compare_after(&world, &["large"], "small"), Comparison::NotEasier(world.find("large")));
+    assert_eq!(compare_after(&fixture, &["half"], "quarter"), Comparison::Easier(fixture.find("half")));
+    assert_eq!(compare_after(&fixture, &["quarter"], "half"), Comparison::NotEasier(fixture.find("quarter")));
+    assert_eq!(compare_after(&fixture, &["large"], "small"), Comparison::NotEasier(fixture.find("large")));
 }
 
 #[test]
 fn failures_represent_one_queue_or_the_whole_cluster() {
-    let mut world = groups_requesting(&[("here", &[cpu(100)]), ("there", &[cpu(100)])]);
-    world.group("there", |group| group.queue = "other".to_owned());
-    world.settle();
+    let mut fixture = groups_requesting(&[("here", &[cpu(100)]), ("there", &[cpu(100)])]);
+    fixture.group("there", |group| group.queue = "other".to_owned());
+    fixture.refresh();
     let mut signatures = Signatures::default();
     for (scope, skipped) in [(Scope::Queue, false), (Scope::Cluster, true)] {
         let mut representatives = Representatives::new(scope);
-        representatives.note(&world.cluster, &mut signatures, world.find("here"), 1);
-        let comparison = representatives.compare(&world.cluster, &mut signatures, world.find("there"));
+        representatives.note(&fixture.cluster, &mut signatures, fixture.find("here"), 1);
+        let comparison = representatives.compare(&fixture.cluster, &mut signatures, fixture.find("there"));
         assert_eq!(comparison.may_skip(), skipped);
     }
 }

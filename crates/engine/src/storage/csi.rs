@@ -27,14 +27,14 @@ pub struct VolumePod<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnedClaims {
     /// They are as their objects say.
-    AsTold,
+    AsObserved,
     /// The pod has been evicted in this cycle: they are deleted with it, and made anew where it comes up again.
     Remade,
 }
 
 /// The books.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Books {
+pub(super) struct Accounting {
     open: bool,
     linked: bool,
     /// The capacity of each class that reaches a node, by slot.
@@ -44,12 +44,12 @@ pub(super) struct Books {
     /// How many placed pods hold a claim against a capacity.
     holders: FxHashMap<(u32, SymKey), u32>,
     /// Bytes that leaving pods' own claims give back, by node and class.
-    leaving: FxHashMap<(NodeIdx, Sym), i64>,
+    releasing: FxHashMap<(NodeIdx, Sym), i64>,
     /// Claims whose owner is there and stays.
     owned: FxHashSet<SymKey>,
 }
 
-impl Books {
+impl Accounting {
     /// Which capacity reaches which node must be found again.
     pub(super) fn unlink(&mut self) {
         self.linked = false;
@@ -80,12 +80,15 @@ impl Storage {
     }
 
     /// Opens the books for a cycle, given every pod with claims and where it is.
-    pub fn open_books<'a>(&mut self, pods: impl Iterator<Item = (VolumePod<'a>, Option<NodeIdx>, Presence)>) {
-        self.close_books();
+    pub fn open_accounting<'a>(
+        &mut self,
+        pods: impl Iterator<Item = (VolumePod<'a>, Option<NodeIdx>, Presence)>,
+    ) {
+        self.close_accounting();
         self.csi.open = true;
         self.csi.taken.resize(self.capacities.slots(), 0);
         for (pod, node, presence) in pods {
-            if presence == Presence::Staying {
+            if presence == Presence::Active {
                 let its_own =
                     self.simulated_claims(&pod).filter(|(_, claim)| claim.owner_pod == Some(pod.uid));
                 let keys: SmallVec<[SymKey; 2]> = its_own.map(|(key, _)| key).collect();
@@ -98,12 +101,12 @@ impl Storage {
     }
 
     /// Ends the simulation; without books nothing is counted and everything fits.
-    pub fn close_books(&mut self) {
-        let Books { open, linked: _, reach: _, taken, holders, leaving, owned } = &mut self.csi;
+    pub fn close_accounting(&mut self) {
+        let Accounting { open, linked: _, reach: _, taken, holders, releasing, owned } = &mut self.csi;
         *open = false;
         taken.clear();
         holders.clear();
-        leaving.clear();
+        releasing.clear();
         owned.clear();
     }
 
@@ -119,7 +122,7 @@ impl Storage {
                         self.csi.taken[slot as usize] += bytes;
                     }
                 }
-                Role::GivesBack => *self.csi.leaving.entry((node, class)).or_default() += bytes,
+                Role::GivesBack => *self.csi.releasing.entry((node, class)).or_default() += bytes,
             }
         }
     }
@@ -138,10 +141,10 @@ impl Storage {
                     }
                 }
                 Role::GivesBack => {
-                    let given = self.csi.leaving.get_mut(&(node, class)).expect("the pod was placed");
+                    let given = self.csi.releasing.get_mut(&(node, class)).expect("the pod was placed");
                     *given -= bytes;
                     if *given == 0 {
-                        self.csi.leaving.remove(&(node, class));
+                        self.csi.releasing.remove(&(node, class));
                     }
                 }
             }
@@ -154,16 +157,16 @@ impl Storage {
         let is_orphan =
             |(key, claim): (SymKey, &Claim)| claim.owner_pod.is_some() && !self.csi.owned.contains(&key);
         !self.csi.open
-            || (!self.simulated_claims(pod).any(is_orphan) && self.has_room(pod, node, owned, |_| 0))
+            || (!self.simulated_claims(pod).any(is_orphan) && self.has_capacity(pod, node, owned, |_| 0))
     }
 
     /// Whether a node has room for a pod's unbound claims, what leaving pods give back included.
     pub fn fits_eventually(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
-        let given_back = |class| self.csi.leaving.get(&(node, class)).copied().unwrap_or(0);
-        !self.csi.open || self.has_room(pod, node, owned, given_back)
+        let given_back = |class| self.csi.releasing.get(&(node, class)).copied().unwrap_or(0);
+        !self.csi.open || self.has_capacity(pod, node, owned, given_back)
     }
 
-    fn has_room(
+    fn has_capacity(
         &self,
         pod: &VolumePod<'_>,
         node: NodeIdx,
@@ -200,7 +203,7 @@ impl Storage {
             if claim.phase == ClaimPhase::Pending {
                 entries.push((key, class, claim.bytes, Role::Takes));
             }
-            if presence == Presence::Leaving && claim.owner_pod == Some(pod.uid) {
+            if presence == Presence::Releasing && claim.owner_pod == Some(pod.uid) {
                 entries.push((key, class, claim.bytes, Role::GivesBack));
             }
         }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 const GIB: i64 = 1 << 30;
 
 #[derive(Default)]
-struct World {
+struct TestCluster {
     names: Interner,
     storage: Storage,
     nodes: Vec<(Sym, Vec<(Sym, Sym)>)>,
@@ -19,16 +19,16 @@ struct World {
     others: Vec<Vec<Sym>>,
 }
 
-impl World {
+impl TestCluster {
     fn new(nodes: &[(&str, &[(&str, &str)])]) -> Self {
-        let mut world = Self::default();
+        let mut fixture = Self::default();
         for (name, labels) in nodes {
-            let names = &mut world.names;
+            let names = &mut fixture.names;
             let mut labels: Vec<_> = labels.iter().map(|(k, v)| (names.intern(k), names.intern(v))).collect();
             labels.sort_unstable();
-            world.nodes.push((names.intern(name), labels));
+            fixture.nodes.push((names.intern(name), labels));
         }
-        world
+        fixture
     }
     fn syms(&mut self, texts: &[&str]) -> Vec<Sym> {
         texts.iter().map(|text| self.names.intern(text)).collect()
@@ -113,85 +113,93 @@ fn on(key: &str, value: &str) -> NodeTerm {
 const HOSTS: [(&str, &[(&str, &str)]); 2] = [("n0", &[("host", "h0")]), ("n1", &[("host", "h1")])];
 
 #[test]
-fn claims_must_exist_and_be_neither_lost_nor_going() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |_| {});
-    world.claim("fine", |_| {});
-    world.claim("lost", |c| c.phase = ClaimPhase::Lost);
-    world.claim("going", |c| c.deleting = true);
-    assert_eq!(world.prefilter(&["fine"]), Ok(()));
+fn claims_must_exist_and_be_neither_lost_nor_terminating() {
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |_| {});
+    fixture.claim("fine", |_| {});
+    fixture.claim("lost", |c| c.phase = ClaimPhase::Lost);
+    fixture.claim("going", |c| c.deleting = true);
+    assert_eq!(fixture.prefilter(&["fine"]), Ok(()));
     for bad in ["missing", "lost", "going"] {
-        assert_eq!(world.prefilter(&["fine", bad]), Err(PodRejection::VolumeClaim(bad.into())));
+        assert_eq!(fixture.prefilter(&["fine", bad]), Err(PodRejection::VolumeClaim(bad.into())));
     }
 }
 
 #[test]
 fn claims_that_do_not_wait_for_their_pod_must_be_bound() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |_| {});
-    world.class("eager", |c| c.wait_for_consumer = false);
-    world.claim("eager", |c| c.class = "eager".into());
-    world.claim("classless", |c| c.class = String::new());
-    world.claim("chosen", |c| c.volume = Some("v".into()));
-    world.bound("bound", "v");
-    assert_eq!(world.prefilter(&["bound"]), Ok(()));
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |_| {});
+    fixture.class("eager", |c| c.wait_for_consumer = false);
+    fixture.claim("eager", |c| c.class = "eager".into());
+    fixture.claim("classless", |c| c.class = String::new());
+    fixture.claim("chosen", |c| c.volume = Some("v".into()));
+    fixture.bound("bound", "v");
+    assert_eq!(fixture.prefilter(&["bound"]), Ok(()));
     for early in ["eager", "classless", "chosen"] {
-        assert_eq!(world.prefilter(&[early]), Err(PodRejection::UnboundImmediate(early.into())));
+        assert_eq!(fixture.prefilter(&[early]), Err(PodRejection::UnboundImmediate(early.into())));
     }
 }
 
 #[test]
 fn a_bound_volume_is_used_from_its_nodes_only() {
-    let mut world = World::new(&HOSTS);
-    world.bound("data", "v");
-    world.volume("v", |v| v.node_terms = vec![on("host", "h1")]);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::NodeConflict), None]);
-    world.storage.remove_volume("v", &mut world.names);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::NodeConflict); 2]);
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.bound("data", "v");
+    fixture.volume("v", |v| v.node_terms = vec![on("host", "h1")]);
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::NodeConflict), None]);
+    fixture.storage.remove_volume("v", &mut fixture.names);
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::NodeConflict); 2]);
 }
 
 #[test]
 fn a_bound_volume_stays_in_its_zones() {
-    let mut world = World::new(&[
+    let mut fixture = TestCluster::new(&[
         ("n0", &[("topology.kubernetes.io/zone", "a")]),
         ("n1", &[("topology.kubernetes.io/zone", "b")]),
         ("n2", &[]),
     ]);
-    world.bound("data", "v");
+    fixture.bound("data", "v");
     for key in ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"] {
-        world.volume("v", |v| v.zones = vec![(key.into(), vec!["b".into(), "c".into()])]);
-        assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Zone), None, None], "{key}");
+        fixture.volume("v", |v| v.zones = vec![(key.into(), vec!["b".into(), "c".into()])]);
+        assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Zone), None, None], "{key}");
     }
 }
 
 #[test]
 fn a_waiting_claim_takes_a_free_volume_that_the_node_can_use() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |c| c.no_provisioner = true);
-    world.claim("data", |_| {});
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound); 2]);
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |c| c.no_provisioner = true);
+    fixture.claim("data", |_| {});
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Unbound); 2]);
     let local = |v: &mut VolumeInput| {
         v.available = true;
         v.node_terms = vec![on("host", "h1")];
     };
-    world.volume("v", local);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
-    world.volume("v", |v| {
+    fixture.volume("v", local);
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
+    fixture.volume("v", |v| {
         local(v);
         v.bytes = GIB - 1;
     });
-    assert_eq!(world.filter(&["data"], 1), Err(NodeRejection::Volume(VolumeRejection::Unbound)), "too small");
-    world.volume("v", |v| {
+    assert_eq!(
+        fixture.filter(&["data"], 1),
+        Err(NodeRejection::Volume(VolumeRejection::Unbound)),
+        "too small"
+    );
+    fixture.volume("v", |v| {
         local(v);
         v.claim = Some(Key::new("ns", "other"));
     });
-    assert_eq!(world.filter(&["data"], 1), Err(NodeRejection::Volume(VolumeRejection::Unbound)), "reserved");
-    world.volume("v", |v| {
+    assert_eq!(
+        fixture.filter(&["data"], 1),
+        Err(NodeRejection::Volume(VolumeRejection::Unbound)),
+        "reserved"
+    );
+    fixture.volume("v", |v| {
         local(v);
         v.class = "slow".into();
     });
     assert_eq!(
-        world.filter(&["data"], 1),
+        fixture.filter(&["data"], 1),
         Err(NodeRejection::Volume(VolumeRejection::Unbound)),
         "of another class"
     );
@@ -199,96 +207,96 @@ fn a_waiting_claim_takes_a_free_volume_that_the_node_can_use() {
 
 #[test]
 fn each_claim_takes_a_volume_of_its_own_and_small_ones_choose_first() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |c| c.no_provisioner = true);
-    world.claim("large", |c| c.bytes = 2 * GIB);
-    world.claim("small", |_| {});
-    world.volume("v2", |v| {
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |c| c.no_provisioner = true);
+    fixture.claim("large", |c| c.bytes = 2 * GIB);
+    fixture.claim("small", |_| {});
+    fixture.volume("v2", |v| {
         v.available = true;
         v.bytes = 2 * GIB;
     });
-    assert!(world.filter(&["large"], 0).is_ok());
-    assert!(world.filter(&["large", "small"], 0).is_err());
-    world.volume("v1", |v| v.available = true);
-    assert!(world.filter(&["large", "small"], 0).is_ok());
+    assert!(fixture.filter(&["large"], 0).is_ok());
+    assert!(fixture.filter(&["large", "small"], 0).is_err());
+    fixture.volume("v1", |v| v.available = true);
+    assert!(fixture.filter(&["large", "small"], 0).is_ok());
 }
 
 #[test]
 fn a_volume_reserved_for_a_claim_is_the_one_it_gets() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |c| c.no_provisioner = true);
-    world.claim("data", |_| {});
-    world.volume("free", |v| v.available = true);
-    world.volume("mine", |v| {
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |c| c.no_provisioner = true);
+    fixture.claim("data", |_| {});
+    fixture.volume("free", |v| v.available = true);
+    fixture.volume("mine", |v| {
         v.available = true;
         v.bytes = 4 * GIB;
         v.claim = Some(Key::new("ns", "data"));
         v.node_terms = vec![on("host", "h1")];
     });
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
 }
 
 #[test]
 fn volumes_are_made_where_the_class_allows_it() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |c| c.allowed = vec![on("host", "h1")]);
-    world.claim("data", |_| {});
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |c| c.allowed = vec![on("host", "h1")]);
+    fixture.claim("data", |_| {});
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Unbound), None]);
 }
 
 #[test]
 fn a_claim_with_a_chosen_node_goes_there() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |_| {});
-    world.claim("data", |c| c.selected_node = Some("n1".into()));
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::NodeConflict), None]);
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |_| {});
+    fixture.claim("data", |c| c.selected_node = Some("n1".into()));
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::NodeConflict), None]);
 }
 
 #[test]
 fn reported_capacity_must_hold_each_claim_unless_it_is_simulated() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |c| c.tracks_capacity = true);
-    world.claim("data", |_| {});
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Capacity); 2]);
-    world.capacity("c0", GIB - 1, Some("h0"));
-    world.capacity("c1", GIB, Some("h1"));
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Capacity), None]);
-    assert!(world.filter_with(&["data"], 0, CapacityCheck::Simulated).is_ok());
-    world.storage.remove_capacity(&Key::new("sys", "c1"), &mut world.names);
-    assert_eq!(world.misses(&["data"]), [Some(VolumeRejection::Capacity); 2]);
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |c| c.tracks_capacity = true);
+    fixture.claim("data", |_| {});
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Capacity); 2]);
+    fixture.capacity("c0", GIB - 1, Some("h0"));
+    fixture.capacity("c1", GIB, Some("h1"));
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Capacity), None]);
+    assert!(fixture.filter_with(&["data"], 0, CapacityCheck::Simulated).is_ok());
+    fixture.storage.remove_capacity(&Key::new("sys", "c1"), &mut fixture.names);
+    assert_eq!(fixture.misses(&["data"]), [Some(VolumeRejection::Capacity); 2]);
 }
 
 #[test]
 fn a_driver_attaches_so_many_distinct_volumes() {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |_| {});
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |_| {});
     for name in ["a", "b", "c"] {
-        world.bound(name, &format!("v-{name}"));
-        world.volume(&format!("v-{name}"), |v| v.driver = Some("csi.example".into()));
+        fixture.bound(name, &format!("v-{name}"));
+        fixture.volume(&format!("v-{name}"), |v| v.driver = Some("csi.example".into()));
     }
-    world.claim("new", |_| {});
-    let driver = world.names.intern("csi.example");
-    world.limits = vec![(driver, 2)];
-    world.others = vec![world.syms(&["a"]), world.syms(&["a"])];
-    assert!(world.filter(&["b"], 0).is_ok());
-    assert_eq!(world.filter(&["b", "c"], 0), Err(NodeRejection::Volume(VolumeRejection::AttachLimit)));
-    assert_eq!(world.filter(&["b", "new"], 0), Err(NodeRejection::Volume(VolumeRejection::AttachLimit)));
-    world.others = vec![world.syms(&["a", "b", "c"])];
-    assert!(world.filter(&["a"], 0).is_ok(), "it is attached already");
-    world.limits.clear();
-    assert!(world.filter(&["new"], 0).is_ok());
+    fixture.claim("new", |_| {});
+    let driver = fixture.names.intern("csi.example");
+    fixture.limits = vec![(driver, 2)];
+    fixture.others = vec![fixture.syms(&["a"]), fixture.syms(&["a"])];
+    assert!(fixture.filter(&["b"], 0).is_ok());
+    assert_eq!(fixture.filter(&["b", "c"], 0), Err(NodeRejection::Volume(VolumeRejection::AttachLimit)));
+    assert_eq!(fixture.filter(&["b", "new"], 0), Err(NodeRejection::Volume(VolumeRejection::AttachLimit)));
+    fixture.others = vec![fixture.syms(&["a", "b", "c"])];
+    assert!(fixture.filter(&["a"], 0).is_ok(), "it is attached already");
+    fixture.limits.clear();
+    assert!(fixture.filter(&["new"], 0).is_ok());
 }
 
-/// A world with simulated storage: 10 GiB on each host.
-fn simulated() -> World {
-    let mut world = World::new(&HOSTS);
-    world.class("fast", |c| c.tracks_capacity = true);
-    world.capacity("c0", 10 * GIB, Some("h0"));
-    world.capacity("c1", 10 * GIB, Some("h1"));
-    world
+/// A fixture with simulated storage: 10 GiB on each host.
+fn simulated() -> TestCluster {
+    let mut fixture = TestCluster::new(&HOSTS);
+    fixture.class("fast", |c| c.tracks_capacity = true);
+    fixture.capacity("c0", 10 * GIB, Some("h0"));
+    fixture.capacity("c1", 10 * GIB, Some("h1"));
+    fixture
 }
 
-impl World {
+impl TestCluster {
     fn open(&mut self, pods: &[(&str, &[&str], Option<usize>, Presence)]) {
         if self.storage.needs_link() {
             let nodes =
@@ -302,7 +310,7 @@ impl World {
                 (self.names.intern(uid), self.syms(claims), *node, *presence)
             })
             .collect();
-        self.storage.open_books(resolved.iter().map(|(uid, claims, node, presence)| {
+        self.storage.open_accounting(resolved.iter().map(|(uid, claims, node, presence)| {
             (VolumePod { namespace, uid: *uid, claims }, node.map(NodeIdx::new), *presence)
         }));
     }
@@ -328,152 +336,152 @@ impl World {
 }
 
 #[test]
-fn without_books_everything_fits() {
-    let mut world = simulated();
-    world.sized("huge", 100);
-    assert_eq!(world.fits("p", &["huge"], 0, OwnedClaims::AsTold), (true, true));
+fn without_accounting_everything_fits() {
+    let mut fixture = simulated();
+    fixture.sized("huge", 100);
+    assert_eq!(fixture.fits("p", &["huge"], 0, OwnedClaims::AsObserved), (true, true));
 }
 
 #[test]
 fn unbound_claims_together_must_fit_what_is_left() {
-    let mut world = simulated();
-    world.sized("six", 6);
-    world.sized("five", 5);
-    world.sized("four", 4);
-    world.open(&[]);
-    assert_eq!(world.fits("p", &["six", "four"], 0, OwnedClaims::AsTold), (true, true));
-    assert_eq!(world.fits("p", &["six", "five"], 0, OwnedClaims::AsTold), (false, false));
-    world.with("q", &["six"], |storage, pod| storage.place(pod, NodeIdx::new(0), Presence::Staying));
-    assert_eq!(world.fits("p", &["five"], 0, OwnedClaims::AsTold), (false, false));
-    assert_eq!(world.fits("p", &["five"], 1, OwnedClaims::AsTold), (true, true));
-    world.with("q", &["six"], |storage, pod| storage.unplace(pod, NodeIdx::new(0), Presence::Staying));
-    assert_eq!(world.fits("p", &["five"], 0, OwnedClaims::AsTold), (true, true));
+    let mut fixture = simulated();
+    fixture.sized("six", 6);
+    fixture.sized("five", 5);
+    fixture.sized("four", 4);
+    fixture.open(&[]);
+    assert_eq!(fixture.fits("p", &["six", "four"], 0, OwnedClaims::AsObserved), (true, true));
+    assert_eq!(fixture.fits("p", &["six", "five"], 0, OwnedClaims::AsObserved), (false, false));
+    fixture.with("q", &["six"], |storage, pod| storage.place(pod, NodeIdx::new(0), Presence::Active));
+    assert_eq!(fixture.fits("p", &["five"], 0, OwnedClaims::AsObserved), (false, false));
+    assert_eq!(fixture.fits("p", &["five"], 1, OwnedClaims::AsObserved), (true, true));
+    fixture.with("q", &["six"], |storage, pod| storage.unplace(pod, NodeIdx::new(0), Presence::Active));
+    assert_eq!(fixture.fits("p", &["five"], 0, OwnedClaims::AsObserved), (true, true));
 }
 
 #[test]
 fn bound_claims_are_in_the_reported_figure_already() {
-    let mut world = simulated();
-    world.bound("old", "v");
-    world.sized("ten", 10);
-    world.open(&[("q", &["old"], Some(0), Presence::Staying)]);
-    assert_eq!(world.fits("p", &["ten"], 0, OwnedClaims::AsTold), (true, true));
+    let mut fixture = simulated();
+    fixture.bound("old", "v");
+    fixture.sized("ten", 10);
+    fixture.open(&[("q", &["old"], Some(0), Presence::Active)]);
+    assert_eq!(fixture.fits("p", &["ten"], 0, OwnedClaims::AsObserved), (true, true));
 }
 
 #[test]
 fn a_claim_used_by_two_pods_is_taken_once() {
-    let mut world = simulated();
-    world.sized("six", 6);
-    world.sized("four", 4);
-    world.open(&[("q", &["six"], Some(0), Presence::Staying), ("r", &["six"], Some(0), Presence::Staying)]);
-    assert_eq!(world.fits("p", &["four"], 0, OwnedClaims::AsTold), (true, true));
-    world.with("q", &["six"], |storage, pod| storage.unplace(pod, NodeIdx::new(0), Presence::Staying));
-    assert_eq!(world.fits("p", &["six"], 0, OwnedClaims::AsTold), (false, false));
+    let mut fixture = simulated();
+    fixture.sized("six", 6);
+    fixture.sized("four", 4);
+    fixture.open(&[("q", &["six"], Some(0), Presence::Active), ("r", &["six"], Some(0), Presence::Active)]);
+    assert_eq!(fixture.fits("p", &["four"], 0, OwnedClaims::AsObserved), (true, true));
+    fixture.with("q", &["six"], |storage, pod| storage.unplace(pod, NodeIdx::new(0), Presence::Active));
+    assert_eq!(fixture.fits("p", &["six"], 0, OwnedClaims::AsObserved), (false, false));
 }
 
 #[test]
 fn a_class_without_capacity_on_the_node_does_not_fit() {
-    let mut world = simulated();
-    world.storage.remove_capacity(&Key::new("sys", "c0"), &mut world.names);
-    world.sized("one", 1);
-    world.open(&[]);
-    assert_eq!(world.fits("p", &["one"], 0, OwnedClaims::AsTold), (false, false));
-    assert_eq!(world.fits("p", &["one"], 1, OwnedClaims::AsTold), (true, true));
+    let mut fixture = simulated();
+    fixture.storage.remove_capacity(&Key::new("sys", "c0"), &mut fixture.names);
+    fixture.sized("one", 1);
+    fixture.open(&[]);
+    assert_eq!(fixture.fits("p", &["one"], 0, OwnedClaims::AsObserved), (false, false));
+    assert_eq!(fixture.fits("p", &["one"], 1, OwnedClaims::AsObserved), (true, true));
 }
 
 #[test]
 fn a_node_that_sees_two_capacities_of_a_class_has_none() {
-    let mut world = simulated();
-    world.capacity("everywhere", 50 * GIB, None);
-    world.sized("one", 1);
-    world.open(&[]);
-    assert_eq!(world.fits("p", &["one"], 0, OwnedClaims::AsTold), (false, false));
+    let mut fixture = simulated();
+    fixture.capacity("everywhere", 50 * GIB, None);
+    fixture.sized("one", 1);
+    fixture.open(&[]);
+    assert_eq!(fixture.fits("p", &["one"], 0, OwnedClaims::AsObserved), (false, false));
 }
 
 #[test]
 fn claims_of_other_classes_take_no_part() {
-    let mut world = simulated();
-    world.class("plain", |_| {});
-    world.claim("plain", |c| {
+    let mut fixture = simulated();
+    fixture.class("plain", |_| {});
+    fixture.claim("plain", |c| {
         c.class = "plain".into();
         c.bytes = 99 * GIB;
     });
-    world.open(&[]);
-    assert_eq!(world.fits("p", &["plain"], 0, OwnedClaims::AsTold), (true, true));
+    fixture.open(&[]);
+    assert_eq!(fixture.fits("p", &["plain"], 0, OwnedClaims::AsObserved), (true, true));
 }
 
 #[test]
-fn the_own_claims_of_a_leaving_pod_come_back_eventually() {
-    let mut world = simulated();
-    world.claim("mine", |c| {
+fn claims_owned_by_a_releasing_pod_are_freed_eventually() {
+    let mut fixture = simulated();
+    fixture.claim("mine", |c| {
         c.phase = ClaimPhase::Bound;
         c.volume = Some("v".into());
         c.owner_pod = Some("q".into());
         c.bytes = 5 * GIB;
     });
-    world.sized("twelve", 12);
-    world.open(&[("q", &["mine"], Some(0), Presence::Leaving)]);
-    assert_eq!(world.fits("p", &["twelve"], 0, OwnedClaims::AsTold), (false, true));
-    assert_eq!(world.fits("p", &["twelve"], 1, OwnedClaims::AsTold), (false, false));
+    fixture.sized("twelve", 12);
+    fixture.open(&[("q", &["mine"], Some(0), Presence::Releasing)]);
+    assert_eq!(fixture.fits("p", &["twelve"], 0, OwnedClaims::AsObserved), (false, true));
+    assert_eq!(fixture.fits("p", &["twelve"], 1, OwnedClaims::AsObserved), (false, false));
 }
 
 #[test]
-fn an_evicted_pod_needs_room_for_the_claims_it_owns() {
-    let mut world = simulated();
-    world.claim("mine", |c| {
+fn evicted_pod_needs_capacity_for_the_claims_it_owns() {
+    let mut fixture = simulated();
+    fixture.claim("mine", |c| {
         c.phase = ClaimPhase::Bound;
         c.volume = Some("v".into());
         c.owner_pod = Some("q".into());
         c.bytes = 12 * GIB;
     });
-    world.open(&[("q", &["mine"], Some(0), Presence::Staying)]);
-    assert_eq!(world.fits("q", &["mine"], 1, OwnedClaims::AsTold), (true, true));
-    assert_eq!(world.fits("q", &["mine"], 1, OwnedClaims::Remade), (false, false));
+    fixture.open(&[("q", &["mine"], Some(0), Presence::Active)]);
+    assert_eq!(fixture.fits("q", &["mine"], 1, OwnedClaims::AsObserved), (true, true));
+    assert_eq!(fixture.fits("q", &["mine"], 1, OwnedClaims::Remade), (false, false));
 }
 
 #[test]
 fn a_claim_whose_owner_is_gone_keeps_a_pod_from_fitting_now() {
-    let mut world = simulated();
-    world.claim("orphan", |c| c.owner_pod = Some("gone".into()));
-    world.open(&[("p", &["orphan"], None, Presence::Staying)]);
-    assert_eq!(world.fits("p", &["orphan"], 0, OwnedClaims::AsTold), (false, true));
-    world.open(&[("gone", &["orphan"], None, Presence::Staying)]);
-    assert_eq!(world.fits("gone", &["orphan"], 0, OwnedClaims::AsTold), (true, true));
+    let mut fixture = simulated();
+    fixture.claim("orphan", |c| c.owner_pod = Some("gone".into()));
+    fixture.open(&[("p", &["orphan"], None, Presence::Active)]);
+    assert_eq!(fixture.fits("p", &["orphan"], 0, OwnedClaims::AsObserved), (false, true));
+    fixture.open(&[("gone", &["orphan"], None, Presence::Active)]);
+    assert_eq!(fixture.fits("gone", &["orphan"], 0, OwnedClaims::AsObserved), (true, true));
 }
 
 proptest! {
     #[test]
-    fn books_after_any_moves_equal_books_opened_on_the_result(
+    fn accounting_after_any_moves_equals_accounting_opened_on_the_result(
         moves in prop::collection::vec((0..5usize, 0..2usize, any::<bool>(), any::<bool>()), 0..30),
     ) {
-        let mut world = simulated();
+        let mut fixture = simulated();
         let pods: [(&str, &[&str]); 5] =
             [("p0", &["a"]), ("p1", &["a", "b"]), ("p2", &["c", "c"]), ("p3", &["b", "d"]), ("p4", &[])];
         for (at, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            world.claim(name, |c| {
+            fixture.claim(name, |c| {
                 c.bytes = (at as i64 + 1) * GIB;
                 c.owner_pod = Some(format!("p{at}"));
                 c.phase = if at == 2 { ClaimPhase::Bound } else { ClaimPhase::Pending };
             });
         }
-        let waiting: Vec<_> = pods.iter().map(|(uid, claims)| (*uid, *claims, None, Presence::Staying)).collect();
-        world.open(&waiting);
+        let waiting: Vec<_> = pods.iter().map(|(uid, claims)| (*uid, *claims, None, Presence::Active)).collect();
+        fixture.open(&waiting);
         let mut placed: Vec<(usize, usize, Presence)> = Vec::new();
         for (pod, node, leaves, out) in moves {
             let (uid, claims) = pods[pod];
             if out && !placed.is_empty() {
                 let (pod, node, presence) = placed.swap_remove(pod % placed.len());
                 let (uid, claims) = pods[pod];
-                world.with(uid, claims, |storage, pod| storage.unplace(pod, NodeIdx::new(node), presence));
+                fixture.with(uid, claims, |storage, pod| storage.unplace(pod, NodeIdx::new(node), presence));
             } else {
-                let presence = if leaves { Presence::Leaving } else { Presence::Staying };
-                world.with(uid, claims, |storage, pod| storage.place(pod, NodeIdx::new(node), presence));
+                let presence = if leaves { Presence::Releasing } else { Presence::Active };
+                fixture.with(uid, claims, |storage, pod| storage.place(pod, NodeIdx::new(node), presence));
                 placed.push((pod, node, presence));
             }
         }
-        let kept = world.storage.csi.clone();
+        let kept = fixture.storage.csi.clone();
         let result: Vec<_> =
             placed.iter().map(|&(pod, node, presence)| (pods[pod].0, pods[pod].1, Some(node), presence)).collect();
-        world.open(&[waiting, result].concat());
-        prop_assert_eq!(kept, world.storage.csi);
+        fixture.open(&[waiting, result].concat());
+        prop_assert_eq!(kept, fixture.storage.csi);
     }
 }

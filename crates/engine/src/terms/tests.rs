@@ -9,7 +9,7 @@ mod literal;
 
 /// A small cluster: nodes by number, pods with their labels and terms.
 #[derive(Default)]
-struct World {
+struct TestCluster {
     names: Interner,
     terms: Terms,
     nodes: Vec<Labels>,
@@ -31,16 +31,16 @@ struct PodOn {
     presence: Presence,
 }
 
-impl World {
+impl TestCluster {
     fn new(nodes: &[&[(&str, &str)]]) -> Self {
-        let mut world = Self::default();
+        let mut fixture = Self::default();
         for labels in nodes {
             let labels = pairs(labels);
-            let resolved = world.symbols(&labels);
-            world.resolved.push(resolved);
-            world.nodes.push(labels);
+            let resolved = fixture.symbols(&labels);
+            fixture.resolved.push(resolved);
+            fixture.nodes.push(labels);
         }
-        world
+        fixture
     }
     fn symbols(&mut self, labels: &Labels) -> Vec<(Sym, Sym)> {
         let mut symbols: Vec<_> =
@@ -55,7 +55,7 @@ impl World {
         (set, self.terms.resolve(&pod.spec, &mut self.names))
     }
     fn place(&mut self, pod: &PodSpec, node: usize) -> usize {
-        self.place_as(pod, node, Presence::Staying)
+        self.place_as(pod, node, Presence::Active)
     }
     fn place_as(&mut self, pod: &PodSpec, node: usize, presence: Presence) -> usize {
         let (label_set, refs) = self.resolve(pod);

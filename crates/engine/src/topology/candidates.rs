@@ -1,7 +1,7 @@
 //! The node sets in which a member of a group may be placed, best first.
 
 use super::demand::Demand;
-use super::room::Room;
+use super::free_capacity::FreeCapacity;
 use super::tree::Topology;
 use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
@@ -105,22 +105,22 @@ pub fn candidates(cluster: &Cluster, request: &Request<'_>) -> Result<Candidates
     let Some(usable) = Usable::of(cluster, topology, request.nodes, levels.deepest()) else {
         return Err(too_small(topology, Topology::root(), Some(0), &demand));
     };
-    let room = Room::measure(&cluster.nodes, topology, &demand, usable.start, levels.deepest());
-    let order = room.order();
+    let capacity = FreeCapacity::measure(&cluster.nodes, topology, &demand, usable.start, levels.deepest());
+    let order = capacity.order();
     let start_depth = topology.domain(usable.start).depth;
     let widest = levels.widest().max(start_depth);
     let held = Held::of(topology, levels, request.held);
     let mut sets = Vec::new();
-    if room.fits(usable.start) {
+    if capacity.fits(usable.start) {
         let fitting = order[widest - start_depth..].iter().rev().flatten();
-        let fitting = fitting.filter(|domain| room.fits(**domain) && held.allows(topology, **domain));
+        let fitting = fitting.filter(|domain| capacity.fits(**domain) && held.allows(topology, **domain));
         sets.extend(fitting.filter_map(|domain| usable.part(cluster, topology, *domain)));
     }
     if sets.is_empty() {
         let widest = order[widest - start_depth].iter().copied();
-        let best = best(&room, widest.filter(|domain| held.allows(topology, *domain)));
+        let best = best(&capacity, widest.filter(|domain| held.allows(topology, *domain)));
         return Err(match best {
-            Some(best) => too_small(topology, best, room.pods(best), &demand),
+            Some(best) => too_small(topology, best, capacity.pods(best), &demand),
             None => too_small(topology, held.first().unwrap_or(usable.start), Some(0), &demand),
         });
     }
@@ -203,9 +203,12 @@ impl Held {
 }
 
 /// The domain with the most room, the first of equals.
-fn best(room: &Room<'_>, domains: impl Iterator<Item = DomainIdx>) -> Option<DomainIdx> {
+fn best(capacity: &FreeCapacity<'_>, domains: impl Iterator<Item = DomainIdx>) -> Option<DomainIdx> {
     domains.min_by(|a, b| {
-        room.pods(*b).cmp(&room.pods(*a)).then_with(|| room.tightness(*a).cmp(&room.tightness(*b)))
+        capacity
+            .pods(*b)
+            .cmp(&capacity.pods(*a))
+            .then_with(|| capacity.tightness(*a).cmp(&capacity.tightness(*b)))
     })
 }
 
@@ -230,21 +233,21 @@ pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyR
     };
     let demand = Demand::of(cluster, request.pods);
     let start = topology.domain(usable.start);
-    let room = Room::measure(&cluster.nodes, topology, &demand, usable.start, levels.deepest());
-    if !room.fits(usable.start) {
+    let capacity = FreeCapacity::measure(&cluster.nodes, topology, &demand, usable.start, levels.deepest());
+    if !capacity.fits(usable.start) {
         let id = if usable.start == Topology::root() { String::new() } else { start.id.to_string() };
         *measured = Measured::Whole(id);
         return;
     }
     let depth = levels.widest().max(start.depth);
     let held = Held::of(topology, levels, request.held);
-    let mut domains = room.order().swap_remove(depth - start.depth);
+    let mut domains = capacity.order().swap_remove(depth - start.depth);
     domains.retain(|domain| held.allows(topology, *domain));
     domains.sort_unstable();
     let describe = |domain: &DomainIdx| DomainCapacity {
         domain: topology.domain(*domain).id.to_string(),
-        pods: room.pods(*domain).map(|pods| u32::try_from(pods.max(0)).unwrap_or(u32::MAX)),
-        lacks: room
+        pods: capacity.pods(*domain).map(|pods| u32::try_from(pods.max(0)).unwrap_or(u32::MAX)),
+        lacks: capacity
             .lacks(*domain)
             .map(|(dim, wanted, free)| (cluster.text(cluster.dims.name(dim)).to_owned(), wanted, free))
             .collect(),

@@ -76,7 +76,7 @@ impl Demand {
     ///
     /// Memory that is left on shared GPUs counts as one sum for requests below one GPU: how it is scattered is for
     /// the placing step to find out.
-    pub fn room_on(&self, node: &Node) -> i64 {
+    pub fn capacity_on(&self, node: &Node) -> i64 {
         if self.only_slots {
             return self.count;
         }
@@ -127,7 +127,7 @@ fn times(wanted: i64, free: i64) -> i64 {
 fn shares_on(node: &Node, wanted: i64) -> i64 {
     let memory = node.gpu_memory.mib;
     // A GPU that everyone leaves already counts as a whole one.
-    let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.all_leaves());
+    let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.all_releasing());
     let left: i64 = shared.map(|gpu| (memory - gpu.allocated + gpu.releasing).max(0)).sum();
     let free =
         i128::from(node.free(resource::GPU)) * i128::from(memory) + i128::from(left) * i128::from(WHOLE_GPU);

@@ -1,6 +1,6 @@
 //! Small made-up clusters, one rule at a time; `tests/laws.rs` checks all rules together on random ones.
 
-mod laws;
+mod properties;
 
 use super::*;
 use crate::cluster::group::Constraint;
@@ -19,7 +19,7 @@ use kai_units::Timestamp;
 const TOPOLOGY: &str = "place";
 
 /// A cluster with one topology.
-struct World {
+struct TestCluster {
     cluster: ClusterState,
     pods: usize,
 }
@@ -36,12 +36,12 @@ fn share(hundredths: u32, devices: u32) -> SpecInput {
     SpecInput { gpu: GpuRequest::Fraction { hundredths, devices }, ..cores(1) }
 }
 
-impl World {
+impl TestCluster {
     fn new(levels: &[&str]) -> Self {
-        let mut world = Self { cluster: ClusterState::new(), pods: 0 };
+        let mut fixture = Self { cluster: ClusterState::new(), pods: 0 };
         let levels = levels.iter().map(ToString::to_string).collect();
-        world.cluster.apply(Delta::Topology(TopologyInput { name: TOPOLOGY.into(), levels }));
-        world
+        fixture.cluster.apply(Delta::Topology(TopologyInput { name: TOPOLOGY.into(), levels }));
+        fixture
     }
 
     /// A node with 64 cores; labels as `zone=a rack=r1`.
@@ -102,13 +102,13 @@ impl World {
         self.cluster.topologies.get(name).expect("it was set")
     }
 
-    fn settle(&mut self) {
+    fn refresh(&mut self) {
         let policy = Policy::resolve(&Config::default(), &Params::default(), &PluginSet::builtin());
-        self.cluster.settle(&policy, Timestamp(0));
+        self.cluster.refresh(&policy, Timestamp(0));
     }
 
     fn ask(&mut self, ask: &Ask<'_>) -> Result<Answer, TopologyReason> {
-        self.settle();
+        self.refresh();
         let mut level = |name: &str| (!name.is_empty()).then(|| self.cluster.names.intern(name));
         let (required, preferred) = (level(ask.required), level(ask.preferred));
         let topology = self.cluster.names.intern(TOPOLOGY);
@@ -163,145 +163,145 @@ fn prefer<'a>(preferred: &'a str, pods: &'a [PodIdx]) -> Ask<'a> {
 }
 
 /// Two zones of two racks of two nodes with four GPUs each.
-fn two_zones() -> World {
-    let mut world = World::new(&["zone", "rack"]);
+fn two_zones() -> TestCluster {
+    let mut fixture = TestCluster::new(&["zone", "rack"]);
     for (i, place) in ["a.1", "a.2", "b.1", "b.2"].iter().enumerate() {
         let (zone, rack) = place.split_once('.').expect("written above");
         for k in 0..2 {
-            world.node(&format!("n{i}{k}"), &format!("zone={zone} rack={rack}"), 4);
+            fixture.node(&format!("n{i}{k}"), &format!("zone={zone} rack={rack}"), 4);
         }
     }
-    world
+    fixture
 }
 
 #[test]
 fn only_nodes_with_every_level_label_take_part() {
-    let mut world = World::new(&["zone", "rack"]);
-    world.node("n1", "zone=a rack=1", 1);
-    world.node("n2", "zone=a", 1);
-    world.node("n3", "rack=1", 1);
-    world.node("n4", "rack=1 zone=b", 1);
-    world.settle();
-    let ids: Vec<_> = world.topology().domains().map(|(_, d)| (d.depth, &*d.id, d.nodes.len())).collect();
+    let mut fixture = TestCluster::new(&["zone", "rack"]);
+    fixture.node("n1", "zone=a rack=1", 1);
+    fixture.node("n2", "zone=a", 1);
+    fixture.node("n3", "rack=1", 1);
+    fixture.node("n4", "rack=1 zone=b", 1);
+    fixture.refresh();
+    let ids: Vec<_> = fixture.topology().domains().map(|(_, d)| (d.depth, &*d.id, d.nodes.len())).collect();
     assert_eq!(ids, [(0, "root", 2), (1, "a", 1), (1, "b", 1), (2, "a.1", 1), (2, "b.1", 1)]);
-    assert_eq!(world.topology().innermost(world.find("n2")), None);
+    assert_eq!(fixture.topology().innermost(fixture.find("n2")), None);
 }
 
 #[test]
 fn domains_follow_labels_nodes_and_topologies() {
-    let mut world = two_zones();
-    world.settle();
-    assert_eq!(world.topology().domains().count(), 7);
-    world.node("n00", "zone=c rack=1", 4);
-    world.settle();
-    assert_eq!(world.topology().domains().count(), 9);
-    world
+    let mut fixture = two_zones();
+    fixture.refresh();
+    assert_eq!(fixture.topology().domains().count(), 7);
+    fixture.node("n00", "zone=c rack=1", 4);
+    fixture.refresh();
+    assert_eq!(fixture.topology().domains().count(), 9);
+    fixture
         .cluster
         .apply(Delta::Topology(TopologyInput { name: TOPOLOGY.into(), levels: vec!["zone".into()] }));
-    world.settle();
-    let ids: Vec<_> = world.topology().domains().map(|(_, d)| &*d.id).collect();
+    fixture.refresh();
+    let ids: Vec<_> = fixture.topology().domains().map(|(_, d)| &*d.id).collect();
     assert_eq!(ids, ["root", "a", "b", "c"]);
-    world.cluster.apply(Delta::TopologyGone(TOPOLOGY.into()));
-    let pods = world.pending(1, &gpus(1));
-    assert_eq!(world.refusal(&require("zone", &pods)), TopologyReason::Unknown);
+    fixture.cluster.apply(Delta::TopologyGone(TOPOLOGY.into()));
+    let pods = fixture.pending(1, &gpus(1));
+    assert_eq!(fixture.refusal(&require("zone", &pods)), TopologyReason::Unknown);
 }
 
 #[test]
 fn a_dot_inside_a_value_does_not_join_two_domains() {
-    let mut world = World::new(&["zone", "rack"]);
-    world.node("n1", "zone=a.b rack=c", 1);
-    world.node("n2", "zone=a rack=b.c", 1);
-    let pods = world.pending(1, &gpus(1));
-    assert_eq!(world.sets(&require("rack", &pods)), "n2 | n1");
+    let mut fixture = TestCluster::new(&["zone", "rack"]);
+    fixture.node("n1", "zone=a.b rack=c", 1);
+    fixture.node("n2", "zone=a rack=b.c", 1);
+    let pods = fixture.pending(1, &gpus(1));
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n2 | n1");
 }
 
 #[test]
-fn without_a_usable_level_there_is_no_answer() {
-    let mut world = two_zones();
-    let pods = world.pending(1, &gpus(1));
+fn without_a_usable_level_there_are_no_candidates() {
+    let mut fixture = two_zones();
+    let pods = fixture.pending(1, &gpus(1));
     for (required, preferred) in [("", ""), ("row", ""), ("", "row"), ("zone", "row"), ("rack", "zone")] {
         let ask = Ask { required, preferred, pods: &pods, ..Ask::default() };
-        assert_eq!(world.refusal(&ask), TopologyReason::BadLevel, "{required:?} {preferred:?}");
+        assert_eq!(fixture.refusal(&ask), TopologyReason::BadLevel, "{required:?} {preferred:?}");
     }
 }
 
 #[test]
 fn a_step_without_pods_keeps_its_nodes() {
-    let mut world = two_zones();
+    let mut fixture = two_zones();
     let ask = Ask { required: "zone", nodes: "n00 n20", ..Ask::default() };
-    assert_eq!(world.ask(&ask).map(|a| a.sets), Ok(vec!["n00 n20".to_owned()]));
+    assert_eq!(fixture.ask(&ask).map(|a| a.sets), Ok(vec!["n00 n20".to_owned()]));
 }
 
 #[test]
 fn the_tightest_fitting_domain_comes_first_then_the_first_id() {
-    let mut world = two_zones();
-    world.running("n30", gpus(3));
-    let pods = world.pending(3, &gpus(1));
-    assert_eq!(world.sets(&require("rack", &pods)), "n30 n31 | n20 n21 | n00 n01 | n10 n11");
-    assert_eq!(world.sets(&require("zone", &pods)), "n20 n21 n30 n31 | n00 n01 n10 n11");
+    let mut fixture = two_zones();
+    fixture.running("n30", gpus(3));
+    let pods = fixture.pending(3, &gpus(1));
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n30 n31 | n20 n21 | n00 n01 | n10 n11");
+    assert_eq!(fixture.sets(&require("zone", &pods)), "n20 n21 n30 n31 | n00 n01 n10 n11");
 }
 
 #[test]
 fn a_tighter_parent_comes_before_a_tighter_domain() {
-    let mut world = World::new(&["spine", "rack"]);
+    let mut fixture = TestCluster::new(&["spine", "rack"]);
     for (node, spine, gpus) in [("n1", "s1", 1), ("n2", "s1", 1), ("n3", "s1", 1), ("n4", "s2", 2)] {
-        world.node(node, &format!("spine={spine} rack={node}"), gpus);
+        fixture.node(node, &format!("spine={spine} rack={node}"), gpus);
     }
-    let pods = world.pending(1, &gpus(1));
-    assert_eq!(world.sets(&prefer("rack", &pods)), "n4 | n1 | n2 | n3 | n4 | n1 n2 n3 | n1 n2 n3 n4");
+    let pods = fixture.pending(1, &gpus(1));
+    assert_eq!(fixture.sets(&prefer("rack", &pods)), "n4 | n1 | n2 | n3 | n4 | n1 n2 n3 | n1 n2 n3 n4");
 }
 
 #[test]
 fn candidates_go_from_the_preferred_level_up_to_the_required_one() {
-    let mut world = two_zones();
-    world.running("n00", gpus(4));
-    world.running("n10", gpus(2));
-    let pods = world.pending(7, &gpus(1));
+    let mut fixture = two_zones();
+    fixture.running("n00", gpus(4));
+    fixture.running("n10", gpus(2));
+    let pods = fixture.pending(7, &gpus(1));
     let ask = Ask { required: "zone", ..prefer("rack", &pods) };
     // Rack a.1 holds four and rack a.2 six, so that zone a has no rack to offer.
-    assert_eq!(world.sets(&ask), "n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31");
+    assert_eq!(fixture.sets(&ask), "n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31");
     let everywhere = "n00 n01 n10 n11 n20 n21 n30 n31";
     let ask = prefer("rack", &pods);
     let expected = format!("n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31 | {everywhere}");
-    assert_eq!(world.sets(&ask), expected);
+    assert_eq!(fixture.sets(&ask), expected);
 }
 
 #[test]
 fn an_unmet_preference_falls_back_to_a_wider_domain() {
-    let mut world = two_zones();
-    let pods = world.pending(9, &gpus(1));
+    let mut fixture = two_zones();
+    let pods = fixture.pending(9, &gpus(1));
     assert_eq!(
-        world.sets(&Ask { required: "zone", ..prefer("rack", &pods) }),
+        fixture.sets(&Ask { required: "zone", ..prefer("rack", &pods) }),
         "n00 n01 n10 n11 | n20 n21 n30 n31"
     );
 }
 
 #[test]
 fn the_emptiest_domain_scores_highest_and_the_last_id_among_equals() {
-    let mut world = World::new(&["zone", "rack"]);
+    let mut fixture = TestCluster::new(&["zone", "rack"]);
     for (node, zone, gpus) in [("n1", "a", 2), ("n2", "a", 1), ("n3", "a", 1), ("n4", "a", 1)] {
-        world.node(node, &format!("zone={zone} rack={node}"), gpus);
+        fixture.node(node, &format!("zone={zone} rack={node}"), gpus);
     }
     for node in ["n5", "n6", "n7"] {
-        world.node(node, &format!("zone=b rack={node}"), 2);
+        fixture.node(node, &format!("zone=b rack={node}"), 2);
     }
-    let pods = world.pending(3, &gpus(1));
+    let pods = fixture.pending(3, &gpus(1));
     let ask = Ask { required: "zone", ..prefer("rack", &pods) };
-    let answer = world.ask(&ask).expect("both zones fit");
+    let answer = fixture.ask(&ask).expect("both zones fit");
     assert_eq!(answer.sets, ["n1 n2 n3 n4", "n5 n6 n7"]);
     // In order: n2 n3 n4 n1 (the tighter zone a), then n5 n6 n7.
     let steps = [5.0, 1.0, 2.0, 4.0, 7.0, 8.0, 10.0];
     assert_eq!(answer.scores, steps.map(|step| Some(step * 100_000.0)));
-    assert_eq!(world.ask(&require("zone", &pods)).map(|a| a.scores), Ok(vec![]));
+    assert_eq!(fixture.ask(&require("zone", &pods)).map(|a| a.scores), Ok(vec![]));
 }
 
 #[test]
 fn nodes_outside_the_start_domain_have_no_score() {
-    let mut world = two_zones();
-    world.node("n4", "zone=b", 4);
-    let pods = world.pending(1, &gpus(1));
+    let mut fixture = two_zones();
+    fixture.node("n4", "zone=b", 4);
+    let pods = fixture.pending(1, &gpus(1));
     let ask = Ask { nodes: "n20 n30 n4", ..prefer("rack", &pods) };
-    let answer = world.ask(&ask).expect("zone b fits");
+    let answer = fixture.ask(&ask).expect("zone b fits");
     assert_eq!(answer.sets, ["n20", "n30", "n20 n30"]);
     let (low, high) = (Some(500_000.0), Some(1_000_000.0));
     assert_eq!(answer.scores, [None, None, None, None, low, low, high, high, None]);
@@ -309,25 +309,25 @@ fn nodes_outside_the_start_domain_have_no_score() {
 
 #[test]
 fn sets_hold_usable_nodes_only_and_empty_ones_are_left_out() {
-    let mut world = two_zones();
-    let pods = world.pending(1, &gpus(1));
+    let mut fixture = two_zones();
+    let pods = fixture.pending(1, &gpus(1));
     let ask = Ask { nodes: "n00 n11 n20", ..require("rack", &pods) };
-    assert_eq!(world.sets(&ask), "n00 | n11 | n20");
+    assert_eq!(fixture.sets(&ask), "n00 | n11 | n20");
     let ask = Ask { nodes: "n01 n20", required: "zone", ..prefer("rack", &pods) };
-    assert_eq!(world.sets(&ask), "n01 | n20 | n01 | n20");
+    assert_eq!(fixture.sets(&ask), "n01 | n20 | n01 | n20");
 }
 
 #[test]
 fn a_required_level_works_when_one_finer_domain_is_left() {
-    let mut world = World::new(&["rack", "host"]);
-    world.node("n1", "rack=r1 host=n1", 2);
-    world.node("n2", "rack=r2 host=n2", 2);
-    let pods = world.pending(2, &gpus(1));
+    let mut fixture = TestCluster::new(&["rack", "host"]);
+    fixture.node("n1", "rack=r1 host=n1", 2);
+    fixture.node("n2", "rack=r2 host=n2", 2);
+    let pods = fixture.pending(2, &gpus(1));
     for preferred in ["", "rack", "host"] {
         let ask = Ask { nodes: "n1", preferred, ..require("rack", &pods) };
-        assert_eq!(world.sets(&ask).split(" | ").next(), Some("n1"), "{preferred:?}");
+        assert_eq!(fixture.sets(&ask).split(" | ").next(), Some("n1"), "{preferred:?}");
     }
-    let mut alone = World::new(&["rack", "host"]);
+    let mut alone = TestCluster::new(&["rack", "host"]);
     alone.node("n1", "rack=r1 host=n1", 2);
     let pods = alone.pending(2, &gpus(1));
     assert_eq!(alone.sets(&require("rack", &pods)), "n1");
@@ -335,59 +335,62 @@ fn a_required_level_works_when_one_finer_domain_is_left() {
 
 #[test]
 fn pods_that_have_a_place_bind_the_others_to_their_domain() {
-    let mut world = two_zones();
-    world.running("n00", gpus(4));
-    let pods = world.pending(2, &gpus(1));
+    let mut fixture = two_zones();
+    fixture.running("n00", gpus(4));
+    let pods = fixture.pending(2, &gpus(1));
     let ask = Ask { held: "n30", ..require("rack", &pods) };
-    assert_eq!(world.sets(&ask), "n30 n31");
+    assert_eq!(fixture.sets(&ask), "n30 n31");
     let ask = Ask { held: "n30 n00", preferred: "rack", ..require("zone", &pods) };
-    assert_eq!(world.sets(&ask), "n00 n01 | n10 n11 | n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31");
+    assert_eq!(
+        fixture.sets(&ask),
+        "n00 n01 | n10 n11 | n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31"
+    );
     let ask = Ask { held: "n00", nodes: "n20 n21", ..require("rack", &pods) };
-    assert_eq!(world.too_small(&ask), ("a.1".into(), Some(0), 2));
-    let many = world.pending(5, &gpus(1));
+    assert_eq!(fixture.too_small(&ask), ("a.1".into(), Some(0), 2));
+    let many = fixture.pending(5, &gpus(1));
     let ask = Ask { held: "n00", ..require("rack", &many) };
-    assert_eq!(world.too_small(&ask), ("a.1".into(), Some(4), 5));
+    assert_eq!(fixture.too_small(&ask), ("a.1".into(), Some(4), 5));
     // A preference does not bind.
     let ask = Ask { held: "n30", ..prefer("zone", &pods) };
-    assert_eq!(world.sets(&ask), "n00 n01 n10 n11 | n20 n21 n30 n31 | n00 n01 n10 n11 n20 n21 n30 n31");
+    assert_eq!(fixture.sets(&ask), "n00 n01 n10 n11 | n20 n21 n30 n31 | n00 n01 n10 n11 n20 n21 n30 n31");
 }
 
 #[test]
-fn a_refusal_names_the_domain_with_the_most_room() {
-    let mut world = two_zones();
-    world.running("n00", gpus(3));
-    world.running("n20", gpus(1));
-    let pods = world.pending(9, &gpus(1));
-    assert_eq!(world.too_small(&require("rack", &pods)), ("a.2".into(), Some(8), 9));
-    let pods = world.pending(30, &gpus(1));
-    assert_eq!(world.too_small(&require("zone", &pods)), ("b".into(), Some(15), 30));
-    assert_eq!(world.too_small(&prefer("rack", &pods)), ("root".into(), Some(28), 30));
-    world.node("n9", "", 4);
+fn rejection_names_the_domain_with_the_most_free_capacity() {
+    let mut fixture = two_zones();
+    fixture.running("n00", gpus(3));
+    fixture.running("n20", gpus(1));
+    let pods = fixture.pending(9, &gpus(1));
+    assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.2".into(), Some(8), 9));
+    let pods = fixture.pending(30, &gpus(1));
+    assert_eq!(fixture.too_small(&require("zone", &pods)), ("b".into(), Some(15), 30));
+    assert_eq!(fixture.too_small(&prefer("rack", &pods)), ("root".into(), Some(28), 30));
+    fixture.node("n9", "", 4);
     let ask = Ask { nodes: "n9", ..require("rack", &pods) };
-    assert_eq!(world.too_small(&ask), ("root".into(), Some(0), 30));
+    assert_eq!(fixture.too_small(&ask), ("root".into(), Some(0), 30));
 }
 
 #[test]
 fn pods_of_one_kind_are_counted_by_the_largest_on_each_node() {
-    let mut world = two_zones();
-    let mut pods = world.pending(3, &gpus(3));
-    assert_eq!(world.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
+    let mut fixture = two_zones();
+    let mut pods = fixture.pending(3, &gpus(3));
+    assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
     pods.truncate(1);
-    pods.extend(world.pending(2, &gpus(1)));
+    pods.extend(fixture.pending(2, &gpus(1)));
     // Five GPUs are wanted of a rack's eight, yet each node takes one pod of three GPUs.
-    assert_eq!(world.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
+    assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
 }
 
 #[test]
 fn pods_of_several_kinds_are_measured_by_their_sum() {
-    let mut world = two_zones();
-    let mut pods = world.pending(2, &gpus(3));
-    pods.extend(world.pending(1, &cores(2)));
-    assert_eq!(world.sets(&require("rack", &pods)), "n00 n01 | n10 n11 | n20 n21 | n30 n31");
-    pods.extend(world.pending(1, &gpus(3)));
-    assert_eq!(world.too_small(&require("rack", &pods)), ("a.1".into(), None, 4));
+    let mut fixture = two_zones();
+    let mut pods = fixture.pending(2, &gpus(3));
+    pods.extend(fixture.pending(1, &cores(2)));
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n00 n01 | n10 n11 | n20 n21 | n30 n31");
+    pods.extend(fixture.pending(1, &gpus(3)));
+    assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.1".into(), None, 4));
     // Nothing is free of what is wanted.
-    let mut none = World::new(&["rack"]);
+    let mut none = TestCluster::new(&["rack"]);
     none.node("n1", "rack=r1", 0);
     let mut pods = none.pending(1, &cores(1));
     pods.extend(none.pending(1, &gpus(1)));
@@ -395,87 +398,87 @@ fn pods_of_several_kinds_are_measured_by_their_sum() {
 }
 
 #[test]
-fn room_that_is_being_released_counts() {
-    let mut world = two_zones();
+fn releasing_capacity_counts() {
+    let mut fixture = two_zones();
     for node in ["n00", "n01", "n10", "n11"] {
-        world.running(node, gpus(4));
+        fixture.running(node, gpus(4));
     }
-    world.placed("n20", PodPhase::Releasing(Timestamp(0)), gpus(4), &[]);
-    world.running("n30", gpus(1));
-    let pods = world.pending(8, &gpus(1));
-    assert_eq!(world.sets(&require("rack", &pods)), "n20 n21");
+    fixture.placed("n20", PodPhase::Releasing(Timestamp(0)), gpus(4), &[]);
+    fixture.running("n30", gpus(1));
+    let pods = fixture.pending(8, &gpus(1));
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n20 n21");
 }
 
 #[test]
-fn what_is_left_on_shared_gpus_counts_for_requests_below_one_gpu() {
-    let mut world = World::new(&["rack"]);
-    world.node("n1", "rack=r1", 1);
-    world.node("n2", "rack=r2", 2);
-    world.placed("n1", PodPhase::Running, share(30, 1), &["g1"]);
-    world.placed("n2", PodPhase::Running, share(80, 1), &["g2"]);
-    world.placed("n2", PodPhase::Running, share(80, 1), &["g3"]);
-    let pods = world.pending(2, &share(30, 1));
-    assert_eq!(world.sets(&require("rack", &pods)), "n1");
-    let one = world.pending(1, &share(30, 1));
+fn free_memory_of_shared_gpus_counts_for_requests_below_one_gpu() {
+    let mut fixture = TestCluster::new(&["rack"]);
+    fixture.node("n1", "rack=r1", 1);
+    fixture.node("n2", "rack=r2", 2);
+    fixture.placed("n1", PodPhase::Running, share(30, 1), &["g1"]);
+    fixture.placed("n2", PodPhase::Running, share(80, 1), &["g2"]);
+    fixture.placed("n2", PodPhase::Running, share(80, 1), &["g3"]);
+    let pods = fixture.pending(2, &share(30, 1));
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n1");
+    let one = fixture.pending(1, &share(30, 1));
     // Twenty hundredths on each of two GPUs are taken for forty.
-    assert_eq!(world.sets(&require("rack", &one)), "n1 | n2");
-    let wide = world.pending(1, &share(50, 2));
-    assert_eq!(world.too_small(&require("rack", &wide)).1, Some(0));
+    assert_eq!(fixture.sets(&require("rack", &one)), "n1 | n2");
+    let wide = fixture.pending(1, &share(50, 2));
+    assert_eq!(fixture.too_small(&require("rack", &wide)).1, Some(0));
 }
 
 #[test]
-fn a_shared_gpu_that_everyone_leaves_counts_once() {
-    let mut world = World::new(&["rack"]);
-    world.node("n1", "rack=r1", 1);
-    world.placed("n1", PodPhase::Releasing(Timestamp(0)), share(30, 1), &["g1"]);
-    let pods = world.pending(3, &share(50, 1));
-    assert_eq!(world.too_small(&require("rack", &pods)), ("r1".into(), Some(2), 3));
+fn shared_gpu_with_only_releasing_pods_counts_once() {
+    let mut fixture = TestCluster::new(&["rack"]);
+    fixture.node("n1", "rack=r1", 1);
+    fixture.placed("n1", PodPhase::Releasing(Timestamp(0)), share(30, 1), &["g1"]);
+    let pods = fixture.pending(3, &share(50, 1));
+    assert_eq!(fixture.too_small(&require("rack", &pods)), ("r1".into(), Some(2), 3));
 }
 
 #[test]
-fn requests_for_gpu_memory_are_left_to_the_placing_step() {
-    let mut world = World::new(&["rack"]);
-    world.node("n1", "rack=r1", 1);
+fn gpu_memory_requests_are_not_measured_per_domain() {
+    let mut fixture = TestCluster::new(&["rack"]);
+    fixture.node("n1", "rack=r1", 1);
     let memory = SpecInput { gpu: GpuRequest::Memory { mib: 90, devices: 1 }, ..cores(32) };
-    let pods = world.pending(2, &memory);
-    assert_eq!(world.sets(&require("rack", &pods)), "n1");
-    let pods = world.pending(3, &memory);
-    assert_eq!(world.too_small(&require("rack", &pods)).1, Some(2));
+    let pods = fixture.pending(2, &memory);
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n1");
+    let pods = fixture.pending(3, &memory);
+    assert_eq!(fixture.too_small(&require("rack", &pods)).1, Some(2));
 }
 
 #[test]
-fn what_device_classes_serve_is_left_to_the_placing_step() {
-    let mut world = World::new(&["rack"]);
-    world.node("n1", "rack=r1", 1);
+fn device_class_resources_are_not_measured_per_domain() {
+    let mut fixture = TestCluster::new(&["rack"]);
+    fixture.node("n1", "rack=r1", 1);
     let class =
         DeviceClassInput { extended_resource: Some("example.com/nic".into()), ..DeviceClassInput::default() };
-    world.cluster.apply(Delta::DeviceClass(DeviceClassInput { name: "nics".into(), ..class }));
+    fixture.cluster.apply(Delta::DeviceClass(DeviceClassInput { name: "nics".into(), ..class }));
     let mut spec = cores(1);
     spec.request.push(("example.com/nic".into(), 1000));
-    let pods = world.pending(64, &spec);
-    assert_eq!(world.sets(&require("rack", &pods)), "n1");
-    let mixed = [&pods[..1], &world.pending(1, &cores(1))].concat();
-    assert_eq!(world.sets(&require("rack", &mixed)), "n1");
-    world.cluster.apply(Delta::DeviceClassGone("nics".into()));
-    assert_eq!(world.too_small(&require("rack", &pods)).1, Some(0));
+    let pods = fixture.pending(64, &spec);
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n1");
+    let mixed = [&pods[..1], &fixture.pending(1, &cores(1))].concat();
+    assert_eq!(fixture.sets(&require("rack", &mixed)), "n1");
+    fixture.cluster.apply(Delta::DeviceClassGone("nics".into()));
+    assert_eq!(fixture.too_small(&require("rack", &pods)).1, Some(0));
 }
 
 #[test]
-fn pods_that_want_only_a_slot_fit_everywhere() {
-    let mut world = World::new(&["rack"]);
-    world.node("n1", "rack=r1", 1);
-    world.running("n1", cores(64));
-    let pods = world.pending(200, &SpecInput::default());
-    assert_eq!(world.sets(&require("rack", &pods)), "n1");
+fn pods_that_request_only_a_slot_fit_everywhere() {
+    let mut fixture = TestCluster::new(&["rack"]);
+    fixture.node("n1", "rack=r1", 1);
+    fixture.running("n1", cores(64));
+    let pods = fixture.pending(200, &SpecInput::default());
+    assert_eq!(fixture.sets(&require("rack", &pods)), "n1");
 }
 
 #[test]
-fn an_overdrawn_node_takes_nothing() {
-    let mut world = World::new(&["rack"]);
-    world.node("n1", "rack=r1", 1);
-    world.node("n2", "rack=r1", 0);
-    world.running("n1", gpus(1));
-    world.running("n1", gpus(1));
-    let pods = world.pending(100, &cores(1));
-    assert_eq!(world.too_small(&require("rack", &pods)), ("r1".into(), Some(64), 100));
+fn overcommitted_node_accepts_no_pod() {
+    let mut fixture = TestCluster::new(&["rack"]);
+    fixture.node("n1", "rack=r1", 1);
+    fixture.node("n2", "rack=r1", 0);
+    fixture.running("n1", gpus(1));
+    fixture.running("n1", gpus(1));
+    let pods = fixture.pending(100, &cores(1));
+    assert_eq!(fixture.too_small(&require("rack", &pods)), ("r1".into(), Some(64), 100));
 }

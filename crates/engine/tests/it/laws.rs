@@ -115,7 +115,8 @@ fn edit(plan: &mut Plan<'_>, pod: usize, node: usize, kind: u8) {
     let pod = PodIdx::new(pod % plan.pods.len());
     let node = NodeIdx::new(node % plan.nodes.len());
     let state = plan.pods[pod].state.clone();
-    let placed = |status| PodState { status, place: Some(Place::on(node)), leaving: None, is_virtual: true };
+    let placed =
+        |status| PodState { status, place: Some(Place::on(node)), releasing: None, is_virtual: true };
     let next = match (state.status, kind) {
         (Status::Pending, 0 | 1) => placed(Status::Allocated),
         (Status::Pending, _) => placed(Status::Pipelined),

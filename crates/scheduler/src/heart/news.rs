@@ -389,7 +389,7 @@ impl Heart {
         if let Some(preemptor) = &batch.preemptor {
             let now = self.now();
             let pods = staying.iter().map(|staying| &staying.pod);
-            self.cache.cluster_mut().came_to_nothing(preemptor, pods);
+            self.cache.cluster_mut().forget_evictions(preemptor, pods);
             self.aside.put(preemptor, why, now);
         }
         Weight::Matters

@@ -66,7 +66,7 @@ impl Visit {
 
     pub(super) fn fits(&self, when: When) -> bool {
         let cluster = &self.world.cluster;
-        let groups = cluster.pods[self.pod].told_groups.clone();
+        let groups = cluster.pods[self.pod].observed_gpu_groups.clone();
         let load = cluster.load(self.pod, &groups);
         cluster.nodes[self.node]
             .fits(&load, when, &cluster.dims, &|resource| cluster.is_device_backed(resource))
@@ -114,7 +114,7 @@ fn change(case: &Case<'_>, argument: &str, change: Change) -> CallOutcome {
     let after = case.output["after"].get("self").unwrap_or(&case.input["self"]);
     let devices = devices(&case.input["self"], after);
     let cluster = &mut visit.world.cluster;
-    let groups = cluster.pods[visit.pod].told_groups.clone();
+    let groups = cluster.pods[visit.pod].observed_gpu_groups.clone();
     let devices = devices.iter().map(|device| cluster.names.intern(device)).collect();
     let mut node = cluster.nodes[visit.node].clone();
     let load = Load { devices, ..cluster.load(visit.pod, &groups) };
@@ -167,7 +167,7 @@ fn recorded(world: &World, ledger: &NodeLedger) -> Value {
     let devices: Map<_, _> = ledger
         .devices
         .iter()
-        .map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n.staying + n.leaving + n.waiting)))
+        .map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n.active + n.releasing + n.pipelined)))
         .collect();
     json!({
         "idle": amounts(&ledger.idle),

@@ -8,7 +8,7 @@ use kai_cache::object::{Kind, NodeResourceTopology};
 use kai_cache::{Report, translate};
 use kai_engine::ids::Idx;
 use kai_engine::input::{AmountList, Key, NumaTopology, NumaZone};
-use kai_engine::numa::{self, Ignored, NumaNode, NumaRequests, Placement, ZoneBooks};
+use kai_engine::numa::{self, Ignored, NumaNode, NumaRequests, Placement, ZoneAccounting};
 use kai_engine::resource::{Amounts, Dim};
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ fn adapter(function: &str) -> Option<Adapter> {
         "numa.numaPlugin.nodeScore" => Some(score),
         "numa.numaPlugin.predicate" => Some(predicate),
         "numa.numaPlugin.shouldFilter" => Some(must_align),
-        "numa.numaPlugin.wantsNuma" => Some(wants_alignment),
+        "numa.numaPlugin.wantsNuma" => Some(needs_alignment),
         "numa.solve" => Some(solve),
         _ => None,
     }
@@ -58,7 +58,7 @@ impl Meeting {
 /// Recorded zones: what they have and what is free at the time of the call.
 fn node(names: &mut Names, topology: &Value) -> Option<NumaNode> {
     let mut node = NumaNode::build(&numa_topology(topology)?, &mut names.dims, &mut names.names)?;
-    node.open_books(ZoneBooks::FromReport, std::iter::empty());
+    node.open_accounting(ZoneAccounting::FromReport, std::iter::empty());
     Some(node)
 }
 
@@ -134,8 +134,8 @@ fn must_align(case: &Case<'_>) -> CallOutcome {
     same(case.result(), &json!([must]))
 }
 
-fn wants_alignment(case: &Case<'_>) -> CallOutcome {
-    same(case.result(), &json!([Meeting::new(case, &Value::Null).requests.wants_alignment()]))
+fn needs_alignment(case: &Case<'_>) -> CallOutcome {
+    same(case.result(), &json!([Meeting::new(case, &Value::Null).requests.needs_alignment()]))
 }
 
 fn solve(case: &Case<'_>) -> CallOutcome {

@@ -214,7 +214,7 @@ fn request_of_step(case: &Case<'_>) -> CallOutcome {
     let (mut world, pods) = step(case);
     let mut total = [0; 3];
     for pod in pods {
-        total = kai_engine::share::sum(&total, &world.cluster.asked(pod, None));
+        total = kai_engine::share::sum(&total, &world.cluster.queue_request(pod, None));
     }
     let expected = super::inputs::amount_list(&case.result()[0], &Value::Null);
     let cluster = &mut *world.cluster;
@@ -225,7 +225,7 @@ fn request_of_step(case: &Case<'_>) -> CallOutcome {
 
 fn gpus_of_step(case: &Case<'_>) -> CallOutcome {
     let (world, pods) = step(case);
-    let gpus: i64 = pods.iter().map(|&pod| world.cluster.asked(pod, None)[2]).sum();
+    let gpus: i64 = pods.iter().map(|&pod| world.cluster.queue_request(pod, None)[2]).sum();
     let memory: i64 = pods.iter().map(|&pod| world.cluster.shape(pod).memory_on(0)).sum();
     same(case.result(), &json!([gpus as f64 / 1e6, memory]))
 }

@@ -190,7 +190,7 @@ impl World {
         for (key, amounts) in map(shared) {
             for (group, value) in map(amounts) {
                 if key == "dra_shared_device_refs" {
-                    let uses = DeviceUse { staying: whole(value) as u32, ..DeviceUse::default() };
+                    let uses = DeviceUse { active: whole(value) as u32, ..DeviceUse::default() };
                     ledger.devices.push((names.intern(group), uses));
                     continue;
                 }

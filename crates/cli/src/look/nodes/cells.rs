@@ -142,7 +142,7 @@ fn shared(cluster: &Cluster, node: &Node) -> Vec<Cell> {
             let mut pods: Vec<String> = on_it.map(|pod| cluster.pod_key(*pod).to_string()).collect();
             pods.sort_unstable();
             let part = i64::try_from(part).unwrap_or(WHOLE_GPU).min(WHOLE_GPU);
-            (part, cluster.text(gpu.group).to_owned(), gpu.all_leaves(), pods)
+            (part, cluster.text(gpu.group).to_owned(), gpu.all_releasing(), pods)
         })
         .collect();
     all.sort_unstable_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));

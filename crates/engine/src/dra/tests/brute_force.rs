@@ -36,7 +36,7 @@ fn instances() -> impl Strategy<Value = Instance> {
 }
 
 impl Instance {
-    fn world(&self) -> World {
+    fn fixture(&self) -> TestCluster {
         let counter = |amount| vec![CounterSet { name: "s".into(), counters: vec![("c".into(), amount)] }];
         let mut slice = gpu_slice("n0", self.devices.len());
         // What is in use already has drawn its part before.
@@ -46,20 +46,20 @@ impl Instance {
             device.attributes = vec![("d/a".into(), value.to_string())];
             device.consumes = counter(*draw);
         }
-        let mut world = World::with_gpus(&[("n0", 0)]);
-        world.slice(slice);
+        let mut fixture = TestCluster::with_gpus(&[("n0", 0)]);
+        fixture.slice(slice);
         let picked = (0..self.devices.len()).filter(|i| self.devices[*i].1);
         let picky = DeviceClassInput {
             name: "picky".into(),
             accepts: picked.map(|i| id("n0", &i.to_string())).collect(),
             ..DeviceClassInput::default()
         };
-        world.devices.set_class(&picky, &mut world.names);
+        fixture.devices.set_class(&picky, &mut fixture.names);
         let used = (0..self.devices.len()).filter(|i| self.devices[*i].3);
         let used: Vec<DeviceId> = used.map(|i| id("n0", &i.to_string())).collect();
-        world.claim(&ClaimInput { allocation: Some(given(&used)), ..claim("held", &[]) });
-        world.settle();
-        world
+        fixture.claim(&ClaimInput { allocation: Some(given(&used)), ..claim("held", &[]) });
+        fixture.refresh();
+        fixture
     }
 
     fn inputs(&self) -> Vec<ClaimInput> {
@@ -176,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
     #[test]
     fn the_allocator_finds_the_first_solution_exactly_when_there_is_one(instance in instances()) {
-        let mut world = instance.world();
-        prop_assert_eq!(world.allocate("n0", &instance.inputs()), instance.expected());
+        let mut fixture = instance.fixture();
+        prop_assert_eq!(fixture.allocate("n0", &instance.inputs()), instance.expected());
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::resource::{AMOUNT_MAX, WHOLE_GPU};
 use proptest::prelude::*;
 
-impl World {
+impl TestCluster {
     fn uses(&self) -> Vec<u32> {
         let devices = (0..self.devices.inventory.len()).map(crate::ids::Idx::new);
         devices.map(|d| self.devices.claims.times_in_use(d)).collect()
@@ -22,7 +22,7 @@ impl World {
 
 #[test]
 fn plain_gpu_requests_count_and_everything_else_does_not() {
-    let mut world = World::with_gpus(&[("n0", 1)]);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     let mut nic = exactly("nic", 7);
     nic.alternatives[0].class = "nic.example.com".into();
     let mut choice = exactly("choice", 3);
@@ -38,109 +38,109 @@ fn plain_gpu_requests_count_and_everything_else_does_not() {
         choice,
         admin,
     ];
-    let index = world.claim(&claim("c", &requests));
-    assert_eq!(claim_gpus(&world.devices.claims[index]), 4);
-    let pod = world.pod("p", &["c", "c"]);
-    assert_eq!(world.devices.gpu_demand(pod), 4 * WHOLE_GPU, "a claim named twice counts once");
+    let index = fixture.claim(&claim("c", &requests));
+    assert_eq!(claim_gpus(&fixture.devices.claims[index]), 4);
+    let pod = fixture.pod("p", &["c", "c"]);
+    assert_eq!(fixture.devices.gpu_demand(pod), 4 * WHOLE_GPU, "a claim named twice counts once");
     let made =
         ClaimInput { synthetic: true, owner_pod: Some("p".into()), ..claim("made", &[exactly("x", 1)]) };
-    world.claim(&made);
-    assert_eq!(world.devices.gpu_demand(pod), 4 * WHOLE_GPU);
+    fixture.claim(&made);
+    assert_eq!(fixture.devices.gpu_demand(pod), 4 * WHOLE_GPU);
 }
 
 #[test]
-fn giant_demands_saturate() {
-    let mut world = World::with_gpus(&[("n0", 1)]);
+fn huge_requests_saturate() {
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     for name in ["a", "b"] {
-        world.claim(&claim(name, &[exactly("x", u64::MAX)]));
+        fixture.claim(&claim(name, &[exactly("x", u64::MAX)]));
     }
-    let pod = world.pod("p", &["a", "b"]);
-    assert_eq!(world.devices.gpu_demand(pod), AMOUNT_MAX);
-    assert!(world.fit(pod, "n0").is_err());
+    let pod = fixture.pod("p", &["a", "b"]);
+    assert_eq!(fixture.devices.gpu_demand(pod), AMOUNT_MAX);
+    assert!(fixture.fit(pod, "n0").is_err());
 }
 
 #[test]
-fn claims_relate_to_pods_that_name_own_or_lead_them() {
-    let mut world = World::with_gpus(&[("n0", 1)]);
-    world.claim(&claim("named", &[exactly("x", 1)]));
-    world.claim(&ClaimInput { owner_pod: Some("p".into()), ..claim("owned", &[exactly("x", 1)]) });
+fn claims_are_related_to_pods_that_name_own_or_first_reserve_them() {
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
+    fixture.claim(&claim("named", &[exactly("x", 1)]));
+    fixture.claim(&ClaimInput { owner_pod: Some("p".into()), ..claim("owned", &[exactly("x", 1)]) });
     let reserved = |name: &str, pods: &[&str]| ClaimInput {
         reserved_for: pods.iter().map(|p| (*p).to_owned()).collect(),
         ..claim(name, &[exactly("x", 1)])
     };
-    world.claim(&reserved("first", &["p", "q"]));
-    world.claim(&reserved("second", &["q", "p"]));
-    let pod = world.pod("p", &["named", "unknown"]);
-    assert_eq!(world.devices.gpu_demand(pod), 3 * WHOLE_GPU);
-    world.devices.remove_claim(&Key::new("ns", "owned"), &world.names);
-    assert_eq!(world.devices.gpu_demand(pod), 2 * WHOLE_GPU);
-    world.claim(&reserved("first", &["q"]));
-    assert_eq!(world.devices.gpu_demand(pod), WHOLE_GPU);
-    world.devices.remove_pod(pod, &world.names);
-    assert_eq!(world.devices.gpu_demand(pod), 0);
+    fixture.claim(&reserved("first", &["p", "q"]));
+    fixture.claim(&reserved("second", &["q", "p"]));
+    let pod = fixture.pod("p", &["named", "unknown"]);
+    assert_eq!(fixture.devices.gpu_demand(pod), 3 * WHOLE_GPU);
+    fixture.devices.remove_claim(&Key::new("ns", "owned"), &fixture.names);
+    assert_eq!(fixture.devices.gpu_demand(pod), 2 * WHOLE_GPU);
+    fixture.claim(&reserved("first", &["q"]));
+    assert_eq!(fixture.devices.gpu_demand(pod), WHOLE_GPU);
+    fixture.devices.remove_pod(pod, &fixture.names);
+    assert_eq!(fixture.devices.gpu_demand(pod), 0);
 }
 
 #[test]
 fn gpu_devices_are_those_of_counted_requests() {
-    let mut world = World::with_gpus(&[("n0", 3)]);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 3)]);
     let mut nic = exactly("nic", 1);
     nic.alternatives[0].class = "nic.example.com".into();
     let mut allocation = given(&[id("n0", "0"), id("n0", "1"), id("n0", "2")]);
     allocation.devices[1].request = "nic".into();
     allocation.devices[2].request = "not a request".into();
     let allocation = Some(allocation);
-    world.claim(&ClaimInput { allocation, ..claim("c", &[exactly("gpus", 1), nic]) });
-    let pod = world.pod("p", &["c"]);
-    let ids: Vec<&str> = world.devices.gpu_devices(pod).iter().map(|d| world.names.text(*d)).collect();
+    fixture.claim(&ClaimInput { allocation, ..claim("c", &[exactly("gpus", 1), nic]) });
+    let pod = fixture.pod("p", &["c"]);
+    let ids: Vec<&str> = fixture.devices.gpu_devices(pod).iter().map(|d| fixture.names.text(*d)).collect();
     assert_eq!(ids, vec!["gpu.example.com/n0/0", "gpu.example.com/n0/2"]);
 }
 
 #[test]
-fn the_last_consumer_takes_the_allocation_with_it() {
-    let mut world = World::with_gpus(&[("n0", 1)]);
-    let index = world.claim(&claim("c", &[exactly("gpus", 1)]));
-    let (first, second) = (world.pod("p", &["c"]), world.pod("q", &["c"]));
-    world.settle();
-    let before = world.uses();
-    let mut undo: Vec<Undo> = world.place(first, "n0").expect("free").into_vec();
-    undo.extend(world.place(second, "n0").expect("shared"));
-    assert_eq!(world.devices.claims[index].consumers(), 2);
-    undo.extend(world.devices.release(first));
-    assert!(world.devices.claims[index].state.allocation.is_some());
-    undo.extend(world.devices.release(second));
-    assert!(world.devices.claims[index].state.allocation.is_none());
-    assert_eq!(world.uses(), before);
-    world.take_back(undo);
-    assert_eq!(world.devices.claims[index].state, ClaimState::default());
-    assert_eq!(world.uses(), before);
+fn releasing_the_last_consumer_deallocates_the_claim() {
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
+    let index = fixture.claim(&claim("c", &[exactly("gpus", 1)]));
+    let (first, second) = (fixture.pod("p", &["c"]), fixture.pod("q", &["c"]));
+    fixture.refresh();
+    let before = fixture.uses();
+    let mut undo: Vec<Undo> = fixture.place(first, "n0").expect("free").into_vec();
+    undo.extend(fixture.place(second, "n0").expect("shared"));
+    assert_eq!(fixture.devices.claims[index].consumers(), 2);
+    undo.extend(fixture.devices.release(first));
+    assert!(fixture.devices.claims[index].state.allocation.is_some());
+    undo.extend(fixture.devices.release(second));
+    assert!(fixture.devices.claims[index].state.allocation.is_none());
+    assert_eq!(fixture.uses(), before);
+    fixture.take_back(undo);
+    assert_eq!(fixture.devices.claims[index].state, ClaimState::default());
+    assert_eq!(fixture.uses(), before);
 }
 
 #[test]
 fn others_than_pods_keep_an_allocation_alive() {
-    let mut world = World::with_gpus(&[("n0", 1)]);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     let input = ClaimInput {
         allocation: Some(given(&[id("n0", "0")])),
         reserved_for: vec!["p".into()],
         other_consumers: 1,
         ..claim("c", &[exactly("gpus", 1)])
     };
-    let index = world.claim(&input);
-    let pod = world.pod("p", &["c"]);
-    let _undo = world.devices.release(pod);
-    assert!(world.devices.claims[index].state.allocation.is_some());
+    let index = fixture.claim(&input);
+    let pod = fixture.pod("p", &["c"]);
+    let _undo = fixture.devices.release(pod);
+    assert!(fixture.devices.claims[index].state.allocation.is_some());
 }
 
 #[test]
-fn choices_of_bind_requests_are_assumed_until_they_are_gone() {
-    let mut world = World::with_gpus(&[("n0", 2)]);
-    let index = world.claim(&claim("c", &[exactly("gpus", 1)]));
-    let (pod, ns) = (world.sym("p"), world.sym("ns"));
+fn devices_of_bind_requests_are_assumed_until_the_request_is_gone() {
+    let mut fixture = TestCluster::with_gpus(&[("n0", 2)]);
+    let index = fixture.claim(&claim("c", &[exactly("gpus", 1)]));
+    let (pod, ns) = (fixture.sym("p"), fixture.sym("ns"));
     let chosen = PodClaim { chosen: vec![id("n0", "0")], ..reference("c") };
-    world.devices.set_pod((pod, ns), &[chosen], &[id("n0", "1")], &mut world.names);
+    fixture.devices.set_pod((pod, ns), &[chosen], &[id("n0", "1")], &mut fixture.names);
     for _ in 0..2 {
-        world.settle();
-        assert_eq!(world.uses(), vec![1, 1]);
-        assert_eq!(world.devices.claims[index].state.reserved_for.as_slice(), &[pod]);
+        fixture.refresh();
+        assert_eq!(fixture.uses(), vec![1, 1]);
+        assert_eq!(fixture.devices.claims[index].state.reserved_for.as_slice(), &[pod]);
     }
     let made = ClaimInput {
         owner_pod: Some("p".into()),
@@ -148,26 +148,27 @@ fn choices_of_bind_requests_are_assumed_until_they_are_gone() {
         allocation: Some(given(&[id("n0", "1")])),
         ..claim("made", &[])
     };
-    world.claim(&made);
-    let told = ClaimInput { allocation: Some(given(&[id("n0", "0")])), ..claim("c", &[exactly("gpus", 1)]) };
-    world.claim(&told);
-    world.settle();
-    assert_eq!(world.uses(), vec![1, 1], "objects have caught up; nothing counts twice");
-    world.devices.remove_claim(&Key::new("ns", "made"), &world.names);
-    world.claim(&claim("c", &[exactly("gpus", 1)]));
-    world.pod("p", &["c"]);
-    world.settle();
-    assert_eq!(world.uses(), vec![0, 0]);
-    assert_eq!(world.devices.claims[index].state, ClaimState::default());
+    fixture.claim(&made);
+    let observed =
+        ClaimInput { allocation: Some(given(&[id("n0", "0")])), ..claim("c", &[exactly("gpus", 1)]) };
+    fixture.claim(&observed);
+    fixture.refresh();
+    assert_eq!(fixture.uses(), vec![1, 1], "objects have caught up; nothing counts twice");
+    fixture.devices.remove_claim(&Key::new("ns", "made"), &fixture.names);
+    fixture.claim(&claim("c", &[exactly("gpus", 1)]));
+    fixture.pod("p", &["c"]);
+    fixture.refresh();
+    assert_eq!(fixture.uses(), vec![0, 0]);
+    assert_eq!(fixture.devices.claims[index].state, ClaimState::default());
 }
 
 #[test]
 fn a_claim_slot_is_reused_after_its_claim_is_gone() {
-    let mut world = World::with_gpus(&[("n0", 1)]);
-    let first = world.claim(&ClaimInput { allocation: Some(given(&[id("n0", "0")])), ..claim("a", &[]) });
-    world.devices.remove_claim(&Key::new("ns", "a"), &world.names);
-    assert_eq!(world.uses(), vec![0]);
-    assert_eq!(world.claim(&claim("b", &[])), first);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
+    let first = fixture.claim(&ClaimInput { allocation: Some(given(&[id("n0", "0")])), ..claim("a", &[]) });
+    fixture.devices.remove_claim(&Key::new("ns", "a"), &fixture.names);
+    assert_eq!(fixture.uses(), vec![0]);
+    assert_eq!(fixture.claim(&claim("b", &[])), first);
 }
 
 /// Pods place themselves on, and leave, two nodes in random order.
@@ -190,35 +191,35 @@ proptest! {
     fn no_device_is_given_twice_and_undoing_restores_everything(
         counts in prop::collection::vec(1..3u64, 4), shared in 0..4usize, steps in steps(),
     ) {
-        let mut world = World::with_gpus(&[("n0", 3), ("n1", 2)]);
+        let mut fixture = TestCluster::with_gpus(&[("n0", 3), ("n1", 2)]);
         for (i, count) in counts.iter().enumerate() {
-            world.claim(&claim(&format!("c{i}"), &[exactly("gpus", *count)]));
+            fixture.claim(&claim(&format!("c{i}"), &[exactly("gpus", *count)]));
         }
         // The last two pods use a claim of another pod as well as none of their own.
         let pods: Vec<Sym> = (0..6)
-            .map(|i| world.pod(&format!("p{i}"), &[&format!("c{}", if i < 4 { i } else { shared })]))
+            .map(|i| fixture.pod(&format!("p{i}"), &[&format!("c{}", if i < 4 { i } else { shared })]))
             .collect();
-        world.settle();
-        let before: Vec<ClaimState> = (0..4).map(|i| world.devices.claims[crate::ids::Idx::new(i)].state.clone()).collect();
+        fixture.refresh();
+        let before: Vec<ClaimState> = (0..4).map(|i| fixture.devices.claims[crate::ids::Idx::new(i)].state.clone()).collect();
         let mut undo = Vec::new();
         for step in steps {
             match step {
                 Step::Place(pod, node) => {
                     let node = ["n0", "n1"][node];
-                    undo.extend(world.place(pods[pod], node).into_iter().flatten());
+                    undo.extend(fixture.place(pods[pod], node).into_iter().flatten());
                 }
-                Step::Leave(pod) => undo.extend(world.devices.release(pods[pod])),
+                Step::Leave(pod) => undo.extend(fixture.devices.release(pods[pod])),
             }
-            prop_assert!(world.uses().iter().all(|uses| *uses <= 1));
+            prop_assert!(fixture.uses().iter().all(|uses| *uses <= 1));
             let held: usize = (0..4)
-                .filter_map(|i| world.devices.claims[crate::ids::Idx::new(i)].state.allocation.as_ref().map(|a| a.devices.len()))
+                .filter_map(|i| fixture.devices.claims[crate::ids::Idx::new(i)].state.allocation.as_ref().map(|a| a.devices.len()))
                 .sum();
-            prop_assert_eq!(world.uses().iter().sum::<u32>() as usize, held);
+            prop_assert_eq!(fixture.uses().iter().sum::<u32>() as usize, held);
         }
-        world.take_back(undo);
+        fixture.take_back(undo);
         for (i, state) in before.iter().enumerate() {
-            prop_assert_eq!(&world.devices.claims[crate::ids::Idx::new(i)].state, state);
+            prop_assert_eq!(&fixture.devices.claims[crate::ids::Idx::new(i)].state, state);
         }
-        prop_assert!(world.uses().iter().all(|uses| *uses == 0));
+        prop_assert!(fixture.uses().iter().all(|uses| *uses == 0));
     }
 }

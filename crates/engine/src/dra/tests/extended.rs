@@ -5,14 +5,14 @@ use crate::input::{ContainerRequest, WHOLE_GPU};
 use crate::resource::{Amounts, Dims};
 
 struct Backed {
-    world: World,
+    fixture: TestCluster,
     dims: Dims,
 }
 
 impl Backed {
     fn new() -> Self {
-        let mut world = World::with_gpus(&[("n0", 4)]);
-        let mut dims = Dims::new(&mut world.names);
+        let mut fixture = TestCluster::with_gpus(&[("n0", 4)]);
+        let mut dims = Dims::new(&mut fixture.names);
         for (class, resource) in [("tpu-class", "example.com/tpu"), ("gpu-class", "nvidia.com/gpu")] {
             let class = DeviceClassInput {
                 name: class.into(),
@@ -20,24 +20,24 @@ impl Backed {
                 accepts_all: true,
                 ..DeviceClassInput::default()
             };
-            world.devices.set_class(&class, &mut world.names);
+            fixture.devices.set_class(&class, &mut fixture.names);
         }
-        dims.dim("example.com/tpu", &mut world.names);
-        Self { world, dims }
+        dims.dim("example.com/tpu", &mut fixture.names);
+        Self { fixture, dims }
     }
     fn request(&mut self, containers: &[ContainerRequest]) -> Option<ExtendedRequest> {
-        let inventory = &self.world.devices.inventory;
-        ExtendedRequest::build(containers, inventory, &mut self.dims, &mut self.world.names)
+        let inventory = &self.fixture.devices.inventory;
+        ExtendedRequest::build(containers, inventory, &mut self.dims, &mut self.fixture.names)
     }
     fn text(&self, sym: Sym) -> &str {
-        self.world.names.text(sym)
+        self.fixture.names.text(sym)
     }
     /// Requests and mappings for a node that has none of the resources.
     fn shown(&mut self, containers: &[ContainerRequest]) -> (Vec<String>, Vec<String>) {
-        let ask = self.request(containers).and_then(|r| r.ask(|_| true)).unwrap_or_default();
+        let claim = self.request(containers).and_then(|r| r.claim_for(|_| true)).unwrap_or_default();
         let requests =
-            ask.requests().map(|(name, class, n)| format!("{} {} {n}", self.text(name), self.text(class)));
-        let mappings = ask
+            claim.requests().map(|(name, class, n)| format!("{} {} {n}", self.text(name), self.text(class)));
+        let mappings = claim
             .mappings
             .iter()
             .map(|(c, r, q)| format!("{} {} {}", self.text(*c), self.text(*r), self.text(*q)));
@@ -98,30 +98,31 @@ fn only_what_the_node_lacks_is_claimed() {
     let request = backed.request(&[gpus]).expect("both are backed");
     let mut allocatable = Amounts::zero();
     allocatable.set(request.dims().next().expect("two resources"), 8000);
-    let ask = request.ask(|dim| allocatable.get(dim) == 0).expect("GPUs are lacking");
-    let shown: Vec<(&str, u32)> = ask.requests().map(|(_, class, n)| (backed.text(class), n)).collect();
+    let claim = request.claim_for(|dim| allocatable.get(dim) == 0).expect("GPUs are lacking");
+    let shown: Vec<(&str, u32)> = claim.requests().map(|(_, class, n)| (backed.text(class), n)).collect();
     assert_eq!(shown, vec![("gpu-class", 2)]);
-    assert_eq!(backed.text(ask.mappings[0].1), "nvidia.com/gpu", "pods know it by that name");
-    assert_eq!(request.ask(|_| false), None);
+    assert_eq!(backed.text(claim.mappings[0].1), "nvidia.com/gpu", "pods know it by that name");
+    assert_eq!(request.claim_for(|_| false), None);
 }
 
 #[test]
 fn any_backed_resource_gets_devices_and_gives_them_back() {
     let mut backed = Backed::new();
     let request = backed.request(&[container("main", 3)]).expect("backed");
-    let ask = request.ask(|_| true).expect("lacking");
-    let (first, second) = (backed.world.sym("p"), backed.world.sym("q"));
-    let fit = |world: &World, pod| world.devices.fit(pod, Some(&ask), &world.view("n0"));
-    let found = fit(&backed.world, first).expect("four devices are free");
-    let undo = backed.world.devices.reserve(first, &found);
-    assert_eq!(fit(&backed.world, second), Err(ClaimRejection::NoDevices));
-    let exported = backed.world.devices.export_extended(first, &ask, &backed.world.names).expect("held");
+    let claim = request.claim_for(|_| true).expect("lacking");
+    let (first, second) = (backed.fixture.sym("p"), backed.fixture.sym("q"));
+    let fit = |fixture: &TestCluster, pod| fixture.devices.fit(pod, Some(&claim), &fixture.view("n0"));
+    let found = fit(&backed.fixture, first).expect("four devices are free");
+    let undo = backed.fixture.devices.reserve(first, &found);
+    assert_eq!(fit(&backed.fixture, second), Err(ClaimRejection::NoDevices));
+    let exported =
+        backed.fixture.devices.export_extended(first, &claim, &backed.fixture.names).expect("held");
     assert_eq!(exported.devices.len(), 3);
     assert_eq!(exported.devices[0].request, "container-0-request-1");
-    let released = backed.world.devices.release(first);
-    assert!(fit(&backed.world, second).is_ok());
+    let released = backed.fixture.devices.release(first);
+    assert!(fit(&backed.fixture, second).is_ok());
     for undo in released.into_iter().chain(undo) {
-        backed.world.devices.undo(undo);
+        backed.fixture.devices.undo(undo);
     }
-    assert!(fit(&backed.world, second).is_ok());
+    assert!(fit(&backed.fixture, second).is_ok());
 }

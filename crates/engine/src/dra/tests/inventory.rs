@@ -10,24 +10,24 @@ fn labelled(key: &str, op: RequirementOp) -> SliceNodes {
 
 #[test]
 fn only_slices_of_the_newest_generation_count() {
-    let mut world = World::with_gpus(&[("n0", 4)]);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 4)]);
     let newer = SliceInput { name: "newer".into(), generation: 2, ..gpu_slice("n0", 2) };
-    world.slice(newer);
-    world.settle();
-    assert_eq!(world.on("n0"), vec!["0", "1"]);
-    world.devices.remove_slice("newer");
-    world.settle();
-    assert_eq!(world.on("n0"), vec!["0", "1", "2", "3"]);
+    fixture.slice(newer);
+    fixture.refresh();
+    assert_eq!(fixture.on("n0"), vec!["0", "1"]);
+    fixture.devices.remove_slice("newer");
+    fixture.refresh();
+    assert_eq!(fixture.on("n0"), vec!["0", "1", "2", "3"]);
 }
 
 #[test]
 fn pools_come_by_driver_and_name_and_devices_as_listed() {
-    let mut world = World::default();
-    world.node("n0", &[]);
+    let mut fixture = TestCluster::default();
+    fixture.node("n0", &[]);
     for (slice, driver, pool, devices) in
         [("s1", "b", "p", ["x"]), ("s2", "a", "q", ["10"]), ("s3", "a", "q", ["9"]), ("s4", "a", "p", ["z"])]
     {
-        world.slice(SliceInput {
+        fixture.slice(SliceInput {
             name: slice.into(),
             driver: driver.into(),
             pool: pool.into(),
@@ -36,15 +36,15 @@ fn pools_come_by_driver_and_name_and_devices_as_listed() {
             ..SliceInput::default()
         });
     }
-    world.settle();
-    assert_eq!(world.on("n0"), vec!["z", "10", "9", "x"]);
+    fixture.refresh();
+    assert_eq!(fixture.on("n0"), vec!["z", "10", "9", "x"]);
 }
 
 #[test]
 fn devices_reach_nodes_by_name_by_selector_everywhere_or_each_for_itself() {
-    let mut world = World::default();
-    world.node("n0", &[("rack", "r0"), ("size", "8")]);
-    world.node("n1", &[("rack", "r1")]);
+    let mut fixture = TestCluster::default();
+    fixture.node("n0", &[("rack", "r0"), ("size", "8")]);
+    fixture.node("n1", &[("rack", "r1")]);
     let slice = |name: &str, nodes: SliceNodes| SliceInput {
         name: name.into(),
         driver: "d".into(),
@@ -53,42 +53,42 @@ fn devices_reach_nodes_by_name_by_selector_everywhere_or_each_for_itself() {
         devices: vec![device(name)],
         ..SliceInput::default()
     };
-    world.slice(slice("a-own", SliceNodes::Node("n0".into())));
-    world.slice(slice("b-rack", labelled("rack", RequirementOp::In(vec!["r1".into()]))));
-    world.slice(slice("c-all", SliceNodes::All));
-    world.slice(slice("d-large", labelled("size", RequirementOp::Gt(4))));
-    world.slice(slice("e-nothing", SliceNodes::Selector(vec![NodeTerm::default()])));
+    fixture.slice(slice("a-own", SliceNodes::Node("n0".into())));
+    fixture.slice(slice("b-rack", labelled("rack", RequirementOp::In(vec!["r1".into()]))));
+    fixture.slice(slice("c-all", SliceNodes::All));
+    fixture.slice(slice("d-large", labelled("size", RequirementOp::Gt(4))));
+    fixture.slice(slice("e-nothing", SliceNodes::Selector(vec![NodeTerm::default()])));
     let mut own = slice("f-each", SliceNodes::PerDevice);
     own.devices = vec![
         DeviceInput { nodes: Some(SliceNodes::Node("n1".into())), ..device("f1") },
         DeviceInput { nodes: Some(SliceNodes::All), ..device("f2") },
         device("f3"),
     ];
-    world.slice(own);
-    world.settle();
-    assert_eq!(world.on("n0"), vec!["a-own", "c-all", "d-large", "f2"]);
-    assert_eq!(world.on("n1"), vec!["b-rack", "c-all", "f1", "f2"]);
+    fixture.slice(own);
+    fixture.refresh();
+    assert_eq!(fixture.on("n0"), vec!["a-own", "c-all", "d-large", "f2"]);
+    assert_eq!(fixture.on("n1"), vec!["b-rack", "c-all", "f1", "f2"]);
 }
 
 #[test]
 fn a_change_touches_only_the_nodes_it_reaches() {
-    let mut world = World::with_gpus(&[("n0", 1), ("n1", 1)]);
-    let (n0, n1) = (world.sym("n0"), world.sym("n1"));
-    world.slice(gpu_slice("n1", 2));
-    let touched = world.settle();
+    let mut fixture = TestCluster::with_gpus(&[("n0", 1), ("n1", 1)]);
+    let (n0, n1) = (fixture.sym("n0"), fixture.sym("n1"));
+    fixture.slice(gpu_slice("n1", 2));
+    let touched = fixture.refresh();
     assert!(touched.has(n1) && !touched.has(n0));
-    assert!(world.settle().is_empty());
+    assert!(fixture.refresh().is_empty());
     let everywhere =
         SliceInput { name: "all".into(), pool: "all".into(), nodes: SliceNodes::All, ..gpu_slice("n0", 1) };
-    world.slice(everywhere);
-    assert!(world.settle().has(n0));
+    fixture.slice(everywhere);
+    assert!(fixture.refresh().has(n0));
 }
 
 #[test]
 fn gpus_are_counted_where_a_gpu_driver_binds_them_to_the_node() {
-    let mut world = World::with_gpus(&[("n0", 3)]);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 3)]);
     let nics = SliceInput { name: "nics".into(), driver: "nic.example.com".into(), ..gpu_slice("n0", 2) };
-    world.slice(nics);
+    fixture.slice(nics);
     let shared = SliceInput {
         name: "shared".into(),
         driver: "GPU.other.com".into(),
@@ -96,27 +96,27 @@ fn gpus_are_counted_where_a_gpu_driver_binds_them_to_the_node() {
         nodes: SliceNodes::All,
         ..gpu_slice("n0", 4)
     };
-    world.slice(shared);
-    world.settle();
-    let n0 = world.sym("n0");
-    assert_eq!(world.devices.gpus_on(n0), 3);
-    assert_eq!(world.on("n0").len(), 9);
+    fixture.slice(shared);
+    fixture.refresh();
+    let n0 = fixture.sym("n0");
+    assert_eq!(fixture.devices.gpus_on(n0), 3);
+    assert_eq!(fixture.on("n0").len(), 9);
 }
 
 #[test]
 fn a_device_that_draws_from_a_missing_counter_is_left_out() {
-    let mut world = World::with_gpus(&[("n0", 2)]);
+    let mut fixture = TestCluster::with_gpus(&[("n0", 2)]);
     let mut slice = gpu_slice("n0", 2);
     slice.devices[0].consumes =
         vec![CounterSet { name: "memory".into(), counters: vec![("bytes".into(), 1000)] }];
-    world.slice(slice);
-    world.settle();
-    assert_eq!(world.on("n0"), vec!["1"]);
+    fixture.slice(slice);
+    fixture.refresh();
+    assert_eq!(fixture.on("n0"), vec!["1"]);
 }
 
 #[test]
 fn classes_back_extended_resources_by_name_and_by_prefix() {
-    let mut world = World::default();
+    let mut fixture = TestCluster::default();
     let class = |name: &str, resource: Option<&str>| DeviceClassInput {
         name: name.into(),
         extended_resource: resource.map(Into::into),
@@ -124,15 +124,15 @@ fn classes_back_extended_resources_by_name_and_by_prefix() {
     };
     for class in [class("b", Some("example.com/tpu")), class("a", Some("example.com/tpu")), class("c", None)]
     {
-        world.devices.set_class(&class, &mut world.names);
+        fixture.devices.set_class(&class, &mut fixture.names);
     }
-    let (a, c, tpu) = (world.sym("a"), world.sym("c"), world.sym("example.com/tpu"));
-    let implicit = world.sym("deviceclass.resource.kubernetes.io/c");
-    assert_eq!(world.devices.inventory.class_backing(tpu), Some(a));
-    assert_eq!(world.devices.inventory.class_backing(implicit), Some(c));
-    world.devices.set_class(&class("g", Some("nvidia.com/gpu")), &mut world.names);
-    let gpu = world.sym(crate::input::GPU);
-    assert!(world.devices.backs(gpu));
-    world.devices.remove_class("g", &mut world.names);
-    assert!(!world.devices.backs(gpu));
+    let (a, c, tpu) = (fixture.sym("a"), fixture.sym("c"), fixture.sym("example.com/tpu"));
+    let implicit = fixture.sym("deviceclass.resource.kubernetes.io/c");
+    assert_eq!(fixture.devices.inventory.class_backing(tpu), Some(a));
+    assert_eq!(fixture.devices.inventory.class_backing(implicit), Some(c));
+    fixture.devices.set_class(&class("g", Some("nvidia.com/gpu")), &mut fixture.names);
+    let gpu = fixture.sym(crate::input::GPU);
+    assert!(fixture.devices.backs(gpu));
+    fixture.devices.remove_class("g", &mut fixture.names);
+    assert!(!fixture.devices.backs(gpu));
 }

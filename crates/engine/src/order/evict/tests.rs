@@ -2,106 +2,107 @@
 
 use super::*;
 use crate::input::{PodPhase, SubGroupInput};
-use crate::small_world::{World, sub_group};
+use crate::test_cluster::{TestCluster, sub_group};
 
 /// A group of running pods in a tree; pods are named after their pod set: `a-0`, `a-1` …
-fn running(min: Option<u32>, tree: &[SubGroupInput], pods: &[(&str, usize)]) -> World {
-    let mut world = World::default();
-    world.group("train", |group| {
+fn running(min: Option<u32>, tree: &[SubGroupInput], pods: &[(&str, usize)]) -> TestCluster {
+    let mut fixture = TestCluster::default();
+    fixture.group("train", |group| {
         group.min_sub_group = min;
         group.sub_groups = tree.to_vec();
     });
     for &(set, count) in pods {
         for i in 0..count {
-            world.pod(&format!("{set}-{i}"), "train", |pod| {
+            fixture.pod(&format!("{set}-{i}"), "train", |pod| {
                 pod.sub_group = Some(set.to_owned());
                 pod.phase = PodPhase::Running;
             });
         }
     }
-    world.settle();
-    world
+    fixture.refresh();
+    fixture
 }
 
-fn batches(world: &World) -> Vec<Vec<&str>> {
-    let mut held = EvictablePods::of(&world.cluster, world.find("train"));
+fn batches(fixture: &TestCluster) -> Vec<Vec<&str>> {
+    let mut held = EvictablePods::of(&fixture.cluster, fixture.find("train"));
     let mut batches = Vec::new();
     while !held.is_empty() {
-        let batch = held.next_batch(&world.cluster, &world.policy.registry);
+        let batch = held.next_batch(&fixture.cluster, &fixture.policy.registry);
         assert!(!batch.is_empty(), "a non-empty group has a next batch");
-        batches.push(world.names(&batch));
+        batches.push(fixture.names(&batch));
     }
     batches
 }
 
 #[test]
 fn pods_beyond_the_minimum_are_evicted_one_by_one_and_the_gang_last() {
-    let world = running(None, &[sub_group("a", 2)], &[("a", 4)]);
-    assert_eq!(batches(&world), [vec!["a-3"], vec!["a-2"], vec!["a-1", "a-0"]]);
+    let fixture = running(None, &[sub_group("a", 2)], &[("a", 4)]);
+    assert_eq!(batches(&fixture), [vec!["a-3"], vec!["a-2"], vec!["a-1", "a-0"]]);
 }
 
 #[test]
 fn pod_set_with_the_largest_surplus_shrinks_first() {
-    let world = running(None, &[sub_group("a", 1), sub_group("b", 1)], &[("a", 3), ("b", 2)]);
-    assert_eq!(batches(&world), [vec!["a-2"], vec!["b-1"], vec!["a-1"], vec!["b-0", "a-0"]]);
+    let fixture = running(None, &[sub_group("a", 1), sub_group("b", 1)], &[("a", 3), ("b", 2)]);
+    assert_eq!(batches(&fixture), [vec!["a-2"], vec!["b-1"], vec!["a-1"], vec!["b-0", "a-0"]]);
 }
 
 #[test]
 fn members_beyond_the_required_number_are_evicted_as_a_whole() {
     let tree = [sub_group("a", 2), sub_group("b", 2), sub_group("c", 2)];
-    let world = running(Some(2), &tree, &[("a", 2), ("b", 2), ("c", 3)]);
-    assert_eq!(batches(&world), [vec!["c-2"], vec!["c-1", "c-0"], vec!["b-1", "b-0", "a-1", "a-0"]]);
+    let fixture = running(Some(2), &tree, &[("a", 2), ("b", 2), ("c", 3)]);
+    assert_eq!(batches(&fixture), [vec!["c-2"], vec!["c-1", "c-0"], vec!["b-1", "b-0", "a-1", "a-0"]]);
 }
 
 #[test]
 fn surplus_deep_in_the_tree_is_evicted_before_members_near_the_root() {
     let tree =
         [sub_group("x", 1), sub_group("x/a", 1), sub_group("x/b", 1), sub_group("y", 1), sub_group("y/c", 1)];
-    let world = running(Some(1), &tree, &[("a", 1), ("b", 1), ("c", 1)]);
-    assert_eq!(batches(&world), [["b-0"], ["c-0"], ["a-0"]]);
+    let fixture = running(Some(1), &tree, &[("a", 1), ("b", 1), ("c", 1)]);
+    assert_eq!(batches(&fixture), [["b-0"], ["c-0"], ["a-0"]]);
 }
 
 #[test]
 fn group_without_a_satisfied_member_is_evicted_at_once() {
-    let world = running(Some(1), &[sub_group("a", 2), sub_group("b", 3)], &[("a", 1), ("b", 2)]);
-    assert_eq!(batches(&world), [["b-1", "b-0", "a-0"]]);
+    let fixture = running(Some(1), &[sub_group("a", 2), sub_group("b", 3)], &[("a", 1), ("b", 2)]);
+    assert_eq!(batches(&fixture), [["b-1", "b-0", "a-0"]]);
 }
 
 #[test]
 fn pod_set_without_a_minimum_shrinks_to_zero() {
-    let world = running(None, &[sub_group("a", 0), sub_group("b", 1)], &[("a", 2), ("b", 1)]);
-    assert_eq!(batches(&world), [["a-1"], ["a-0"], ["b-0"]]);
+    let fixture = running(None, &[sub_group("a", 0), sub_group("b", 1)], &[("a", 2), ("b", 1)]);
+    assert_eq!(batches(&fixture), [["a-1"], ["a-0"], ["b-0"]]);
 }
 
 #[test]
 fn taken_or_unplaced_pods_are_not_evictable() {
-    let mut world = running(None, &[sub_group("a", 1)], &[("a", 3)]);
-    world.pod("a-3", "train", |pod| pod.sub_group = Some("a".to_owned()));
-    world.settle();
-    let registry = &world.policy.registry;
-    let last = EvictablePods::of(&world.cluster, world.find("train")).next_batch(&world.cluster, registry);
-    assert_eq!(world.names(&last), ["a-2"]);
-    let mut held = EvictablePods::without(&world.cluster, world.find("train"), |pod| last.contains(&pod));
+    let mut fixture = running(None, &[sub_group("a", 1)], &[("a", 3)]);
+    fixture.pod("a-3", "train", |pod| pod.sub_group = Some("a".to_owned()));
+    fixture.refresh();
+    let registry = &fixture.policy.registry;
+    let last =
+        EvictablePods::of(&fixture.cluster, fixture.find("train")).next_batch(&fixture.cluster, registry);
+    assert_eq!(fixture.names(&last), ["a-2"]);
+    let mut held = EvictablePods::without(&fixture.cluster, fixture.find("train"), |pod| last.contains(&pod));
     assert_eq!(held.len(), 2);
-    let next = held.next_batch(&world.cluster, registry);
-    assert_eq!(world.names(&next), ["a-1"]);
+    let next = held.next_batch(&fixture.cluster, registry);
+    assert_eq!(fixture.names(&next), ["a-1"]);
     held.remove(|_| true);
     assert!(held.is_empty());
-    assert!(held.next_batch(&world.cluster, registry).is_empty());
+    assert!(held.next_batch(&fixture.cluster, registry).is_empty());
 }
 
 #[test]
 fn preemption_delay_counts_from_creation_or_a_later_eviction() {
     let at = |second: i64| Timestamp(second * 1_000_000);
     let end = |evicted: Option<i64>, delay: Option<i64>| {
-        let mut world = World::default();
-        world.group("train", |group| {
+        let mut fixture = TestCluster::default();
+        fixture.group("train", |group| {
             group.created = at(100);
             group.last_eviction = evicted.map(at);
             group.preemption_delay = delay.map(Span::from_secs);
         });
-        world.settle();
-        world.cluster.groups[world.find("train")].clone()
+        fixture.refresh();
+        fixture.cluster.groups[fixture.find("train")].clone()
     };
     assert_eq!(preemption_delay_end(&end(None, Some(10))), Some(at(110)));
     assert_eq!(preemption_delay_end(&end(Some(200), Some(10))), Some(at(210)));

@@ -27,7 +27,7 @@ fn same_domain(key: &str, a: &Labels, b: &Labels) -> bool {
     value(a, key).is_some() && value(a, key) == value(b, key)
 }
 
-impl World {
+impl TestCluster {
     fn literal_filter(&self, pod: &PodSpec, node: usize) -> Result<(), NodeRejection> {
         let labels = &self.nodes[node];
         let terms = &pod.spec.affinity;
@@ -84,7 +84,7 @@ impl World {
                 }
                 let counts = |p: &&PodOn| {
                     p.node == n
-                        && p.presence == Presence::Staying
+                        && p.presence == Presence::Active
                         && p.pod.namespace == c.namespace
                         && !c.selector.requirements.is_empty()
                         && selects(&c.selector, &p.pod.labels)
@@ -176,15 +176,15 @@ enum Move {
 fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
         4 => (0..6usize, 0..4usize, any::<bool>()).prop_map(|(pod, node, leaves)| {
-            Move::Place(pod, node, if leaves { Presence::Leaving } else { Presence::Staying })
+            Move::Place(pod, node, if leaves { Presence::Releasing } else { Presence::Active })
         }),
         2 => (0..64usize).prop_map(Move::Unplace),
         1 => Just(Move::Count),
     ]
 }
 
-fn nodes() -> World {
-    World::new(&[
+fn nodes() -> TestCluster {
+    TestCluster::new(&[
         &[("host", "h0"), ("zone", "a")],
         &[("host", "h1"), ("zone", "a")],
         &[("host", "h2"), ("zone", "b")],
@@ -192,15 +192,15 @@ fn nodes() -> World {
     ])
 }
 
-fn play(world: &mut World, pods: &[PodSpec], moves: &[Move]) {
+fn play(fixture: &mut TestCluster, pods: &[PodSpec], moves: &[Move]) {
     for step in moves {
         match step {
             Move::Place(pod, node, presence) => {
-                world.place_as(&pods[pod % pods.len()], *node, *presence);
+                fixture.place_as(&pods[pod % pods.len()], *node, *presence);
             }
-            Move::Unplace(at) if !world.pods.is_empty() => world.unplace(at % world.pods.len()),
+            Move::Unplace(at) if !fixture.pods.is_empty() => fixture.unplace(at % fixture.pods.len()),
             Move::Unplace(_) => {}
-            Move::Count => world.count_new(),
+            Move::Count => fixture.count_new(),
         }
     }
 }
@@ -211,20 +211,20 @@ proptest! {
         pods in prop::collection::vec(any_pod(), 1..6),
         moves in prop::collection::vec(any_move(), 0..40),
     ) {
-        let mut world = nodes();
-        play(&mut world, &pods, &moves);
-        world.count_new();
-        let kept = world.terms.counters.clone();
-        let placed = world.on_nodes();
-        let resolved = world.resolved.clone();
-        world.terms.recount(placed.iter().map(|p| as_placed(p, &resolved)));
-        prop_assert_eq!(&kept, &world.terms.counters);
-        while !world.pods.is_empty() {
-            world.unplace(0);
+        let mut fixture = nodes();
+        play(&mut fixture, &pods, &moves);
+        fixture.count_new();
+        let kept = fixture.terms.counters.clone();
+        let placed = fixture.on_nodes();
+        let resolved = fixture.resolved.clone();
+        fixture.terms.recount(placed.iter().map(|p| as_placed(p, &resolved)));
+        prop_assert_eq!(&kept, &fixture.terms.counters);
+        while !fixture.pods.is_empty() {
+            fixture.unplace(0);
         }
-        let left = world.terms.counters.clone();
-        world.terms.recount(std::iter::empty());
-        prop_assert_eq!(left, world.terms.counters);
+        let left = fixture.terms.counters.clone();
+        fixture.terms.recount(std::iter::empty());
+        prop_assert_eq!(left, fixture.terms.counters);
     }
 
     #[test]
@@ -233,22 +233,22 @@ proptest! {
         moves in prop::collection::vec(any_move(), 0..24),
         eligible in prop::array::uniform4(any::<(bool, bool)>()),
     ) {
-        let mut world = nodes();
-        play(&mut world, &pods, &moves);
+        let mut fixture = nodes();
+        play(&mut fixture, &pods, &moves);
         for pod in &pods {
-            let (set, refs) = world.resolve(pod);
-            world.count_new();
-            let state = world.spread(pod, &eligible);
-            for node in 0..world.nodes.len() {
-                let filter = world.filter(pod, node);
-                prop_assert_eq!(&filter, &world.literal_filter(pod, node));
-                prop_assert!(filter.is_ok() || world.terms.affects(set, &refs));
-                let score = world.score(pod, node);
-                prop_assert_eq!(score, world.literal_score(pod, node));
-                prop_assert!(score == 0 || world.terms.scores(set, &refs));
-                let allowed = state.allows(&world.resolved[node]).is_ok();
-                prop_assert_eq!(allowed, world.literal_spread(pod, &eligible, node));
-                prop_assert!((0.0..=0.3).contains(&state.soft_score(&world.resolved[node])));
+            let (set, refs) = fixture.resolve(pod);
+            fixture.count_new();
+            let state = fixture.spread(pod, &eligible);
+            for node in 0..fixture.nodes.len() {
+                let filter = fixture.filter(pod, node);
+                prop_assert_eq!(&filter, &fixture.literal_filter(pod, node));
+                prop_assert!(filter.is_ok() || fixture.terms.affects(set, &refs));
+                let score = fixture.score(pod, node);
+                prop_assert_eq!(score, fixture.literal_score(pod, node));
+                prop_assert!(score == 0 || fixture.terms.scores(set, &refs));
+                let allowed = state.allows(&fixture.resolved[node]).is_ok();
+                prop_assert_eq!(allowed, fixture.literal_spread(pod, &eligible, node));
+                prop_assert!((0.0..=0.3).contains(&state.soft_score(&fixture.resolved[node])));
             }
         }
     }

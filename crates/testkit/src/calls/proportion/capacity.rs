@@ -124,7 +124,7 @@ fn asked_by_step(case: &Case<'_>) -> QueueAmounts {
     let largest = case.input["self"]["max_node_gpu_memory_mi_b"].as_i64();
     list(&case.input["tasks_to_allocate"]).fold([0; 3], |all, task| {
         let (world, pod) = one_pod(task);
-        sum(&all, &world.cluster.asked(pod, largest))
+        sum(&all, &world.cluster.queue_request(pod, largest))
     })
 }
 

@@ -126,7 +126,7 @@ fn asked(job: &Value, reference_memory: Option<i64>) -> QueueAmounts {
     let key = world.add_job(job);
     world.settle();
     let pods = pods_to_place(&world.cluster, &world.policy.registry, world.group(&key), Selection::Simulated);
-    pods.into_iter().fold([0; 3], |all, pod| sum(&all, &world.cluster.asked(pod, reference_memory)))
+    pods.into_iter().fold([0; 3], |all, pod| sum(&all, &world.cluster.queue_request(pod, reference_memory)))
 }
 
 fn offers(case: &Case<'_>) -> CallOutcome {

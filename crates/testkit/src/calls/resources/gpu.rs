@@ -75,7 +75,7 @@ fn quota(case: &Case<'_>) -> CallOutcome {
     plain["dra"] = Value::Null;
     let asking = world.add_task(&task(&plain), "Pending", None, "");
     world.settle();
-    let asked = [claiming, asking].map(|key| world.cluster.asked(world.pod(&key), None)[GPU]);
+    let asked = [claiming, asking].map(|key| world.cluster.queue_request(world.pod(&key), None)[GPU]);
     let gpus = asked[0].saturating_add(asked[1]).min(AMOUNT_MAX);
     same(&json!([amount(&case.result()[0], GPU).min(AMOUNT_MAX)]), &json!([gpus]))
 }
@@ -160,6 +160,6 @@ fn fits_in_room_of(own: &Value, other: &Value) -> bool {
         }
         cluster.nodes[node].gpu_memory.mib = memory;
     }
-    let load = cluster.load(own, &cluster.pods[own].told_groups);
+    let load = cluster.load(own, &cluster.pods[own].observed_gpu_groups);
     cluster.nodes[node].fits(&load, When::Now, &cluster.dims, &|resource| cluster.is_device_backed(resource))
 }

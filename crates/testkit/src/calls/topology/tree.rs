@@ -9,7 +9,7 @@ use kai_engine::Delta;
 use kai_engine::cluster::group::Constraint;
 use kai_engine::ids::{DomainIdx, NodeIdx, PodIdx};
 use kai_engine::input::TopologyInput;
-use kai_engine::topology::{Demand, Room, Topology};
+use kai_engine::topology::{Demand, FreeCapacity, Topology};
 use serde_json::{Map, Value, json};
 
 /// The name of every topology here.
@@ -162,8 +162,8 @@ impl Tree {
     pub(super) fn ordered(&self, pods: &[PodIdx], depth: usize) -> Vec<Vec<String>> {
         let cluster = &self.site.world.cluster;
         let demand = Demand::of(cluster, pods);
-        let room = Room::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);
-        self.ids(room.order().into_iter().skip(1))
+        let capacity = FreeCapacity::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);
+        self.ids(capacity.order().into_iter().skip(1))
     }
 
     /// Ids of the domains of each level, as they are when nothing was compared.

@@ -8,7 +8,7 @@ use super::pod::{Place, PodState, Status};
 use super::{Changes, Cluster, Figures, load_of, tree};
 use crate::ids::{GroupIdx, Idx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::{TaintEffect, Utility};
-use crate::numa::ZoneBooks;
+use crate::numa::ZoneAccounting;
 use crate::order;
 use crate::plugin::PodOrder;
 use crate::policy::Policy;
@@ -23,20 +23,20 @@ const GPU_MEMORY_MOST: i64 = 1 << 30;
 
 impl Cluster {
     /// Makes the cluster ready for a cycle at a moment.
-    pub(crate) fn settle(&mut self, changes: &mut Changes, policy: &Policy, now: Timestamp) {
+    pub(crate) fn refresh(&mut self, changes: &mut Changes, policy: &Policy, now: Timestamp) {
         self.trim_touched();
         self.epoch = self.fresh_version();
-        self.settled_at = now;
+        self.refreshed_at = now;
         self.note_stuck(now + Span(-policy.params.stuck_threshold.0), changes);
         self.note_pod_order(policy, changes);
-        self.settle_devices(changes);
-        self.settle_nodes(changes);
+        self.refresh_devices(changes);
+        self.refresh_nodes(changes);
         // After the nodes, whose ranks and labels the domains follow; a topology may change while no node does.
         if std::mem::take(&mut changes.topologies) {
             self.topologies.rebuild(&self.nodes, &self.nodes_by_rank, &self.names);
         }
         if changes.queues {
-            self.settle_queues(changes);
+            self.refresh_queues(changes);
         }
         if changes.all_groups {
             changes.groups = self.groups.indices().collect();
@@ -45,11 +45,11 @@ impl Cluster {
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
-            self.settle_group(group, policy);
+            self.refresh_group(group, policy);
             self.count_group(group);
         }
-        self.settle_ledgers(policy, changes);
-        self.settle_storage(policy.params.csi_storage);
+        self.refresh_ledgers(policy, changes);
+        self.refresh_storage(policy.params.csi_storage);
         changes.all_groups = false;
         changes.queues = false;
     }
@@ -71,10 +71,10 @@ impl Cluster {
         };
         self.stuck_before = stuck_before;
         let first = PodIdx::new(0);
-        let changed = self.leaving.range((Included((from, first)), Excluded((to, first))));
+        let changed = self.terminating.range((Included((from, first)), Excluded((to, first))));
         for &(_, pod) in changed {
             changes.groups.extend(self.pods[pod].group);
-            changes.ledgers.extend(self.pods[pod].told_node);
+            changes.ledgers.extend(self.pods[pod].observed_node);
         }
     }
 
@@ -97,7 +97,7 @@ impl Cluster {
         }
     }
 
-    fn settle_nodes(&mut self, changes: &mut Changes) {
+    fn refresh_nodes(&mut self, changes: &mut Changes) {
         if changes.described.is_empty() {
             return;
         }
@@ -140,7 +140,7 @@ impl Cluster {
     }
 
     /// Parents, children, completeness and ranks of queues.
-    fn settle_queues(&mut self, changes: &mut Changes) {
+    fn refresh_queues(&mut self, changes: &mut Changes) {
         let all: Vec<QueueIdx> = self.queues.indices().collect();
         for &queue in &all {
             let q = &mut self.queues[queue];
@@ -154,7 +154,7 @@ impl Cluster {
             let mut steps = 0;
             // A chain that does not end within as many steps as there are queues is a circle.
             while let Some(q) = at.filter(|q| self.queues[*q].present && steps <= all.len()) {
-                at = self.queues[q].told_parent;
+                at = self.queues[q].declared_parent;
                 steps += 1;
             }
             self.queues[queue].connected = at.is_none();
@@ -163,7 +163,7 @@ impl Cluster {
             all.iter().copied().filter(|q| self.queues[*q].present && self.queues[*q].connected).collect();
         by_name.sort_by(|a, b| self.text(self.queues[*a].name).cmp(self.text(self.queues[*b].name)));
         for (rank, &queue) in by_name.iter().enumerate() {
-            let parent = self.queues[queue].told_parent;
+            let parent = self.queues[queue].declared_parent;
             self.queues[queue].rank = rank as u32;
             self.queues[queue].parent = parent;
             if let Some(parent) = parent {
@@ -183,21 +183,22 @@ impl Cluster {
     }
 
     /// The state that a pod's object gives it.
-    fn told_state(&self, pod: PodIdx) -> PodState {
+    fn observed_state(&self, pod: PodIdx) -> PodState {
         let p = &self.pods[pod];
         let status = Status::of_phase(p.phase, self.stuck_before);
-        let status = if p.abandoned && status.holds_node() { Status::Releasing } else { status };
-        let node = p.told_node.filter(|n| self.nodes[*n].present && status.holds_node());
+        let status = if p.orphaned && status.holds_node() { Status::Releasing } else { status };
+        let node = p.observed_node.filter(|n| self.nodes[*n].present && status.holds_node());
         let numa = node.and_then(|n| {
             let records = &p.extra.as_ref()?.numa;
             self.nodes[n].described_numa.as_ref()?.placement(records, &self.dims, &self.names).map(Box::new)
         });
-        let place = node.map(|node| Place { node, gpu_groups: p.told_groups.clone(), numa, devices: None });
-        PodState { status, place, leaving: None, is_virtual: false }
+        let place =
+            node.map(|node| Place { node, gpu_groups: p.observed_gpu_groups.clone(), numa, devices: None });
+        PodState { status, place, releasing: None, is_virtual: false }
     }
 
     /// Membership, order and counts of a group's pods.
-    fn settle_group(&mut self, index: GroupIdx, policy: &Policy) {
+    fn refresh_group(&mut self, index: GroupIdx, policy: &Policy) {
         let default = self.fixed.default_set;
         let group = &mut self.groups[index];
         let queue = self.queue_by_name.get(&group.queue_name).copied();
@@ -213,7 +214,7 @@ impl Cluster {
             }
         }
         for &pod in &pods {
-            let state = self.told_state(pod);
+            let state = self.observed_state(pod);
             let member = tree::pod_set_of(&members, self.pods[pod].sub_group, default);
             match member.and_then(|m| members[m].pod_set_mut()) {
                 Some(set) => {
@@ -237,9 +238,9 @@ impl Cluster {
         (group.members, group.pods, group.invalid, group.stamp) = (members, pods, invalid, stamp);
         let unplaced = [Status::Pending, Status::Gated, Status::Pipelined];
         if group.present && (invalid > 0 || unplaced.iter().any(|status| group.count(*status) > 0)) {
-            self.waiting.insert(index);
+            self.pending.insert(index);
         } else {
-            self.waiting.remove(&index);
+            self.pending.remove(&index);
         }
         if group.present && (group.stale_since.is_some() || group.is_stale()) {
             self.stale.insert(index);
@@ -277,7 +278,7 @@ impl Cluster {
                 }
             }
             (_, Status::Pending) => {
-                into.request = sum(&into.request, &self.asked(pod, self.figures.gpu_memory_min));
+                into.request = sum(&into.request, &self.queue_request(pod, self.figures.gpu_memory_min));
             }
             _ => {}
         }
@@ -297,7 +298,7 @@ impl Cluster {
     }
 
     /// Ledgers of nodes whose pods or description changed.
-    fn settle_ledgers(&mut self, policy: &Policy, changes: &mut Changes) {
+    fn refresh_ledgers(&mut self, policy: &Policy, changes: &mut Changes) {
         if std::mem::take(&mut changes.terms) {
             // Labels of a node with pods changed: what the counters were told can no longer be taken back one by one.
             self.terms.recount(std::iter::empty());
@@ -335,8 +336,8 @@ impl Cluster {
         });
         for &pod in &pods {
             self.unplace_terms(pod);
-            self.pods[pod].abandoned = self.is_abandoned(pod, &pods);
-            self.pods[pod].state = self.told_state(pod);
+            self.pods[pod].orphaned = self.is_orphaned(pod, &pods);
+            self.pods[pod].state = self.observed_state(pod);
         }
         let reconstruct = policy.registry.builtin.numa.as_ref().is_none_or(|n| n.reconstruct);
         let version = self.fresh_version();
@@ -359,8 +360,8 @@ impl Cluster {
             }
         }
         if let Some(numa) = &mut node.ledger.numa {
-            let books = if reconstruct { ZoneBooks::FromPods } else { ZoneBooks::FromReport };
-            numa.open_books(books, zones);
+            let books = if reconstruct { ZoneAccounting::FromPods } else { ZoneAccounting::FromReport };
+            numa.open_accounting(books, zones);
         }
         let offers = [
             node.allocatable.get(resource::CPU),
@@ -376,14 +377,16 @@ impl Cluster {
     }
 
     /// Whether a reservation pod is left over: it names its GPU, and no other pod on its node is told to share that.
-    fn is_abandoned(&self, pod: PodIdx, on_node: &[PodIdx]) -> bool {
+    fn is_orphaned(&self, pod: PodIdx, on_node: &[PodIdx]) -> bool {
         let p = &self.pods[pod];
         let shares = |other: &PodIdx| {
             let other = &self.pods[*other];
             other.utility != Some(Utility::Reservation)
-                && other.told_groups.iter().any(|group| p.told_groups.contains(group))
+                && other.observed_gpu_groups.iter().any(|group| p.observed_gpu_groups.contains(group))
         };
-        p.utility == Some(Utility::Reservation) && !p.told_groups.is_empty() && !on_node.iter().any(shares)
+        p.utility == Some(Utility::Reservation)
+            && !p.observed_gpu_groups.is_empty()
+            && !on_node.iter().any(shares)
     }
 
     /// Counts a pod in the affinity terms at its node.
@@ -432,7 +435,7 @@ impl Cluster {
 /// Whether a pod in a status is going to stay.
 pub(crate) fn presence_of(status: Status) -> Presence {
     match status {
-        Status::Releasing | Status::Stuck => Presence::Leaving,
+        Status::Releasing | Status::Stuck => Presence::Releasing,
         Status::Pending
         | Status::Gated
         | Status::Allocated
@@ -442,6 +445,6 @@ pub(crate) fn presence_of(status: Status) -> Presence {
         | Status::Running
         | Status::Succeeded
         | Status::Failed
-        | Status::Unknown => Presence::Staying,
+        | Status::Unknown => Presence::Active,
     }
 }

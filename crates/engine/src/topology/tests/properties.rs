@@ -161,7 +161,7 @@ impl Oracle<'_> {
 ///
 /// Node `i` is named so that names sort by position.
 fn answer(case: &Case, first: usize) -> Result<Answer, TopologyReason> {
-    let mut world = World::new(&LEVELS);
+    let mut fixture = TestCluster::new(&LEVELS);
     let name = |node: usize| format!("n{node:02}");
     for i in (first..case.nodes.len()).chain(0..first) {
         let node = &case.nodes[i];
@@ -169,18 +169,18 @@ fn answer(case: &Case, first: usize) -> Result<Answer, TopologyReason> {
         // One letter per value: text order is the order of the values.
         let labels: Vec<_> =
             labels.map(|(level, value)| format!("{level}={}", (b'a' + value) as char)).collect();
-        world.node(&name(i), &labels.join(" "), node.gpus);
-        world.running(&name(i), gpus(node.used_gpus as u32));
-        world.running(&name(i), cores(node.used_cores - 1));
+        fixture.node(&name(i), &labels.join(" "), node.gpus);
+        fixture.running(&name(i), gpus(node.used_gpus as u32));
+        fixture.running(&name(i), cores(node.used_cores - 1));
     }
     let spec = |(count, cores): &(u32, i64)| {
         let request = vec![("cpu".into(), cores * 1000), ("gpu".into(), i64::from(*count) * WHOLE_GPU)];
         SpecInput { request, ..gpus(*count) }
     };
-    let pods: Vec<_> = case.pods.iter().flat_map(|pod| world.pending(1, &spec(pod))).collect();
+    let pods: Vec<_> = case.pods.iter().flat_map(|pod| fixture.pending(1, &spec(pod))).collect();
     let usable = (0..case.nodes.len()).filter(|node| !case.all_nodes && case.nodes[*node].usable);
     let level = |depth: usize| if depth > 0 { LEVELS[depth - 1] } else { "" };
-    world.ask(&Ask {
+    fixture.ask(&Ask {
         required: level(case.required),
         preferred: level(case.preferred),
         pods: &pods,
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn candidates_are_those_of_the_rules(case in case()) {
+    fn candidates_equal_those_of_the_reference_implementation(case in case()) {
         let oracle = Oracle { case: &case };
         let names = |set: &Vec<usize>| set.iter().map(|node| format!("n{node:02}")).collect::<Vec<_>>().join(" ");
         let expected: Vec<_> = oracle.sets().iter().map(names).collect();
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_in_which_nodes_come_means_nothing(case in case(), first in 0..14_usize) {
+    fn node_arrival_order_does_not_change_the_result(case in case(), first in 0..14_usize) {
         prop_assert_eq!(answer(&case, 0), answer(&case, first % case.nodes.len()));
     }
 }

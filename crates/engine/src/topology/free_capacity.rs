@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// The room for one demand in a start domain and in the domains below it, down to a depth.
 #[derive(Debug)]
-pub struct Room<'a> {
+pub struct FreeCapacity<'a> {
     topology: &'a Topology,
     demand: &'a Demand,
     /// Domains by level, the start domain's first.
@@ -65,7 +65,7 @@ impl PartialEq for Tightness {
 }
 impl Eq for Tightness {}
 
-impl<'a> Room<'a> {
+impl<'a> FreeCapacity<'a> {
     /// Measures the start domain and everything below it down to `depth`.
     ///
     /// Every node of a domain counts, whether or not the step may use it.
@@ -80,20 +80,20 @@ impl<'a> Room<'a> {
         let count = spans.iter().map(Range::len).sum();
         let wanted: SmallVec<_> = demand.wanted().collect();
         let free = vec![0; count * wanted.len()];
-        let mut room = Self { topology, demand, spans, wanted, free, pods: vec![0; count] };
+        let mut capacity = Self { topology, demand, spans, wanted, free, pods: vec![0; count] };
         let mut slot = count;
-        for level in (0..room.spans.len()).rev() {
-            for position in room.spans[level].clone().rev() {
+        for level in (0..capacity.spans.len()).rev() {
+            for position in capacity.spans[level].clone().rev() {
                 slot -= 1;
                 let domain = DomainIdx::new(position);
-                if level + 1 == room.spans.len() {
-                    room.count_nodes(nodes, domain, slot);
+                if level + 1 == capacity.spans.len() {
+                    capacity.count_nodes(nodes, domain, slot);
                 } else {
-                    room.sum_children(domain, slot);
+                    capacity.sum_children(domain, slot);
                 }
             }
         }
-        room
+        capacity
     }
 
     /// Pods that fit, where the pods are alike enough to be counted.
@@ -160,7 +160,7 @@ impl<'a> Room<'a> {
                 *sum = sum.saturating_add(node.free(dim));
             }
             if counted {
-                self.pods[slot] = self.pods[slot].saturating_add(self.demand.room_on(node));
+                self.pods[slot] = self.pods[slot].saturating_add(self.demand.capacity_on(node));
             }
         }
     }

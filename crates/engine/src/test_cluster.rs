@@ -11,12 +11,12 @@ use kai_units::Timestamp;
 const NAMESPACE: &str = "test";
 
 /// A cluster in the making; every pod is pending until its edit says otherwise.
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     pub(crate) cluster: ClusterState,
     pub(crate) policy: Policy,
 }
 
-impl Default for World {
+impl Default for TestCluster {
     fn default() -> Self {
         let config = Config { actions: Vec::new(), ..Config::default() };
         let policy = Policy::resolve(&config, &Params::default(), &PluginSet::builtin());
@@ -24,7 +24,7 @@ impl Default for World {
     }
 }
 
-impl World {
+impl TestCluster {
     /// Adds a node with some GPUs.
     pub(crate) fn node(&mut self, name: &str, gpus: i64) {
         let allocatable = vec![(input::CPU.to_owned(), 8000), (input::GPU.to_owned(), gpus * WHOLE_GPU)];
@@ -61,8 +61,8 @@ impl World {
     }
 
     /// Makes the cluster ready.
-    pub(crate) fn settle(&mut self) {
-        self.cluster.settle(&self.policy, Timestamp(0));
+    pub(crate) fn refresh(&mut self) {
+        self.cluster.refresh(&self.policy, Timestamp(0));
     }
 
     /// The group with a name.
