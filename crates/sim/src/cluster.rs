@@ -1,7 +1,7 @@
-//! A whole cluster: server, controllers and nodes, started together and stopped together.
+//! Starts and stops the API server, the controllers and the simulated nodes of a cluster.
 
 use crate::connection::Connection;
-use crate::controllers::volume;
+use crate::controllers::persistent_volume;
 use crate::faults::Faults;
 use crate::journal::{Journal, Lines};
 use crate::kubelet;
@@ -22,33 +22,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What the cluster's own set-up calls itself to the server.
+/// Client name of the cluster's set-up.
 const CLIENT: &str = "kai-sim";
 
-/// Why a cluster does not start, or does not do what it is told.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A group of nodes makes no sense.
     #[error(transparent)]
     Nodes(#[from] node::Error),
-    /// The saved state cannot be used.
     #[error("cannot load the saved state")]
     Load(#[source] kai_apiserver::saved::Error),
-    /// Nobody can reach the server.
     #[error("cannot serve the API")]
     Listen(#[source] kai_apiserver::Error),
-    /// The server refused something.
     #[error("cannot write `{object}`")]
     Write {
-        /// What.
         object: String,
-        /// Why.
         #[source]
         source: api::Error,
     },
 }
 
-/// Sets a cluster up.
 #[derive(Clone, Debug)]
 pub struct Builder {
     seed: u64,
@@ -62,56 +54,55 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// What names, uids and faults are drawn from.
+    /// Seed of generated names, uids and faults.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The time at the start; without it the machine's.
+    /// Virtual time at the start; the system time without it.
     #[must_use]
     pub fn starting_at(mut self, epoch: Timestamp) -> Self {
         self.epoch = Some(epoch);
         self
     }
 
-    /// More nodes.
     #[must_use]
     pub fn nodes(mut self, groups: impl IntoIterator<Item = NodeGroup>) -> Self {
         self.nodes.extend(groups);
         self
     }
 
-    /// How nodes behave where pods do not say.
+    /// Defaults for pods without annotations of the simulation.
     #[must_use]
     pub fn kubelet(mut self, options: kubelet::Options) -> Self {
         self.kubelet = options;
         self
     }
 
-    /// Serves the API over HTTPS too; port 0 takes a free one.
+    /// Also serves the API over HTTPS; port 0 selects a free port.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
         self
     }
 
-    /// Begins with a state that [`Cluster::save`] wrote.
+    /// Restores a state that [`Cluster::save`] wrote.
     #[must_use]
     pub fn load(mut self, state: Vec<u8>) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// Keeps the lines of the journal, to see where two runs differ.
+    /// Keeps the journal's lines, to find the first difference between two runs.
     #[must_use]
     pub fn keep_lines(mut self) -> Self {
         self.lines = Lines::Kept;
         self
     }
 
-    /// Leaves the controllers out: only the server and its nodes.
+    /// Starts only the API server and the nodes.
     #[must_use]
     pub fn without_controllers(mut self) -> Self {
         self.with_controllers = false;
@@ -136,18 +127,19 @@ impl Builder {
         cluster.add_nodes(&self.nodes).await?;
         if self.with_controllers {
             let authority = cluster.listening.as_ref().map(|listening| Arc::from(listening.ca_pem()));
-            let start = move |way: &Connection| controllers::run(way.clone(), clock, authority.clone());
+            let start =
+                move |connection: &Connection| controllers::run(connection.clone(), clock, authority.clone());
             cluster.spawn(controllers::CLIENT, start);
         }
         let options = self.kubelet;
-        cluster.spawn(kubelet::CLIENT, move |way| kubelet::run(way.clone(), clock, options));
+        cluster.spawn(kubelet::CLIENT, move |connection| kubelet::run(connection.clone(), clock, options));
         Ok(cluster)
     }
 
     fn server(&self, clock: Clock) -> Result<ApiServer, Error> {
         let mut options = kai_apiserver::Options::new(self.seed, clock);
         let Some(state) = &self.state else { return Ok(ApiServer::new(&options)) };
-        // The objects that are there were drawn from the same seed: new uids must be others.
+        // Restored objects may have uids from the same seed; new uids must differ.
         let mut hasher = FxHasher::default();
         hasher.write(state);
         options.seed ^= hasher.finish();
@@ -155,7 +147,7 @@ impl Builder {
     }
 }
 
-/// A cluster that runs. It stops when this is dropped.
+/// A running cluster; dropping it stops it.
 #[derive(Debug)]
 pub struct Cluster {
     server: ApiServer,
@@ -167,7 +159,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Sets a cluster up: no nodes, the machine's time, seed 0.
+    /// Defaults: no nodes, system time, seed 0.
     pub fn builder() -> Builder {
         Builder {
             seed: 0,
@@ -181,48 +173,43 @@ impl Cluster {
         }
     }
 
-    /// The server.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// The time.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Where the server listens, if it does.
     pub fn listening(&self) -> Option<&Listening> {
         self.listening.as_ref()
     }
 
-    /// What goes wrong for whom. The cluster's own clients are [`controllers::CLIENT`] and below it one for each
-    /// controller, and [`kubelet::CLIENT`] and below it one for each node.
+    /// Fault injection by client. The cluster's own clients are [`controllers::CLIENT`] with a child for each
+    /// controller, and [`kubelet::CLIENT`] with a child for each node.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The history of all clients in the process.
     pub fn journal(&self) -> &Journal {
         self.faults.journal()
     }
 
-    /// A connection for a client of this name, which can be given faults.
+    /// A client with this name, to which faults can be injected.
     pub fn client(&self, name: &str) -> kube::Client {
         Connection::new(&self.server, &self.faults, name).client()
     }
 
-    /// A connection for objects as JSON.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Runs one more client of the server beside the others, and again whenever it crashes.
+    /// Runs a client of the API server, and restarts it after each injected crash.
     pub fn run<F>(&mut self, name: &'static str, start: impl Fn(kube::Client) -> F + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.spawn(name, move |way| start(way.client()));
+        self.spawn(name, move |connection| start(connection.client()));
     }
 
     fn spawn<F>(&mut self, name: &str, start: impl Fn(&Connection) -> F + Send + Sync + 'static)
@@ -232,7 +219,7 @@ impl Cluster {
         self.tasks.spawn(Connection::new(&self.server, &self.faults, name).supervise(start));
     }
 
-    /// Adds nodes; those that are there already stay as they are.
+    /// Adds nodes; existing ones are not changed.
     pub async fn add_nodes(&self, groups: &[NodeGroup]) -> Result<(), Error> {
         for group in groups {
             node::check(group)?;
@@ -254,12 +241,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes a node fail, until [`Cluster::restore_node`].
-    pub async fn fail_node(&self, name: &str, how: Failure) -> Result<(), Error> {
-        self.annotate_node(name, Value::from(how.name())).await
+    /// Sets the failure mode of a node, until [`Cluster::restore_node`].
+    pub async fn fail_node(&self, name: &str, failure: Failure) -> Result<(), Error> {
+        self.annotate_node(name, Value::from(failure.name())).await
     }
 
-    /// Lets a failed node work again.
     pub async fn restore_node(&self, name: &str) -> Result<(), Error> {
         self.annotate_node(name, Value::Null).await
     }
@@ -270,18 +256,18 @@ impl Cluster {
         written.map(|_| ()).map_err(|source| Error::Write { object: format!("node {name}"), source })
     }
 
-    /// Writes the whole state, for [`Builder::load`].
+    /// Writes the state of the API server, for [`Builder::load`].
     pub fn save(&self, to: impl Write) -> std::io::Result<()> {
         self.server.save(to)
     }
 
-    /// Waits until nothing has been written for `quiet`, but for leases, or `limit` is over; says whether it is quiet.
+    /// Waits until no workload object has changed for `quiet`; returns false where that takes longer than `limit`.
     pub async fn settle(&self, quiet: Duration, limit: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + limit;
-        let mut before = self.revision_but_leases().await;
+        let mut before = self.workload_revision().await;
         loop {
             tokio::time::sleep(quiet).await;
-            let now = self.revision_but_leases().await;
+            let now = self.workload_revision().await;
             if now == before {
                 return true;
             }
@@ -292,8 +278,8 @@ impl Cluster {
         }
     }
 
-    /// How many writes there were that matter: leases and what nodes say of themselves come by the clock.
-    async fn revision_but_leases(&self) -> u64 {
+    /// A hash of the resource versions of pods and workloads. Leases and nodes change with every heartbeat.
+    async fn workload_revision(&self) -> u64 {
         let lists = [
             kind::POD,
             kind::JOB,
@@ -313,7 +299,7 @@ impl Cluster {
         hash.finish()
     }
 
-    /// Stops everything: the nodes and controllers first, then the server.
+    /// Stops the nodes and controllers, then the API server.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
         if let Some(listening) = self.listening.take() {
@@ -321,12 +307,12 @@ impl Cluster {
         }
     }
 
-    /// What a cluster has beside nodes: a class of simulated storage for claims that name none.
+    /// Creates the default StorageClass, whose volumes are simulated.
     async fn install(&self) -> Result<(), Error> {
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
-            "metadata": {"name": "standard", "annotations": {volume::DEFAULT_CLASS: "true"}},
-            "provisioner": volume::PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+            "metadata": {"name": "standard", "annotations": {persistent_volume::DEFAULT_CLASS: "true"}},
+            "provisioner": persistent_volume::PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
         });
         self.ensure(&kind::STORAGE_CLASS, &class).await
     }

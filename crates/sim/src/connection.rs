@@ -1,95 +1,91 @@
-//! How a client of the server in this process reaches it: under a name, with whatever misfortune that name has.
+//! The connection of a named client to the API server, with the faults of that name.
 //!
-//! A client whose name is below another's, as `kubelet/node-1` is below `kubelet`, shares the misfortune of that one
-//! and may have more of its own: so a single kubelet can be cut off, or all of them.
+//! Names form a tree: `kubelet/node-1` is a child of `kubelet`, has the faults of its parent, and may have its own. So
+//! one kubelet can be partitioned, or all of them.
 
 use crate::faults::Faults;
 use kai_apiserver::ApiServer;
 use kai_apiserver::user::User;
 use std::time::Duration;
 
-/// How long a crashed client takes to come back.
-const RESTART: Duration = Duration::from_secs(5);
+/// Time between a crash and the restart.
+const RESTART_DELAY: Duration = Duration::from_secs(5);
 
-/// The way from one client to the server; clones are the same way.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    to: To,
+    target: Target,
     name: String,
 }
 
-/// Where a connection leads.
 #[derive(Clone)]
-enum To {
-    /// To the server in this process, past whatever goes wrong on the way.
+enum Target {
+    /// The embedded API server, with fault injection.
     Embedded(ApiServer, Faults),
-    /// To another server, where nothing is made to go wrong.
-    Elsewhere(kube::Client),
+    /// Another API server, without fault injection.
+    External(kube::Client),
 }
 
-impl std::fmt::Debug for To {
+impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Embedded(..) => "Embedded",
-            Self::Elsewhere(_) => "Elsewhere",
+            Self::External(_) => "External",
         })
     }
 }
 
 impl Connection {
-    /// The way of a client of this name.
     pub fn new(server: &ApiServer, faults: &Faults, name: &str) -> Self {
-        Self { to: To::Embedded(server.clone(), faults.clone()), name: name.to_owned() }
+        Self { target: Target::Embedded(server.clone(), faults.clone()), name: name.to_owned() }
     }
 
-    /// The way of a client of another server.
-    pub fn elsewhere(client: kube::Client, name: &str) -> Self {
-        Self { to: To::Elsewhere(client), name: name.to_owned() }
+    /// A connection to another API server.
+    pub fn external(client: kube::Client, name: &str) -> Self {
+        Self { target: Target::External(client), name: name.to_owned() }
     }
 
-    /// The way of a client that is a part of this one.
+    /// A connection whose client is a child of this one.
     #[must_use]
-    pub fn below(&self, name: &str) -> Self {
-        Self { to: self.to.clone(), name: format!("{}/{name}", self.name) }
+    pub fn child(&self, name: &str) -> Self {
+        Self { target: self.target.clone(), name: format!("{}/{name}", self.name) }
     }
 
-    /// The client's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A client for one life: after a crash it never gets an answer again.
+    /// A client for one incarnation: after a crash its requests never complete.
     pub fn client(&self) -> kube::Client {
-        match &self.to {
-            To::Embedded(server, faults) => {
+        match &self.target {
+            Target::Embedded(server, faults) => {
                 let user =
                     User::named(&format!("system:{}", self.name.replace('/', ":")), &["system:masters"]);
                 kube::Client::new(faults.wrap(&self.name, server.service_as(user)), "default")
             }
-            To::Elsewhere(client) => client.clone(),
+            Target::External(client) => client.clone(),
         }
     }
 
-    /// Runs what `start` makes. When the client crashes, everything it had in memory is gone, and it is started again
-    /// a moment later. Returns when what `start` made does.
+    /// Runs the future of `start`. An injected crash drops it, and it is started again after a delay. Returns when the
+    /// future completes.
     pub async fn supervise<F>(self, start: impl Fn(&Self) -> F + Send)
     where
         F: Future<Output = ()> + Send,
     {
-        let life = match &self.to {
-            To::Embedded(_, faults) => faults.life(&self.name),
-            To::Elsewhere(_) => return start(&self).await,
+        let incarnation = match &self.target {
+            Target::Embedded(_, faults) => faults.incarnation(&self.name),
+            Target::External(_) => return start(&self).await,
         };
         loop {
-            let born = life.get();
+            let current = incarnation.get();
             let running = start(&self);
             tokio::select! {
                 biased;
-                () = life.until(|now| now != born) => {}
+                () = incarnation.until(|now| now != current) => {}
                 () = running => return,
             }
-            tracing::info!(client = self.name, "crashed, and will be started again");
-            tokio::time::sleep(RESTART).await;
+            tracing::info!(client = self.name, "client crashed and is restarted");
+            tokio::time::sleep(RESTART_DELAY).await;
         }
     }
 }

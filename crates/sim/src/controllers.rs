@@ -1,22 +1,22 @@
-//! The controllers people expect of a cluster, each a small module; they share one client and one set of caches.
+//! The controllers of kube-controller-manager, one module each. They share one set of informers.
 
-pub mod claim;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
 pub mod disruption;
-pub mod garbage;
+pub mod garbage_collector;
 pub mod job;
 pub mod namespace;
 pub mod node_lifecycle;
+pub mod persistent_volume;
 pub mod pod;
-pub mod pod_garbage;
+pub mod pod_gc;
 pub mod replica_set;
+pub mod resource_claim;
 pub mod revision;
 pub mod service_account;
 pub mod stateful_set;
 pub mod time;
-pub mod volume;
 
 use crate::connection::Connection;
 use crate::event::{self, Source};
@@ -31,16 +31,15 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// What the controllers call themselves to the server.
+/// Client name of the controllers.
 pub const CLIENT: &str = "kube-controller-manager";
 
-/// Runs all controllers. Never returns; when it is dropped they stop.
+/// Runs all controllers. Never returns; dropping it stops them.
 ///
-/// They read through one client, and each writes through its own below it.
-///
-/// `authority` is the certificate that pods are to trust the server by.
-pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
-    let api = Api::new(way.client(), CLIENT);
+/// They read through one client, and each writes through its own child of it. `authority` is the CA certificate of the
+/// API server, for `kube-root-ca.crt`.
+pub async fn run(connection: Connection, clock: Clock, authority: Option<Arc<str>>) {
+    let api = Api::new(connection.client(), CLIENT);
     let kinds = [
         kind::POD,
         kind::NODE,
@@ -63,27 +62,28 @@ pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
         kind::RESOURCE_CLAIM_TEMPLATE,
     ];
     let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
-    let mut started = Started { way, caches: Arc::clone(&caches), clock, tasks: JoinSet::new() };
-    started.add(|| job::Jobs);
-    started.add(|| cron_job::CronJobs);
-    started.add(|| replica_set::ReplicaSets);
-    started.add(|| deployment::Deployments);
-    started.add(|| stateful_set::StatefulSets);
-    started.add(|| daemon_set::DaemonSets);
-    started.add(|| namespace::Namespaces);
-    started.add(move || service_account::ServiceAccounts::new(authority.clone()));
-    started.add(|| node_lifecycle::NodeLifecycle);
-    started.add(|| node_lifecycle::TaintEviction);
-    started.add(pod_garbage::PodGarbage::default);
-    started.add(|| volume::Volumes);
-    started.add(|| claim::Claims);
-    started.add(|| disruption::Budgets);
-    let mut tasks = started.tasks;
-    let garbage = started.way.below("garbagecollector");
+    let mut controllers =
+        Controllers { connection, caches: Arc::clone(&caches), clock, tasks: JoinSet::new() };
+    controllers.add(|| job::JobController);
+    controllers.add(|| cron_job::CronJobController);
+    controllers.add(|| replica_set::ReplicaSetController);
+    controllers.add(|| deployment::DeploymentController);
+    controllers.add(|| stateful_set::StatefulSetController);
+    controllers.add(|| daemon_set::DaemonSetController);
+    controllers.add(|| namespace::NamespaceController);
+    controllers.add(move || service_account::ServiceAccountController::new(authority.clone()));
+    controllers.add(|| node_lifecycle::NodeLifecycleController);
+    controllers.add(|| node_lifecycle::TaintEvictionController);
+    controllers.add(pod_gc::PodGarbageCollector::default);
+    controllers.add(|| persistent_volume::PersistentVolumeController);
+    controllers.add(|| resource_claim::ResourceClaimController);
+    controllers.add(|| disruption::DisruptionController);
+    let mut tasks = controllers.tasks;
+    let collector = controllers.connection.child("garbagecollector");
     let shared = Arc::clone(&caches);
-    tasks.spawn(
-        garbage.supervise(move |way| garbage::run(Api::new(way.client(), CLIENT), Arc::clone(&shared))),
-    );
+    tasks.spawn(collector.supervise(move |connection| {
+        garbage_collector::run(Api::new(connection.client(), CLIENT), Arc::clone(&shared))
+    }));
     caches.follow(&api, &Health::default(), &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
@@ -94,33 +94,33 @@ pub async fn run(way: Connection, clock: Clock, authority: Option<Arc<str>>) {
     }
 }
 
-/// Controllers that run, each until it crashes and is started again.
-struct Started {
-    way: Connection,
+/// Running controllers; each is restarted after an injected crash.
+struct Controllers {
+    connection: Connection,
     caches: Arc<Caches>,
     clock: Clock,
     tasks: JoinSet<()>,
 }
 
-impl Started {
+impl Controllers {
     fn add<C: Controller>(&mut self, make: impl Fn() -> C + Send + Sync + 'static) {
         let (caches, clock) = (Arc::clone(&self.caches), self.clock);
-        self.tasks.spawn(self.way.below(C::NAME).supervise(move |way| {
-            let api = Api::new(way.client(), CLIENT);
+        self.tasks.spawn(self.connection.child(C::NAME).supervise(move |connection| {
+            let api = Api::new(connection.client(), CLIENT);
             let source = Source { component: format!("{}-controller", C::NAME), host: None };
-            let (events, recording) = event::recorder(api.clone(), clock, source);
+            let (events, writer) = event::recorder(api.clone(), clock, source);
             let running = controller::run(
                 make(),
                 Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) },
             );
             async move {
-                tokio::join!(running, recording.run());
+                tokio::join!(running, writer.run());
             }
         }));
     }
 }
 
-/// The reference with which an object says who controls it.
+/// A controller owner reference to `owner`.
 pub(crate) fn owner_reference(owner: &Value) -> Value {
     json!({
         "apiVersion": object::api_version(owner), "kind": object::kind(owner), "name": object::name(owner),
@@ -128,12 +128,11 @@ pub(crate) fn owner_reference(owner: &Value) -> Value {
     })
 }
 
-/// An integer at a pointer, or what counts where there is none.
 pub(crate) fn int_at(object: &Value, pointer: &str, default: i64) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
 }
 
-/// An annotation; empty where it is missing.
+/// The value of an annotation; empty where it is missing.
 pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
     object::meta(object, "annotations")
         .and_then(|annotations| annotations.get(name))
@@ -141,13 +140,13 @@ pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// A label; empty where it is missing.
+/// The value of a label; empty where it is missing.
 pub(crate) fn label<'a>(object: &'a Value, name: &str) -> &'a str {
     let labels = object::meta(object, "labels");
     labels.and_then(|labels| labels.get(name)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Sets an entry of a map of the metadata, such as a label.
+/// Sets an entry of a map in the metadata, such as `labels`.
 pub(crate) fn set_entry(object: &mut Value, map: &str, name: &str, value: &str) {
     let entries = object::meta_mut(object).entry(map).or_insert_with(|| json!({}));
     if let Some(entries) = entries.as_object_mut() {
@@ -155,18 +154,17 @@ pub(crate) fn set_entry(object: &mut Value, map: &str, name: &str, value: &str) 
     }
 }
 
-/// The status of a condition; nothing where there is none.
 pub(crate) fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     conditions.iter().find(|condition| condition["type"] == name)
 }
 
-/// Whether a condition holds.
-pub(crate) fn holds(object: &Value, name: &str) -> bool {
+/// Whether the status of a condition is `True`.
+pub(crate) fn has_condition(object: &Value, name: &str) -> bool {
     condition(object, name).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Sets a condition in a status; the time of its transition stays when it does.
+/// Sets a condition in a status; `lastTransitionTime` is kept where the status does not change.
 pub(crate) fn set_condition(status: &mut Value, mut wanted: Value) {
     if !status["conditions"].is_array() {
         status["conditions"] = json!([]);

@@ -1,14 +1,15 @@
-//! Accounts for everything clients in the process asked and were answered, in order: one hash over the whole history.
+//! Records the requests, responses and watch events of all clients in order, as one hash.
 //!
-//! Two runs with the same seed have the same hash. Where they do not, the recorded lines tell the first difference.
+//! Two runs with the same seed have the same hash. Where they do not, the recorded lines show the first difference.
 
 use bytes::Bytes;
 use kai_clock::Clock;
+use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// The history of a run; clones are the same history.
+/// The journal of a run; clones share it.
 #[derive(Clone, Debug)]
 pub struct Journal {
     state: Arc<Mutex<State>>,
@@ -22,17 +23,14 @@ struct State {
     lines: Option<Vec<String>>,
 }
 
-/// What a journal says of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// One hash over everything.
+    /// Hash over all entries, in order.
     pub hash: u64,
-    /// How much there was.
     pub entries: u64,
 }
 
 impl Journal {
-    /// An empty history; with `Lines::Kept` its lines can be read.
     pub fn new(clock: Clock, lines: Lines) -> Self {
         let lines = match lines {
             Lines::Kept => Some(Vec::new()),
@@ -42,12 +40,11 @@ impl Journal {
         Self { state: Arc::new(Mutex::new(state)), clock }
     }
 
-    /// Adds what a client did or saw.
     pub fn note(&self, client: &str, what: &str, content: &Bytes) {
         let now = self.clock.now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut own = FxHasher::default();
-        // Each entry is hashed together with all before it.
+        // Chained: the hash of an entry includes all previous ones.
         own.write_u64(state.hash);
         own.write_i64(now.as_microsecond());
         own.write(client.as_bytes());
@@ -60,23 +57,20 @@ impl Journal {
         }
     }
 
-    /// What the history amounts to so far.
     pub fn digest(&self) -> Digest {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         Digest { hash: state.hash, entries: state.entries }
     }
 
-    /// The lines so far, where they are kept.
+    /// Empty unless lines are kept.
     pub fn lines(&self) -> Vec<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).lines.clone().unwrap_or_default()
+        self.state.lock().lines.clone().unwrap_or_default()
     }
 }
 
-/// Whether a journal keeps its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// They can be read.
     Kept,
-    /// They only count for the hash.
+    /// Only the hash is kept.
     Hashed,
 }

@@ -1,11 +1,11 @@
-//! The stand-in for kubelets: it takes the pods that are bound to simulated nodes and lives their lives.
+//! Simulates the kubelets of all simulated nodes, as kwok does: drives bound pods through their lifecycle.
 //!
-//! Everything it knows of a pod is in the pod's status and annotations, so it can stop and begin again at any time.
-//! What a pod does is up to its annotations ([`well_known`]).
+//! The state of a pod is only in its status and annotations, so a kubelet can restart at any time. Annotations control
+//! how long a pod runs and how it ends ([`well_known`]).
 
 mod admission;
-mod lanes;
-mod life;
+mod pod_lifecycle;
+mod pod_workers;
 mod status;
 
 use crate::connection::Connection;
@@ -21,27 +21,27 @@ use kai_runtime::cache::{Caches, Interest, Watched};
 use kai_runtime::controller::{self, Context, Next};
 use kai_runtime::health::Health;
 use kai_runtime::kind::{self, Key, Kind};
-use lanes::{Lane, Lanes};
-use life::{Ending, Stage};
+use pod_lifecycle::{ContainerExit, Stage};
+use pod_workers::{NodeWorker, NodeWorkers};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// What kubelets call themselves to the server.
+/// Client name of the kubelets.
 pub const CLIENT: &str = "kubelet";
 
-/// How simulated nodes behave where pods do not say.
+/// Defaults for pods without annotations of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How often nodes are heard of.
+    /// Period of the node heartbeat.
     pub heartbeat: Duration,
-    /// How long pods take to start.
+    /// Time from the bind to running.
     pub start_delay: Duration,
-    /// How long containers take to stop.
+    /// Time from the deletion to the exit of the containers.
     pub stop_delay: Duration,
-    /// How long containers run; without it until they are stopped.
+    /// How long containers run; until they are stopped without it.
     pub run_for: Option<Duration>,
 }
 
@@ -56,19 +56,19 @@ impl Default for Options {
     }
 }
 
-/// Runs the kubelets of all simulated nodes. Never returns; when it is dropped they stop.
+/// Runs the kubelets of all simulated nodes. Never returns; dropping it stops them.
 ///
-/// They read through one client, and each writes through its own below it, named like its node.
-pub async fn run(way: Connection, clock: Clock, options: Options) {
-    let api = Api::new(way.client(), CLIENT);
+/// They read through one client, and each writes through its own child of it, named after its node.
+pub async fn run(connection: Connection, clock: Clock, options: Options) {
+    let api = Api::new(connection.client(), CLIENT);
     let caches = Arc::new(Caches::new(KINDS.map(|kind| Watched::all(kind).without_bookmarks())));
     let (send, mut arrivals) = mpsc::unbounded_channel();
-    let lanes = Arc::new(Lanes::new(send));
+    let workers = Arc::new(NodeWorkers::new(send));
     for kind in &KINDS {
-        let (lanes, caches_of) = (Arc::clone(&lanes), Arc::downgrade(&caches));
+        let (workers, caches_of) = (Arc::clone(&workers), Arc::downgrade(&caches));
         let listener = move |kind: &Kind, changed: &Value| {
             let Some(caches) = caches_of.upgrade() else { return Interest::Ended };
-            lanes.route(&caches, kind, changed);
+            workers.route(&caches, kind, changed);
             Interest::Stays
         };
         caches.listen(kind, Box::new(listener));
@@ -79,18 +79,18 @@ pub async fn run(way: Connection, clock: Clock, options: Options) {
         tokio::select! {
             biased;
             arrived = arrivals.recv() => {
-                let Some((node, lane)) = arrived else { return };
-                let (caches, below) = (Arc::clone(&caches), way.below(&node));
-                tasks.spawn(below.supervise(move |way| {
-                    let api = Api::new(way.client(), CLIENT);
+                let Some((node, worker)) = arrived else { return };
+                let (caches, child) = (Arc::clone(&caches), connection.child(&node));
+                tasks.spawn(child.supervise(move |connection| {
+                    let api = Api::new(connection.client(), CLIENT);
                     let source = Source { component: CLIENT.to_owned(), host: Some(node.clone()) };
-                    let (events, recording) = event::recorder(api.clone(), clock, source);
+                    let (events, writer) = event::recorder(api.clone(), clock, source);
                     let context =
                         Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) };
-                    let kubelet = Kubelet { options, lane: Arc::clone(&lane) };
+                    let kubelet = Kubelet { options, worker: Arc::clone(&worker) };
                     let running = kubelet.run(context, node.clone());
                     async move {
-                        tokio::join!(running, recording.run());
+                        tokio::join!(running, writer.run());
                     }
                 }));
             }
@@ -105,23 +105,22 @@ pub async fn run(way: Connection, clock: Clock, options: Options) {
     }
 }
 
-/// What kubelets look at.
 const KINDS: [Kind; 5] = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
 
 #[derive(Debug)]
 struct Kubelet {
     options: Options,
-    lane: Arc<Lane>,
+    worker: Arc<NodeWorker>,
 }
 
 impl Kubelet {
     async fn run(self, context: Context, node: String) {
         context.caches.synced(&KINDS).await;
         for pod in context.caches.on_node(&kind::POD, &node) {
-            self.lane.queue.add(Key::of(&pod));
+            self.worker.queue.add(Key::of(&pod));
         }
         let (kubelet, context) = (&self, &context);
-        let work = controller::work(CLIENT, &self.lane.queue, 1, |key| async move {
+        let work = controller::work(CLIENT, &self.worker.queue, 1, |key| async move {
             kubelet.reconcile(context, &key).await
         });
         tokio::join!(heartbeat::run(context, &node, self.options.heartbeat), work);
@@ -131,26 +130,26 @@ impl Kubelet {
         let Some(found) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
         let node = Key::new("", object::str_at(&found, "/spec/nodeName"));
         let Some(node) = context.caches.get(&kind::NODE, &node) else { return Ok(Next::Wait) };
-        let silent = matches!(Failure::of(&node), Some(Failure::Unreachable | Failure::Down));
-        if !is_simulated(&node) || silent {
+        let offline = matches!(Failure::of(&node), Some(Failure::Unreachable | Failure::Down));
+        if !is_simulated(&node) || offline {
             return Ok(Next::Wait);
         }
-        let boot = self.lane.note(&node, Some(context.clock.now()));
+        let boot = self.worker.observe(&node, Some(context.clock.now()));
         if object::is_deleting(&found) {
             return self.stop(context, &found).await;
         }
-        if pod::is_finished(&found) {
+        if pod::is_terminal(&found) {
             return Ok(Next::Wait);
         }
-        match life::stage(&found) {
+        match pod_lifecycle::stage(&found) {
             Stage::New => self.admit(context, &found, &node).await,
             Stage::Starting { since } => self.start(context, &found, &node, since).await,
-            Stage::Running { since } => self.watch_over(context, &found, since, boot).await,
-            Stage::Resting { since, restarts } => self.restart(context, &found, since, restarts).await,
+            Stage::Running { since } => self.sync_running(context, &found, since, boot).await,
+            Stage::BackOff { since, restarts } => self.restart(context, &found, since, restarts).await,
         }
     }
 
-    /// Takes a pod in, with its devices, or refuses it.
+    /// Admits a pod and allocates its devices, or rejects it.
     async fn admit(&self, context: &Context, pod: &Value, node: &Value) -> Result<Next> {
         let neighbours = context.caches.on_node(&kind::POD, object::name(node));
         let others: Vec<&Value> = neighbours
@@ -160,15 +159,15 @@ impl Kubelet {
             .collect();
         let devices = match admission::admit(pod, node, &others) {
             Ok(devices) => devices,
-            Err(refusal) => {
+            Err(rejection) => {
                 let mut new = pod.clone();
-                status::refuse(&mut new, refusal.reason(), &refusal.to_string(), &context.clock.time());
+                status::rejected(&mut new, rejection.reason(), &rejection.to_string(), &context.clock.time());
                 context.update(&kind::POD, Part::Status, pod, &new).await?;
-                context.warn(pod, refusal.reason(), refusal.to_string());
+                context.warn(pod, rejection.reason(), rejection.to_string());
                 return Ok(Next::Wait);
             }
         };
-        // Annotations may be written together with the status.
+        // The API server accepts annotations in a status update.
         let mut new = pod.clone();
         if !devices.is_empty() && annotation(pod, well_known::GPU_DEVICES).is_empty() {
             set_entry(&mut new, "annotations", well_known::GPU_DEVICES, &devices.join(","));
@@ -179,7 +178,7 @@ impl Kubelet {
     }
 
     async fn start(&self, context: &Context, pod: &Value, node: &Value, since: Timestamp) -> Result<Next> {
-        if admission::waits_for_something(pod, &context.caches) {
+        if admission::waits_for_claims(pod, &context.caches) {
             return Ok(Next::Wait);
         }
         let now = context.clock.now();
@@ -190,12 +189,12 @@ impl Kubelet {
         let mut new = pod.clone();
         status::running(&mut new, node, &context.clock.time(), 0);
         context.update(&kind::POD, Part::Status, pod, &new).await?;
-        tell_started(context, pod);
+        record_started(context, pod);
         Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
     }
 
-    /// Ends a run whose time is over, or that did not outlive its node.
-    async fn watch_over(
+    /// Terminates containers after their run time or deadline, or where the node has rebooted.
+    async fn sync_running(
         &self,
         context: &Context,
         pod: &Value,
@@ -204,14 +203,14 @@ impl Kubelet {
     ) -> Result<Next> {
         let now = context.clock.now();
         if boot.is_some_and(|boot| since < boot) {
-            return self.end(context, pod, Ending { code: 137, reason: "Error" }).await;
+            return self.terminate(context, pod, ContainerExit { code: 137, reason: "Error" }).await;
         }
         let deadline = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
         let deadline = deadline.zip(time::at(pod, "/status/startTime"));
         let deadline = deadline.map(|(seconds, started)| time::plus(started, seconds));
         if deadline.is_some_and(|deadline| deadline <= now) {
             let mut new = pod.clone();
-            status::over_deadline(&mut new, &context.clock.time());
+            status::deadline_exceeded(&mut new, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
             let message = "Pod was active on the node longer than the specified deadline";
             context.tell(pod, "DeadlineExceeded", message);
@@ -221,12 +220,12 @@ impl Kubelet {
         if let Some(run_for) = self.run_for(pod) {
             let due = time::later(since, run_for);
             if due <= now {
-                return self.end(context, pod, life::ending(pod)).await;
+                return self.terminate(context, pod, pod_lifecycle::scheduled_exit(pod)).await;
             }
             next = next.or(Next::After(time::until(now, due)));
         }
         if !pod::is_ready(pod) {
-            // The node came back, and with it the pod's readiness.
+            // The node is ready again.
             let mut new = pod.clone();
             status::ready_again(&mut new, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
@@ -234,14 +233,14 @@ impl Kubelet {
         Ok(next)
     }
 
-    async fn end(&self, context: &Context, pod: &Value, ending: Ending) -> Result<Next> {
+    async fn terminate(&self, context: &Context, pod: &Value, exit: ContainerExit) -> Result<Next> {
         let mut new = pod.clone();
         let time = context.clock.time();
-        let restarts = life::restarts_after(pod, ending);
+        let restarts = pod_lifecycle::restarts_after(pod, exit);
         if restarts {
-            status::resting(&mut new, ending, &time);
+            status::back_off(&mut new, exit, &time);
         } else {
-            status::finished(&mut new, ending, &time);
+            status::terminated(&mut new, exit, &time);
         }
         context.update(&kind::POD, Part::Status, pod, &new).await?;
         if restarts {
@@ -256,32 +255,32 @@ impl Kubelet {
 
     async fn restart(&self, context: &Context, pod: &Value, since: Timestamp, restarts: i64) -> Result<Next> {
         let now = context.clock.now();
-        let due = time::later(since, life::backoff(restarts));
+        let due = time::later(since, pod_lifecycle::backoff(restarts));
         if due > now {
             return Ok(Next::After(time::until(now, due)));
         }
         let mut new = pod.clone();
         status::restarted(&mut new, &context.clock.time(), restarts + 1);
         context.update(&kind::POD, Part::Status, pod, &new).await?;
-        tell_started(context, pod);
+        record_started(context, pod);
         Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
     }
 
-    /// Stops a pod that is to go, and lets it go when it has stopped.
+    /// Stops the containers of a terminating pod, then deletes it.
     async fn stop(&self, context: &Context, pod: &Value) -> Result<Next> {
         let now = context.clock.now();
         let last = time::at(pod, "/metadata/deletionTimestamp").unwrap_or(now);
-        let asked = time::plus(last, -object::grace_period(pod).unwrap_or(0));
-        let alive = matches!(life::stage(pod), Stage::Running { .. }) && !pod::is_finished(pod);
+        let requested = time::plus(last, -object::grace_period(pod).unwrap_or(0));
+        let running = matches!(pod_lifecycle::stage(pod), Stage::Running { .. }) && !pod::is_terminal(pod);
         let delay =
             time::duration(annotation(pod, well_known::STOP_DELAY)).unwrap_or(self.options.stop_delay);
-        let due = if alive { time::later(asked, delay).min(last) } else { now };
+        let due = if running { time::later(requested, delay).min(last) } else { now };
         if due > now {
             return Ok(Next::After(time::until(now, due)));
         }
-        if !pod::is_finished(pod) {
+        if !pod::is_terminal(pod) {
             let mut new = pod.clone();
-            status::finished(&mut new, Ending { code: 143, reason: "Error" }, &context.clock.time());
+            status::terminated(&mut new, ContainerExit { code: 143, reason: "Error" }, &context.clock.time());
             context.update(&kind::POD, Part::Status, pod, &new).await?;
             for name in containers(pod).map(|container| object::str_at(container, "/name")) {
                 context.tell(pod, "Killing", format!("Stopping container {name}"));
@@ -306,8 +305,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Tells how the containers of a pod came to run.
-fn tell_started(context: &Context, pod: &Value) {
+fn record_started(context: &Context, pod: &Value) {
     for container in containers(pod) {
         let (name, image) = (object::str_at(container, "/name"), object::str_at(container, "/image"));
         let pulled = format!("Container image \"{image}\" already present on machine");

@@ -1,9 +1,9 @@
-//! A whole cluster in one process: the embedded API server, the controllers people expect, and simulated nodes.
+//! A simulated cluster in one process: the embedded API server, the controllers of kube-controller-manager, and nodes.
 //!
-//! Begin at [`Cluster`]. Everything in it is an ordinary `kube` client of the API server and lives on tokio's time:
-//! under a paused runtime a day of cluster life takes seconds, and the same seed gives the same history, which
-//! [`Journal`] proves by hash. [`Faults`] makes the way between a client and the server as bad as wanted.
-//! Not here: scheduling. A pod stays pending until somebody binds it.
+//! The entry point is [`Cluster`]. Its parts are ordinary `kube` clients of the API server and use tokio's clock: under a
+//! paused runtime a simulated day takes seconds, and the same seed gives the same sequence of requests, which the digest
+//! of [`Journal`] shows. [`Faults`] injects faults between a client and the API server.
+//! Not here: scheduling. A pod stays pending until a client binds it.
 
 pub mod cluster;
 pub mod connection;
@@ -17,6 +17,6 @@ pub mod well_known;
 
 pub use cluster::{Builder, Cluster};
 pub use connection::Connection;
-pub use faults::{Faults, Outage, Rates};
+pub use faults::{FaultRates, Faults, Outage};
 pub use journal::Journal;
 pub use node::NodeGroup;

@@ -1,72 +1,62 @@
-//! Simulated nodes: what they are made of, and the objects that stand for them.
+//! Simulated nodes and their API objects.
 //!
-//! Nodes come in groups of equals ([`NodeGroup`]), from code or from a small YAML file ([`read`]).
+//! Nodes are defined by groups of equal nodes ([`NodeGroup`]), in code or in a YAML file ([`read`]).
 
 pub(crate) mod heartbeat;
 mod objects;
-mod slices;
+mod resource_slices;
 
 pub use heartbeat::Failure;
 pub(crate) use objects::address;
 pub use objects::{adopt, node, topology, topology_definition};
-pub use slices::{device_class, slice};
+pub use resource_slices::{device_class, slice};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The label with which a node says in which rack it is.
+/// Node label: the rack.
 pub const RACK: &str = "topology.kubernetes.io/rack";
-/// The label with which a node says in which zone it is.
+/// Node label: the zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// A number of equal nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NodeGroup {
-    /// The names: this with `-1`, `-2` and so on.
+    /// Prefix of the node names `NAME-1`, `NAME-2` and so on.
     pub name: String,
-    /// How many.
     pub count: usize,
-    /// GPUs of each.
+    /// GPUs per node.
     pub gpus: u32,
-    /// What the GPUs are called as a resource.
     pub gpu_resource: String,
-    /// Which GPUs.
+    /// Label `nvidia.com/gpu.product`.
     pub gpu_product: String,
-    /// Memory of each GPU, in MiB.
     pub gpu_memory_mib: u64,
-    /// CPUs of each, as a quantity.
+    /// A quantity.
     pub cpu: String,
-    /// Memory of each, as a quantity.
+    /// A quantity.
     pub memory: String,
-    /// How many pods each may have.
+    /// Allocatable pods per node.
     pub pods: u32,
-    /// Over how many racks they are spread; 0 for none.
+    /// Number of racks over which the nodes are spread; 0 for none.
     pub racks: usize,
-    /// Over how many zones they are spread; 0 for none. Racks lie within zones.
+    /// Number of zones over which the nodes are spread; 0 for none. Racks lie within zones.
     pub zones: usize,
-    /// How many NUMA zones each has; with more than one they are published.
+    /// NUMA zones per node; more than one are published as a NodeResourceTopology.
     pub numa_zones: u32,
-    /// How strictly resources are aligned with NUMA zones.
+    /// Topology manager policy.
     pub numa_policy: String,
-    /// Whether GPUs are published as devices for claims instead of as a resource.
+    /// Publishes GPUs in a ResourceSlice instead of as an extended resource.
     pub dra: bool,
-    /// More labels.
     pub labels: BTreeMap<String, String>,
-    /// Taints, as nodes have them.
     pub taints: Vec<Taint>,
 }
 
-/// A taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taint {
-    /// The key.
     pub key: String,
-    /// The value.
     #[serde(default)]
     pub value: String,
-    /// What happens to pods that do not bear it.
     pub effect: String,
 }
 
@@ -94,55 +84,39 @@ impl Default for NodeGroup {
 }
 
 impl NodeGroup {
-    /// So many nodes with so many GPUs each.
     pub fn gpu_nodes(count: usize, gpus: u32) -> Self {
         Self { count, gpus, ..Self::default() }
     }
 
-    /// The names of the nodes.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (1..=self.count).map(|number| format!("{}-{number}", self.name))
     }
 
-    /// Which rack and zone the node at this place is in, counted from 1.
+    /// Rack and zone of the node at an index; both are counted from 1.
     fn location(&self, at: usize) -> (Option<usize>, Option<usize>) {
         let part = |parts: usize| (parts > 0).then(|| at * parts / self.count.max(1) + 1);
         (part(self.racks), part(self.zones))
     }
 
-    /// The uuid of a GPU of a node.
     pub fn gpu_uuid(node: &str, index: u32) -> String {
         format!("GPU-{node}-{index}")
     }
 }
 
-/// A file of nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     nodes: Vec<NodeGroup>,
 }
 
-/// Why a file of nodes cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not what it should be.
     #[error(
         "cannot read the nodes: {0}\nhint: `nodes:` is a list of groups such as `{{name: a, count: 4, gpus: 8}}`"
     )]
     Malformed(String),
-    /// A group has no sensible size or amount.
     #[error("group `{group}` of nodes has no valid `{field}`: `{value}`\nhint: {hint}")]
-    Invalid {
-        /// The group.
-        group: String,
-        /// The field.
-        field: &'static str,
-        /// What it is.
-        value: String,
-        /// What it should be.
-        hint: &'static str,
-    },
+    Invalid { group: String, field: &'static str, value: String, hint: &'static str },
 }
 
 /// Reads groups of nodes from YAML: `nodes: [{name: a, count: 4, gpus: 8, racks: 2}]`.
@@ -154,7 +128,7 @@ pub fn read(text: &str) -> Result<Vec<NodeGroup>, Error> {
     Ok(file.nodes)
 }
 
-/// Holds a group to what the API server would take.
+/// Validates the fields that the API server would reject.
 pub fn check(group: &NodeGroup) -> Result<(), Error> {
     let invalid = |field, value: &str, hint| {
         Err(Error::Invalid { group: group.name.clone(), field, value: value.to_owned(), hint })
@@ -179,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_read_from_a_file() {
+    fn node_groups_are_read_from_yaml() {
         let groups =
             read("nodes:\n- {name: a, count: 4, gpus: 8, racks: 2, zones: 1}\n- {cpu: '8'}\n").unwrap();
         assert_eq!(groups[0].names().collect::<Vec<_>>(), ["a-1", "a-2", "a-3", "a-4"]);
@@ -189,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said() {
+    fn invalid_node_groups_are_reported_with_a_hint() {
         let wrong = read("nodes: [{name: a, gpu: 8}]").unwrap_err().to_string();
         assert!(wrong.contains("gpu") && wrong.contains("hint:"), "{wrong}");
         let wrong = read("nodes: [{name: A}]").unwrap_err().to_string();

@@ -7,7 +7,7 @@ use kai_binder::{BIND_REQUEST, Options, plugin};
 use kai_object as object;
 use kai_runtime::api::Part;
 use kai_runtime::kind;
-use kai_sim::{NodeGroup, Rates};
+use kai_sim::{NodeGroup, FaultRates};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -124,11 +124,11 @@ async fn sixteen_half_gpus_are_two_on_each_of_eight() {
         let options = Options { concurrent_max: 1 + seed as usize, ..Options::default() };
         let world = World::with(one_node().seed(seed), options, Reporter::Runs).await;
         if seed % 2 == 1 {
-            let late = Rates {
+            let late = FaultRates {
                 event_late: 300_000,
                 slow: 200_000,
                 delay_max: Duration::from_secs(3),
-                ..Rates::default()
+                ..FaultRates::default()
             };
             world.cluster.faults().set_rates(late);
         }
@@ -147,8 +147,8 @@ async fn sixteen_half_gpus_are_two_on_each_of_eight() {
 async fn sixteen_half_gpus_end_well_on_bad_days() {
     for seed in 0..8 {
         let world = World::with(one_node().seed(seed), Options::default(), Reporter::Runs).await;
-        let crashes = Rates { crash: 5_000, ..Rates::bad_day() };
-        world.cluster.faults().set_rates_of(crate::BINDER, crashes);
+        let crashes = FaultRates { crash: 5_000, ..FaultRates::mixed() };
+        world.cluster.faults().set_client_rates(crate::BINDER, crashes);
         submit_halves(&world).await;
         world.sleep(900).await;
         world.cluster.faults().heal_all();
@@ -181,7 +181,7 @@ async fn the_same_seed_gives_the_same_history() {
     let mut digests = Vec::new();
     for _ in 0..2 {
         let world = World::with(one_node().seed(5), Options::default(), Reporter::Runs).await;
-        world.cluster.faults().set_rates(Rates::bad_day());
+        world.cluster.faults().set_rates(FaultRates::mixed());
         submit_halves(&world).await;
         world.sleep(120).await;
         digests.push(world.cluster.journal().digest());
@@ -350,8 +350,8 @@ async fn a_whole_gpu_is_free_before_the_next_pod_gets_it() {
         world.request(&made, "node-1", &fraction(&["g-1"])).await;
         world.until(&kind::POD, "a", |pod| phase(pod) == "Running").await;
         // The binder learns of the end only later than whoever decides.
-        let late = Rates { event_late: 900_000, delay_max: Duration::from_secs(20), ..Rates::default() };
-        world.cluster.faults().set_rates_of(crate::BINDER, late);
+        let late = FaultRates { event_late: 900_000, delay_max: Duration::from_secs(20), ..FaultRates::default() };
+        world.cluster.faults().set_client_rates(crate::BINDER, late);
         let mut whole = pod("whole", &json!({}));
         whole["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
         let whole = world.create(&kind::POD, whole).await;

@@ -46,7 +46,7 @@ impl Real {
         let mut tasks = JoinSet::new();
         let kubelets = kai_sim::kubelet::Options { start_delay: Duration::ZERO, ..Default::default() };
         tasks.spawn(kai_sim::kubelet::run(
-            kai_sim::Connection::elsewhere(client.clone(), kai_sim::kubelet::CLIENT),
+            kai_sim::Connection::external(client.clone(), kai_sim::kubelet::CLIENT),
             clock,
             kubelets,
         ));

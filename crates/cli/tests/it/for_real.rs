@@ -46,7 +46,7 @@ impl Cluster {
             let clock = Clock::system();
             let made = api.create(&NODE, "", &node::node(&group, 0, &clock.time())).await;
             made.expect("a node can be made");
-            let way = Connection::elsewhere(connection().await, kubelet::CLIENT);
+            let way = Connection::external(connection().await, kubelet::CLIENT);
             let mut tasks = JoinSet::new();
             tasks.spawn(kubelet::run(way, clock, kubelet::Options::default()));
             (plane, api, tasks)

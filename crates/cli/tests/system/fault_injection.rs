@@ -17,7 +17,7 @@ use kai_runtime::kind::{Key, POD};
 use kai_runtime::watch::{self, News, Source};
 use kai_scheduler::resources::BIND_REQUEST;
 use kai_sim::journal::Digest;
-use kai_sim::{NodeGroup, Rates};
+use kai_sim::{FaultRates, NodeGroup};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -101,8 +101,8 @@ async fn run_seed(seed: u64) -> Digest {
     cluster.create_queue("b", 6).await;
     let checker = InvariantChecker::watch(&cluster);
     for name in COMPONENTS {
-        let rates = Rates { crash: 2_000 + rng.next_u32() % 8_000, ..Rates::bad_day() };
-        cluster.backend.faults().set_rates_of(name, rates);
+        let rates = FaultRates { crash: 2_000 + rng.next_u32() % 8_000, ..FaultRates::mixed() };
+        cluster.backend.faults().set_client_rates(name, rates);
     }
     let mut submitted = 0;
     for round in 0..6 {
@@ -120,7 +120,7 @@ async fn run_seed(seed: u64) -> Digest {
         }
     }
     for name in COMPONENTS {
-        cluster.backend.faults().set_rates_of(name, Rates::default());
+        cluster.backend.faults().set_client_rates(name, FaultRates::default());
         cluster.backend.faults().heal(name);
     }
     converge(&cluster, seed, submitted).await;

@@ -3,7 +3,7 @@
 use crate::fault_injection::InvariantChecker;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_components::{ComponentOptions, name};
-use kai_sim::{NodeGroup, Rates};
+use kai_sim::{FaultRates, NodeGroup};
 use std::time::Duration;
 
 /// The client retries and gets `AlreadyExists`. The watch is delayed too, so only a read of the bind request shows to which
@@ -16,14 +16,14 @@ async fn lost_bind_response_keeps_the_assumed_pod() {
                 .await;
         cluster.create_queue("a", 4).await;
         let checker = InvariantChecker::watch(&cluster);
-        let rates = Rates {
+        let rates = FaultRates {
             timeout_after: 300_000,
             timeout: Duration::from_secs(1),
             event_late: 1_000_000,
             delay_max: Duration::from_secs(30),
-            ..Rates::default()
+            ..FaultRates::default()
         };
-        cluster.backend.faults().set_rates_of(name::SCHEDULER, rates);
+        cluster.backend.faults().set_client_rates(name::SCHEDULER, rates);
         for number in 0..8 {
             cluster.create_pod(PodBuilder::new(&format!("p{number}"), "a", 1)).await;
         }

@@ -2,7 +2,7 @@
 
 use crate::{Component, World, builder, counts, group_name, job, k, pod, queue, queue_counts};
 use kai_object as object;
-use kai_sim::Rates;
+use kai_sim::FaultRates;
 use serde_json::{Value, json};
 
 /// A job of three pods and a pod on its own, in a tree of queues.
@@ -74,7 +74,7 @@ async fn numbers_are_right_once_the_faults_end() {
     for seed in 0..6 {
         let world = World::of(builder().seed(seed), &Component::ALL).await;
         for component in Component::ALL {
-            world.cluster.faults().set_rates_of(component.client(), Rates::bad_day());
+            world.cluster.faults().set_client_rates(component.client(), FaultRates::mixed());
         }
         submit(&world).await;
         world.sleep(30.0).await;
@@ -95,7 +95,7 @@ async fn numbers_are_right_once_the_faults_end() {
         world.cluster.faults().heal_all();
         check(&world, &format!("seed {seed}")).await;
         let hurt = world.cluster.faults().counts(Component::PodGroup.client());
-        assert!(hurt.requests_hurt + hurt.events_hurt > 0, "seed {seed}: {hurt:?}");
+        assert!(hurt.faulty_requests + hurt.faulty_events > 0, "seed {seed}: {hurt:?}");
     }
 }
 
@@ -105,7 +105,7 @@ async fn the_same_seed_gives_the_same_history() {
     for _ in 0..2 {
         let world = World::of(builder().seed(5), &Component::ALL).await;
         for component in Component::ALL {
-            world.cluster.faults().set_rates_of(component.client(), Rates::bad_day());
+            world.cluster.faults().set_client_rates(component.client(), FaultRates::mixed());
         }
         submit(&world).await;
         world.sleep(60.0).await;

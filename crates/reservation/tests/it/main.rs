@@ -7,7 +7,7 @@ use kai_reservation::{DeviceSource, Options, report, simulated};
 use kai_runtime::api::{Api, Part};
 use kai_runtime::kind::{self, Key};
 use kai_runtime::process::Process;
-use kai_sim::{Cluster, NodeGroup, Rates};
+use kai_sim::{Cluster, NodeGroup, FaultRates};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn the_reservations_of_simulated_nodes_say_what_they_hold() {
         let process = Process::start(Api::new(client, "reservations"), clock, "reservations");
         simulated::run(process, simulated::Options::default())
     });
-    cluster.faults().set_rates_of("reservations", Rates { crash: 20_000, ..Rates::bad_day() });
+    cluster.faults().set_client_rates("reservations", FaultRates { crash: 20_000, ..FaultRates::mixed() });
     let mut devices = BTreeSet::new();
     for index in 0..3 {
         let key = create(&cluster, &format!("r-{index}"), 1).await;

@@ -1,6 +1,7 @@
-//! Starts the jobs of a `CronJob` when their time comes, and keeps only the latest of those that are over.
+//! Creates the Jobs of a `CronJob` on schedule, and deletes finished ones above the history limits.
 
-use super::{holds, int_at, owner_reference, time};
+use super::job::is_finished;
+use super::{has_condition, int_at, owner_reference, time};
 use croner::Cron;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -13,16 +14,15 @@ use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where a job says for when it was planned.
-const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// So many missed starts are looked at; of more than that only the latest counts anyway.
+/// Annotation: the scheduled time of a Job.
+const SCHEDULED_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// Limit of the missed starts that are enumerated; only the latest one is started anyway.
 const MISSED_MAX: usize = 1_500;
 
-/// The controller of cron jobs.
 #[derive(Debug)]
-pub struct CronJobs;
+pub struct CronJobController;
 
-impl Controller for CronJobs {
+impl Controller for CronJobController {
     const NAME: &'static str = "cronjob";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -39,7 +39,7 @@ impl Controller for CronJobs {
             return Ok(Next::Wait);
         }
         let jobs = context.caches.owned(&kind::JOB, object::uid(&cron));
-        trim(context, &cron, &jobs).await?;
+        enforce_history_limits(context, &cron, &jobs).await?;
         let mut status = cron["status"].clone();
         let next = if cron.pointer("/spec/suspend") == Some(&json!(true)) {
             Next::Wait
@@ -47,7 +47,7 @@ impl Controller for CronJobs {
             start_due(context, &cron, &jobs, &mut status).await?
         };
         let jobs = context.caches.owned(&kind::JOB, object::uid(&cron));
-        note_jobs(&mut status, &jobs);
+        update_status(&mut status, &jobs);
         let mut new = (*cron).clone();
         if !status.is_null() {
             new["status"] = status;
@@ -57,15 +57,11 @@ impl Controller for CronJobs {
     }
 }
 
-fn is_over(job: &Value) -> bool {
-    holds(job, "Complete") || holds(job, "Failed")
-}
-
-/// Lists the jobs that run, and when the last one succeeded.
-fn note_jobs(status: &mut Value, jobs: &[Arc<Value>]) {
+/// Sets `active` and `lastSuccessfulTime`.
+fn update_status(status: &mut Value, jobs: &[Arc<Value>]) {
     let active: Vec<Value> = jobs
         .iter()
-        .filter(|job| !is_over(job) && !object::is_deleting(job))
+        .filter(|job| !is_finished(job) && !object::is_deleting(job))
         .map(|job| {
             json!({
                 "apiVersion": "batch/v1", "kind": "Job", "namespace": object::namespace(job),
@@ -92,27 +88,27 @@ fn note_jobs(status: &mut Value, jobs: &[Arc<Value>]) {
     }
 }
 
-/// Deletes the oldest of the jobs that are over.
-async fn trim(context: &Context, cron: &Value, jobs: &[Arc<Value>]) -> Result<()> {
+/// Deletes the oldest finished jobs above the history limits.
+async fn enforce_history_limits(context: &Context, cron: &Value, jobs: &[Arc<Value>]) -> Result<()> {
     for (condition, pointer, default) in
         [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
     {
         let keep = usize::try_from(int_at(cron, pointer, default)).unwrap_or(0);
-        let mut over: Vec<&Arc<Value>> =
-            jobs.iter().filter(|job| holds(job, condition) && !object::is_deleting(job)).collect();
-        over.sort_by_key(|job| (object::str_at(job, "/status/startTime"), object::name(job)));
-        for job in over.iter().take(over.len().saturating_sub(keep)) {
+        let mut finished: Vec<&Arc<Value>> =
+            jobs.iter().filter(|job| has_condition(job, condition) && !object::is_deleting(job)).collect();
+        finished.sort_by_key(|job| (object::str_at(job, "/status/startTime"), object::name(job)));
+        for job in finished.iter().take(finished.len().saturating_sub(keep)) {
             context.delete(&kind::JOB, job, Deletion::of(job).propagate("Background")).await?;
         }
     }
     Ok(())
 }
 
-/// Starts the job whose time has come, and says when the next one comes.
+/// Creates the latest due job, and requeues for the next one.
 async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status: &mut Value) -> Result<Next> {
     let now = context.clock.now();
     let Some(schedule) = Schedule::read(cron) else {
-        tracing::warn!(cron_job = %Key::of(cron), "the schedule or time zone cannot be read");
+        tracing::warn!(cron_job = %Key::of(cron), "invalid schedule or time zone");
         return Ok(Next::Wait);
     };
     let created = time::at(cron, "/metadata/creationTimestamp").unwrap_or(now);
@@ -124,10 +120,10 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
     let next = schedule.after(now).map_or(Next::Wait, |at| Next::After(time::until(now, at)));
     let Some(due) = schedule.latest_between(from, now) else { return Ok(next) };
     let active: Vec<&Arc<Value>> =
-        jobs.iter().filter(|job| !is_over(job) && !object::is_deleting(job)).collect();
+        jobs.iter().filter(|job| !is_finished(job) && !object::is_deleting(job)).collect();
     let name = format!("{}-{}", object::name(cron), due.as_second() / 60);
-    let made_before = jobs.iter().any(|job| object::name(job) == name);
-    if !made_before {
+    let exists = jobs.iter().any(|job| object::name(job) == name);
+    if !exists {
         match object::str_at(cron, "/spec/concurrencyPolicy") {
             "Forbid" if !active.is_empty() => return Ok(next),
             "Replace" => {
@@ -138,10 +134,10 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
             _ => {}
         }
         match context.create(&kind::JOB, object::namespace(cron), &job_of(cron, &name, due)).await {
-            // Made before the last crash: the news are on their way.
+            // Created before a crash; the informer has not seen it yet.
             Err(error) if error.is_conflict() => {}
-            made => {
-                made?;
+            created => {
+                created?;
                 context.tell(cron, "SuccessfulCreate", format!("Created job {name}"));
             }
         }
@@ -161,11 +157,10 @@ fn job_of(cron: &Value, name: &str, due: Timestamp) -> Value {
         },
         "spec": template["spec"].clone(),
     });
-    super::set_entry(&mut job, "annotations", SCHEDULED, &kai_clock::time(due));
+    super::set_entry(&mut job, "annotations", SCHEDULED_TIMESTAMP, &kai_clock::time(due));
     job
 }
 
-/// When a cron job is to run.
 #[derive(Debug)]
 struct Schedule {
     cron: Cron,
@@ -200,7 +195,7 @@ impl Schedule {
                 Some(_) | None => return latest,
             }
         }
-        // Far behind: the last of the recent past counts.
+        // Too many missed starts: continue with the last day.
         let recent = time::plus(to, -86_400).max(at);
         if recent > at { self.latest_between(recent, to).or(latest) } else { latest }
     }
@@ -215,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_missed_start_counts() {
+    fn only_the_latest_missed_start_is_due() {
         let cron = json!({"spec": {"schedule": "*/15 * * * *"}});
         let schedule = Schedule::read(&cron).unwrap();
         let (from, to) = (time("2026-01-01T00:00:00Z"), time("2026-01-01T01:07:00Z"));
@@ -226,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_follows_the_clocks_of_its_time_zone() {
+    fn schedule_is_evaluated_in_its_time_zone() {
         let schedule = |zone: &str| {
             Schedule::read(&json!({"spec": {"schedule": "30 2 * * *", "timeZone": zone}})).unwrap()
         };

@@ -1,6 +1,6 @@
-//! Keeps one pod of a `DaemonSet` on every node that it wants.
+//! Keeps one pod of a `DaemonSet` on every eligible node.
 //!
-//! A pod is made for its node by name; whoever schedules binds it there.
+//! A pod selects its node by node affinity on `metadata.name`; the scheduler binds it.
 
 use super::pod::{self, availability, is_ready};
 use super::replica_set::owners;
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the pods of daemon sets bear: key, effect.
-const TOLERATED: [(&str, &str); 6] = [
+/// Tolerations that the controller adds to daemon pods: key, effect.
+const DEFAULT_TOLERATIONS: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
@@ -26,11 +26,10 @@ const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 
-/// The controller of daemon sets.
 #[derive(Debug)]
-pub struct DaemonSets;
+pub struct DaemonSetController;
 
-impl Controller for DaemonSets {
+impl Controller for DaemonSetController {
     const NAME: &'static str = "daemonset";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -53,19 +52,19 @@ impl Controller for DaemonSets {
         let version = label(&revisions.wanted, revision::HASH).to_owned();
         let nodes = context.caches.all(&kind::NODE);
         let wanted: Vec<&str> =
-            nodes.iter().filter(|node| suits(&set, node)).map(|node| object::name(node)).collect();
-        place(context, &set, &wanted, &version).await?;
-        replace(context, &set, &wanted, &version).await?;
+            nodes.iter().filter(|node| is_eligible(&set, node)).map(|node| object::name(node)).collect();
+        sync_nodes(context, &set, &wanted, &version).await?;
+        rolling_update(context, &set, &wanted, &version).await?;
         let (status, next) = status(context, &set, &wanted, &version);
         let mut new = (*set).clone();
         new["status"] = status;
         context.update(&kind::DAEMON_SET, Part::Status, &set, &new).await?;
-        revision::trim(context, &set, &revisions, &[]).await?;
+        revision::enforce_history_limit(context, &set, &revisions, &[]).await?;
         Ok(next)
     }
 }
 
-/// The node that a pod of a daemon set is for.
+/// The node that a daemon pod is bound to or selects.
 fn target(pod: &Value) -> Option<&str> {
     let bound = object::str_at(pod, "/spec/nodeName");
     if !bound.is_empty() {
@@ -76,8 +75,8 @@ fn target(pod: &Value) -> Option<&str> {
     pod.pointer(terms)?.pointer("/0/matchFields/0/values/0")?.as_str()
 }
 
-/// Whether a node should have a pod of the set.
-fn suits(set: &Value, node: &Value) -> bool {
+/// Whether a node should run a pod of the set.
+fn is_eligible(set: &Value, node: &Value) -> bool {
     let spec = &set["spec"]["template"]["spec"];
     let fixed = object::str_at(spec, "/nodeName");
     if !fixed.is_empty() && fixed != object::name(node) {
@@ -97,16 +96,16 @@ fn suits(set: &Value, node: &Value) -> bool {
     });
     let tolerations = tolerations(spec);
     let taints = node.pointer("/spec/taints").and_then(Value::as_array);
-    let borne = taints.into_iter().flatten().all(|taint| {
+    let tolerated = taints.into_iter().flatten().all(|taint| {
         taint["effect"] == "PreferNoSchedule"
             || tolerations.iter().any(|toleration| tolerates(toleration, taint))
     });
-    selected && affine && borne
+    selected && affine && tolerated
 }
 
 fn tolerations(spec: &Value) -> Vec<Value> {
     let mut all: Vec<Value> = spec["tolerations"].as_array().cloned().unwrap_or_default();
-    for (key, effect) in TOLERATED {
+    for (key, effect) in DEFAULT_TOLERATIONS {
         let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
         if !all.contains(&toleration) {
             all.push(toleration);
@@ -115,7 +114,6 @@ fn tolerations(spec: &Value) -> Vec<Value> {
     all
 }
 
-/// Whether a toleration bears a taint.
 pub(super) fn tolerates(toleration: &Value, taint: &Value) -> bool {
     let effect = object::str_at(toleration, "/effect");
     let key = object::str_at(toleration, "/key");
@@ -136,17 +134,17 @@ fn by_node(context: &Context, set: &Value) -> BTreeMap<String, Vec<Arc<Value>>> 
 }
 
 /// Makes pods where they are missing, and deletes those that are on wrong nodes, too many or finished.
-async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
+async fn sync_nodes(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
     let by_node = by_node(context, set);
     let surges = surge(set, wanted.len()) > 0;
     for (node, pods) in &by_node {
-        let alive = || pods.iter().filter(|pod| !object::is_deleting(pod) && !pod::is_finished(pod));
+        let alive = || pods.iter().filter(|pod| !object::is_deleting(pod) && !pod::is_terminal(pod));
         let new = alive().find(|pod| label(pod, revision::HASH) == version);
         let old = alive().find(|pod| label(pod, revision::HASH) != version);
         let kept = match (wanted.contains(&node.as_str()), surges, new, old) {
             (false, _, _, _) => [None, None],
-            // The old one stays until the new one serves.
-            (true, true, Some(new), _) if serves(context, set, new) => [Some(new), None],
+            // The old pod stays until the new one is available.
+            (true, true, Some(new), _) if is_available(context, set, new) => [Some(new), None],
             (true, true, new, old) => [new, old],
             (true, false, _, _) => [alive().next(), None],
         };
@@ -158,7 +156,7 @@ async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -
         }
     }
     for node in wanted {
-        let present = by_node.get(*node).is_some_and(|pods| pods.iter().any(|pod| !pod::is_finished(pod)));
+        let present = by_node.get(*node).is_some_and(|pods| pods.iter().any(|pod| !pod::is_terminal(pod)));
         if !present {
             pod::create(context, set, &pod_for(set, node, version)).await?;
         }
@@ -166,13 +164,13 @@ async fn place(context: &Context, set: &Value, wanted: &[&str], version: &str) -
     Ok(())
 }
 
-/// How many nodes may have an old and a new pod at once.
+/// How many nodes may run an old and a new pod at the same time (`maxSurge`).
 fn surge(set: &Value, nodes: usize) -> i64 {
     let value = set.pointer("/spec/updateStrategy/rollingUpdate/maxSurge");
-    pod::share(value, i64::try_from(nodes).unwrap_or(i64::MAX), pod::Round::Up).unwrap_or(0)
+    pod::int_or_percent(value, i64::try_from(nodes).unwrap_or(i64::MAX), pod::Rounding::Up).unwrap_or(0)
 }
 
-fn serves(context: &Context, set: &Value, pod: &Value) -> bool {
+fn is_available(context: &Context, set: &Value, pod: &Value) -> bool {
     let seconds = int_at(set, "/spec/minReadySeconds", 0);
     !object::is_deleting(pod) && availability(pod, seconds, context.clock.now()).0
 }
@@ -188,46 +186,46 @@ fn pod_for(set: &Value, node: &str, version: &str) -> Value {
     pod
 }
 
-/// Replaces pods of old versions, as many at once as may be missing, or as may be too many.
-async fn replace(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
+/// Replaces pods of old revisions within `maxUnavailable` or `maxSurge`.
+async fn rolling_update(context: &Context, set: &Value, wanted: &[&str], version: &str) -> Result<()> {
     if object::str_at(set, "/spec/updateStrategy/type") == "OnDelete" {
         return Ok(());
     }
     let surge = surge(set, wanted.len());
     if surge > 0 {
-        return exceed(context, set, surge, version).await;
+        return surge_update(context, set, surge, version).await;
     }
     let total = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
     let value = set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
-    let most = pod::share(value, total, pod::Round::Up).unwrap_or(1).max(1);
+    let max_unavailable = pod::int_or_percent(value, total, pod::Rounding::Up).unwrap_or(1).max(1);
     let pods = context.caches.owned(&kind::POD, object::uid(set));
-    let serving = pods.iter().filter(|pod| serves(context, set, pod)).count();
-    let mut may_go = most - (total - i64::try_from(serving).unwrap_or(i64::MAX));
+    let available = pods.iter().filter(|pod| is_available(context, set, pod)).count();
+    let mut deletable = max_unavailable - (total - i64::try_from(available).unwrap_or(i64::MAX));
     for pod in pods.iter().filter(|pod| !object::is_deleting(pod) && label(pod, revision::HASH) != version) {
-        if serves(context, set, pod) {
-            if may_go <= 0 {
+        if is_available(context, set, pod) {
+            if deletable <= 0 {
                 continue;
             }
-            may_go -= 1;
+            deletable -= 1;
         }
         pod::delete(context, set, pod).await?;
     }
     Ok(())
 }
 
-/// Makes new pods beside old ones; old ones that do not serve make way at once.
-async fn exceed(context: &Context, set: &Value, surge: i64, version: &str) -> Result<()> {
+/// Creates new pods beside old ones; old pods that are not available are deleted first.
+async fn surge_update(context: &Context, set: &Value, surge: i64, version: &str) -> Result<()> {
     let by_node = by_node(context, set);
     let is_new = |pod: &Arc<Value>| label(pod, revision::HASH) == version;
     let old_alone = |pods: &&Vec<Arc<Value>>| !pods.iter().any(is_new);
     let doubled = by_node.values().filter(|pods| pods.len() > 1 && !old_alone(pods)).count();
-    let mut may_come = surge - i64::try_from(doubled).unwrap_or(i64::MAX);
+    let mut creatable = surge - i64::try_from(doubled).unwrap_or(i64::MAX);
     for (node, pods) in by_node.iter().filter(|(_, pods)| old_alone(pods)) {
         let Some(old) = pods.iter().find(|pod| !object::is_deleting(pod)) else { continue };
-        if !serves(context, set, old) {
+        if !is_available(context, set, old) {
             pod::delete(context, set, old).await?;
-        } else if may_come > 0 {
-            may_come -= 1;
+        } else if creatable > 0 {
+            creatable -= 1;
             pod::create(context, set, &pod_for(set, node, version)).await?;
         }
     }
@@ -237,7 +235,7 @@ async fn exceed(context: &Context, set: &Value, surge: i64, version: &str) -> Re
 fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Value, Next) {
     let seconds = int_at(set, "/spec/minReadySeconds", 0);
     let now = context.clock.now();
-    let (mut current, mut astray, mut ready, mut available, mut updated) = (0, 0, 0, 0, 0);
+    let (mut current, mut misscheduled, mut ready, mut available, mut updated) = (0, 0, 0, 0, 0);
     let mut next = Next::Wait;
     for (node, pods) in by_node(context, set) {
         let active: Vec<&Arc<Value>> = pods.iter().filter(|pod| pod::is_active(pod)).collect();
@@ -245,20 +243,20 @@ fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Va
             continue;
         }
         if !wanted.contains(&node.as_str()) {
-            astray += 1;
+            misscheduled += 1;
             continue;
         }
         current += 1;
         ready += i64::from(active.iter().any(|pod| is_ready(pod)));
         updated += i64::from(active.iter().any(|pod| label(pod, revision::HASH) == version));
-        let serving: Vec<_> = active.iter().map(|pod| availability(pod, seconds, now)).collect();
-        available += i64::from(serving.iter().any(|(serves, _)| *serves));
-        let wait = serving.iter().filter_map(|(_, wait)| *wait).min();
+        let availabilities: Vec<_> = active.iter().map(|pod| availability(pod, seconds, now)).collect();
+        available += i64::from(availabilities.iter().any(|(available, _)| *available));
+        let wait = availabilities.iter().filter_map(|(_, wait)| *wait).min();
         next = wait.map_or(next, |wait| next.or(Next::After(wait)));
     }
     let desired = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
     let mut status = json!({
-        "currentNumberScheduled": current, "numberMisscheduled": astray, "desiredNumberScheduled": desired,
+        "currentNumberScheduled": current, "numberMisscheduled": misscheduled, "desiredNumberScheduled": desired,
         "numberReady": ready, "observedGeneration": object::generation(set),
     });
     for (field, count) in [

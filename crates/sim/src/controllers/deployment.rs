@@ -1,4 +1,4 @@
-//! Brings the pods of a `Deployment` to its template, a few at a time, by way of one replica set per template.
+//! Rolls out the pod template of a `Deployment` with one `ReplicaSet` per template.
 
 mod rolling;
 mod status;
@@ -14,20 +14,19 @@ use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Where pods and replica sets say which template they have.
+/// Label: the hash of the pod template.
 const HASH: &str = "pod-template-hash";
-/// Which rollout a deployment or replica set stands for.
+/// Annotation: the revision number.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// How many pods the deployment wanted when the replica set was last scaled.
+/// Annotation: `spec.replicas` of the deployment at the last scaling.
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many it may have had.
+/// Annotation: desired replicas plus surge at the last scaling.
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
-/// The controller of deployments.
 #[derive(Debug)]
-pub struct Deployments;
+pub struct DeploymentController;
 
-impl Controller for Deployments {
+impl Controller for DeploymentController {
     const NAME: &'static str = "deployment";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -46,11 +45,11 @@ impl Controller for Deployments {
         let paused = deployment.pointer("/spec/paused") == Some(&json!(true));
         let mut sets = Sets::find(context, &deployment);
         if sets.new.is_none() && !paused {
-            make(context, &deployment, &sets).await?;
+            create_new_set(context, &deployment, &sets).await?;
             sets = Sets::find(context, &deployment);
         }
         if let Some(new) = &sets.new {
-            number(context, &deployment, new, &sets.old).await?;
+            set_revision(context, &deployment, new, &sets.old).await?;
             let fresh = context.caches.get(&kind::DEPLOYMENT, key);
             deployment = fresh.unwrap_or(deployment);
             sets = Sets::find(context, &deployment);
@@ -62,16 +61,15 @@ impl Controller for Deployments {
         new["status"] = status;
         context.update(&kind::DEPLOYMENT, Part::Status, &deployment, &new).await?;
         if status::is_complete(&new) {
-            trim(context, &deployment, &sets).await?;
+            enforce_history_limit(context, &deployment, &sets).await?;
         }
         Ok(next)
     }
 }
 
-/// The replica sets of a deployment.
 #[derive(Debug)]
 struct Sets {
-    /// The one with the deployment's template.
+    /// The one with the current template.
     new: Option<Arc<Value>>,
     /// The others, oldest first.
     old: Vec<Arc<Value>>,
@@ -82,8 +80,8 @@ impl Sets {
         let mut sets = context.caches.owned(&kind::REPLICA_SET, object::uid(deployment));
         sets.retain(|set| !object::is_deleting(set));
         sets.sort_by_key(|set| (object::meta_str(set, "creationTimestamp").to_owned(), Key::of(set)));
-        let wanted = bare(&deployment["spec"]["template"]);
-        let new = sets.iter().position(|set| bare(&set["spec"]["template"]) == wanted);
+        let wanted = without_hash(&deployment["spec"]["template"]);
+        let new = sets.iter().position(|set| without_hash(&set["spec"]["template"]) == wanted);
         let new = new.map(|at| sets.remove(at));
         Self { new, old: sets }
     }
@@ -97,8 +95,8 @@ impl Sets {
     }
 }
 
-/// A template without what a replica set adds to it.
-fn bare(template: &Value) -> Value {
+/// A template without the hash label that the replica set adds.
+fn without_hash(template: &Value) -> Value {
     let mut template = template.clone();
     if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.remove(HASH);
@@ -110,11 +108,11 @@ fn revision(object: &Value) -> i64 {
     annotation(object, REVISION).parse().unwrap_or(0)
 }
 
-/// Makes the replica set of the deployment's template, as large as it may be at once.
-async fn make(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> {
+/// Creates the replica set of the current template, as large as the surge allows.
+async fn create_new_set(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> {
     let template = &deployment["spec"]["template"];
     let collisions = &deployment["status"]["collisionCount"];
-    let hash = hash(&json!([bare(template), collisions]));
+    let hash = hash(&json!([without_hash(template), collisions]));
     let mut set = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {
@@ -124,7 +122,7 @@ async fn make(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> 
             "ownerReferences": [owner_reference(deployment)],
         },
         "spec": {
-            "replicas": rolling::first_size(deployment, sets),
+            "replicas": rolling::initial_size(deployment, sets),
             "selector": deployment["spec"]["selector"].clone(), "template": template.clone(),
         },
     });
@@ -136,10 +134,10 @@ async fn make(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> 
     set_entry(&mut set, "labels", HASH, &hash);
     let latest = sets.old.iter().map(|set| revision(set)).max().unwrap_or(0);
     set_entry(&mut set, "annotations", REVISION, &(latest + 1).to_string());
-    rolling::note_sizes(deployment, &mut set);
-    let made = context.create(&kind::REPLICA_SET, object::namespace(deployment), &set).await;
-    match made {
-        // The name is taken by a set that is not ours or has another template: the next hash is another.
+    rolling::annotate_sizes(deployment, &mut set);
+    let created = context.create(&kind::REPLICA_SET, object::namespace(deployment), &set).await;
+    match created {
+        // Hash collision: another set has this name. The collision count changes the next hash.
         Err(error) if error.is_conflict() => {
             let mut new = deployment.clone();
             object::map_mut(&mut new, "status")
@@ -147,14 +145,14 @@ async fn make(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> 
             context.update(&kind::DEPLOYMENT, Part::Status, deployment, &new).await?;
             Err(error)
         }
-        made => {
+        created => {
             let (name, size) = (object::name(&set), int_at(&set, "/spec/replicas", 0));
-            made.map(|_| rolling::tell_scaled(context, deployment, name, 0, size))
+            created.map(|_| rolling::report_scaled(context, deployment, name, 0, size))
         }
     }
 }
 
-/// The annotations that a replica set takes from its deployment.
+/// The annotations that a replica set inherits from its deployment.
 fn inherited(deployment: &Value) -> Value {
     let mut annotations = object::meta(deployment, "annotations").cloned().unwrap_or_else(|| json!({}));
     if let Some(annotations) = annotations.as_object_mut() {
@@ -166,8 +164,13 @@ fn inherited(deployment: &Value) -> Value {
     annotations
 }
 
-/// Gives the current replica set the highest revision, and the deployment the same.
-async fn number(context: &Context, deployment: &Value, new: &Arc<Value>, old: &[Arc<Value>]) -> Result<()> {
+/// Gives the current replica set the highest revision, and copies it to the deployment.
+async fn set_revision(
+    context: &Context,
+    deployment: &Value,
+    new: &Arc<Value>,
+    old: &[Arc<Value>],
+) -> Result<()> {
     let before = old.iter().map(|set| revision(set)).max().unwrap_or(0);
     let wanted = if revision(new) > before { revision(new) } else { before + 1 };
     let mut set = (**new).clone();
@@ -176,14 +179,14 @@ async fn number(context: &Context, deployment: &Value, new: &Arc<Value>, old: &[
     }
     set_entry(&mut set, "annotations", REVISION, &wanted.to_string());
     context.update(&kind::REPLICA_SET, Part::Main, new, &set).await?;
-    let mut numbered = deployment.clone();
-    set_entry(&mut numbered, "annotations", REVISION, &wanted.to_string());
-    context.update(&kind::DEPLOYMENT, Part::Main, deployment, &numbered).await?;
+    let mut updated = deployment.clone();
+    set_entry(&mut updated, "annotations", REVISION, &wanted.to_string());
+    context.update(&kind::DEPLOYMENT, Part::Main, deployment, &updated).await?;
     Ok(())
 }
 
-/// Deletes the oldest replica sets that are empty and beyond what is kept for going back.
-async fn trim(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> {
+/// Deletes the oldest empty replica sets above `revisionHistoryLimit`.
+async fn enforce_history_limit(context: &Context, deployment: &Value, sets: &Sets) -> Result<()> {
     let keep = usize::try_from(int_at(deployment, "/spec/revisionHistoryLimit", 10)).unwrap_or(0);
     let mut empty: Vec<&Arc<Value>> = sets
         .old

@@ -1,6 +1,6 @@
-//! Says of each `PodDisruptionBudget` how many of its pods may be evicted.
+//! Computes the status of `PodDisruptionBudget`s: how many of their pods may be evicted.
 
-use super::pod::{self, Round, share};
+use super::pod::{self, Rounding, int_or_percent};
 use super::{int_at, set_condition, time};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
@@ -12,14 +12,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long an eviction that was allowed may take to show.
-const EVICTION_SECONDS: i64 = 120;
+/// How long an entry in `disruptedPods` is valid, as `DeletionTimeout` upstream.
+const DELETION_TIMEOUT_SECONDS: i64 = 120;
 
-/// The controller of disruption budgets.
 #[derive(Debug)]
-pub struct Budgets;
+pub struct DisruptionController;
 
-impl Controller for Budgets {
+impl Controller for DisruptionController {
     const NAME: &'static str = "disruption";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -38,8 +37,8 @@ impl Controller for Budgets {
             return vec![Key::of(changed)];
         }
         let budgets = caches.in_namespace(&kind::POD_DISRUPTION_BUDGET, object::namespace(changed));
-        let concerned = budgets.iter().filter(|budget| *kind != kind::POD || covers(budget, changed));
-        concerned.map(|budget| Key::of(budget)).collect()
+        let affected = budgets.iter().filter(|budget| *kind != kind::POD || selects(budget, changed));
+        affected.map(|budget| Key::of(budget)).collect()
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
@@ -47,7 +46,7 @@ impl Controller for Budgets {
             return Ok(Next::Wait);
         };
         let pods: Vec<Arc<Value>> = context.caches.in_namespace(&kind::POD, &key.namespace);
-        let pods: Vec<Arc<Value>> = pods.into_iter().filter(|pod| covers(&budget, pod)).collect();
+        let pods: Vec<Arc<Value>> = pods.into_iter().filter(|pod| selects(&budget, pod)).collect();
         let (status, next) = status(context, &budget, &pods);
         let mut new = (*budget).clone();
         new["status"] = status;
@@ -56,17 +55,17 @@ impl Controller for Budgets {
     }
 }
 
-fn covers(budget: &Value, pod: &Value) -> bool {
+fn selects(budget: &Value, pod: &Value) -> bool {
     let selector = budget.pointer("/spec/selector").unwrap_or(&Value::Null);
     LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches_object(pod))
 }
 
-/// How many pods the owners of these want, and how many of them must stay healthy.
-fn wanted(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (i64, i64) {
+/// Expected pods of the owners, and how many of them must stay healthy.
+fn expected_and_desired(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (i64, i64) {
     let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
-    let least = budget.pointer("/spec/minAvailable");
-    if let Some(least) = least.and_then(Value::as_i64) {
-        return (count, least);
+    let min_available = budget.pointer("/spec/minAvailable");
+    if let Some(minimum) = min_available.and_then(Value::as_i64) {
+        return (count, minimum);
     }
     let mut scales: BTreeMap<&str, i64> = BTreeMap::new();
     for pod in pods {
@@ -74,10 +73,13 @@ fn wanted(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (i64, i64) 
         scales.insert(object::str_at(owner, "/uid"), scale(context, pod, owner));
     }
     let expected: i64 = scales.values().sum();
-    let most = budget.pointer("/spec/maxUnavailable");
-    match (share(least, expected, Round::Up), share(most, expected, Round::Up)) {
-        (Some(least), _) => (expected, least),
-        (None, Some(most)) => (expected, (expected - most).max(0)),
+    let max_unavailable = budget.pointer("/spec/maxUnavailable");
+    match (
+        int_or_percent(min_available, expected, Rounding::Up),
+        int_or_percent(max_unavailable, expected, Rounding::Up),
+    ) {
+        (Some(minimum), _) => (expected, minimum),
+        (None, Some(maximum)) => (expected, (expected - maximum).max(0)),
         (None, None) => (expected, expected),
     }
 }
@@ -87,7 +89,7 @@ fn controller(object: &Value) -> Option<&Value> {
     owners.iter().find(|owner| owner["controller"] == true)
 }
 
-/// How many pods an owner wants.
+/// The number of pods that an owner requests.
 fn scale(context: &Context, pod: &Value, owner: &Value) -> i64 {
     let caches = &context.caches;
     let key = Key::new(object::namespace(pod), object::str_at(owner, "/name"));
@@ -103,22 +105,22 @@ fn scale(context: &Context, pod: &Value, owner: &Value) -> i64 {
         "StatefulSet" => {
             caches.get(&kind::STATEFUL_SET, &key).map_or(0, |set| int_at(&set, "/spec/replicas", 1))
         }
-        // Kinds without a scale count with the pods they have.
+        // Owners without a scale count with their existing pods.
         _ => i64::try_from(caches.owned(&kind::POD, object::str_at(owner, "/uid")).len()).unwrap_or(0),
     }
 }
 
 fn status(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (Value, Next) {
     let now = context.clock.now();
-    let (expected, desired) = wanted(context, budget, pods);
+    let (expected, desired) = expected_and_desired(context, budget, pods);
     let mut disrupted = Map::new();
     let mut next = Next::Wait;
-    let noted = budget.pointer("/status/disruptedPods").and_then(Value::as_object);
-    for (name, at) in noted.into_iter().flatten() {
-        let there = pods.iter().any(|pod| object::name(pod) == name && !object::is_deleting(pod));
+    let known = budget.pointer("/status/disruptedPods").and_then(Value::as_object);
+    for (name, at) in known.into_iter().flatten() {
+        let exists = pods.iter().any(|pod| object::name(pod) == name && !object::is_deleting(pod));
         let since = at.as_str().and_then(|at| at.parse().ok()).unwrap_or(now);
-        let due = time::plus(since, EVICTION_SECONDS);
-        if there && due > now {
+        let due = time::plus(since, DELETION_TIMEOUT_SECONDS);
+        if exists && due > now {
             disrupted.insert(name.clone(), at.clone());
             next = next.or(Next::After(time::until(now, due)));
         }

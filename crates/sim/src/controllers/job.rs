@@ -1,37 +1,36 @@
-//! Runs a `Job` to its end: as many pods at once as it may have, until enough have succeeded or too many have failed.
+//! Runs the pods of a `Job` until its completions are reached or it has failed.
 //!
-//! A finished pod is counted exactly once, whatever crashes in between: it carries a finalizer until its uid has been
-//! written to the job's status, then the finalizer goes, then the uid.
+//! A terminated pod is counted exactly once, also across crashes: it has a finalizer until its uid is in
+//! `status.uncountedTerminatedPods`; then the finalizer is removed, then the uid (KEP-2307).
 
 mod index;
-mod policy;
-mod tally;
+mod pod_counts;
+mod pod_failure_policy;
 
 use super::pod;
-use super::{holds, int_at, label, set_condition, set_entry, time};
+use super::{has_condition, int_at, label, set_condition, set_entry, time};
 use jiff::Timestamp;
 use kai_object as object;
 use kai_runtime::api::{Deletion, Part, Result};
 use kai_runtime::cache::Caches;
 use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
+use pod_counts::{Outcome, PodCounts};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tally::{Tally, Verdict};
 
-/// Keeps a pod until it has been counted.
-const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// Where a pod says which of the completions it works on; a label and an annotation.
-const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// The most pods that are made or deleted before the state is looked at again.
+/// Finalizer of pods that are not counted yet.
+const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+/// Label and annotation: the completion index of a pod.
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// Limit of the pods that one reconciliation creates or deletes.
 const BURST: usize = 500;
 
-/// The controller of jobs.
 #[derive(Debug)]
-pub struct Jobs;
+pub struct JobController;
 
-impl Controller for Jobs {
+impl Controller for JobController {
     const NAME: &'static str = "job";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -59,36 +58,41 @@ impl Controller for Jobs {
             return Ok(Next::Wait);
         }
         let pods = context.caches.owned(&kind::POD, object::uid(&job));
-        if is_over(&job) || object::is_deleting(&job) {
-            release(context, &pods, |_| true).await?;
-            return expire(context, &job).await;
+        if is_finished(&job) || object::is_deleting(&job) {
+            remove_finalizers(context, &pods, |_| true).await?;
+            return enforce_ttl(context, &job).await;
         }
         sync(context, &job, &pods).await
     }
 }
 
-fn is_over(job: &Value) -> bool {
-    holds(job, "Complete") || holds(job, "Failed")
+/// Whether the job is complete or failed.
+pub(super) fn is_finished(job: &Value) -> bool {
+    has_condition(job, "Complete") || has_condition(job, "Failed")
 }
 
-/// Lets go of the pods of jobs that are no more.
+/// Removes the finalizers of the pods of a deleted job.
 async fn release_orphans(context: &Context, key: &Key) -> Result<Next> {
     for pod in context.caches.in_namespace(&kind::POD, &key.namespace) {
         if label(&pod, "batch.kubernetes.io/job-name") == key.name {
-            release(context, &[pod], |_| true).await?;
+            remove_finalizers(context, &[pod], |_| true).await?;
         }
     }
     Ok(Next::Wait)
 }
 
-/// Takes the finalizer from those pods that `counted` picks.
-async fn release(context: &Context, pods: &[Arc<Value>], counted: impl Fn(&Value) -> bool) -> Result<()> {
+/// Removes the tracking finalizer from the pods that `counted` selects.
+async fn remove_finalizers(
+    context: &Context,
+    pods: &[Arc<Value>],
+    counted: impl Fn(&Value) -> bool,
+) -> Result<()> {
     for pod in pods {
         let finalizers = object::finalizers(pod);
-        if !finalizers.contains(&TRACKING) || !counted(pod) {
+        if !finalizers.contains(&TRACKING_FINALIZER) || !counted(pod) {
             continue;
         }
-        let left: Vec<&str> = finalizers.into_iter().filter(|name| *name != TRACKING).collect();
+        let left: Vec<&str> = finalizers.into_iter().filter(|name| *name != TRACKING_FINALIZER).collect();
         let mut new = (**pod).clone();
         object::set_finalizers(&mut new, &left);
         match context.update(&kind::POD, Part::Main, pod, &new).await {
@@ -101,8 +105,8 @@ async fn release(context: &Context, pods: &[Arc<Value>], counted: impl Fn(&Value
     Ok(())
 }
 
-/// Deletes a finished job when its time is over.
-async fn expire(context: &Context, job: &Value) -> Result<Next> {
+/// Deletes a finished job after `ttlSecondsAfterFinished`.
+async fn enforce_ttl(context: &Context, job: &Value) -> Result<Next> {
     let ttl = job.pointer("/spec/ttlSecondsAfterFinished").and_then(Value::as_i64);
     let ended = ["Complete", "Failed"].iter().find_map(|name| {
         let condition = super::condition(job, name).filter(|condition| condition["status"] == "True")?;
@@ -121,32 +125,33 @@ async fn expire(context: &Context, job: &Value) -> Result<Next> {
 
 async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Result<Next> {
     let now = context.clock.now();
-    let tally = Tally::take(job, pods, now);
+    let counts = PodCounts::new(job, pods, now);
     let mut new = (**job).clone();
     let status = object::map_mut(&mut new, "status");
     let mut status = Value::Object(std::mem::take(status));
     let suspended = job.pointer("/spec/suspend") == Some(&json!(true));
-    note_suspension(context, job, &mut status, suspended);
-    let verdict = tally.verdict();
-    tally.write(&mut status);
+    update_suspension(context, job, &mut status, suspended);
+    let outcome = counts.outcome();
+    counts.write(&mut status);
     let mut next = Next::Wait;
-    match verdict {
-        Verdict::GoesOn if suspended => {
-            delete_pods(context, job, &tally.active).await?;
+    match outcome {
+        Outcome::Active if suspended => {
+            delete_pods(context, job, &counts.active).await?;
         }
-        Verdict::GoesOn => next = fill(context, job, &tally, now).await?,
-        Verdict::Succeeds { reason, message } => {
-            end(context, job, &mut status, &tally, ["SuccessCriteriaMet", "Complete"], &reason, &message)
+        Outcome::Active => next = scale(context, job, &counts, now).await?,
+        Outcome::Complete { reason, message } => {
+            finish(context, job, &mut status, &counts, ["SuccessCriteriaMet", "Complete"], &reason, &message)
                 .await?;
         }
-        Verdict::Fails { reason, message } => {
-            end(context, job, &mut status, &tally, ["FailureTarget", "Failed"], &reason, &message).await?;
+        Outcome::Failed { reason, message } => {
+            finish(context, job, &mut status, &counts, ["FailureTarget", "Failed"], &reason, &message)
+                .await?;
         }
     }
     let known = context.caches.owned(&kind::POD, object::uid(job));
     let active = known.iter().filter(|pod| pod::is_active(pod)).count();
     let ready = known.iter().filter(|pod| pod::is_active(pod) && pod::is_ready(pod)).count();
-    let terminating = known.iter().filter(|pod| object::is_deleting(pod) && !pod::is_finished(pod)).count();
+    let terminating = known.iter().filter(|pod| object::is_deleting(pod) && !pod::is_terminal(pod)).count();
     if active > 0 {
         status["active"] = Value::from(active);
     } else if let Some(fields) = status.as_object_mut() {
@@ -156,21 +161,21 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
     status["terminating"] = Value::from(terminating);
     new["status"] = status;
     context.update(&kind::JOB, Part::Status, job, &new).await?;
-    // Only what the status accounts for may be let go.
-    release(context, &tally.counted, |_| true).await?;
+    // Only pods that the written status accounts for.
+    remove_finalizers(context, &counts.counted, |_| true).await?;
     let deadline = job.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
     let started = time::at(&new, "/status/startTime");
-    if let (Some(deadline), Some(started), Verdict::GoesOn) = (deadline, started, tally.verdict()) {
+    if let (Some(deadline), Some(started), Outcome::Active) = (deadline, started, counts.outcome()) {
         next = next.or(Next::After(time::until(now, time::plus(started, deadline))));
     }
-    if !tally.counted.is_empty() {
-        // The uids leave the status as soon as their pods are free.
+    if !counts.counted.is_empty() {
+        // The next sync removes their uids from the status.
         next = Next::After(std::time::Duration::ZERO);
     }
     Ok(next)
 }
 
-fn note_suspension(context: &Context, job: &Value, status: &mut Value, suspended: bool) {
+fn update_suspension(context: &Context, job: &Value, status: &mut Value, suspended: bool) {
     let time = context.clock.time();
     let was = status["conditions"].as_array().is_some_and(|conditions| {
         conditions.iter().any(|condition| condition["type"] == "Suspended" && condition["status"] == "True")
@@ -196,20 +201,20 @@ fn note_suspension(context: &Context, job: &Value, status: &mut Value, suspended
     }
 }
 
-/// Ends a job: it says so at once, and is over when none of its pods is left.
-async fn end(
+/// Sets the interim condition at once, and the terminal one after all pods have terminated (KEP-3998).
+async fn finish(
     context: &Context,
     job: &Value,
     status: &mut Value,
-    tally: &Tally,
+    counts: &PodCounts,
     conditions: [&str; 2],
     reason: &str,
     message: &str,
 ) -> Result<()> {
-    delete_pods(context, job, &tally.active).await?;
+    delete_pods(context, job, &counts.active).await?;
     let time = context.clock.time();
-    let all_gone = tally.active.is_empty() && tally.terminating == 0 && tally.counted.is_empty();
-    let wanted = if all_gone { &conditions[..] } else { &conditions[..1] };
+    let all_terminated = counts.active.is_empty() && counts.terminating == 0 && counts.counted.is_empty();
+    let wanted = if all_terminated { &conditions[..] } else { &conditions[..1] };
     for condition in wanted {
         set_condition(
             status,
@@ -219,10 +224,10 @@ async fn end(
             }),
         );
     }
-    if all_gone && conditions[1] == "Complete" {
+    if all_terminated && conditions[1] == "Complete" {
         status["completionTime"] = Value::from(time.as_str());
         context.tell(job, "Completed", "Job completed");
-    } else if all_gone {
+    } else if all_terminated {
         context.warn(job, reason, message);
     }
     Ok(())
@@ -235,50 +240,55 @@ async fn delete_pods(context: &Context, job: &Value, pods: &[Arc<Value>]) -> Res
     Ok(())
 }
 
-/// Makes the pods that are missing, and deletes those that are too many.
-async fn fill(context: &Context, job: &Value, tally: &Tally, now: Timestamp) -> Result<Next> {
-    let wanted = tally.wanted_active();
-    if tally.active.len() > wanted {
-        let mut active: Vec<&Value> = tally.active.iter().map(|pod| &**pod).collect();
-        pod::cheapest_first(&mut active);
-        for pod in active.iter().take((tally.active.len() - wanted).min(BURST)) {
+/// Creates missing pods, and deletes surplus ones.
+async fn scale(context: &Context, job: &Value, counts: &PodCounts, now: Timestamp) -> Result<Next> {
+    let wanted = counts.wanted_active();
+    if counts.active.len() > wanted {
+        let mut active: Vec<&Value> = counts.active.iter().map(|pod| &**pod).collect();
+        pod::sort_by_deletion_cost(&mut active);
+        for pod in active.iter().take((counts.active.len() - wanted).min(BURST)) {
             pod::delete(context, job, pod).await?;
         }
         return Ok(Next::Wait);
     }
-    let busy = tally.active.len() + tally.terminating;
+    let busy = counts.active.len() + counts.terminating;
     let missing = wanted.saturating_sub(busy).min(BURST);
     if missing == 0 {
         return Ok(Next::Wait);
     }
-    if let Some(wait) = tally.backoff(now) {
+    if let Some(wait) = counts.backoff(now) {
         return Ok(Next::After(wait));
     }
-    let indices: Vec<Option<usize>> = match &tally.completed {
-        Some(completed) => free_indices(job, tally, completed).into_iter().take(missing).map(Some).collect(),
+    let indices: Vec<Option<usize>> = match &counts.completed {
+        Some(completed) => free_indexes(job, counts, completed).into_iter().take(missing).map(Some).collect(),
         None => vec![None; missing],
     };
     for index in indices {
-        let mut new = pod_of(job, index);
+        let mut new = new_pod(job, index);
         if let (Some(index), true) = (index, job.pointer("/spec/backoffLimitPerIndex").is_some()) {
-            let failures = tally.failures.get(&index).copied().unwrap_or(0);
-            set_entry(&mut new, "annotations", policy::FAILURES, &failures.to_string());
+            let failures = counts.failures.get(&index).copied().unwrap_or(0);
+            set_entry(
+                &mut new,
+                "annotations",
+                pod_failure_policy::INDEX_FAILURE_COUNT,
+                &failures.to_string(),
+            );
         }
         pod::create(context, job, &new).await?;
     }
     Ok(Next::Wait)
 }
 
-fn free_indices(job: &Value, tally: &Tally, completed: &BTreeSet<usize>) -> Vec<usize> {
+fn free_indexes(job: &Value, counts: &PodCounts, completed: &BTreeSet<usize>) -> Vec<usize> {
     let completions = usize::try_from(int_at(job, "/spec/completions", 1)).unwrap_or(0);
-    let taken: BTreeSet<usize> = tally.active.iter().filter_map(|pod| index::of(pod)).collect();
+    let taken: BTreeSet<usize> = counts.active.iter().filter_map(|pod| index::of(pod)).collect();
     let is_free = |index: &usize| {
-        !completed.contains(index) && !taken.contains(index) && !tally.failed_indexes.contains(index)
+        !completed.contains(index) && !taken.contains(index) && !counts.failed_indexes.contains(index)
     };
     (0..completions).filter(is_free).collect()
 }
 
-fn pod_of(job: &Value, index: Option<usize>) -> Value {
+fn new_pod(job: &Value, index: Option<usize>) -> Value {
     let mut pod = pod::from_template(job, &job["spec"]["template"]);
     let (name, uid) = (object::name(job).to_owned(), object::uid(job).to_owned());
     for (key, value) in [
@@ -289,11 +299,11 @@ fn pod_of(job: &Value, index: Option<usize>) -> Value {
     ] {
         set_entry(&mut pod, "labels", key, value);
     }
-    object::set_meta(&mut pod, "finalizers", Some(json!([TRACKING])));
+    object::set_meta(&mut pod, "finalizers", Some(json!([TRACKING_FINALIZER])));
     let Some(index) = index else { return pod };
     let number = index.to_string();
-    set_entry(&mut pod, "labels", INDEX, &number);
-    set_entry(&mut pod, "annotations", INDEX, &number);
+    set_entry(&mut pod, "labels", COMPLETION_INDEX, &number);
+    set_entry(&mut pod, "annotations", COMPLETION_INDEX, &number);
     object::set_meta(&mut pod, "generateName", Some(Value::from(format!("{name}-{index}-"))));
     pod["spec"]["hostname"] = Value::from(format!("{name}-{index}"));
     for list in ["initContainers", "containers"] {

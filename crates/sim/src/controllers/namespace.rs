@@ -1,6 +1,6 @@
-//! Empties a namespace that is to go, and lets it go when nothing is left in it.
+//! Deletes the content of a terminating namespace, then removes its finalizer.
 
-use super::garbage::discover;
+use super::garbage_collector::discover;
 use kai_object as object;
 use kai_runtime::api::Result;
 use kai_runtime::cache::Caches;
@@ -9,14 +9,13 @@ use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long to wait for what takes its time to go.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Requeue while objects are terminating.
+const REQUEUE_AFTER: Duration = Duration::from_secs(2);
 
-/// The controller of namespaces.
 #[derive(Debug)]
-pub struct Namespaces;
+pub struct NamespaceController;
 
-impl Controller for Namespaces {
+impl Controller for NamespaceController {
     const NAME: &'static str = "namespace";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -29,28 +28,28 @@ impl Controller for Namespaces {
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
         let Some(namespace) = context.caches.get(&kind::NAMESPACE, key) else { return Ok(Next::Wait) };
-        let held = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
-        let held = held.is_some_and(|finalizers| finalizers.iter().any(|name| name == "kubernetes"));
-        if !object::is_deleting(&namespace) || !held {
+        let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
+        let pending = finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == "kubernetes"));
+        if !object::is_deleting(&namespace) || !pending {
             return Ok(Next::Wait);
         }
-        let mut left = 0;
+        let mut remaining = 0;
         for kind in discover(&context.api).await?.into_iter().filter(|kind| kind.namespaced) {
             if context.api.list(&kind, &key.name).await?.items.is_empty() {
                 continue;
             }
             context.api.delete_all(&kind, &key.name).await?;
-            left += context.api.list(&kind, &key.name).await?.items.len();
+            remaining += context.api.list(&kind, &key.name).await?.items.len();
         }
-        if left > 0 {
-            return Ok(Next::After(LOOK_AGAIN));
+        if remaining > 0 {
+            return Ok(Next::After(REQUEUE_AFTER));
         }
-        release(context, &namespace).await?;
+        finalize(context, &namespace).await?;
         Ok(Next::Wait)
     }
 }
 
-async fn release(context: &Context, namespace: &Value) -> Result<()> {
+async fn finalize(context: &Context, namespace: &Value) -> Result<()> {
     let mut new = namespace.clone();
     let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
     let others: Vec<&Value> = finalizers.into_iter().flatten().filter(|name| *name != "kubernetes").collect();

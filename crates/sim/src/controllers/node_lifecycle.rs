@@ -1,7 +1,7 @@
-//! Notices nodes that are not heard of, taints those that are not ready, and evicts pods that do not bear a taint.
+//! Marks nodes without heartbeats as unknown, taints nodes that are not ready, and evicts pods without tolerations.
 
 use super::daemon_set::tolerates;
-use super::{condition, holds, pod, set_condition, time};
+use super::{condition, has_condition, pod, set_condition, time};
 use jiff::Timestamp;
 use kai_object as object;
 use kai_runtime::api::{Deletion, Part, Result};
@@ -10,19 +10,18 @@ use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 
-/// Where the leases of nodes are.
+/// Namespace of the node leases.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// How long a node without a lease may be silent.
-const GRACE_SECONDS: i64 = 40;
+/// `--node-monitor-grace-period` of nodes without a lease.
+const MONITOR_GRACE_SECONDS: i64 = 40;
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// The controller that judges nodes.
 #[derive(Debug)]
-pub struct NodeLifecycle;
+pub struct NodeLifecycleController;
 
-impl Controller for NodeLifecycle {
+impl Controller for NodeLifecycleController {
     const NAME: &'static str = "node-lifecycle";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -30,46 +29,46 @@ impl Controller for NodeLifecycle {
     }
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        let theirs =
+        let relevant =
             *kind == kind::NODE || (*kind == kind::LEASE && object::namespace(changed) == LEASE_NAMESPACE);
-        if theirs { vec![Key::new("", object::name(changed))] } else { Vec::new() }
+        if relevant { vec![Key::new("", object::name(changed))] } else { Vec::new() }
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
         let Some(node) = context.caches.get(&kind::NODE, key) else { return Ok(Next::Wait) };
         let now = context.clock.now();
-        let due = silent_from(context, &node);
+        let due = unknown_from(context, &node);
         if due <= now {
             let mut new = (*node).clone();
-            note_silence(context, &mut new["status"]);
+            mark_unknown(context, &mut new["status"]);
             context.update(&kind::NODE, Part::Status, &node, &new).await?;
         }
         let Some(node) = context.caches.get(&kind::NODE, key) else { return Ok(Next::Wait) };
         let mut new = (*node).clone();
-        taint(context, &mut new);
+        update_taints(context, &mut new);
         context.update(&kind::NODE, Part::Main, &node, &new).await?;
-        if !holds(&node, "Ready") {
-            note_pods(context, &key.name).await?;
+        if !has_condition(&node, "Ready") {
+            mark_pods_not_ready(context, &key.name).await?;
         }
         Ok(if due > now { Next::After(time::until(now, due)) } else { Next::Wait })
     }
 }
 
-/// From when on the node counts as silent, if nothing is heard of it until then.
-fn silent_from(context: &Context, node: &Value) -> Timestamp {
+/// When the node becomes unknown without a further heartbeat.
+fn unknown_from(context: &Context, node: &Value) -> Timestamp {
     let lease = context.caches.get(&kind::LEASE, &Key::new(LEASE_NAMESPACE, object::name(node)));
     let renewed = lease.as_ref().and_then(|lease| {
-        let seconds = super::int_at(lease, "/spec/leaseDurationSeconds", GRACE_SECONDS);
+        let seconds = super::int_at(lease, "/spec/leaseDurationSeconds", MONITOR_GRACE_SECONDS);
         Some(time::plus(time::at(lease, "/spec/renewTime")?, seconds))
     });
     let posted = condition(node, "Ready")
         .and_then(|ready| time::at(ready, "/lastHeartbeatTime"))
         .or_else(|| time::at(node, "/metadata/creationTimestamp"))
-        .map(|at| time::plus(at, GRACE_SECONDS));
+        .map(|at| time::plus(at, MONITOR_GRACE_SECONDS));
     renewed.max(posted).unwrap_or(Timestamp::MAX)
 }
 
-fn note_silence(context: &Context, status: &mut Value) {
+fn mark_unknown(context: &Context, status: &mut Value) {
     let now = context.clock.time();
     for name in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
         let known = status["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == name);
@@ -90,8 +89,8 @@ fn note_silence(context: &Context, status: &mut Value) {
     }
 }
 
-/// Gives a node the taints of its condition, and takes away those that no longer hold.
-fn taint(context: &Context, node: &mut Value) {
+/// Adds the taints of the node's conditions, and removes those that no longer apply.
+fn update_taints(context: &Context, node: &mut Value) {
     let ready = condition(node, "Ready").map_or("Unknown", |ready| object::str_at(ready, "/status"));
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     match ready {
@@ -107,8 +106,8 @@ fn taint(context: &Context, node: &mut Value) {
     let mut taints: Vec<Value> = known
         .into_iter()
         .filter(|taint| {
-            let ours = [NOT_READY, UNREACHABLE, UNSCHEDULABLE].iter().any(|key| taint["key"] == *key);
-            !ours || wanted.iter().any(|(key, effect)| is(taint, key, effect))
+            let managed = [NOT_READY, UNREACHABLE, UNSCHEDULABLE].iter().any(|key| taint["key"] == *key);
+            !managed || wanted.iter().any(|(key, effect)| is(taint, key, effect))
         })
         .collect();
     for (key, effect) in wanted {
@@ -124,10 +123,9 @@ fn taint(context: &Context, node: &mut Value) {
     }
 }
 
-/// Pods on a node that is not ready do not serve.
-async fn note_pods(context: &Context, node: &str) -> Result<()> {
+async fn mark_pods_not_ready(context: &Context, node: &str) -> Result<()> {
     for found in context.caches.on_node(&kind::POD, node) {
-        if !pod::is_ready(&found) || pod::is_finished(&found) {
+        if !pod::is_ready(&found) || pod::is_terminal(&found) {
             continue;
         }
         let mut new = (*found).clone();
@@ -142,11 +140,11 @@ async fn note_pods(context: &Context, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// The controller that evicts pods from tainted nodes.
+/// Evicts pods from nodes with `NoExecute` taints.
 #[derive(Debug)]
-pub struct TaintEviction;
+pub struct TaintEvictionController;
 
-impl Controller for TaintEviction {
+impl Controller for TaintEvictionController {
     const NAME: &'static str = "taint-eviction";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -157,7 +155,7 @@ impl Controller for TaintEviction {
         if *kind == kind::POD {
             return vec![Key::of(changed)];
         }
-        if evicting(changed).next().is_none() {
+        if no_execute_taints(changed).next().is_none() {
             return Vec::new();
         }
         caches.on_node(&kind::POD, object::name(changed)).iter().map(|pod| Key::of(pod)).collect()
@@ -188,27 +186,27 @@ impl Controller for TaintEviction {
     }
 }
 
-fn evicting(node: &Value) -> impl Iterator<Item = &Value> {
+fn no_execute_taints(node: &Value) -> impl Iterator<Item = &Value> {
     let taints = node.pointer("/spec/taints").and_then(Value::as_array);
     taints.into_iter().flatten().filter(|taint| taint["effect"] == "NoExecute")
 }
 
-/// When a pod must leave its node; nothing when it may stay.
+/// When a pod is evicted; `None` where it tolerates all taints.
 fn eviction_time(node: &Value, pod: &Value, now: Timestamp) -> Option<Timestamp> {
     let tolerations = pod.pointer("/spec/tolerations").and_then(Value::as_array);
     let tolerations: Vec<&Value> = tolerations.into_iter().flatten().collect();
     let mut due: Option<Timestamp> = None;
-    for taint in evicting(node) {
+    for taint in no_execute_taints(node) {
         let added = time::at(taint, "/timeAdded").unwrap_or(now);
-        let mut borne = false;
+        let mut tolerated = false;
         for toleration in tolerations.iter().filter(|toleration| tolerates(toleration, taint)) {
-            borne = true;
+            tolerated = true;
             if let Some(seconds) = toleration["tolerationSeconds"].as_i64() {
                 let end = time::plus(added, seconds.max(0));
                 due = Some(due.map_or(end, |due| due.min(end)));
             }
         }
-        if !borne {
+        if !tolerated {
             return Some(now);
         }
     }
@@ -220,15 +218,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_stays_as_long_as_its_shortest_toleration() {
+    fn pod_is_evicted_after_its_shortest_toleration() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let node = json!({"spec": {"taints": [
             {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
             {"key": UNREACHABLE, "effect": "NoSchedule"},
         ]}});
         let pod = |tolerations: Value| json!({"spec": {"tolerations": tolerations}});
-        let bears = json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]);
-        assert_eq!(eviction_time(&node, &pod(bears), now), Some(time::plus(now, 300)));
+        let toleration = json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]);
+        assert_eq!(eviction_time(&node, &pod(toleration), now), Some(time::plus(now, 300)));
         assert_eq!(eviction_time(&node, &pod(json!([{"operator": "Exists"}])), now), None);
         assert_eq!(eviction_time(&node, &pod(json!([])), now), Some(now));
     }

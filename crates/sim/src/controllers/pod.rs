@@ -1,6 +1,6 @@
-//! What controllers of pods share: making a pod from a template, and telling how a pod is doing.
+//! Shared by the workload controllers: pods from templates, and the state of pods.
 
-use super::{condition, holds, owner_reference, time};
+use super::{condition, has_condition, owner_reference, time};
 use jiff::Timestamp;
 use kai_object as object;
 use kai_runtime::api::{Deletion, Result};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use std::hash::Hasher;
 use std::time::Duration;
 
-/// Letters and digits that spell no words, as generated names use them.
-const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Alphabet of generated names, as in `k8s.io/apimachinery/pkg/util/rand`.
+const SAFE_CHARS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A pod from a template, controlled by `owner`, with a generated name.
+/// A pod from a template with a generated name and a controller reference to `owner`.
 pub fn from_template(owner: &Value, template: &Value) -> Value {
     let labels = template.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
     let annotations = template.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
@@ -30,39 +30,38 @@ pub fn from_template(owner: &Value, template: &Value) -> Value {
     })
 }
 
-/// Makes a pod for its controller, and tells so, or why it could not be made.
+/// Creates a pod, and records an event on its owner.
 pub async fn create(context: &Context, owner: &Value, pod: &Value) -> Result<Value> {
-    let made = context.create(&kind::POD, object::namespace(owner), pod).await;
-    match &made {
-        Ok(made) => context.tell(owner, "SuccessfulCreate", format!("Created pod: {}", object::name(made))),
+    let created = context.create(&kind::POD, object::namespace(owner), pod).await;
+    match &created {
+        Ok(pod) => context.tell(owner, "SuccessfulCreate", format!("Created pod: {}", object::name(pod))),
         Err(error) => context.warn(owner, "FailedCreate", format!("Error creating: {}", error.reason())),
     }
-    made
+    created
 }
 
-/// Deletes a pod for its controller, and tells so.
+/// Deletes a pod, and records an event on its owner.
 pub async fn delete(context: &Context, owner: &Value, pod: &Value) -> Result<()> {
     context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
     context.tell(owner, "SuccessfulDelete", format!("Deleted pod: {}", object::name(pod)));
     Ok(())
 }
 
-/// Whether the pod's containers are over for good.
-pub fn is_finished(pod: &Value) -> bool {
+/// Whether the phase is `Succeeded` or `Failed`.
+pub fn is_terminal(pod: &Value) -> bool {
     matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// Whether the pod runs or may yet run.
+/// Neither terminal nor terminating.
 pub fn is_active(pod: &Value) -> bool {
-    !is_finished(pod) && !object::is_deleting(pod)
+    !is_terminal(pod) && !object::is_deleting(pod)
 }
 
-/// Whether the pod serves.
 pub fn is_ready(pod: &Value) -> bool {
-    holds(pod, "Ready")
+    has_condition(pod, "Ready")
 }
 
-/// Whether the pod has served for long enough; and how long until it will have, if that only takes time.
+/// Whether the pod has been ready for `minReadySeconds`, or else the remaining time where it is ready.
 pub fn availability(pod: &Value, min_ready_seconds: i64, now: Timestamp) -> (bool, Option<Duration>) {
     if !is_ready(pod) {
         return (false, None);
@@ -73,8 +72,8 @@ pub fn availability(pod: &Value, min_ready_seconds: i64, now: Timestamp) -> (boo
     if min_ready_seconds == 0 || due <= now { (true, None) } else { (false, Some(time::until(now, due))) }
 }
 
-/// Orders pods by how little is lost with them: the first go first.
-pub fn cheapest_first(pods: &mut [&Value]) {
+/// Sorts pods for scale-down: unbound, pending and not ready pods first, as `ActivePods` upstream.
+pub fn sort_by_deletion_cost(pods: &mut [&Value]) {
     let rank = |pod: &Value| {
         let phase = match object::str_at(pod, "/status/phase") {
             "Pending" => 0,
@@ -84,48 +83,45 @@ pub fn cheapest_first(pods: &mut [&Value]) {
         let unbound = object::str_at(pod, "/spec/nodeName").is_empty();
         (!unbound, phase, is_ready(pod))
     };
-    // Of equals the youngest goes first; names decide the rest, so that every run does the same.
+    // Then the youngest first; names make the order deterministic.
     pods.sort_by(|one, two| {
         let age = object::meta_str(two, "creationTimestamp").cmp(object::meta_str(one, "creationTimestamp"));
         rank(one).cmp(&rank(two)).then(age).then_with(|| object::name(one).cmp(object::name(two)))
     });
 }
 
-/// A short hash of a value, as names carry it.
+/// A short hash of a value, for names and labels.
 pub fn hash(value: &Value) -> String {
     let mut hasher = FxHasher::default();
     hasher.write(value.to_string().as_bytes());
     let mut left = hasher.finish();
     let mut text = String::new();
     for _ in 0..10 {
-        text.push(char::from(SAFE[(left % 27) as usize]));
+        text.push(char::from(SAFE_CHARS[(left % 27) as usize]));
         left /= 27;
     }
     text
 }
 
-/// How many of `total` a number or percentage is.
-pub fn share(value: Option<&Value>, total: i64, round: Round) -> Option<i64> {
+/// Resolves an int-or-percent value against `total`.
+pub fn int_or_percent(value: Option<&Value>, total: i64, round: Rounding) -> Option<i64> {
     match value? {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => {
             let percent: i64 = text.strip_suffix('%')?.parse().ok()?;
             let product = percent * total;
             Some(match round {
-                Round::Up => (product + 99).div_euclid(100),
-                Round::Down => product.div_euclid(100),
+                Rounding::Up => (product + 99).div_euclid(100),
+                Rounding::Down => product.div_euclid(100),
             })
         }
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
-/// Which way a percentage is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
-    /// To the next whole.
+pub enum Rounding {
     Up,
-    /// To the whole before.
     Down,
 }
 
@@ -134,19 +130,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_are_rounded_as_asked() {
-        assert_eq!(share(Some(&json!("25%")), 10, Round::Up), Some(3));
-        assert_eq!(share(Some(&json!("25%")), 10, Round::Down), Some(2));
-        assert_eq!(share(Some(&json!(4)), 10, Round::Down), Some(4));
-        assert_eq!(share(None, 10, Round::Down), None);
+    fn percentages_are_rounded_up_or_down() {
+        assert_eq!(int_or_percent(Some(&json!("25%")), 10, Rounding::Up), Some(3));
+        assert_eq!(int_or_percent(Some(&json!("25%")), 10, Rounding::Down), Some(2));
+        assert_eq!(int_or_percent(Some(&json!(4)), 10, Rounding::Down), Some(4));
+        assert_eq!(int_or_percent(None, 10, Rounding::Down), None);
     }
 
     #[test]
-    fn pending_pods_go_before_running_ones() {
+    fn pending_pods_are_deleted_before_running_ones() {
         let pod = |name: &str, node: &str, phase: &str| json!({"metadata": {"name": name}, "spec": {"nodeName": node}, "status": {"phase": phase}});
         let pods = [pod("a", "n", "Running"), pod("b", "n", "Pending"), pod("c", "", "Pending")];
         let mut order: Vec<&Value> = pods.iter().collect();
-        cheapest_first(&mut order);
+        sort_by_deletion_cost(&mut order);
         assert_eq!(order.iter().map(|pod| object::name(pod)).collect::<Vec<_>>(), ["c", "b", "a"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps as many pods of a template as a `ReplicaSet` wants.
+//! Keeps the number of pods of a `ReplicaSet` at `spec.replicas`.
 
 use super::pod::{self, availability, is_active, is_ready};
 use super::{int_at, owner_reference};
@@ -11,14 +11,13 @@ use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The controller of replica sets.
 #[derive(Debug)]
-pub struct ReplicaSets;
+pub struct ReplicaSetController;
 
-/// The most pods that are made or deleted before the state is looked at again.
+/// Limit of the pods that one reconciliation creates or deletes.
 const BURST: usize = 500;
 
-impl Controller for ReplicaSets {
+impl Controller for ReplicaSetController {
     const NAME: &'static str = "replicaset";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -45,7 +44,7 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// The owners among `owners` that a changed object concerns: itself, its controller, or whoever could adopt it.
+/// Keys of the owners that a changed object affects: itself, its controller, or those that could adopt it.
 pub(super) fn owners(caches: &Caches, owner_kind: &Kind, kind: &Kind, changed: &Value) -> Vec<Key> {
     if kind == owner_kind {
         return vec![Key::of(changed)];
@@ -65,14 +64,13 @@ pub(super) fn owners(caches: &Caches, owner_kind: &Kind, kind: &Kind, changed: &
     }
 }
 
-/// Whether the owner's selector picks the object.
 pub(super) fn selects(owner: &Value, object: &Value) -> bool {
     let selector = owner.pointer("/spec/selector").unwrap_or(&Value::Null);
     LabelSelector::from_object(selector)
         .is_ok_and(|selector| !selector.is_everything() && selector.matches_object(object))
 }
 
-/// Takes over pods that match the selector and that nobody controls.
+/// Adopts pods that match the selector and have no controller.
 pub(super) async fn adopt(context: &Context, owner: &Value) -> Result<()> {
     if object::is_deleting(owner) {
         return Ok(());
@@ -100,7 +98,7 @@ async fn scale(context: &Context, set: &Value, pods: &[Arc<Value>]) -> Result<()
         pod::create(context, set, &new).await?;
     }
     if active.len() > wanted {
-        pod::cheapest_first(&mut active);
+        pod::sort_by_deletion_cost(&mut active);
         for pod in active.iter().take((active.len() - wanted).min(BURST)) {
             pod::delete(context, set, pod).await?;
         }
@@ -115,7 +113,7 @@ fn status(context: &Context, set: &Value, pods: &[Arc<Value>]) -> (Value, Next) 
     let (mut replicas, mut labelled, mut ready, mut available, mut terminating) = (0, 0, 0, 0, 0);
     let mut next = Next::Wait;
     for pod in pods {
-        if object::is_deleting(pod) && !pod::is_finished(pod) {
+        if object::is_deleting(pod) && !pod::is_terminal(pod) {
             terminating += 1;
         }
         if !is_active(pod) {

@@ -1,4 +1,4 @@
-//! Versions of a template, for the sets that replace their pods one by one: stateful and daemon sets.
+//! `ControllerRevision`s of stateful and daemon sets.
 
 use super::pod::hash;
 use super::{int_at, owner_reference};
@@ -9,19 +9,18 @@ use kai_runtime::kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Where a pod says from which version it was made.
+/// Label of pods: their revision.
 pub const HASH: &str = "controller-revision-hash";
 
-/// The versions of a set's template.
 #[derive(Debug)]
 pub struct Revisions {
-    /// The version that the set wants.
+    /// The revision of the current template.
     pub wanted: Arc<Value>,
-    /// All versions, oldest first.
+    /// Oldest first.
     pub all: Vec<Arc<Value>>,
 }
 
-/// Finds the versions of a set; the one it wants is made if it is not there.
+/// Finds the revisions of a set; creates that of the current template where it is missing.
 pub async fn find(context: &Context, set: &Value) -> Result<Revisions> {
     let mut all = context.caches.owned(&kind::CONTROLLER_REVISION, object::uid(set));
     let order = |revision: &Arc<Value>| (int_at(revision, "/revision", 0), object::name(revision).to_owned());
@@ -33,7 +32,7 @@ pub async fn find(context: &Context, set: &Value) -> Result<Revisions> {
         return Ok(Revisions { wanted, all });
     }
     let hash = hash(&data);
-    let made = json!({
+    let new = json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision",
         "metadata": {
             "name": format!("{}-{hash}", object::name(set)), "namespace": object::namespace(set),
@@ -41,22 +40,27 @@ pub async fn find(context: &Context, set: &Value) -> Result<Revisions> {
         },
         "data": data, "revision": latest + 1,
     });
-    let made = Arc::new(context.create(&kind::CONTROLLER_REVISION, object::namespace(set), &made).await?);
-    all.push(Arc::clone(&made));
-    Ok(Revisions { wanted: made, all })
+    let new = Arc::new(context.create(&kind::CONTROLLER_REVISION, object::namespace(set), &new).await?);
+    all.push(Arc::clone(&new));
+    Ok(Revisions { wanted: new, all })
 }
 
-/// Deletes the oldest versions that nobody uses, beyond what is kept for going back.
-pub async fn trim(context: &Context, set: &Value, revisions: &Revisions, used: &[&str]) -> Result<()> {
+/// Deletes the oldest unused revisions above `revisionHistoryLimit`.
+pub async fn enforce_history_limit(
+    context: &Context,
+    set: &Value,
+    revisions: &Revisions,
+    used: &[&str],
+) -> Result<()> {
     let keep = usize::try_from(int_at(set, "/spec/revisionHistoryLimit", 10)).unwrap_or(0);
-    let idle: Vec<&Arc<Value>> = revisions
+    let unused: Vec<&Arc<Value>> = revisions
         .all
         .iter()
         .filter(|revision| {
             !Arc::ptr_eq(revision, &revisions.wanted) && !used.contains(&object::name(revision))
         })
         .collect();
-    for revision in idle.iter().take(idle.len().saturating_sub(keep)) {
+    for revision in unused.iter().take(unused.len().saturating_sub(keep)) {
         context.delete(&kind::CONTROLLER_REVISION, revision, Deletion::of(revision)).await?;
     }
     Ok(())

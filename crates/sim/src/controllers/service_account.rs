@@ -1,4 +1,4 @@
-//! Gives every namespace the service account `default`, and the certificate by which pods trust the server.
+//! Creates the service account `default` and the config map `kube-root-ca.crt` in every namespace.
 
 use kai_object as object;
 use kai_runtime::api::Result;
@@ -8,23 +8,21 @@ use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The config map with the certificate.
-const AUTHORITY: &str = "kube-root-ca.crt";
+const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// The controller of what every namespace has.
 #[derive(Debug)]
-pub struct ServiceAccounts {
+pub struct ServiceAccountController {
     authority: Option<Arc<str>>,
 }
 
-impl ServiceAccounts {
-    /// With the certificate of the server's authority, where it serves others than this process.
+impl ServiceAccountController {
+    /// `authority` is the CA certificate of the API server, where it listens on a port.
     pub fn new(authority: Option<Arc<str>>) -> Self {
         Self { authority }
     }
 }
 
-impl Controller for ServiceAccounts {
+impl Controller for ServiceAccountController {
     const NAME: &'static str = "serviceaccount";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -32,7 +30,7 @@ impl Controller for ServiceAccounts {
     }
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        if *kind == kind::CONFIG_MAP && object::name(changed) != AUTHORITY {
+        if *kind == kind::CONFIG_MAP && object::name(changed) != ROOT_CA_CONFIG_MAP {
             return Vec::new();
         }
         let namespace =
@@ -53,7 +51,7 @@ impl Controller for ServiceAccounts {
         if let Some(authority) = &self.authority {
             let bundle = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": AUTHORITY, "namespace": key.name}, "data": {"ca.crt": &**authority},
+                "metadata": {"name": ROOT_CA_CONFIG_MAP, "namespace": key.name}, "data": {"ca.crt": &**authority},
             });
             ensure(context, &kind::CONFIG_MAP, &bundle).await?;
         }
@@ -66,8 +64,8 @@ async fn ensure(context: &Context, kind: &Kind, object: &Value) -> Result<()> {
         return Ok(());
     }
     match context.create(kind, object::namespace(object), object).await {
-        // Somebody else was first, and the news are on their way.
+        // It exists already; the informer has not seen it yet.
         Err(error) if error.is_conflict() => Ok(()),
-        made => made.map(|_| ()),
+        created => created.map(|_| ()),
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the pods of a `StatefulSet`: each with its own number and storage, made and replaced in order.
+//! Keeps the pods of a `StatefulSet`, each with its ordinal and storage, created and updated in order.
 
 use super::pod::{self, availability, is_ready};
 use super::replica_set::owners;
@@ -13,11 +13,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The controller of stateful sets.
 #[derive(Debug)]
-pub struct StatefulSets;
+pub struct StatefulSetController;
 
-impl Controller for StatefulSets {
+impl Controller for StatefulSetController {
     const NAME: &'static str = "statefulset";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -42,29 +41,29 @@ impl Controller for StatefulSets {
             "" => wanted.to_owned(),
             current => current.to_owned(),
         };
-        let plan = Plan { context, set: &set, revisions: &revisions, current: &current };
-        let next = plan.work().await?;
-        let (status, wait) = plan.status();
+        let sync = Sync { context, set: &set, revisions: &revisions, current: &current };
+        let next = sync.run().await?;
+        let (status, wait) = sync.status();
         let mut new = (*set).clone();
         new["status"] = status;
         context.update(&kind::STATEFUL_SET, Part::Status, &set, &new).await?;
         let used = [object::str_at(&new, "/status/currentRevision"), wanted];
-        revision::trim(context, &set, &revisions, &used).await?;
+        revision::enforce_history_limit(context, &set, &revisions, &used).await?;
         Ok(next.or(wait))
     }
 }
 
-/// What one look at a set works with.
+/// The inputs of one sync.
 #[derive(Clone, Copy)]
-struct Plan<'a> {
+struct Sync<'a> {
     context: &'a Context,
     set: &'a Value,
     revisions: &'a Revisions,
-    /// The version that pods below the partition have.
+    /// The revision of pods below the partition.
     current: &'a str,
 }
 
-impl Plan<'_> {
+impl Sync<'_> {
     fn pods(&self) -> BTreeMap<i64, Arc<Value>> {
         let prefix = format!("{}-", object::name(self.set));
         let pods = self.context.caches.owned(&kind::POD, object::uid(self.set));
@@ -86,24 +85,26 @@ impl Plan<'_> {
         object::str_at(self.set, "/spec/podManagementPolicy") != "Parallel"
     }
 
-    /// Does what can be done now; in order means that each pod waits for the one before.
-    async fn work(&self) -> Result<Next> {
+    /// Creates, deletes and updates pods; with `OrderedReady` each pod waits for its predecessor.
+    async fn run(&self) -> Result<Next> {
         let pods = self.pods();
         for ordinal in self.ordinals() {
             match pods.get(&ordinal) {
                 None => {
-                    self.make(ordinal).await?;
+                    self.create(ordinal).await?;
                     if self.is_ordered() {
                         return Ok(Next::Wait);
                     }
                 }
-                Some(pod) if pod::is_finished(pod) && !object::is_deleting(pod) => {
+                Some(pod) if pod::is_terminal(pod) && !object::is_deleting(pod) => {
                     self.delete(pod).await?;
                     if self.is_ordered() {
                         return Ok(Next::Wait);
                     }
                 }
-                Some(pod) if self.is_ordered() && !self.is_available(pod) => return self.unstick(pod).await,
+                Some(pod) if self.is_ordered() && !self.is_available(pod) => {
+                    return self.delete_stuck(pod).await;
+                }
                 Some(_) => {}
             }
         }
@@ -118,14 +119,14 @@ impl Plan<'_> {
                 return Ok(Next::Wait);
             }
         }
-        self.replace(&pods).await
+        self.rolling_update(&pods).await
     }
 
-    /// A pod of an old version that never gets ready would hold up its own replacement.
-    async fn unstick(&self, pod: &Arc<Value>) -> Result<Next> {
+    /// A pod of an old revision that never gets ready would block its own update.
+    async fn delete_stuck(&self, pod: &Arc<Value>) -> Result<Next> {
         let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
-        let in_reach = self.is_updated_from(pod);
-        if old && in_reach && !object::is_deleting(pod) && !is_ready(pod) {
+        let in_partition = self.is_updated(pod);
+        if old && in_partition && !object::is_deleting(pod) && !is_ready(pod) {
             self.delete(pod).await?;
         }
         Ok(Next::Wait)
@@ -135,37 +136,37 @@ impl Plan<'_> {
         int_at(self.set, "/spec/updateStrategy/rollingUpdate/partition", 0)
     }
 
-    fn is_updated_from(&self, pod: &Value) -> bool {
+    fn is_updated(&self, pod: &Value) -> bool {
         let on_delete = object::str_at(self.set, "/spec/updateStrategy/type") == "OnDelete";
         let ordinal =
             object::name(pod).rsplit('-').next().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         !on_delete && ordinal >= self.partition()
     }
 
-    /// Replaces pods of old versions, the last first, as many at once as may be missing.
-    async fn replace(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Next> {
+    /// Replaces pods of old revisions within `maxUnavailable`, highest ordinal first.
+    async fn rolling_update(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Next> {
         let size = int_at(self.set, "/spec/replicas", 1);
         let value = self.set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
-        let most = pod::share(value, size, pod::Round::Up).unwrap_or(1).max(1);
-        let serving = pods.values().filter(|pod| self.is_available(pod)).count();
-        let mut missing = size - i64::try_from(serving).unwrap_or(size);
+        let max_unavailable = pod::int_or_percent(value, size, pod::Rounding::Up).unwrap_or(1).max(1);
+        let available = pods.values().filter(|pod| self.is_available(pod)).count();
+        let mut unavailable = size - i64::try_from(available).unwrap_or(size);
         for pod in pods.values().rev() {
             let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
-            if !old || !self.is_updated_from(pod) || object::is_deleting(pod) {
+            if !old || !self.is_updated(pod) || object::is_deleting(pod) {
                 continue;
             }
-            // Nobody misses one that does not serve.
-            let serves = self.is_available(pod);
-            if serves && missing >= most {
+            // Deleting an unavailable pod does not reduce availability.
+            let available = self.is_available(pod);
+            if available && unavailable >= max_unavailable {
                 return Ok(Next::Wait);
             }
             self.delete(pod).await?;
-            missing += i64::from(serves);
+            unavailable += i64::from(available);
         }
         Ok(Next::Wait)
     }
 
-    async fn make(&self, ordinal: i64) -> Result<()> {
+    async fn create(&self, ordinal: i64) -> Result<()> {
         let old = ordinal < self.partition()
             && self.revisions.all.iter().any(|one| object::name(one) == self.current);
         let version = if old {
@@ -192,7 +193,7 @@ impl Plan<'_> {
             self.claim(&mut pod, &name, template).await?;
         }
         match self.context.create(&kind::POD, namespace, &pod).await {
-            // The name is taken: by a pod on its way out, or one that the news will tell of.
+            // A pod with this name is terminating, or the informer has not seen it yet.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => {
                 let message =
@@ -216,7 +217,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Makes the pod's own claim from a template, and mounts it.
+    /// Creates the claim of the pod from a template, and adds it as a volume.
     async fn claim(&self, pod: &mut Value, pod_name: &str, template: &Value) -> Result<()> {
         let namespace = object::namespace(self.set);
         let volume = object::name(template);
@@ -236,8 +237,8 @@ impl Plan<'_> {
         if self.context.caches.get(&kind::VOLUME_CLAIM, &Key::new(namespace, &name)).is_none() {
             match self.context.create(&kind::VOLUME_CLAIM, namespace, &claim).await {
                 Err(error) if error.is_conflict() => {}
-                made => {
-                    made?;
+                created => {
+                    created?;
                 }
             }
         }
@@ -257,7 +258,7 @@ impl Plan<'_> {
         let wanted = object::name(&self.revisions.wanted);
         let min_ready = int_at(self.set, "/spec/minReadySeconds", 0);
         let now = self.context.clock.now();
-        let alive: Vec<&Arc<Value>> = pods.values().filter(|pod| !pod::is_finished(pod)).collect();
+        let alive: Vec<&Arc<Value>> = pods.values().filter(|pod| !pod::is_terminal(pod)).collect();
         let of = |version: &str| {
             let same = alive.iter().filter(|pod| !object::is_deleting(pod));
             same.filter(|pod| label(pod, revision::HASH) == version).count()

@@ -1,31 +1,28 @@
-//! Times of objects, and durations as annotations write them.
+//! Timestamps of objects, and durations in annotations.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The time at a pointer.
 pub fn at(object: &Value, pointer: &str) -> Option<Timestamp> {
     object.pointer(pointer)?.as_str()?.parse().ok()
 }
 
-/// A time some seconds later.
 pub fn plus(from: Timestamp, seconds: i64) -> Timestamp {
     from.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
-/// A time so much later.
 pub fn later(from: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     from.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// How long it is from `now` to `then`; zero when that is past.
+/// The time from `now` to `then`; zero where `then` has passed.
 pub fn until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)
 }
 
-/// A duration such as `90s`, `5m`, `1h30m`, `250ms` or a bare number of seconds.
+/// Parses a duration such as `90s`, `5m`, `1h30m`, `250ms` or a bare number of seconds.
 pub fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<f64>() {
@@ -57,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_have_units_or_are_seconds() {
         assert_eq!(duration("90s"), Some(Duration::from_secs(90)));
         assert_eq!(duration("1h30m"), Some(Duration::from_mins(90)));
         assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));

@@ -1,6 +1,6 @@
-//! The service that a client talks to: it passes requests on, or does something worse.
+//! The service of one client: forwards requests to the API server, or injects a fault.
 
-use super::{Client, Faults, Outage, lineage, stream};
+use super::{Client, Faults, Outage, lineage, watch_stream};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -11,37 +11,36 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::{Service, ServiceExt as _};
 
-/// The largest answer that is looked at as a whole.
-const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// Limit of a body that is read as a whole.
+const BODY_BYTES_MAX: usize = 1 << 30;
 
-/// A service as one client meets it.
+/// The service of one incarnation of a client.
 #[derive(Clone, Debug)]
 pub struct FaultyService<S> {
     faults: Faults,
     client: String,
-    /// In which of their lives the client and those that it is below are, the outermost first.
-    lives: Vec<u64>,
+    /// Incarnations of the ancestors, root first, and of the client.
+    incarnations: Vec<u64>,
     inner: S,
 }
 
-/// What happens to a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fate {
+enum Fault {
     Passed,
     Delayed(Duration),
-    Refused(StatusCode),
-    /// The server is in trouble.
-    Out(Outage),
+    Rejected(StatusCode),
+    Outage(Outage),
     LostBefore(Duration),
     LostAfter(Duration),
-    /// The client dies, or is dead already.
-    Never,
+    /// The client has crashed: its requests never complete.
+    Crashed,
 }
 
 impl<S> FaultyService<S> {
     pub(super) fn new(faults: Faults, client: &str, inner: S) -> Self {
-        let lives = lineage(client).map(|name| faults.life(name).get()).collect();
-        Self { faults, client: client.to_owned(), lives, inner }
+        let incarnations = lineage(client).map(|name| faults.incarnation(name).get()).collect();
+        Self { faults, client: client.to_owned(), incarnations, inner }
     }
 }
 
@@ -64,7 +63,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let faulty = self.clone();
         let request = request.map(Body::new);
-        Box::pin(async move { faulty.answer(request).await })
+        Box::pin(async move { faulty.respond(request).await })
     }
 }
 
@@ -74,102 +73,102 @@ where
     S::Error: Into<tower::BoxError> + Send,
     S::Future: Send,
 {
-    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+    async fn respond(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let query = request.uri().query().unwrap_or_default();
         let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));
         let what = format!("{} {}", request.method(), request.uri());
-        let fate = self.fate(request.method(), request.uri().path(), watches);
+        let fault = self.fault(request.method(), request.uri().path(), watches);
         let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
-        self.faults.journal.note(&self.client, &format!("asks {what} {fate:?}"), &body);
+        let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
+        self.faults.journal.note(&self.client, &format!("request {what} {fault:?}"), &body);
         let request = Request::from_parts(parts, Body::from(body));
-        match fate {
-            Fate::Passed => {}
-            Fate::Delayed(wait) => tokio::time::sleep(wait).await,
-            Fate::Refused(status) => return Ok(refusal(status)),
-            Fate::Out(outage) => return Ok(out(&outage)),
-            Fate::LostBefore(wait) => return Err(unanswered(wait).await.into()),
-            Fate::LostAfter(wait) => {
+        match fault {
+            Fault::Passed => {}
+            Fault::Delayed(wait) => tokio::time::sleep(wait).await,
+            Fault::Rejected(status) => return Ok(rejection(status)),
+            Fault::Outage(outage) => return Ok(outage_response(&outage)),
+            Fault::LostBefore(wait) => return Err(timed_out(wait).await.into()),
+            Fault::LostAfter(wait) => {
                 let response = self.inner.oneshot(request).await.map_err(Into::into)?;
                 drop(response);
-                return Err(unanswered(wait).await.into());
+                return Err(timed_out(wait).await.into());
             }
-            Fate::Never => return std::future::pending().await,
+            Fault::Crashed => return std::future::pending().await,
         }
         let response = self.inner.oneshot(request).await.map_err(Into::into)?;
         if watches && response.status().is_success() {
-            return Ok(stream::watch(&self.faults, &self.client, response));
+            return Ok(watch_stream::watch(&self.faults, &self.client, response));
         }
         let (parts, body) = response.into_parts();
-        let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await?;
-        self.faults.journal.note(&self.client, &format!("gets {what} {}", parts.status), &body);
+        let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
+        self.faults.journal.note(&self.client, &format!("response {what} {}", parts.status), &body);
         Ok(Response::from_parts(parts, Body::from(body)))
     }
 }
 
 impl<S> FaultyService<S> {
-    /// What happens to a request: the first misfortune on its way.
-    fn fate(&self, method: &Method, path: &str, watches: bool) -> Fate {
-        let mut names = lineage(&self.client).zip(&self.lives);
-        let hurt = names.find_map(|(name, life)| {
-            let fate = self.faults.with(name, |client| fate(client, *life, method, path, watches));
-            (fate != Fate::Passed).then_some(fate)
+    /// The first fault of the client and its ancestors.
+    fn fault(&self, method: &Method, path: &str, watches: bool) -> Fault {
+        let mut names = lineage(&self.client).zip(&self.incarnations);
+        let found = names.find_map(|(name, incarnation)| {
+            let fault = self.faults.with(name, |client| fault(client, *incarnation, method, path, watches));
+            (fault != Fault::Passed).then_some(fault)
         });
-        hurt.unwrap_or(Fate::Passed)
+        found.unwrap_or(Fault::Passed)
     }
 }
 
-fn fate(client: &mut Client, life: u64, method: &Method, path: &str, watches: bool) -> Fate {
+fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, watches: bool) -> Fault {
     let rates = client.rates;
-    if client.life.get() != life {
-        return Fate::Never;
+    if client.incarnation.get() != incarnation {
+        return Fault::Crashed;
     }
-    let ordered = client.crash_at.is_some_and(|at| client.counts.requests >= at);
-    if ordered || client.happens(rates.crash) {
-        client.die();
-        return Fate::Never;
+    let crash_due = client.crash_at.is_some_and(|at| client.counts.requests >= at);
+    if crash_due || client.occurs(rates.crash) {
+        client.crash();
+        return Fault::Crashed;
     }
     client.counts.requests += 1;
     let partitioned = client.partition.get();
-    let fate = if partitioned || client.happens(rates.timeout_before) {
+    let fault = if partitioned || client.occurs(rates.timeout_before) {
         let wait = if rates.timeout.is_zero() { Duration::from_secs(10) } else { rates.timeout };
-        Fate::LostBefore(wait)
-    } else if let Some(outage) = client.outage.as_ref().filter(|outage| outage.hits(method, path)) {
-        Fate::Out(outage.clone())
+        Fault::LostBefore(wait)
+    } else if let Some(outage) = client.outage.as_ref().filter(|outage| outage.applies_to(method, path)) {
+        Fault::Outage(outage.clone())
     } else if watches {
-        if client.happens(rates.expired) { Fate::Refused(StatusCode::GONE) } else { Fate::Passed }
-    } else if *method != Method::GET && client.happens(rates.conflict) {
-        Fate::Refused(StatusCode::CONFLICT)
-    } else if client.happens(rates.timeout_after) {
-        Fate::LostAfter(rates.timeout)
-    } else if client.happens(rates.slow) {
-        Fate::Delayed(client.delay())
+        if client.occurs(rates.expired) { Fault::Rejected(StatusCode::GONE) } else { Fault::Passed }
+    } else if *method != Method::GET && client.occurs(rates.conflict) {
+        Fault::Rejected(StatusCode::CONFLICT)
+    } else if client.occurs(rates.timeout_after) {
+        Fault::LostAfter(rates.timeout)
+    } else if client.occurs(rates.slow) {
+        Fault::Delayed(client.delay())
     } else {
-        Fate::Passed
+        Fault::Passed
     };
-    if fate != Fate::Passed {
-        client.counts.requests_hurt += 1;
+    if fault != Fault::Passed {
+        client.counts.faulty_requests += 1;
     }
-    fate
+    fault
 }
 
-async fn unanswered(wait: Duration) -> io::Error {
+async fn timed_out(wait: Duration) -> io::Error {
     tokio::time::sleep(wait).await;
-    io::Error::new(io::ErrorKind::TimedOut, "no answer came")
+    io::Error::new(io::ErrorKind::TimedOut, "the request timed out")
 }
 
-fn refusal(code: StatusCode) -> Response<Body> {
+fn rejection(code: StatusCode) -> Response<Body> {
     let reason = if code == StatusCode::GONE { "Expired" } else { "Conflict" };
-    answer(code, reason, &format!("{reason}: a simulated fault"), 0)
+    error_response(code, reason, &format!("{reason}: a simulated fault"), 0)
 }
 
-fn out(outage: &Outage) -> Response<Body> {
+fn outage_response(outage: &Outage) -> Response<Body> {
     let code = StatusCode::from_u16(outage.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let reason = if code == StatusCode::TOO_MANY_REQUESTS { "TooManyRequests" } else { "InternalError" };
-    answer(code, reason, &outage.message, outage.retry_after)
+    error_response(code, reason, &outage.message, outage.retry_after)
 }
 
-fn answer(code: StatusCode, reason: &str, message: &str, retry_after: u32) -> Response<Body> {
+fn error_response(code: StatusCode, reason: &str, message: &str, retry_after: u32) -> Response<Body> {
     let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
         "reason": reason, "message": message,

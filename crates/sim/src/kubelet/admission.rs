@@ -1,4 +1,4 @@
-//! What a node checks before it takes a pod: room for what it asks for, and devices to give it.
+//! Pod admission of the kubelet: checks allocatable resources, and allocates devices.
 
 use crate::controllers::{annotation, pod};
 use crate::node::NodeGroup;
@@ -10,39 +10,38 @@ use kai_units::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Amounts by resource, in billionths.
+/// Amounts by resource, in nano-units.
 type Amounts = BTreeMap<String, i128>;
 
-/// Why a node does not take a pod.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum Rejection {
     #[error(
         "Pod was rejected: Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
     )]
-    NoRoom { resource: String, reason: String, requested: i128, used: i128, capacity: i128 },
+    InsufficientResource { resource: String, reason: String, requested: i128, used: i128, capacity: i128 },
     #[error(
         "Pod was rejected: Allocate failed due to requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}, which is unexpected"
     )]
-    NoDevices { resource: String, requested: usize, available: usize },
+    InsufficientDevices { resource: String, requested: usize, available: usize },
 }
 
-impl Refusal {
-    /// As the pod's status says it.
+impl Rejection {
+    /// `status.reason` of the rejected pod.
     pub(super) fn reason(&self) -> &str {
         match self {
-            Self::NoRoom { reason, .. } => reason,
-            Self::NoDevices { .. } => "UnexpectedAdmissionError",
+            Self::InsufficientResource { reason, .. } => reason,
+            Self::InsufficientDevices { .. } => "UnexpectedAdmissionError",
         }
     }
 }
 
-/// Whether a pod on the node has been taken and still holds what it was given.
+/// Whether a pod is admitted and not terminal.
 pub(super) fn holds_resources(pod: &Value) -> bool {
-    !pod::is_finished(pod) && pod.pointer("/status/startTime").is_some()
+    !pod::is_terminal(pod) && pod.pointer("/status/startTime").is_some()
 }
 
-/// Checks that the pod fits beside the others, and picks its GPUs.
-pub(super) fn admit(pod: &Value, node: &Value, others: &[&Value]) -> Result<Vec<String>, Refusal> {
+/// Checks that the pod fits beside the others, and allocates its GPUs.
+pub(super) fn admit(pod: &Value, node: &Value, others: &[&Value]) -> Result<Vec<String>, Rejection> {
     let wanted = requests(pod);
     let mut used = Amounts::new();
     for other in others {
@@ -55,7 +54,7 @@ pub(super) fn admit(pod: &Value, node: &Value, others: &[&Value]) -> Result<Vec<
         let taken = used.get(resource).copied().unwrap_or(0);
         if taken + amount > capacity {
             let scale = if resource == "cpu" { 1_000_000 } else { 1_000_000_000 };
-            return Err(Refusal::NoRoom {
+            return Err(Rejection::InsufficientResource {
                 reason: format!("OutOf{resource}"),
                 resource: resource.clone(),
                 requested: amount / scale,
@@ -67,13 +66,13 @@ pub(super) fn admit(pod: &Value, node: &Value, others: &[&Value]) -> Result<Vec<
     devices(pod, node, others, &wanted)
 }
 
-fn devices(pod: &Value, node: &Value, others: &[&Value], wanted: &Amounts) -> Result<Vec<String>, Refusal> {
+fn devices(pod: &Value, node: &Value, others: &[&Value], wanted: &Amounts) -> Result<Vec<String>, Rejection> {
     let Some((resource, amount)) = wanted.iter().find(|(resource, _)| resource.ends_with("/gpu")) else {
         return Ok(Vec::new());
     };
-    let given = annotation(pod, well_known::GPU_DEVICES);
-    if !given.is_empty() {
-        return Ok(given.split(',').map(str::to_owned).collect());
+    let allocated = annotation(pod, well_known::GPU_DEVICES);
+    if !allocated.is_empty() {
+        return Ok(allocated.split(',').map(str::to_owned).collect());
     }
     let count = |nanos: i128| usize::try_from(nanos / 1_000_000_000).unwrap_or(0);
     let total = count(amount_of(node["status"]["allocatable"].get(resource)));
@@ -85,7 +84,11 @@ fn devices(pod: &Value, node: &Value, others: &[&Value], wanted: &Amounts) -> Re
         .collect();
     let requested = count(*amount);
     if free.len() < requested {
-        return Err(Refusal::NoDevices { resource: resource.clone(), requested, available: free.len() });
+        return Err(Rejection::InsufficientDevices {
+            resource: resource.clone(),
+            requested,
+            available: free.len(),
+        });
     }
     Ok(free.into_iter().take(requested).collect())
 }
@@ -98,7 +101,7 @@ fn amount_of(value: Option<&Value>) -> i128 {
     }
 }
 
-/// What a pod asks for: its containers together, or the largest init container before them.
+/// Requests of a pod: the sum of its containers, or the largest init container with the sidecars before it.
 fn requests(pod: &Value) -> Amounts {
     let list = |name: &str| pod["spec"][name].as_array().into_iter().flatten();
     let mut total = Amounts::new();
@@ -139,7 +142,7 @@ fn add(total: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// What a container asks for; a limit counts where it asks for nothing.
+/// Requests of a container; limits where it has no request.
 fn of_container(container: &Value) -> Amounts {
     let mut amounts = Amounts::new();
     for part in ["limits", "requests"] {
@@ -150,8 +153,8 @@ fn of_container(container: &Value) -> Amounts {
     amounts
 }
 
-/// Whether the pod cannot start yet: storage or devices that it claims are not there.
-pub(super) fn waits_for_something(pod: &Value, caches: &Caches) -> bool {
+/// Whether a claim of the pod is not bound, allocated or reserved yet.
+pub(super) fn waits_for_claims(pod: &Value, caches: &Caches) -> bool {
     let namespace = object::namespace(pod);
     let storage = volume_claims(pod).any(|name| {
         let claim = caches.get(&kind::VOLUME_CLAIM, &Key::new(namespace, name));
@@ -174,19 +177,19 @@ fn volume_claims(pod: &Value) -> impl Iterator<Item = &str> {
     volumes.filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName")?.as_str())
 }
 
-/// The names of the pod's claims on devices; nothing for one that is yet to be made.
+/// Names of the pod's resource claims; `None` for one that is not created yet.
 fn resource_claims(pod: &Value) -> impl Iterator<Item = Option<&str>> {
-    let wanted = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
-    wanted.map(|want| {
-        want["resourceClaimName"].as_str().or_else(|| {
-            let made = pod["status"]["resourceClaimStatuses"].as_array()?;
-            made.iter().find(|made| made["name"] == want["name"])?.get("resourceClaimName")?.as_str()
+    let entries = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
+    entries.map(|entry| {
+        entry["resourceClaimName"].as_str().or_else(|| {
+            let statuses = pod["status"]["resourceClaimStatuses"].as_array()?;
+            statuses.iter().find(|status| status["name"] == entry["name"])?.get("resourceClaimName")?.as_str()
         })
     })
 }
 
-/// Whether the pod claims this object.
-pub(super) fn names(pod: &Value, kind: &Kind, claim: &Value) -> bool {
+/// Whether the pod references this claim.
+pub(super) fn references(pod: &Value, kind: &Kind, claim: &Value) -> bool {
     let name = object::name(claim);
     if *kind == kind::VOLUME_CLAIM {
         return volume_claims(pod).any(|claimed| claimed == name);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn free_devices_are_given_in_order() {
+    fn free_devices_are_allocated_in_order() {
         let neighbour = pod(2, "GPU-n-0,GPU-n-2");
         assert_eq!(
             admit(&pod(2, ""), &node(), &[&neighbour]),
@@ -220,15 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_as_kubelets_do() {
+    fn pod_that_does_not_fit_is_rejected_with_the_reason_of_the_kubelet() {
         let neighbour = pod(2, "GPU-n-0,GPU-n-2");
-        let refusal = admit(&pod(3, ""), &node(), &[&neighbour]).unwrap_err();
-        assert_eq!(refusal.reason(), "OutOfnvidia.com/gpu");
-        assert!(refusal.to_string().ends_with("requested: 3, used: 2, capacity: 4"), "{refusal}");
+        let rejection = admit(&pod(3, ""), &node(), &[&neighbour]).unwrap_err();
+        assert_eq!(rejection.reason(), "OutOfnvidia.com/gpu");
+        assert!(rejection.to_string().ends_with("requested: 3, used: 2, capacity: 4"), "{rejection}");
     }
 
     #[test]
-    fn init_containers_count_by_the_largest() {
+    fn largest_init_container_counts() {
         let pod = json!({"spec": {
             "initContainers": [{"resources": {"requests": {"cpu": "3"}}}, {"resources": {"requests": {"cpu": "2"}}}],
             "containers": [{"resources": {"requests": {"cpu": "1"}}}],

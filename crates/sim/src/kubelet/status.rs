@@ -1,6 +1,6 @@
-//! Writes the status of a pod as its node would, so that clients see what they expect.
+//! Builds pod statuses as the kubelet does.
 
-use super::life::Ending;
+use super::pod_lifecycle::ContainerExit;
 use crate::controllers::{annotation, int_at, set_condition};
 use crate::node::address;
 use crate::well_known;
@@ -48,9 +48,9 @@ fn containers(pod: &mut Value, state: &Value, last: &Value, restarts: i64) {
         let wanted = container["resources"]["limits"].as_object().into_iter().flatten();
         let gpu = wanted.map(|(resource, _)| resource).find(|resource| resource.ends_with("/gpu"));
         if let (Some(resource), false) = (gpu, devices.is_empty()) {
-            let given: Vec<Value> =
+            let resources: Vec<Value> =
                 devices.split(',').map(|uuid| json!({"resourceID": uuid, "health": "Healthy"})).collect();
-            status["allocatedResourcesStatus"] = json!([{"name": resource, "resources": given}]);
+            status["allocatedResourcesStatus"] = json!([{"name": resource, "resources": resources}]);
         }
         status
     };
@@ -59,7 +59,7 @@ fn containers(pod: &mut Value, state: &Value, last: &Value, restarts: i64) {
     pod["status"]["containerStatuses"] = Value::from(statuses);
 }
 
-/// Init containers are done as soon as the pod runs; those that stay run beside the others.
+/// Init containers complete when the pod starts; sidecars keep running.
 fn init_containers(pod: &mut Value, time: &str, done: bool) {
     let Some(list) = pod["spec"]["initContainers"].as_array().filter(|list| !list.is_empty()) else { return };
     let uid = object::uid(pod);
@@ -67,9 +67,9 @@ fn init_containers(pod: &mut Value, time: &str, done: bool) {
         .iter()
         .map(|container| {
             let name = object::str_at(container, "/name");
-            let stays = container["restartPolicy"] == "Always";
+            let sidecar = container["restartPolicy"] == "Always";
             let id = format!("sim://{uid}/{name}/0");
-            let state = match (done, stays) {
+            let state = match (done, sidecar) {
                 (false, _) => json!({"waiting": {"reason": "PodInitializing"}}),
                 (true, true) => json!({"running": {"startedAt": time}}),
                 (true, false) => json!({"terminated": {
@@ -78,14 +78,14 @@ fn init_containers(pod: &mut Value, time: &str, done: bool) {
             };
             json!({
                 "name": name, "image": object::str_at(container, "/image"), "imageID": "", "ready": done,
-                "started": done && stays, "restartCount": 0, "state": state, "lastState": {},
+                "started": done && sidecar, "restartCount": 0, "state": state, "lastState": {},
             })
         })
         .collect();
     pod["status"]["initContainerStatuses"] = Value::from(statuses);
 }
 
-/// The node has taken the pod and makes its containers.
+/// Admitted; containers are being created.
 pub(super) fn creating(pod: &mut Value, node: &Value, time: &str) {
     object::map_mut(pod, "status");
     let host = node.pointer("/status/addresses/0/address").cloned().unwrap_or_default();
@@ -103,7 +103,7 @@ pub(super) fn creating(pod: &mut Value, node: &Value, time: &str) {
     init_containers(pod, time, false);
 }
 
-/// The pod's containers run for the first time.
+/// First start of the containers.
 pub(super) fn running(pod: &mut Value, node: &Value, time: &str, restarts: i64) {
     let ip = if pod["spec"]["hostNetwork"] == true {
         node.pointer("/status/addresses/0/address").cloned().unwrap_or_default()
@@ -118,7 +118,7 @@ pub(super) fn running(pod: &mut Value, node: &Value, time: &str, restarts: i64) 
     restarted(pod, time, restarts);
 }
 
-/// The pod's containers run, maybe not for the first time.
+/// Containers run, possibly after restarts.
 pub(super) fn restarted(pod: &mut Value, time: &str, restarts: i64) {
     pod["status"]["phase"] = Value::from("Running");
     let last = pod.pointer("/status/containerStatuses/0/lastState").cloned().unwrap_or_else(|| json!({}));
@@ -126,23 +126,23 @@ pub(super) fn restarted(pod: &mut Value, time: &str, restarts: i64) {
     readiness(pod, true, "", time);
 }
 
-/// The pod serves again after its node was away.
+/// Ready again after the node was not ready.
 pub(super) fn ready_again(pod: &mut Value, time: &str) {
     readiness(pod, true, "", time);
 }
 
-fn terminated(pod: &Value, ending: Ending, time: &str) -> Value {
+fn terminated_state(pod: &Value, exit: ContainerExit, time: &str) -> Value {
     let container = pod.pointer("/status/containerStatuses/0").unwrap_or(&Value::Null);
     let started = container.pointer("/state/running/startedAt").cloned().unwrap_or_else(|| Value::from(time));
     let id = container.get("containerID").cloned().unwrap_or_else(|| json!(""));
     json!({"terminated": {
-        "exitCode": ending.code, "reason": ending.reason, "startedAt": started, "finishedAt": time, "containerID": id,
+        "exitCode": exit.code, "reason": exit.reason, "startedAt": started, "finishedAt": time, "containerID": id,
     }})
 }
 
-/// The pod's containers ended and will be started again.
-pub(super) fn resting(pod: &mut Value, ending: Ending, time: &str) {
-    let last = terminated(pod, ending, time);
+/// Containers have exited and are restarted after the backoff.
+pub(super) fn back_off(pod: &mut Value, exit: ContainerExit, time: &str) {
+    let last = terminated_state(pod, exit, time);
     let restarts = int_at(pod, "/status/containerStatuses/0/restartCount", 0);
     let name = object::name(pod).to_owned();
     let waiting = json!({"waiting": {
@@ -153,29 +153,29 @@ pub(super) fn resting(pod: &mut Value, ending: Ending, time: &str) {
     readiness(pod, false, "ContainersNotReady", time);
 }
 
-/// The pod's containers ended for good.
-pub(super) fn finished(pod: &mut Value, ending: Ending, time: &str) {
+/// Containers have exited and are not restarted.
+pub(super) fn terminated(pod: &mut Value, exit: ContainerExit, time: &str) {
     object::map_mut(pod, "status");
-    let state = terminated(pod, ending, time);
+    let state = terminated_state(pod, exit, time);
     let last = pod.pointer("/status/containerStatuses/0/lastState").cloned().unwrap_or_else(|| json!({}));
     let restarts = int_at(pod, "/status/containerStatuses/0/restartCount", 0);
     let (phase, reason) =
-        if ending.code == 0 { ("Succeeded", "PodCompleted") } else { ("Failed", "PodFailed") };
+        if exit.code == 0 { ("Succeeded", "PodCompleted") } else { ("Failed", "PodFailed") };
     pod["status"]["phase"] = Value::from(phase);
     containers(pod, &state, &last, restarts);
     condition(pod, "PodReadyToStartContainers", false, "", time);
     readiness(pod, false, reason, time);
 }
 
-/// The pod ran for longer than it may.
-pub(super) fn over_deadline(pod: &mut Value, time: &str) {
-    finished(pod, Ending { code: 137, reason: "Error" }, time);
+/// `activeDeadlineSeconds` has passed.
+pub(super) fn deadline_exceeded(pod: &mut Value, time: &str) {
+    terminated(pod, ContainerExit { code: 137, reason: "Error" }, time);
     pod["status"]["reason"] = Value::from("DeadlineExceeded");
     pod["status"]["message"] = Value::from("Pod was active on the node longer than the specified deadline");
 }
 
-/// The node does not take the pod.
-pub(super) fn refuse(pod: &mut Value, reason: &str, message: &str, time: &str) {
+/// Rejected by admission.
+pub(super) fn rejected(pod: &mut Value, reason: &str, message: &str, time: &str) {
     object::map_mut(pod, "status");
     pod["status"]["phase"] = Value::from("Failed");
     pod["status"]["reason"] = Value::from(reason);

@@ -1,4 +1,4 @@
-//! Lets simulated nodes be heard of: a lease that is renewed, and a status that is posted now and then.
+//! Node heartbeats: renews the node lease, and posts the node status at a lower rate.
 
 use super::objects::conditions;
 use crate::controllers::node_lifecycle::LEASE_NAMESPACE;
@@ -11,24 +11,24 @@ use kai_runtime::kind::{self, Key};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A status is posted every so many heartbeats, as kubelets do with theirs.
+/// Heartbeats per status update: 5 minutes at the default period, as `nodeStatusReportFrequency`.
 const STATUS_EVERY: u64 = 30;
-/// A lease is good for so many heartbeats.
+/// Duration of the lease in heartbeats: 40 seconds at the default period.
 const LEASE_HEARTBEATS: u64 = 4;
 
-/// How a node fails.
+/// Failure mode of a simulated node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nothing is heard of it, and its pods run on.
+    /// No heartbeats; containers keep running.
     Unreachable,
-    /// Nothing is heard of it, and its containers are dead.
+    /// No heartbeats; containers are dead.
     Down,
-    /// It says that it is not ready.
+    /// Reports `Ready=False`.
     NotReady,
 }
 
 impl Failure {
-    /// As the annotation writes it.
+    /// The value of the annotation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -37,31 +37,30 @@ impl Failure {
         }
     }
 
-    /// How a node fails; nothing when it works.
+    /// The failure mode of a node; `None` where it works.
     pub fn of(node: &Value) -> Option<Self> {
         match annotation(node, well_known::FAILURE) {
             "" => None,
             "down" => Some(Self::Down),
             "not-ready" => Some(Self::NotReady),
-            // Whoever writes something else wants the node to fail somehow.
+            // Unknown values also make the node fail.
             _ => Some(Self::Unreachable),
         }
     }
 }
 
-/// Whether a node is ours.
 pub(crate) fn is_simulated(node: &Value) -> bool {
     annotation(node, well_known::SIMULATED) == "true"
 }
 
-/// Heartbeats of a simulated node, for as long as it is there. Never returns.
+/// Sends the heartbeats of a simulated node while it exists. Never returns.
 pub(crate) async fn run(context: &Context, node: &str, period: Duration) {
     let key = Key::new("", node);
     let mut beat: u64 = 0;
     loop {
         let found = context.caches.get(&kind::NODE, &key).filter(|node| is_simulated(node));
         if let Some(found) = found
-            && let Err(error) = one(context, &found, beat, period).await
+            && let Err(error) = heartbeat(context, &found, beat, period).await
         {
             tracing::debug!(node, error = &error as &dyn std::error::Error, "heartbeat failed");
         }
@@ -70,15 +69,15 @@ pub(crate) async fn run(context: &Context, node: &str, period: Duration) {
     }
 }
 
-async fn one(context: &Context, node: &Value, beat: u64, period: Duration) -> Result<()> {
+async fn heartbeat(context: &Context, node: &Value, beat: u64, period: Duration) -> Result<()> {
     let failure = Failure::of(node);
     if matches!(failure, Some(Failure::Unreachable | Failure::Down)) {
         return Ok(());
     }
     renew(context, node, period).await?;
     let ready = if failure == Some(Failure::NotReady) { "False" } else { "True" };
-    let said = crate::controllers::condition(node, "Ready").map(|ready| object::str_at(ready, "/status"));
-    if said == Some(ready) && !beat.is_multiple_of(STATUS_EVERY) {
+    let reported = crate::controllers::condition(node, "Ready").map(|ready| object::str_at(ready, "/status"));
+    if reported == Some(ready) && !beat.is_multiple_of(STATUS_EVERY) {
         return Ok(());
     }
     let mut new = node.clone();
@@ -116,6 +115,6 @@ async fn renew(context: &Context, node: &Value, period: Duration) -> Result<()> 
     });
     match context.create(&kind::LEASE, LEASE_NAMESPACE, &lease).await {
         Err(error) if error.is_conflict() => Ok(()),
-        made => made.map(|_| ()),
+        created => created.map(|_| ()),
     }
 }

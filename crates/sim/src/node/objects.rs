@@ -1,11 +1,11 @@
-//! The `Node` objects of simulated nodes, and their NUMA zones.
+//! `Node` and `NodeResourceTopology` objects of simulated nodes.
 
 use super::{NodeGroup, RACK, ZONE};
 use crate::well_known;
 use kai_units::Quantity;
 use serde_json::{Value, json};
 
-/// The object of the node at a place of its group, ready from the start.
+/// The `Node` at an index of its group, initially ready.
 pub fn node(group: &NodeGroup, at: usize, now: &str) -> Value {
     let name = format!("{}-{}", group.name, at + 1);
     let mut labels = json!({
@@ -51,15 +51,15 @@ pub fn node(group: &NodeGroup, at: usize, now: &str) -> Value {
     node
 }
 
-/// Makes a simulated node of one that is known from elsewhere: labels, taints and amounts are its own. A node that was
-/// not ready stays so until it is told otherwise.
+/// Converts a recorded node to a simulated one: keeps labels, taints and resources. A node that was not ready gets the
+/// failure mode `not-ready`.
 pub fn adopt(known: &Value, now: &str) -> Value {
     let name = kai_object::name(known);
     let mut metadata = known["metadata"].clone();
     metadata["annotations"][well_known::SIMULATED] = json!("true");
     let conditions_known = known.pointer("/status/conditions").and_then(Value::as_array);
-    let said = conditions_known.into_iter().flatten().find(|condition| condition["type"] == "Ready");
-    let ready = if said.is_none_or(|said| said["status"] == "True") { "True" } else { "False" };
+    let ready = conditions_known.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    let ready = if ready.is_none_or(|ready| ready["status"] == "True") { "True" } else { "False" };
     if ready == "False" {
         metadata["annotations"][well_known::FAILURE] = json!("not-ready");
     }
@@ -100,13 +100,13 @@ fn info(name: &str) -> Value {
     })
 }
 
-/// An address that belongs to the name alone, as far as two bytes can.
+/// An address derived from the name by a hash; collisions are possible.
 pub(crate) fn address(name: &str) -> String {
     let hash = name.bytes().fold(5_381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     format!("10.{}.{}.{}", 64 + (hash >> 16) % 64, (hash >> 8) & 255, 1 + hash % 254)
 }
 
-/// The conditions of a node that is heard of; `ready` is what it says of itself.
+/// The conditions of a node with heartbeats; `ready` is the status of `Ready`.
 pub(crate) fn conditions(now: &str, ready: &str) -> Value {
     let condition = |name: &str, status: &str, reason: &str, message: &str| {
         json!({
@@ -132,7 +132,7 @@ pub(crate) fn conditions(now: &str, ready: &str) -> Value {
     ])
 }
 
-/// The NUMA zones of a node; each has an equal part of everything.
+/// The NUMA zones of a node, with equal parts of its resources.
 pub fn topology(group: &NodeGroup, name: &str) -> Value {
     let zones = i64::from(group.numa_zones.max(1));
     let part = |text: &str| text.parse::<Quantity>().map_or(0, Quantity::units) / zones;
@@ -141,7 +141,7 @@ pub fn topology(group: &NodeGroup, name: &str) -> Value {
         let mut amounts =
             vec![("cpu".to_owned(), part(&group.cpu)), ("memory".to_owned(), part(&group.memory))];
         if gpus > 0 {
-            // The first zones have one more where the GPUs do not divide evenly.
+            // The first zones get the remainder.
             let own = gpus / zones + i64::from(zone < gpus % zones);
             amounts.push((group.gpu_resource.clone(), own));
         }
@@ -164,7 +164,7 @@ pub fn topology(group: &NodeGroup, name: &str) -> Value {
     })
 }
 
-/// The definition of the resource in which NUMA zones are published.
+/// The CRD of `NodeResourceTopology`.
 pub fn topology_definition() -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let text = json!({"type": "string"});
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_adopted_node_keeps_what_it_has() {
+    fn adopted_node_keeps_labels_resources_and_readiness() {
         let known = json!({
             "metadata": {"name": "a", "labels": {"pool": "x"}, "annotations": {"kai.scheduler/b": "c"}},
             "spec": {"unschedulable": true},
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn numa_zones_share_what_the_node_has() {
+    fn numa_zones_divide_the_resources_of_the_node() {
         let group = NodeGroup {
             numa_zones: 2,
             cpu: "64".to_owned(),

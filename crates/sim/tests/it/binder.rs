@@ -1,4 +1,4 @@
-//! Binds pods in tests: each to the first node that has the GPUs. It is no scheduler.
+//! Binds each pod to the first node with enough GPUs.
 
 use kai_clock::Clock;
 use kai_object as object;
@@ -37,8 +37,8 @@ impl Controller for Binder {
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
         let Some(pod) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
         let bound = !object::str_at(&pod, "/spec/nodeName").is_empty();
-        let over = matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
-        if bound || over || object::is_deleting(&pod) {
+        let terminal = matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
+        if bound || terminal || object::is_deleting(&pod) {
             return Ok(Next::Wait);
         }
         let nodes = context.caches.all(&kind::NODE);
@@ -54,7 +54,7 @@ impl Controller for Binder {
             Err(error) if error.is_not_found() => return Ok(Next::Wait),
             sent => sent?,
         };
-        // What the answer does not tell is read again, so that the next pod finds the GPUs taken.
+        // The response has no pod. The read updates the cache, so that the next pod sees the GPUs as allocated.
         let fresh = context.api.get(&kind::POD, key).await?;
         context.caches.note(&kind::POD, &fresh);
         Ok(Next::Wait)
@@ -79,8 +79,8 @@ fn fits(context: &Context, pod: &Value, node: &Value) -> bool {
     }
     let total = object::str_at(node, "/status/allocatable/nvidia.com~1gpu").parse().unwrap_or(0);
     let pods = context.caches.on_node(&kind::POD, object::name(node));
-    let alive = |pod: &Value| !matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
-    let used: i64 = pods.iter().filter(|pod| alive(pod)).map(|pod| gpus(pod)).sum();
-    let count = pods.iter().filter(|pod| alive(pod)).count();
+    let active = |pod: &Value| !matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
+    let used: i64 = pods.iter().filter(|pod| active(pod)).map(|pod| gpus(pod)).sum();
+    let count = pods.iter().filter(|pod| active(pod)).count();
     used + gpus(pod) <= total && count < 100
 }

@@ -1,12 +1,12 @@
-//! Deployments and replica sets: scaling, rolling, going back.
+//! Deployments and replica sets: scaling, rolling updates, rollback, adoption, disruption budgets.
 
 use crate::k;
-use crate::{World, count, deployment, holds, phase};
+use crate::{TestCluster, count, deployment, has_condition, phase};
 use kai_object as object;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn is_done(deployment: &Value) -> bool {
+fn is_rolled_out(deployment: &Value) -> bool {
     let wanted = deployment["spec"]["replicas"].as_i64().unwrap();
     count(deployment, "observedGeneration") >= object::generation(deployment)
         && ["replicas", "updatedReplicas", "availableReplicas"]
@@ -19,72 +19,72 @@ fn image(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_deployment_is_rolled_out_without_losing_too_many_pods() {
-    let world = World::new().await;
-    world.create(&k::DEPLOYMENT, deployment("web", 8)).await;
-    let first = world.until(&k::DEPLOYMENT, "web", is_done).await;
-    assert!(holds(&first, "Available") && holds(&first, "Progressing"));
+async fn rolling_update_stays_within_surge_and_unavailability() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::DEPLOYMENT, deployment("web", 8)).await;
+    let first = cluster.wait_for(&k::DEPLOYMENT, "web", is_rolled_out).await;
+    assert!(has_condition(&first, "Available") && has_condition(&first, "Progressing"));
     assert_eq!(first["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
-    world.patch(&k::DEPLOYMENT, "web", image("other")).await;
+    cluster.patch(&k::DEPLOYMENT, "web", image("other")).await;
     let mut least = i64::MAX;
     let mut most = 0;
     loop {
-        let now = world.get(&k::DEPLOYMENT, "web").await;
-        if is_done(&now) {
+        let now = cluster.get(&k::DEPLOYMENT, "web").await;
+        if is_rolled_out(&now) {
             break;
         }
         least = least.min(count(&now, "availableReplicas"));
-        most = most.max(world.list(&k::POD).await.iter().filter(|pod| !object::is_deleting(pod)).count());
+        most = most.max(cluster.list(&k::POD).await.iter().filter(|pod| !object::is_deleting(pod)).count());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(least >= 6, "a quarter may be missing, and {least} were there");
-    assert!(most <= 10, "a quarter may be added, and {most} were there");
-    let sets = world.list(&k::REPLICA_SET).await;
+    assert!(least >= 6, "at most 25 % may be unavailable, {least} were available");
+    assert!(most <= 10, "at most 25 % may be added, there were {most} pods");
+    let sets = cluster.list(&k::REPLICA_SET).await;
     assert_eq!(sets.len(), 2);
-    let deployment = world.get(&k::DEPLOYMENT, "web").await;
+    let deployment = cluster.get(&k::DEPLOYMENT, "web").await;
     assert_eq!(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "2");
-    world.until_all(&k::POD, |pods| pods.len() == 8).await;
+    cluster.wait_for_all(&k::POD, |pods| pods.len() == 8).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn going_back_uses_the_old_replica_set_again() {
-    let world = World::new().await;
-    world.create(&k::DEPLOYMENT, deployment("web", 2)).await;
-    world.until(&k::DEPLOYMENT, "web", is_done).await;
+async fn rollback_reuses_the_old_replica_set() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::DEPLOYMENT, deployment("web", 2)).await;
+    cluster.wait_for(&k::DEPLOYMENT, "web", is_rolled_out).await;
     for name in ["other", "busybox"] {
-        world.patch(&k::DEPLOYMENT, "web", image(name)).await;
-        world.until(&k::DEPLOYMENT, "web", is_done).await;
+        cluster.patch(&k::DEPLOYMENT, "web", image(name)).await;
+        cluster.wait_for(&k::DEPLOYMENT, "web", is_rolled_out).await;
     }
-    assert_eq!(world.list(&k::REPLICA_SET).await.len(), 2);
-    let deployment = world.get(&k::DEPLOYMENT, "web").await;
+    assert_eq!(cluster.list(&k::REPLICA_SET).await.len(), 2);
+    let deployment = cluster.get(&k::DEPLOYMENT, "web").await;
     assert_eq!(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "3");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_rollout_that_gets_stuck_says_so() {
-    let world = World::new().await;
+async fn stuck_rollout_reports_progress_deadline_exceeded() {
+    let cluster = TestCluster::new().await;
     let mut broken = deployment("web", 2);
     broken["spec"]["progressDeadlineSeconds"] = json!(60);
     broken["spec"]["template"]["metadata"]["annotations"] = json!({"sim.kai.scheduler/start-delay": "2h"});
-    world.create(&k::DEPLOYMENT, broken).await;
+    cluster.create(&k::DEPLOYMENT, broken).await;
     let stuck = |deployment: &Value| {
         let conditions = deployment["status"]["conditions"].as_array();
         conditions.into_iter().flatten().any(|known| known["reason"] == "ProgressDeadlineExceeded")
     };
-    let found = world.until(&k::DEPLOYMENT, "web", stuck).await;
-    assert!(!holds(&found, "Available"));
+    let found = cluster.wait_for(&k::DEPLOYMENT, "web", stuck).await;
+    assert!(!has_condition(&found, "Available"));
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn recreate_stops_all_before_it_starts_any() {
-    let world = World::new().await;
+async fn recreate_strategy_stops_old_pods_before_it_starts_new_ones() {
+    let cluster = TestCluster::new().await;
     let mut object = deployment("web", 3);
     object["spec"]["strategy"] = json!({"type": "Recreate"});
-    world.create(&k::DEPLOYMENT, object).await;
-    world.until(&k::DEPLOYMENT, "web", is_done).await;
-    world.patch(&k::DEPLOYMENT, "web", image("other")).await;
+    cluster.create(&k::DEPLOYMENT, object).await;
+    cluster.wait_for(&k::DEPLOYMENT, "web", is_rolled_out).await;
+    cluster.patch(&k::DEPLOYMENT, "web", image("other")).await;
     loop {
-        let pods = world.list(&k::POD).await;
+        let pods = cluster.list(&k::POD).await;
         let running = |image: &str| {
             let pods = pods.iter().filter(|pod| phase(pod) == "Running");
             pods.filter(|pod| pod["spec"]["containers"][0]["image"] == image).count()
@@ -98,57 +98,57 @@ async fn recreate_stops_all_before_it_starts_any() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_deployment_is_scaled_up_and_down() {
-    let world = World::new().await;
-    world.create(&k::DEPLOYMENT, deployment("web", 2)).await;
-    world.until(&k::DEPLOYMENT, "web", is_done).await;
+async fn deployment_is_scaled_up_and_down() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::DEPLOYMENT, deployment("web", 2)).await;
+    cluster.wait_for(&k::DEPLOYMENT, "web", is_rolled_out).await;
     for replicas in [6, 1, 0] {
-        world.patch(&k::DEPLOYMENT, "web", json!({"spec": {"replicas": replicas}})).await;
-        world.until(&k::DEPLOYMENT, "web", is_done).await;
-        world.until_all(&k::POD, |pods| pods.len() == replicas).await;
+        cluster.patch(&k::DEPLOYMENT, "web", json!({"spec": {"replicas": replicas}})).await;
+        cluster.wait_for(&k::DEPLOYMENT, "web", is_rolled_out).await;
+        cluster.wait_for_all(&k::POD, |pods| pods.len() == replicas).await;
     }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_replica_set_adopts_matching_pods_and_replaces_lost_ones() {
-    let world = World::new().await;
+async fn replica_set_adopts_matching_pods_and_replaces_deleted_ones() {
+    let cluster = TestCluster::new().await;
     let mut pod = crate::template(&json!({}), "Always");
     pod["metadata"]["name"] = json!("alone");
-    world.create(&k::POD, pod).await;
+    cluster.create(&k::POD, pod).await;
     let set = json!({"metadata": {"name": "web"}, "spec": deployment("web", 2)["spec"]});
-    world.create(&k::REPLICA_SET, set).await;
-    world.until(&k::REPLICA_SET, "web", |set| count(set, "availableReplicas") == 2).await;
-    let pods = world.list(&k::POD).await;
+    cluster.create(&k::REPLICA_SET, set).await;
+    cluster.wait_for(&k::REPLICA_SET, "web", |set| count(set, "availableReplicas") == 2).await;
+    let pods = cluster.list(&k::POD).await;
     assert_eq!(pods.len(), 2);
     assert!(pods.iter().any(|pod| object::name(pod) == "alone"));
-    world.delete(&k::POD, "alone", kai_runtime::api::Deletion::default()).await;
-    world.gone(&k::POD, "alone").await;
-    world.until(&k::REPLICA_SET, "web", |set| count(set, "availableReplicas") == 2).await;
+    cluster.delete(&k::POD, "alone", kai_runtime::api::Deletion::default()).await;
+    cluster.wait_for_deletion(&k::POD, "alone").await;
+    cluster.wait_for(&k::REPLICA_SET, "web", |set| count(set, "availableReplicas") == 2).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_budget_knows_how_many_pods_may_go() {
-    let world = World::new().await;
-    world.create(&k::DEPLOYMENT, deployment("web", 4)).await;
+async fn disruption_budget_counts_allowed_disruptions() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::DEPLOYMENT, deployment("web", 4)).await;
     let budget = json!({"metadata": {"name": "web"}, "spec": {
         "maxUnavailable": "25%", "selector": {"matchLabels": {"app": "web"}},
     }});
-    world.create(&k::POD_DISRUPTION_BUDGET, budget).await;
+    cluster.create(&k::POD_DISRUPTION_BUDGET, budget).await;
     let healthy =
         |budget: &Value| count(budget, "currentHealthy") == 4 && count(budget, "disruptionsAllowed") == 1;
-    let budget = world.until(&k::POD_DISRUPTION_BUDGET, "web", healthy).await;
+    let budget = cluster.wait_for(&k::POD_DISRUPTION_BUDGET, "web", healthy).await;
     assert_eq!((count(&budget, "expectedPods"), count(&budget, "desiredHealthy")), (4, 3));
-    assert!(holds(&budget, "DisruptionAllowed"));
+    assert!(has_condition(&budget, "DisruptionAllowed"));
     let evict = async |name: &str| {
         let path = format!("/api/v1/namespaces/default/pods/{name}/eviction");
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
-        world.cluster.api().send("POST", &path, Some(("application/json", &body))).await
+        cluster.inner.api().send("POST", &path, Some(("application/json", &body))).await
     };
-    let pods = world.list(&k::POD).await;
+    let pods = cluster.list(&k::POD).await;
     evict(object::name(&pods[0])).await.unwrap();
     assert_eq!(evict(object::name(&pods[1])).await.unwrap_err().code(), 429);
-    world
-        .until(&k::POD_DISRUPTION_BUDGET, "web", |budget| {
+    cluster
+        .wait_for(&k::POD_DISRUPTION_BUDGET, "web", |budget| {
             healthy(budget) && budget["status"].get("disruptedPods").is_none()
         })
         .await;

@@ -1,16 +1,16 @@
-//! What users are told of pods and workloads, and how little it costs.
+//! Events of kubelets and controllers: content, counts, aggregation, expiry.
 
 use crate::k;
-use crate::{World, builder, count, deployment, gpu_pod, holds, job};
+use crate::{TestCluster, builder, count, deployment, gpu_pod, has_condition, job};
 use kai_object as object;
 use kai_runtime::api::Deletion;
 use kai_sim::NodeGroup;
 use serde_json::{Value, json};
 
-impl World {
-    /// The events about objects of a kind: name, reason, message and count of each, in the order of their writing.
+impl TestCluster {
+    /// The events of a kind in order of creation: name, reason, message, count.
     async fn events(&self, kind: &str) -> Vec<(String, String, String, i64)> {
-        // They are told in the background.
+        // Events are written in the background.
         self.sleep(2).await;
         let mut events = self.list(&k::EVENT).await;
         events.sort_by_key(|event| object::meta_str(event, "resourceVersion").parse::<u64>().unwrap());
@@ -30,61 +30,61 @@ fn reasons(events: &[(String, String, String, i64)]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn nodes_tell_what_they_do_with_a_pod() {
-    let world = World::new().await;
-    world.create(&k::POD, gpu_pod("a", 1, &json!({}))).await;
-    world.until(&k::POD, "a", |pod| holds(pod, "Ready")).await;
-    let events = world.events("Pod").await;
+async fn kubelet_records_events_of_a_pod() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::POD, gpu_pod("a", 1, &json!({}))).await;
+    cluster.wait_for(&k::POD, "a", |pod| has_condition(pod, "Ready")).await;
+    let events = cluster.events("Pod").await;
     assert_eq!(reasons(&events), ["Pulled", "Created", "Started"]);
     assert_eq!(events[2].2, "Started container main");
-    let event = &world.list(&k::EVENT).await[0];
+    let event = &cluster.list(&k::EVENT).await[0];
     assert_eq!(event["source"], json!({"component": "kubelet", "host": "node-1"}));
-    world.delete(&k::POD, "a", Deletion::default()).await;
-    world.gone(&k::POD, "a").await;
-    assert_eq!(reasons(&world.events("Pod").await)[3], "Killing");
+    cluster.delete(&k::POD, "a", Deletion::default()).await;
+    cluster.wait_for_deletion(&k::POD, "a").await;
+    assert_eq!(reasons(&cluster.events("Pod").await)[3], "Killing");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn what_happens_again_is_counted() {
-    let world = World::new().await;
+async fn repeated_events_increment_the_count() {
+    let cluster = TestCluster::new().await;
     let mut pod =
         gpu_pod("a", 1, &json!({"sim.kai.scheduler/run-for": "1s", "sim.kai.scheduler/exit-code": "1"}));
     pod["spec"]["restartPolicy"] = json!("Always");
-    world.create(&k::POD, pod).await;
-    world.sleep(60).await;
-    let events = world.events("Pod").await;
+    cluster.create(&k::POD, pod).await;
+    cluster.sleep(60).await;
+    let events = cluster.events("Pod").await;
     let backoff = events.iter().find(|(_, reason, _, _)| reason == "BackOff").unwrap();
     assert!(backoff.3 >= 3, "{events:?}");
     assert_eq!(events.len(), 4, "{events:?}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn controllers_tell_what_they_make_and_when_it_is_done() {
-    let world = World::new().await;
-    world.create(&k::DEPLOYMENT, deployment("web", 3)).await;
-    world.until(&k::DEPLOYMENT, "web", |deployment| count(deployment, "availableReplicas") == 3).await;
-    let events = world.events("Deployment").await;
+async fn controllers_record_creation_and_completion() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::DEPLOYMENT, deployment("web", 3)).await;
+    cluster.wait_for(&k::DEPLOYMENT, "web", |deployment| count(deployment, "availableReplicas") == 3).await;
+    let events = cluster.events("Deployment").await;
     assert_eq!(reasons(&events), ["ScalingReplicaSet"]);
     assert!(events[0].2.starts_with("Scaled up replica set web-") && events[0].2.ends_with(" from 0 to 3"));
-    assert_eq!(reasons(&world.events("ReplicaSet").await), ["SuccessfulCreate"; 3]);
-    world
+    assert_eq!(reasons(&cluster.events("ReplicaSet").await), ["SuccessfulCreate"; 3]);
+    cluster
         .create(&k::JOB, job("a", &json!({"backoffLimit": 0}), &json!({"sim.kai.scheduler/run-for": "1s"})))
         .await;
-    world.until(&k::JOB, "a", |job| holds(job, "Complete")).await;
-    assert_eq!(reasons(&world.events("Job").await), ["SuccessfulCreate", "Completed"]);
+    cluster.wait_for(&k::JOB, "a", |job| has_condition(job, "Complete")).await;
+    assert_eq!(reasons(&cluster.events("Job").await), ["SuccessfulCreate", "Completed"]);
     let bad = json!({"sim.kai.scheduler/run-for": "1s", "sim.kai.scheduler/exit-code": "1"});
-    world.create(&k::JOB, job("b", &json!({"backoffLimit": 0}), &bad)).await;
-    world.until(&k::JOB, "b", |job| holds(job, "Failed")).await;
-    let events = world.events("Job").await;
+    cluster.create(&k::JOB, job("b", &json!({"backoffLimit": 0}), &bad)).await;
+    cluster.wait_for(&k::JOB, "b", |job| has_condition(job, "Failed")).await;
+    let events = cluster.events("Job").await;
     assert_eq!(reasons(&events[2..]), ["SuccessfulCreate", "BackoffLimitExceeded"]);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn many_similar_things_are_told_as_one() {
-    let world = World::of(builder().nodes([NodeGroup::gpu_nodes(1, 8)])).await;
-    world.create(&k::JOB, job("a", &json!({"completions": 60, "parallelism": 60}), &json!({}))).await;
-    world.until(&k::JOB, "a", |job| count(job, "active") == 60).await;
-    let events = world.events("Job").await;
+async fn similar_events_are_aggregated() {
+    let cluster = TestCluster::from_builder(builder().nodes([NodeGroup::gpu_nodes(1, 8)])).await;
+    cluster.create(&k::JOB, job("a", &json!({"completions": 60, "parallelism": 60}), &json!({}))).await;
+    cluster.wait_for(&k::JOB, "a", |job| count(job, "active") == 60).await;
+    let events = cluster.events("Job").await;
     assert_eq!(events.len(), 11, "{events:?}");
     let (_, _, message, times) = &events[10];
     assert!(message.starts_with("(combined from similar events): Created pod: a-"), "{message}");
@@ -92,13 +92,13 @@ async fn many_similar_things_are_told_as_one() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn events_go_after_an_hour() {
-    let world = World::new().await;
+async fn events_expire_after_an_hour() {
+    let cluster = TestCluster::new().await;
     for name in ["a", "b"] {
-        world.create(&k::POD, gpu_pod(name, 1, &json!({}))).await;
-        world.until(&k::POD, name, |pod| holds(pod, "Ready")).await;
-        let names: Vec<String> = world.events("Pod").await.into_iter().map(|(about, ..)| about).collect();
-        assert_eq!(names, [name; 3], "only what is younger than an hour");
-        world.sleep(3_600).await;
+        cluster.create(&k::POD, gpu_pod(name, 1, &json!({}))).await;
+        cluster.wait_for(&k::POD, name, |pod| has_condition(pod, "Ready")).await;
+        let names: Vec<String> = cluster.events("Pod").await.into_iter().map(|(about, ..)| about).collect();
+        assert_eq!(names, [name; 3], "older events have expired");
+        cluster.sleep(3_600).await;
     }
 }

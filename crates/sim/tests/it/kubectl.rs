@@ -1,18 +1,18 @@
-//! `kubectl` against a whole cluster over HTTPS, in real time: the installed one, and the one of the real version.
+//! `kubectl` against a simulated cluster over HTTPS, in real time: the installed one, and that of the built control plane.
 
-use crate::{World, builder};
+use crate::{TestCluster, builder};
 use kai_kubetest::kubectl::Kubectl as Program;
 use kai_sim::{NodeGroup, kubelet};
 use std::path::Path;
 use std::time::Duration;
 
 struct Kubectl {
-    world: World,
+    cluster: TestCluster,
     program: Program,
 }
 
 impl Kubectl {
-    /// A cluster and the way to reach it.
+    /// Starts a cluster and writes its kubeconfig.
     async fn start(name: &str, program: &Path) -> Self {
         let number = usize::from(program != Path::new("kubectl"));
         let home = std::env::temp_dir().join(format!("kai-sim-{}-{name}-{number}", std::process::id()));
@@ -23,30 +23,32 @@ impl Kubectl {
             ..kubelet::Options::default()
         };
         let address = "127.0.0.1:0".parse().unwrap();
-        let world =
-            World::of(builder().nodes([NodeGroup::gpu_nodes(2, 8)]).kubelet(options).listen(address)).await;
-        world.cluster.listening().unwrap().write_kubeconfig(&home.join("kubeconfig")).unwrap();
-        Self { world, program }
+        let cluster = TestCluster::from_builder(
+            builder().nodes([NodeGroup::gpu_nodes(2, 8)]).kubelet(options).listen(address),
+        )
+        .await;
+        cluster.inner.listening().unwrap().write_kubeconfig(&home.join("kubeconfig")).unwrap();
+        Self { cluster, program }
     }
 
     async fn run(&self, arguments: &str, input: &str) -> String {
         self.program.run_beside(arguments, input).await
     }
 
-    /// Runs it until what it prints has a part, and gives back what it printed.
-    async fn until(&self, arguments: &str, part: &str) -> String {
+    /// Repeats a command until its output contains a text, and returns the output.
+    async fn run_until(&self, arguments: &str, part: &str) -> String {
         for _ in 0..50 {
-            let said = self.run(arguments, "").await;
-            if said.contains(part) {
-                return said;
+            let output = self.run(arguments, "").await;
+            if output.contains(part) {
+                return output;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        panic!("kubectl {arguments} never says {part}");
+        panic!("the output of kubectl {arguments} never contains {part}");
     }
 
-    /// What it says when it fails.
-    async fn refused(&self, arguments: &str) -> String {
+    /// The error output of a command that fails.
+    async fn run_failing(&self, arguments: &str) -> String {
         let output = self.program.output_beside(arguments, "").await;
         assert!(!output.status.success(), "kubectl {arguments} succeeds");
         String::from_utf8(output.stderr).unwrap()
@@ -98,7 +100,7 @@ spec:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rollouts_end_and_waits_are_over() {
+async fn rollout_and_wait_commands_complete() {
     for program in Program::programs() {
         let kubectl = Kubectl::start("rollout", &program).await;
         kubectl.run("create deployment web --image=busybox --replicas=3", "").await;
@@ -123,12 +125,12 @@ async fn rollouts_end_and_waits_are_over() {
         let status = kubectl.run("rollout status daemonset/agent --timeout=60s", "").await;
         has(&status, &["daemon set \"agent\" successfully rolled out"]);
         kubectl.run("wait --for=condition=Ready pod -l app=db --timeout=60s", "").await;
-        kubectl.world.cluster.stop().await;
+        kubectl.cluster.inner.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_are_applied_waited_for_read_and_deleted() {
+async fn jobs_are_applied_awaited_logged_and_deleted() {
     for program in Program::programs() {
         let kubectl = Kubectl::start("jobs", &program).await;
         kubectl.run("apply --server-side -f -", JOB).await;
@@ -138,23 +140,23 @@ async fn jobs_are_applied_waited_for_read_and_deleted() {
         let devices = "get pods -l job-name=train -o jsonpath={.items[0].metadata.annotations}";
         has(&kubectl.run(devices, "").await, &["GPU-node-1-"]);
         let logs = kubectl.run("logs job/train", "").await;
-        assert!(!logs.is_empty(), "a stand-in is better than nothing");
+        assert!(!logs.is_empty(), "the kubelet returns generated logs");
         assert_eq!(kubectl.run("logs job/train -c main --tail=1", "").await.lines().count(), 1);
         let pod = kubectl.run("get pods -l job-name=train -o name", "").await;
         has(&kubectl.run(&format!("logs {} --timestamps", pod.trim()), "").await, &["2026-01-01T"]);
         assert_eq!(kubectl.run(&format!("logs -f {}", pod.trim()), "").await, logs);
-        has(&kubectl.refused(&format!("logs {} -c nobody", pod.trim())).await, &["nobody"]);
+        has(&kubectl.run_failing(&format!("logs {} -c missing", pod.trim())).await, &["missing"]);
         let jobs = kubectl.run("get jobs", "").await;
         has(&jobs, &["NAME    STATUS     COMPLETIONS   DURATION   AGE", "train   Complete   1/1"]);
         kubectl.run("delete job train --wait --timeout=60s", "").await;
         kubectl.run("wait --for=delete pod -l job-name=train --timeout=60s", "").await;
         assert_eq!(kubectl.run("get pods -o name", "").await, "");
-        kubectl.world.cluster.stop().await;
+        kubectl.cluster.inner.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_and_nodes_are_shown_and_described() {
+async fn pods_and_nodes_are_listed_and_described() {
     for program in Program::programs() {
         let kubectl = Kubectl::start("describe", &program).await;
         kubectl.run("run web --image=busybox --labels=app=web", "").await;
@@ -168,7 +170,7 @@ async fn pods_and_nodes_are_shown_and_described() {
         has(&described, &["Name:             web", "Node:             node-", "Status:           Running"]);
         has(&described, &["Ready:          True", "State:          Running", "Labels:           app=web"]);
         has(&described, &["QoS Class:                   BestEffort", "Conditions:", "PodScheduled"]);
-        let events = kubectl.until("describe pod web", "Started container").await;
+        let events = kubectl.run_until("describe pod web", "Started container").await;
         has(&events, &["Events:", "Pulled", "Created container: web", "kubelet", "Started container web"]);
         has(&kubectl.run("events --for=pod/web", "").await, &["LAST SEEN", "Started container web"]);
         has(&kubectl.run("get cm kube-root-ca.crt -o jsonpath={.data}", "").await, &["BEGIN CERTIFICATE"]);
@@ -188,6 +190,6 @@ async fn pods_and_nodes_are_shown_and_described() {
         kubectl.run(&format!("drain {node} --force --timeout=60s"), "").await;
         assert_eq!(kubectl.run("get pods -o name", "").await, "");
         kubectl.run(&format!("uncordon {node}"), "").await;
-        kubectl.world.cluster.stop().await;
+        kubectl.cluster.inner.stop().await;
     }
 }

@@ -1,18 +1,18 @@
-//! Whole clusters in virtual time: controllers, nodes and faults as their users meet them.
+//! Simulated clusters in virtual time: controllers, nodes and fault injection.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
 mod binder;
-mod daemons;
-mod day;
+mod daemon_sets;
 mod deployments;
+mod determinism;
 mod events;
-mod faulty;
-mod garbage;
+mod fault_injection;
+mod garbage_collection;
 mod jobs;
 mod kubectl;
 mod nodes;
-mod sets;
+mod stateful_sets;
 mod storage;
 
 use kai_object as object;
@@ -22,41 +22,41 @@ use kai_sim::{Builder, Cluster, NodeGroup};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a test waits for what must happen, in the cluster's time.
-const PATIENCE: Duration = Duration::from_mins(30);
+/// How long a test waits for an expected state, in virtual time.
+const TIMEOUT: Duration = Duration::from_mins(30);
 
-/// A cluster with somebody who binds pods.
-struct World {
-    cluster: Cluster,
+/// A simulated cluster with a client that binds pods.
+struct TestCluster {
+    inner: Cluster,
 }
 
 fn builder() -> Builder {
     Cluster::builder().seed(1).starting_at("2026-01-01T00:00:00Z".parse().unwrap())
 }
 
-impl World {
+impl TestCluster {
     /// Four nodes with eight GPUs each.
     async fn new() -> Self {
-        Self::of(builder().nodes([NodeGroup::gpu_nodes(4, 8)])).await
+        Self::from_builder(builder().nodes([NodeGroup::gpu_nodes(4, 8)])).await
     }
 
-    async fn of(builder: Builder) -> Self {
+    async fn from_builder(builder: Builder) -> Self {
         let mut cluster = builder.start().await.unwrap();
         let clock = cluster.clock();
         cluster.run("binder", move |client| binder::run(client, clock));
-        Self { cluster }
+        Self { inner: cluster }
     }
 
     async fn create(&self, kind: &Kind, mut object: Value) -> Value {
         let namespace = if kind.namespaced { "default" } else { "" };
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
-        self.cluster.api().create(kind, namespace, &object).await.unwrap()
+        self.inner.api().create(kind, namespace, &object).await.unwrap()
     }
 
     async fn find(&self, kind: &Kind, name: &str) -> Option<Value> {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().get(kind, &Key::new(namespace, name)).await.ok()
+        self.inner.api().get(kind, &Key::new(namespace, name)).await.ok()
     }
 
     async fn get(&self, kind: &Kind, name: &str) -> Value {
@@ -64,53 +64,62 @@ impl World {
     }
 
     async fn list(&self, kind: &Kind) -> Vec<Value> {
-        self.cluster.api().list(kind, "").await.unwrap().items
+        self.inner.api().list(kind, "").await.unwrap().items
     }
 
     async fn patch(&self, kind: &Kind, name: &str, patch: Value) {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().merge(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
+        self.inner.api().merge(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
     }
 
     async fn delete(&self, kind: &Kind, name: &str, how: Deletion) {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().delete(kind, &Key::new(namespace, name), &how).await.unwrap();
+        self.inner.api().delete(kind, &Key::new(namespace, name), &how).await.unwrap();
     }
 
-    /// Waits until the object is as wanted, and returns it.
-    async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until an object meets a condition, and returns it.
+    async fn wait_for(&self, kind: &Kind, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.find(kind, name).await;
             if let Some(found) = &found
-                && wanted(found)
+                && condition(found)
             {
                 return found.clone();
             }
             let waited = begin.elapsed();
-            assert!(waited < PATIENCE, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
+            assert!(
+                waited < TIMEOUT,
+                "timed out waiting for {} {name}: {:#}",
+                kind.kind,
+                found.unwrap_or_default()
+            );
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    /// Waits until the objects are as wanted, and returns them.
-    async fn until_all(&self, kind: &Kind, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    /// Waits until the objects of a kind meet a condition, and returns them.
+    async fn wait_for_all(&self, kind: &Kind, condition: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.list(kind).await;
-            if wanted(&found) {
+            if condition(&found) {
                 return found;
             }
             let names: Vec<&str> = found.iter().map(object::name).collect();
-            assert!(begin.elapsed() < PATIENCE, "{} stay {names:?}", kind.plural);
+            assert!(begin.elapsed() < TIMEOUT, "timed out waiting for {}: {names:?}", kind.plural);
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    async fn gone(&self, kind: &Kind, name: &str) {
+    async fn wait_for_deletion(&self, kind: &Kind, name: &str) {
         let begin = tokio::time::Instant::now();
         while let Some(found) = self.find(kind, name).await {
-            assert!(begin.elapsed() < PATIENCE, "{} {name} stays: {found:#}", kind.kind);
+            assert!(
+                begin.elapsed() < TIMEOUT,
+                "timed out waiting for the deletion of {} {name}: {found:#}",
+                kind.kind
+            );
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
@@ -120,7 +129,8 @@ impl World {
     }
 }
 
-fn holds(object: &Value, condition: &str) -> bool {
+/// Whether the status of a condition is `True`.
+fn has_condition(object: &Value, condition: &str) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|known| known["type"] == condition && known["status"] == "True")
 }
@@ -133,7 +143,7 @@ fn phase(object: &Value) -> &str {
     object::str_at(object, "/status/phase")
 }
 
-/// A template of pods with these labels and annotations.
+/// A pod template with these annotations and this restart policy.
 fn template(annotations: &Value, restart: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": "web"}, "annotations": annotations},
@@ -168,22 +178,21 @@ fn deployment(name: &str, replicas: i64) -> Value {
     }})
 }
 
-/// The kinds of every test.
 mod kinds {
     pub(crate) use kai_runtime::kind::*;
 }
 use kinds as k;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn every_namespace_gets_a_service_account() {
-    let world = World::new().await;
-    world.create(&k::NAMESPACE, json!({"metadata": {"name": "team"}})).await;
+async fn namespace_gets_a_default_service_account() {
+    let cluster = TestCluster::new().await;
+    cluster.create(&k::NAMESPACE, json!({"metadata": {"name": "team"}})).await;
     let account = Key::new("team", "default");
     for _ in 0..20 {
-        world.sleep(1).await;
-        if world.cluster.api().get(&kind::SERVICE_ACCOUNT, &account).await.is_ok() {
+        cluster.sleep(1).await;
+        if cluster.inner.api().get(&kind::SERVICE_ACCOUNT, &account).await.is_ok() {
             return;
         }
     }
-    panic!("no service account came");
+    panic!("timed out waiting for the service account");
 }

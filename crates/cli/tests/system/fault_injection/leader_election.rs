@@ -11,7 +11,7 @@ use kai_runtime::api::Part;
 use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, LEASE, POD};
 use kai_runtime::watch::{self, News, Source};
-use kai_sim::{NodeGroup, Rates};
+use kai_sim::{FaultRates, NodeGroup};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -61,8 +61,8 @@ async fn run_seed(seed: u64) {
     let checker = InvariantChecker::watch(&cluster);
     let bindings = Bindings::watch(&cluster);
     for name in names() {
-        let rates = Rates { crash: rng.next_u32() % 2_000, ..Rates::bad_day() };
-        cluster.backend.faults().set_rates_of(name, rates);
+        let rates = FaultRates { crash: rng.next_u32() % 2_000, ..FaultRates::mixed() };
+        cluster.backend.faults().set_client_rates(name, rates);
     }
     let mut submitted = 0;
     for round in 0..6 {
@@ -110,7 +110,7 @@ async fn depose_leader(cluster: &TestCluster, rng: &mut ChaCha8Rng) {
 fn heal(cluster: &TestCluster) {
     let faults = cluster.backend.faults();
     for name in names() {
-        faults.set_rates_of(name, Rates::default());
+        faults.set_client_rates(name, FaultRates::default());
         faults.heal(name);
     }
 }

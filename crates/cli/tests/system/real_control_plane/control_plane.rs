@@ -92,7 +92,7 @@ impl Plane {
             ..kubelet::Options::default()
         };
         let nodes = connect::config(Some(plane.kubeconfig_file()), None).await.unwrap();
-        let connection = Connection::elsewhere(connect::client(nodes).unwrap(), kubelet::CLIENT);
+        let connection = Connection::external(connect::client(nodes).unwrap(), kubelet::CLIENT);
         tasks.spawn(kubelet::run(connection, clock, options));
         let this = Self {
             components: Mutex::default(),

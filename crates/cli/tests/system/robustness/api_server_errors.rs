@@ -24,7 +24,7 @@ async fn run_outage(
     cluster.sleep(Duration::from_millis(1)).await;
     for name in names {
         faults.heal(name);
-        faults.refuse(name, outage.clone());
+        faults.set_outage(name, outage.clone());
     }
     let before: Vec<(&str, u64)> = names.iter().map(requests).collect();
     for number in 0..24 {
@@ -62,24 +62,24 @@ async fn all_components_back_off_and_resume(outage: Outage) {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn components_back_off_on_too_many_requests_and_resume() {
-    all_components_back_off_and_resume(Outage::of_everything(429).retry_after(5)).await;
+    all_components_back_off_and_resume(Outage::all_requests(429).retry_after(5)).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn components_back_off_on_internal_errors_and_resume() {
-    all_components_back_off_and_resume(Outage::of_everything(500)).await;
+    all_components_back_off_and_resume(Outage::all_requests(500)).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn components_back_off_on_service_unavailable_and_resume() {
-    all_components_back_off_and_resume(Outage::of_everything(503)).await;
+    all_components_back_off_and_resume(Outage::all_requests(503)).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn each_component_recovers_from_an_outage_of_its_own_connection() {
     for component in COMPONENTS {
         let cluster = TestCluster::new(4).await;
-        let sent = run_outage(&cluster, &[component.name], &Outage::of_everything(500)).await;
+        let sent = run_outage(&cluster, &[component.name], &Outage::all_requests(500)).await;
         assert!((1..REQUESTS_MAX).contains(&sent[0].1), "{sent:?}");
         cluster.wait_for_running("pod-", 24).await;
     }
@@ -90,7 +90,7 @@ async fn failed_scheduler_writes_are_retried_until_they_succeed() {
     let cluster = TestCluster::new(4).await;
     let faults = cluster.backend.faults();
     // The scheduler's watches work; its writes fail.
-    faults.refuse(name::SCHEDULER, Outage::full_disk(""));
+    faults.set_outage(name::SCHEDULER, Outage::storage_full(""));
     let before = faults.counts(name::SCHEDULER).requests;
     for number in 0..24 {
         cluster.create_pod(PodBuilder::new(&format!("pod-{number}"), "default-queue", 1)).await;

@@ -18,7 +18,7 @@ async fn components_stop_when_leases_cannot_be_renewed_and_resume_afterwards() {
     let faults = cluster.backend.faults();
     for (_, names) in REPLICAS {
         for name in names {
-            faults.refuse(name, Outage::full_disk("/leases"));
+            faults.set_outage(name, Outage::storage_full("/leases"));
         }
     }
     // A leader may continue until its lease expires.

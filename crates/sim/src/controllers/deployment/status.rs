@@ -1,4 +1,4 @@
-//! What a deployment says of itself, so that people and `kubectl rollout status` know when it is done.
+//! Computes the status of a deployment, as `kubectl rollout status` expects it.
 
 use super::Sets;
 use crate::controllers::{condition, int_at, set_condition, time};
@@ -7,17 +7,17 @@ use kai_object as object;
 use kai_runtime::controller::{Context, Next};
 use serde_json::{Value, json};
 
-/// Whether every pod has the current template and serves.
+/// Whether every pod has the current template and is available.
 pub(super) fn is_complete(deployment: &Value) -> bool {
     let wanted = int_at(deployment, "/spec/replicas", 1);
-    let is = |field: &str| int_at(deployment, &format!("/status/{field}"), 0);
-    is("updatedReplicas") == wanted
-        && is("replicas") == wanted
-        && is("availableReplicas") == wanted
-        && is("observedGeneration") >= object::generation(deployment)
+    let count = |field: &str| int_at(deployment, &format!("/status/{field}"), 0);
+    count("updatedReplicas") == wanted
+        && count("replicas") == wanted
+        && count("availableReplicas") == wanted
+        && count("observedGeneration") >= object::generation(deployment)
 }
 
-/// The status; and when to look again, if time alone can change it.
+/// The status, and the requeue time where the progress deadline can change it.
 pub(super) fn status(context: &Context, deployment: &Value, sets: &Sets) -> (Value, Next) {
     let wanted = int_at(deployment, "/spec/replicas", 1);
     let total = sets.sum("/status/replicas");
@@ -60,7 +60,7 @@ pub(super) fn status(context: &Context, deployment: &Value, sets: &Sets) -> (Val
     (status, next)
 }
 
-/// Says how the rollout goes on, or that it has not for too long.
+/// Sets the `Progressing` condition.
 fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Value) -> Next {
     let (now, time_text) = (context.clock.now(), context.clock.time());
     let name = sets.new.as_ref().map_or("", |set| object::name(set));
@@ -71,7 +71,7 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
         ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
             .map(|field| int_at(object, &format!("/status/{field}"), 0))
     };
-    let moved = counts(deployment) != counts(&done)
+    let progressed = counts(deployment) != counts(&done)
         || int_at(deployment, "/status/observedGeneration", 0) < object::generation(deployment);
     let deadline = int_at(deployment, "/spec/progressDeadlineSeconds", 600);
     let since = known.and_then(|known| time::at(known, "/lastUpdateTime"));
@@ -80,15 +80,15 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
     let mut next = Next::Wait;
     let (holds, reason, message) = if complete {
         ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
-    } else if !moved && is_late(known, due, now) {
+    } else if !progressed && deadline_exceeded(known, due, now) {
         ("False", "ProgressDeadlineExceeded", format!("ReplicaSet \"{name}\" has timed out progressing."))
     } else {
-        let due = if moved { None } else { due };
+        let due = if progressed { None } else { due };
         next = Next::After(time::until(now, due.unwrap_or_else(|| time::plus(now, deadline))));
         ("True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))
     };
     let update = match known {
-        Some(known) if !moved && known["reason"] == reason => known["lastUpdateTime"].clone(),
+        Some(known) if !progressed && known["reason"] == reason => known["lastUpdateTime"].clone(),
         Some(known) if complete && known["reason"] == reason => known["lastUpdateTime"].clone(),
         Some(_) | None => Value::from(time_text.as_str()),
     };
@@ -102,8 +102,8 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
     next
 }
 
-/// Whether a rollout in which nothing moves has taken too long; it stays so until something does.
-fn is_late(known: Option<&Value>, due: Option<Timestamp>, now: Timestamp) -> bool {
+/// Whether a rollout without progress has exceeded its deadline; it stays so until there is progress.
+fn deadline_exceeded(known: Option<&Value>, due: Option<Timestamp>, now: Timestamp) -> bool {
     let reason = known.map_or("", |known| object::str_at(known, "/reason"));
     match reason {
         "ProgressDeadlineExceeded" => true,
@@ -112,7 +112,7 @@ fn is_late(known: Option<&Value>, due: Option<Timestamp>, now: Timestamp) -> boo
     }
 }
 
-/// A condition that says the same as before was not updated.
+/// Keeps `lastUpdateTime` of `Available` where its status does not change.
 fn keep_update_time(deployment: &Value, status: &mut Value) {
     let Some(known) = condition(deployment, "Available") else { return };
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {

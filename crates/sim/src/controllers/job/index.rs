@@ -1,16 +1,15 @@
-//! Completion indexes: which one a pod works on, and how a status writes a set of them.
+//! Completion indexes of pods, and their text form in the status.
 
-use super::INDEX;
+use super::COMPLETION_INDEX;
 use crate::controllers::annotation;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The index that a pod works on.
 pub(super) fn of(pod: &Value) -> Option<usize> {
-    annotation(pod, INDEX).parse().ok()
+    annotation(pod, COMPLETION_INDEX).parse().ok()
 }
 
-/// A set of indexes from text such as `0-2,5`.
+/// Parses indexes such as `0-2,5`.
 pub(super) fn parse(text: &str) -> BTreeSet<usize> {
     let mut indexes = BTreeSet::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -22,7 +21,7 @@ pub(super) fn parse(text: &str) -> BTreeSet<usize> {
     indexes
 }
 
-/// A set of indexes as text such as `0-2,5`: two in a row are written apart.
+/// Formats indexes such as `0-2,5`; ranges have at least three elements, as upstream.
 pub(super) fn print(indexes: &BTreeSet<usize>) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for index in indexes {
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indexes_are_written_as_ranges() {
+    fn indexes_are_formatted_as_ranges() {
         let indexes = BTreeSet::from([0, 1, 2, 4, 6, 7]);
         assert_eq!(print(&indexes), "0-2,4,6,7");
         assert_eq!(parse("0-2,4,6,7"), indexes);

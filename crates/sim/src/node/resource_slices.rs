@@ -1,12 +1,11 @@
-//! GPUs of simulated nodes as devices that claims can be allocated.
+//! `ResourceSlice`s and the `DeviceClass` of the GPUs of simulated nodes.
 
 use super::NodeGroup;
 use serde_json::{Value, json};
 
-/// Who drives the devices.
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// The slice with the GPUs of a node, which owns it.
+/// The slice with the GPUs of a node.
 pub fn slice(group: &NodeGroup, node: &Value) -> Value {
     let name = kai_object::name(node);
     let device = |index: u32| {
@@ -36,7 +35,7 @@ pub fn slice(group: &NodeGroup, node: &Value) -> Value {
     })
 }
 
-/// The class of whole GPUs.
+/// The device class of whole GPUs.
 pub fn device_class() -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": DRIVER},

@@ -1,4 +1,4 @@
-//! Makes the `ResourceClaim`s that pods want from templates, and frees claims whose pods are over.
+//! Creates `ResourceClaim`s of pods from templates, and releases the claims of terminated pods.
 
 use super::{annotation, owner_reference, pod};
 use kai_object as object;
@@ -8,17 +8,16 @@ use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
 use serde_json::{Value, json};
 
-/// Where a claim says which of its pod's claims it is.
+/// Annotation: the entry of `spec.resourceClaims` that the claim was created for.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// Marks claims that are freed when nobody uses them any more, and that do not go before.
-const PROTECTED: &str = "resource.kubernetes.io/delete-protection";
+/// Finalizer that keeps a claim while it is allocated; set by the scheduler.
+const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 
-/// The controller of claims of pods.
 #[derive(Debug)]
-pub struct Claims;
+pub struct ResourceClaimController;
 
-impl Controller for Claims {
+impl Controller for ResourceClaimController {
     const NAME: &'static str = "resourceclaim";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -28,35 +27,35 @@ impl Controller for Claims {
     fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
         let namespace = object::namespace(changed);
         if *kind == kind::POD {
-            let wants = changed.pointer("/spec/resourceClaims").is_some();
-            return if wants { vec![Key::of(changed)] } else { Vec::new() };
+            let has_claims = changed.pointer("/spec/resourceClaims").is_some();
+            return if has_claims { vec![Key::of(changed)] } else { Vec::new() };
         }
         let pods = caches.in_namespace(&kind::POD, namespace);
-        let waiting = pods.iter().filter(|pod| uses(pod, kind, object::name(changed)));
+        let users = pods.iter().filter(|pod| uses(pod, kind, object::name(changed)));
         let reserved = changed.pointer("/status/reservedFor").and_then(Value::as_array).into_iter().flatten();
         let reserved = reserved.map(|user| Key::new(namespace, object::str_at(user, "/name")));
-        // A claim that is to go is looked at under its own name.
-        waiting.map(|pod| Key::of(pod)).chain(reserved).chain([Key::of(changed)]).collect()
+        // The claim's own key is enqueued for the removal of its finalizer.
+        users.map(|pod| Key::of(pod)).chain(reserved).chain([Key::of(changed)]).collect()
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let_go(context, key).await?;
+        remove_finalizer(context, key).await?;
         let Some(found) = context.caches.get(&kind::POD, key) else {
-            free_all(context, key).await?;
+            release_deleted(context, key).await?;
             return Ok(Next::Wait);
         };
-        if pod::is_finished(&found) {
-            free(context, &found).await?;
+        if pod::is_terminal(&found) {
+            release_terminated(context, &found).await?;
             return Ok(Next::Wait);
         }
         if object::is_deleting(&found) {
             return Ok(Next::Wait);
         }
         let mut statuses = Vec::new();
-        let wanted = found.pointer("/spec/resourceClaims").and_then(Value::as_array);
-        for want in wanted.into_iter().flatten() {
-            let name = object::str_at(want, "/name");
-            let template = object::str_at(want, "/resourceClaimTemplateName");
+        let entries = found.pointer("/spec/resourceClaims").and_then(Value::as_array);
+        for entry in entries.into_iter().flatten() {
+            let name = object::str_at(entry, "/name");
+            let template = object::str_at(entry, "/resourceClaimTemplateName");
             if template.is_empty() {
                 continue;
             }
@@ -77,14 +76,14 @@ impl Controller for Claims {
 
 fn uses(pod: &Value, kind: &Kind, name: &str) -> bool {
     let field = if *kind == kind::RESOURCE_CLAIM { "resourceClaimName" } else { "resourceClaimTemplateName" };
-    let wanted = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
-    wanted.into_iter().flatten().any(|want| want[field] == name)
+    let entries = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
+    entries.into_iter().flatten().any(|entry| entry[field] == name)
 }
 
-/// The pod's claim from a template; nothing while there is no such template.
+/// Finds or creates the claim of a pod; `None` while the template does not exist.
 async fn claim_for(context: &Context, pod: &Value, name: &str, template: &str) -> Result<Option<Value>> {
-    let own = context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod));
-    if let Some(found) = own.iter().find(|claim| annotation(claim, POD_CLAIM) == name) {
+    let owned = context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod));
+    if let Some(found) = owned.iter().find(|claim| annotation(claim, POD_CLAIM) == name) {
         return Ok(Some((**found).clone()));
     }
     let namespace = object::namespace(pod);
@@ -105,8 +104,8 @@ async fn claim_for(context: &Context, pod: &Value, name: &str, template: &str) -
     context.create(&kind::RESOURCE_CLAIM, namespace, &claim).await.map(Some)
 }
 
-/// Frees what a finished pod had: its own claims go, and it no longer holds those of others.
-async fn free(context: &Context, pod: &Value) -> Result<()> {
+/// Deletes the claims that a terminated pod owns, and removes it from `reservedFor` of the others.
+async fn release_terminated(context: &Context, pod: &Value) -> Result<()> {
     for claim in context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod)) {
         if !object::is_deleting(&claim) {
             context.delete(&kind::RESOURCE_CLAIM, &claim, Deletion::of(&claim)).await?;
@@ -115,40 +114,41 @@ async fn free(context: &Context, pod: &Value) -> Result<()> {
     release(context, object::namespace(pod), |user| object::str_at(user, "/uid") == object::uid(pod)).await
 }
 
-async fn free_all(context: &Context, pod: &Key) -> Result<()> {
+async fn release_deleted(context: &Context, pod: &Key) -> Result<()> {
     release(context, &pod.namespace, |user| object::str_at(user, "/name") == pod.name).await
 }
 
 fn is_protected(claim: &Value) -> bool {
-    let marks = object::meta(claim, "finalizers").and_then(Value::as_array);
-    marks.into_iter().flatten().any(|mark| mark == PROTECTED)
+    let finalizers = object::meta(claim, "finalizers").and_then(Value::as_array);
+    finalizers.into_iter().flatten().any(|name| name == DELETE_PROTECTION)
 }
 
 fn users(claim: &Value) -> &[Value] {
     claim.pointer("/status/reservedFor").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Lets a claim go that is deleted and used by nobody.
-async fn let_go(context: &Context, key: &Key) -> Result<()> {
+/// Removes the finalizer of a deleted claim without users.
+async fn remove_finalizer(context: &Context, key: &Key) -> Result<()> {
     let Some(claim) = context.caches.get(&kind::RESOURCE_CLAIM, key) else { return Ok(()) };
     if !object::is_deleting(&claim) || !is_protected(&claim) || !users(&claim).is_empty() {
         return Ok(());
     }
     let mut new = (*claim).clone();
-    let marks = object::meta(&claim, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-    let left = marks.into_iter().filter(|mark| mark != PROTECTED).collect();
+    let finalizers =
+        object::meta(&claim, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let left = finalizers.into_iter().filter(|name| name != DELETE_PROTECTION).collect();
     object::set_meta(&mut new, "finalizers", Some(Value::Array(left)));
     context.update(&kind::RESOURCE_CLAIM, Part::Main, &claim, &new).await?;
     Ok(())
 }
 
-/// Takes users off the claims of a namespace; a protected claim that nobody uses is no longer allocated.
-async fn release(context: &Context, namespace: &str, over: impl Fn(&Value) -> bool) -> Result<()> {
+/// Removes users from `reservedFor` of the claims in a namespace; a protected claim without users is deallocated.
+async fn release(context: &Context, namespace: &str, is_gone: impl Fn(&Value) -> bool) -> Result<()> {
     for claim in context.caches.in_namespace(&kind::RESOURCE_CLAIM, namespace) {
-        if !users(&claim).iter().any(&over) {
+        if !users(&claim).iter().any(&is_gone) {
             continue;
         }
-        let left: Vec<&Value> = users(&claim).iter().filter(|user| !over(user)).collect();
+        let left: Vec<&Value> = users(&claim).iter().filter(|user| !is_gone(user)).collect();
         let mut new = (*claim).clone();
         let status = object::map_mut(&mut new, "status");
         if left.is_empty() {

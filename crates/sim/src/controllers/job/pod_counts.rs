@@ -1,7 +1,7 @@
-//! Counts a job's pods and decides what that means for the job.
+//! Counts the pods of a job by state, and derives the outcome of the job.
 
-use super::policy::{self, FAILURES, Judgement};
-use super::{TRACKING, index};
+use super::pod_failure_policy::{self, FailureAction, INDEX_FAILURE_COUNT};
+use super::{TRACKING_FINALIZER, index};
 use crate::controllers::{annotation, condition, int_at, pod, time};
 use jiff::Timestamp;
 use kai_object as object;
@@ -10,70 +10,66 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a job waits after its first failure; the wait doubles with each further one.
+/// Backoff after the first failed pod; doubles with each further one.
 const BACKOFF_SECONDS: i64 = 10;
-/// The longest such wait.
 const BACKOFF_SECONDS_MAX: i64 = 600;
 
-/// What becomes of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    GoesOn,
-    Succeeds { reason: String, message: String },
-    Fails { reason: String, message: String },
+pub(super) enum Outcome {
+    Active,
+    Complete { reason: String, message: String },
+    Failed { reason: String, message: String },
 }
 
-impl Verdict {
-    fn succeeds(reason: &str, message: impl Into<String>) -> Self {
-        Self::Succeeds { reason: reason.to_owned(), message: message.into() }
+impl Outcome {
+    fn complete(reason: &str, message: impl Into<String>) -> Self {
+        Self::Complete { reason: reason.to_owned(), message: message.into() }
     }
 
-    fn fails(reason: &str, message: impl Into<String>) -> Self {
-        Self::Fails { reason: reason.to_owned(), message: message.into() }
+    fn failed(reason: &str, message: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.to_owned(), message: message.into() }
     }
 }
 
-/// What is known of a job's pods.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct PodCounts {
     completions: Option<usize>,
     parallelism: usize,
     backoff_limit: i64,
     deadline: Option<Timestamp>,
     now: Timestamp,
-    /// A verdict that the status already announces.
-    announced: Option<Verdict>,
+    /// The outcome of an interim condition in the status.
+    announced: Option<Outcome>,
     pub(super) active: Vec<Arc<Value>>,
-    /// Pods that are asked to go and still run.
     pub(super) terminating: usize,
-    /// Finished pods that hold their finalizer: they are in the new status and can be let go once it is written.
+    /// Terminated pods with the finalizer, which may be removed once the new status is written.
     pub(super) counted: Vec<Arc<Value>>,
     succeeded: usize,
     failed: usize,
     restarts: i64,
     last_failure: Option<Timestamp>,
-    /// The indexes that are done, where the job has indexes.
+    /// Completed indexes of an indexed job.
     pub(super) completed: Option<BTreeSet<usize>>,
-    /// How often an index may fail, where the job says so; the indexes that have, and how many of them there may be.
+    /// `backoffLimitPerIndex`.
     limit_per_index: Option<i64>,
     pub(super) failed_indexes: BTreeSet<usize>,
     failed_indexes_max: Option<usize>,
-    /// How often each index failed.
+    /// Failures by index.
     pub(super) failures: BTreeMap<usize, i64>,
-    /// Why the policy of failed pods ends the job.
-    fatal: Option<String>,
-    /// The rule by which the job has succeeded.
+    /// Message of a matching `FailJob` rule.
+    fail_job: Option<String>,
+    /// Index of the rule of `successPolicy` that is met.
     success_rule: Option<usize>,
     uncounted_succeeded: Vec<String>,
     uncounted_failed: Vec<String>,
 }
 
-impl Tally {
-    /// Counts the pods of a job on top of what its status has counted.
-    pub(super) fn take(job: &Value, pods: &[Arc<Value>], now: Timestamp) -> Self {
+impl PodCounts {
+    /// Adds the pods of a job to the counts in its status.
+    pub(super) fn new(job: &Value, pods: &[Arc<Value>], now: Timestamp) -> Self {
         let number = |pointer: &str| job.pointer(pointer).and_then(Value::as_i64);
         let parallelism = number("/spec/parallelism").unwrap_or(1);
-        // Without `completions`, but also without `parallelism`, one pod is to succeed.
+        // Both default to 1 where neither is set.
         let completions = match (number("/spec/completions"), number("/spec/parallelism")) {
             (Some(completions), _) => Some(completions),
             (None, None) => Some(1),
@@ -82,7 +78,7 @@ impl Tally {
         let indexed = object::str_at(job, "/spec/completionMode") == "Indexed";
         let started = time::at(job, "/status/startTime");
         let deadline = number("/spec/activeDeadlineSeconds").zip(started);
-        let mut tally = Self {
+        let mut counts = Self {
             completions: completions.map(|count| usize::try_from(count).unwrap_or(0)),
             parallelism: usize::try_from(parallelism).unwrap_or(0),
             backoff_limit: int_at(job, "/spec/backoffLimit", 6),
@@ -102,7 +98,7 @@ impl Tally {
             failed_indexes_max: number("/spec/maxFailedIndexes")
                 .map(|most| usize::try_from(most).unwrap_or(0)),
             failures: BTreeMap::new(),
-            fatal: None,
+            fail_job: None,
             success_rule: None,
             uncounted_succeeded: Vec::new(),
             uncounted_failed: Vec::new(),
@@ -113,21 +109,22 @@ impl Tally {
         };
         let before: BTreeSet<&str> = seen("succeeded").union(&seen("failed")).copied().collect();
         for pod in pods {
-            tally.add(job, pod, &before);
+            counts.add(job, pod, &before);
         }
-        tally.success_rule = tally.completed.as_ref().and_then(|completed| policy::success(job, completed));
-        tally
+        counts.success_rule =
+            counts.completed.as_ref().and_then(|completed| pod_failure_policy::success(job, completed));
+        counts
     }
 
     fn add(&mut self, job: &Value, pod: &Arc<Value>, before: &BTreeSet<&str>) {
         let phase = object::str_at(pod, "/status/phase");
-        let tracked = object::finalizers(pod).contains(&TRACKING);
+        let tracked = object::finalizers(pod).contains(&TRACKING_FINALIZER);
         match phase {
-            "Succeeded" | "Failed" => {}
+            _ if pod::is_terminal(pod) => {}
             _ if object::is_deleting(pod) => {
                 let bound = !object::str_at(pod, "/spec/nodeName").is_empty();
-                let waits = bound && object::grace_period(pod).unwrap_or(0) > 0;
-                if waits {
+                let running = bound && object::grace_period(pod).unwrap_or(0) > 0;
+                if running {
                     self.terminating += 1;
                     return;
                 }
@@ -141,8 +138,12 @@ impl Tally {
             }
         }
         let success = phase == "Succeeded";
-        let judgement = if phase == "Failed" { policy::judge(job, pod) } else { Judgement::Counts };
-        if !success && judgement != Judgement::Ignored {
+        let action = if phase == "Failed" {
+            pod_failure_policy::failure_action(job, pod)
+        } else {
+            FailureAction::Count
+        };
+        if !success && action != FailureAction::Ignore {
             self.last_failure = self.last_failure.max(finished_at(pod));
             if let Some(index) = index::of(pod) {
                 let failures = self.failures.entry(index).or_insert(0);
@@ -165,19 +166,19 @@ impl Tally {
                 completed.extend(index::of(pod));
             }
             (true, None) => self.succeeded += 1,
-            (false, _) => self.count_failure(pod, judgement),
+            (false, _) => self.count_failure(pod, action),
         }
     }
 
-    fn count_failure(&mut self, pod: &Value, judgement: Judgement) {
-        let out_of_tries = self.limit_per_index.is_some_and(|limit| failures_before(pod) >= limit);
-        let fails_index = match judgement {
-            Judgement::Ignored => return,
-            Judgement::Counts => out_of_tries,
-            Judgement::FailsIndex => true,
-            Judgement::FailsJob(why) => {
-                self.fatal.get_or_insert(why);
-                out_of_tries
+    fn count_failure(&mut self, pod: &Value, action: FailureAction) {
+        let limit_reached = self.limit_per_index.is_some_and(|limit| failures_before(pod) >= limit);
+        let fails_index = match action {
+            FailureAction::Ignore => return,
+            FailureAction::Count => limit_reached,
+            FailureAction::FailIndex => true,
+            FailureAction::FailJob(why) => {
+                self.fail_job.get_or_insert(why);
+                limit_reached
             }
         };
         self.failed += 1;
@@ -190,58 +191,57 @@ impl Tally {
         self.completed.as_ref().map_or(self.succeeded, BTreeSet::len)
     }
 
-    /// What becomes of the job.
-    pub(super) fn verdict(&self) -> Verdict {
-        if let Some(verdict) = &self.announced {
-            return verdict.clone();
+    pub(super) fn outcome(&self) -> Outcome {
+        if let Some(outcome) = &self.announced {
+            return outcome.clone();
         }
-        if let Some(why) = &self.fatal {
-            return Verdict::fails("PodFailurePolicy", why);
+        if let Some(why) = &self.fail_job {
+            return Outcome::failed("PodFailurePolicy", why);
         }
         let failures = i64::try_from(self.failed).unwrap_or(i64::MAX);
         if failures > self.backoff_limit || (self.restarts > 0 && self.restarts >= self.backoff_limit.max(1))
         {
-            return Verdict::fails("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+            return Outcome::failed("BackoffLimitExceeded", "Job has reached the specified backoff limit");
         }
         if self.failed_indexes_max.is_some_and(|most| self.failed_indexes.len() > most) {
             let message = "Job has exceeded the specified maximal number of failed indexes";
-            return Verdict::fails("MaxFailedIndexesExceeded", message);
+            return Outcome::failed("MaxFailedIndexesExceeded", message);
         }
         if self.deadline.is_some_and(|deadline| deadline <= self.now) {
-            return Verdict::fails("DeadlineExceeded", "Job was active longer than specified deadline");
+            return Outcome::failed("DeadlineExceeded", "Job was active longer than specified deadline");
         }
         if let Some(rule) = self.success_rule {
-            return Verdict::succeeds("SuccessPolicy", format!("Matched rules at index {rule}"));
+            return Outcome::complete("SuccessPolicy", format!("Matched rules at index {rule}"));
         }
         let tried = self.succeeded() + self.failed_indexes.len();
         if !self.failed_indexes.is_empty() && self.completions.is_some_and(|completions| tried >= completions)
         {
-            return Verdict::fails("FailedIndexes", "Job has failed indexes");
+            return Outcome::failed("FailedIndexes", "Job has failed indexes");
         }
         let enough = match self.completions {
             Some(completions) => self.succeeded() >= completions,
             None => self.succeeded() > 0 && self.active.is_empty() && self.terminating == 0,
         };
         if enough {
-            return Verdict::succeeds("CompletionsReached", "Reached expected number of succeeded pods");
+            return Outcome::complete("CompletionsReached", "Reached expected number of succeeded pods");
         }
-        Verdict::GoesOn
+        Outcome::Active
     }
 
-    /// How many pods should be at work.
+    /// How many pods should be active.
     pub(super) fn wanted_active(&self) -> usize {
         match self.completions {
             Some(completions) => {
                 let done = self.succeeded() + self.failed_indexes.len();
                 self.parallelism.min(completions.saturating_sub(done))
             }
-            // Once one has succeeded, the others finish and none is added.
+            // Work queue jobs: after the first success no pod is added.
             None if self.succeeded() > 0 => self.active.len().min(self.parallelism),
             None => self.parallelism,
         }
     }
 
-    /// How long to wait before a failed pod is replaced.
+    /// Remaining backoff before a failed pod is replaced.
     pub(super) fn backoff(&self, now: Timestamp) -> Option<Duration> {
         let last = self.last_failure.filter(|_| self.failed > 0)?;
         let doublings = u32::try_from(self.failed - 1).unwrap_or(u32::MAX).min(16);
@@ -250,7 +250,6 @@ impl Tally {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Writes the counts to a status.
     pub(super) fn write(&self, status: &mut Value) {
         if self.succeeded() > 0 {
             status["succeeded"] = Value::from(self.succeeded());
@@ -274,19 +273,18 @@ impl Tally {
     }
 }
 
-fn announced(job: &Value) -> Option<Verdict> {
+fn announced(job: &Value) -> Option<Outcome> {
     let holding = |name: &str| condition(job, name).filter(|condition| condition["status"] == "True");
-    let said = |condition: &Value, field: &str| object::str_at(condition, field).to_owned();
+    let text = |condition: &Value, field: &str| object::str_at(condition, field).to_owned();
     if let Some(met) = holding("SuccessCriteriaMet") {
-        return Some(Verdict::Succeeds { reason: said(met, "/reason"), message: said(met, "/message") });
+        return Some(Outcome::Complete { reason: text(met, "/reason"), message: text(met, "/message") });
     }
     let target = holding("FailureTarget")?;
-    Some(Verdict::Fails { reason: said(target, "/reason"), message: said(target, "/message") })
+    Some(Outcome::Failed { reason: text(target, "/reason"), message: text(target, "/message") })
 }
 
-/// How often the index of a pod had failed when the pod was made.
 fn failures_before(pod: &Value) -> i64 {
-    annotation(pod, FAILURES).parse().unwrap_or(0)
+    annotation(pod, INDEX_FAILURE_COUNT).parse().unwrap_or(0)
 }
 
 fn restarts(pod: &Value) -> i64 {
@@ -296,11 +294,11 @@ fn restarts(pod: &Value) -> i64 {
 
 fn finished_at(pod: &Value) -> Option<Timestamp> {
     let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
-    let ends = statuses.into_iter().flatten();
-    let ends = ends.filter_map(|status| time::at(status, "/state/terminated/finishedAt"));
-    ends.max().or_else(|| time::at(pod, "/metadata/deletionTimestamp")).or_else(|| {
+    let finished = statuses.into_iter().flatten();
+    let finished = finished.filter_map(|status| time::at(status, "/state/terminated/finishedAt"));
+    finished.max().or_else(|| time::at(pod, "/metadata/deletionTimestamp")).or_else(|| {
         condition(pod, "Ready")
-            .filter(|_| pod::is_finished(pod))
+            .filter(|_| pod::is_terminal(pod))
             .and_then(|ready| time::at(ready, "/lastTransitionTime"))
     })
 }

@@ -1,8 +1,8 @@
-//! Deletes objects whose owners are gone, and carries out what deletions say of dependents.
+//! Deletes objects whose owners are gone, and implements the propagation policies of deletions.
 //!
-//! It follows every resource there is, custom ones too, but keeps only who owns whom; what controllers watch already
-//! it hears from their caches. An owner that is not known is
-//! asked for at the server before anything is deleted: news may be late.
+//! Watches every resource, custom ones too, and keeps only the owner references; resources that controllers watch
+//! already come from their informers. Before an object is deleted, an unknown owner is read from the API server, since
+//! the informer may lag.
 
 use kai_object as object;
 use kai_runtime::api::{Api, Deletion, Part, Result};
@@ -11,25 +11,26 @@ use kai_runtime::controller::Next;
 use kai_runtime::health::Health;
 use kai_runtime::kind::{DEFINITION, Key, Kind};
 use kai_runtime::queue::Queue;
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Events are many, and nobody owns them.
+/// Resource without owner references, and with many objects.
 const IGNORED: &str = "events";
-/// The owner waits until its dependents are gone.
+/// Finalizer: the owner is deleted after its dependents.
 const FOREGROUND: &str = "foregroundDeletion";
-/// The owner waits until its dependents have been let go.
+/// Finalizer: the owner is deleted after its dependents have lost their references.
 const ORPHAN: &str = "orphan";
-/// How long to wait after discovery failed.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Wait after a failed discovery, and after a new definition until it is served.
+const DISCOVERY_DELAY: Duration = Duration::from_secs(2);
 
-/// Every resource whose objects can be listed, watched and deleted, in its preferred version: that of its group, where
-/// the group has the resource in it.
+/// Every resource that can be listed, watched and deleted, in the preferred version of its group where the group serves
+/// the resource in that version.
 pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
     let mut versions = vec![(String::new(), "v1".to_owned())];
     let groups = api.send("GET", "/apis", None).await?;
@@ -51,9 +52,9 @@ pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
             let verbs: Vec<&str> =
                 resource["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let name = object::str_at(resource, "/name");
-            let can = ["list", "watch", "delete"].iter().all(|verb| verbs.contains(verb));
+            let supported = ["list", "watch", "delete"].iter().all(|verb| verbs.contains(verb));
             let known = kinds.iter().any(|kind| *kind.group == *group && *kind.plural == *name);
-            if can && !name.contains('/') && !known {
+            if supported && !name.contains('/') && !known {
                 kinds.push(Kind {
                     group: group.clone().into(),
                     version: version.clone().into(),
@@ -67,7 +68,7 @@ pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
     Ok(kinds)
 }
 
-/// Keeps of an object what says who it is and who owns it.
+/// Reduces an object to its identity and owner references.
 fn keep_ownership(object: &mut Value) {
     let mut metadata = json!({});
     for field in
@@ -80,10 +81,10 @@ fn keep_ownership(object: &mut Value) {
     *object = json!({"apiVersion": object::api_version(object), "kind": object::kind(object), "metadata": metadata});
 }
 
-/// Who owns whom, over all resources.
+/// Owners and dependents, over all resources.
 #[derive(Debug, Default)]
 struct Graph {
-    /// What is known of each uid.
+    /// Objects by uid.
     nodes: FxHashMap<String, Node>,
     dependents: BTreeMap<String, BTreeSet<String>>,
 }
@@ -97,17 +98,16 @@ struct Node {
 #[derive(Debug)]
 struct Collector {
     api: Api,
-    /// What controllers watch.
+    /// Informers of the controllers.
     shared: Arc<Caches>,
     graph: Mutex<Graph>,
     queue: Queue,
-    /// The resources there are.
     kinds: Mutex<BTreeSet<Kind>>,
-    /// Tells that there may be others.
+    /// Signals that definitions have changed.
     defined: Notify,
 }
 
-/// Collects garbage. Never returns.
+/// Runs the garbage collector. Never returns.
 pub async fn run(api: Api, shared: Arc<Caches>) {
     let collector = Arc::new(Collector {
         api: api.clone(),
@@ -125,8 +125,8 @@ pub async fn run(api: Api, shared: Arc<Caches>) {
         match discover(&api).await {
             Ok(kinds) => {
                 let kinds: BTreeSet<Kind> = kinds.into_iter().filter(|kind| kind.plural != IGNORED).collect();
-                kinds.clone_into(&mut collector.kinds.lock().unwrap_or_else(PoisonError::into_inner));
-                // Dropping a set ends its tasks.
+                kinds.clone_into(&mut collector.kinds.lock());
+                // Dropping a set aborts its tasks.
                 followed.retain(|kind, _| kinds.contains(kind));
                 for kind in kinds {
                     followed.entry(kind.clone()).or_insert_with(|| follow(&collector, &kind));
@@ -134,23 +134,23 @@ pub async fn run(api: Api, shared: Arc<Caches>) {
             }
             Err(error) => {
                 tracing::debug!(%error, "discovery failed");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(DISCOVERY_DELAY).await;
                 continue;
             }
         }
         collector.defined.notified().await;
-        // A definition takes a moment to be served.
-        tokio::time::sleep(PAUSE).await;
+        // The API server serves a definition some time after it is created.
+        tokio::time::sleep(DISCOVERY_DELAY).await;
     }
 }
 
-/// Hears of all objects of a resource from now on; where nobody else watches it, for as long as the tasks run.
+/// Watches a resource: by the shared informers, or else by an own one that the returned tasks run.
 fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     if collector.shared.has(kind) {
         listen(collector, &collector.shared, kind);
         for object in collector.shared.all(kind) {
-            collector.note(kind, &object, Some(Arc::clone(&object)));
+            collector.observe(kind, &object, Some(Arc::clone(&object)));
         }
         return tasks;
     }
@@ -162,16 +162,16 @@ fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
 }
 
 fn listen(collector: &Arc<Collector>, caches: &Arc<Caches>, kind: &Kind) {
-    let (weak, noting) = (Arc::downgrade(caches), Arc::downgrade(collector));
+    let (weak, collector) = (Arc::downgrade(caches), Arc::downgrade(collector));
     let listener = move |kind: &Kind, object: &Value| {
-        let (Some(caches), Some(noting)) = (weak.upgrade(), noting.upgrade()) else {
+        let (Some(caches), Some(collector)) = (weak.upgrade(), collector.upgrade()) else {
             return Interest::Ended;
         };
         if *kind == DEFINITION {
-            noting.defined.notify_one();
+            collector.defined.notify_one();
         }
         let now = caches.get(kind, &Key::of(object)).filter(|now| object::uid(now) == object::uid(object));
-        noting.note(kind, object, now);
+        collector.observe(kind, object, now);
         Interest::Stays
     };
     caches.listen(kind, Box::new(listener));
@@ -182,14 +182,14 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 impl Collector {
-    /// Notes what became of an object, and looks at whom that concerns.
-    fn note(&self, kind: &Kind, object: &Value, now: Option<Arc<Value>>) {
+    /// Updates the graph by a changed object, and enqueues the affected objects.
+    fn observe(&self, kind: &Kind, object: &Value, now: Option<Arc<Value>>) {
         let uid = object::uid(object).to_owned();
-        let mut wake = Vec::new();
+        let mut affected = Vec::new();
         {
-            let mut graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut graph = self.graph.lock();
             if let (Some(known), Some(now)) = (graph.nodes.get_mut(&uid), &now)
-                && stands_the_same(&known.object, now)
+                && is_unchanged(&known.object, now)
             {
                 known.object = Arc::clone(now);
                 return;
@@ -203,7 +203,7 @@ impl Collector {
                             graph.dependents.remove(owner);
                         }
                     }
-                    wake.push(owner.to_owned());
+                    affected.push(owner.to_owned());
                 }
             }
             match now {
@@ -212,16 +212,16 @@ impl Collector {
                         let owner = object::str_at(owner, "/uid").to_owned();
                         graph.dependents.entry(owner).or_default().insert(uid.clone());
                     }
-                    let concerns = owners(&now).next().is_some() || waits(&now);
+                    let relevant = owners(&now).next().is_some() || waits_for_dependents(&now);
                     graph.nodes.insert(uid.clone(), Node { kind: kind.clone(), object: now });
-                    if concerns {
-                        wake.push(uid);
+                    if relevant {
+                        affected.push(uid);
                     }
                 }
-                None => wake.extend(graph.dependents.get(&uid).into_iter().flatten().cloned()),
+                None => affected.extend(graph.dependents.get(&uid).into_iter().flatten().cloned()),
             }
         }
-        for uid in wake {
+        for uid in affected {
             self.queue.add(Key::new("", &uid));
         }
     }
@@ -229,9 +229,9 @@ impl Collector {
     async fn work(&self) {
         loop {
             let key = self.queue.next().await;
-            let looked = self.look_at(&key.name).await;
+            let result = self.sync(&key.name).await;
             self.queue.done(&key);
-            match looked {
+            match result {
                 Ok(next) => {
                     self.queue.forgive(&key);
                     if let Next::After(wait) = next {
@@ -239,7 +239,10 @@ impl Collector {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "will collect again");
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "garbage collection is retried"
+                    );
                     self.queue.add_failed(key);
                 }
             }
@@ -247,16 +250,16 @@ impl Collector {
     }
 
     fn node(&self, uid: &str) -> Option<Node> {
-        self.graph.lock().unwrap_or_else(PoisonError::into_inner).nodes.get(uid).cloned()
+        self.graph.lock().nodes.get(uid).cloned()
     }
 
     fn dependents(&self, uid: &str) -> Vec<Node> {
-        let graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+        let graph = self.graph.lock();
         let uids = graph.dependents.get(uid).into_iter().flatten();
         uids.filter_map(|uid| graph.nodes.get(uid).cloned()).collect()
     }
 
-    async fn look_at(&self, uid: &str) -> Result<Next> {
+    async fn sync(&self, uid: &str) -> Result<Next> {
         let Some(node) = self.node(uid) else { return Ok(Next::Wait) };
         if object::is_deleting(&node.object) {
             let finalizers = object::finalizers(&node.object);
@@ -270,20 +273,20 @@ impl Collector {
         self.collect(&node).await
     }
 
-    /// Lets all dependents go on without their owner, and then the owner go.
+    /// Removes the owner reference from all dependents, then the finalizer from the owner.
     async fn orphan(&self, uid: &str, node: &Node) -> Result<()> {
         for dependent in self.dependents(uid) {
             let left: Vec<&Value> =
                 owners(&dependent.object).filter(|owner| object::str_at(owner, "/uid") != uid).collect();
             let patch = json!({"metadata": {"uid": object::uid(&dependent.object), "ownerReferences": left}});
-            gone_is_fine(
+            ignore_not_found(
                 self.api.merge(&dependent.kind, &Key::of(&dependent.object), Part::Main, &patch).await,
             )?;
         }
         self.drop_finalizer(node, ORPHAN).await
     }
 
-    /// Deletes all dependents first; those that block the owner must be gone before it goes.
+    /// Deletes all dependents; the owner waits for those with `blockOwnerDeletion`.
     async fn delete_dependents(&self, uid: &str, node: &Node) -> Result<()> {
         let dependents = self.dependents(uid);
         let mut blocked = false;
@@ -304,35 +307,35 @@ impl Collector {
             "uid": object::uid(&node.object), "resourceVersion": object::meta_str(&node.object, "resourceVersion"),
             "finalizers": left,
         }});
-        gone_is_fine(self.api.merge(&node.kind, &Key::of(&node.object), Part::Main, &patch).await)
+        ignore_not_found(self.api.merge(&node.kind, &Key::of(&node.object), Part::Main, &patch).await)
     }
 
-    /// Deletes an object none of whose owners is there any more.
+    /// Deletes an object without an existing owner.
     async fn collect(&self, node: &Node) -> Result<Next> {
-        let mut any = false;
+        let mut has_owner = false;
         for owner in owners(&node.object) {
-            any = true;
+            has_owner = true;
             let uid = object::str_at(owner, "/uid");
             let known = self.node(uid);
-            let waiting = known.as_ref().is_some_and(|owner| waits(&owner.object));
-            if waiting || (known.is_none() && self.is_gone(&node.object, owner).await?) {
+            let terminating = known.as_ref().is_some_and(|owner| waits_for_dependents(&owner.object));
+            if terminating || (known.is_none() && self.is_gone(&node.object, owner).await?) {
                 continue;
             }
             return Ok(Next::Wait);
         }
-        if any {
+        if has_owner {
             self.delete(node, None).await?;
         }
         Ok(Next::Wait)
     }
 
-    /// Whether the server has no such owner.
+    /// Whether the owner does not exist in the API server.
     async fn is_gone(&self, dependent: &Value, owner: &Value) -> Result<bool> {
         let (group_version, kind) = (object::str_at(owner, "/apiVersion"), object::str_at(owner, "/kind"));
         let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
-        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kinds = self.kinds.lock().clone();
         let Some(kind) = kinds.into_iter().find(|known| known.group == group && known.kind == kind) else {
-            // A kind that nobody serves may come back; its objects are not garbage.
+            // The definition of an unknown kind may return; its dependents are not garbage.
             return Ok(false);
         };
         let kind = Kind { version: version.to_owned().into(), ..kind };
@@ -345,7 +348,7 @@ impl Collector {
     }
 
     async fn delete(&self, node: &Node, propagation: Option<&'static str>) -> Result<()> {
-        // An object that waits for its own dependents keeps doing so.
+        // A pending propagation policy of the object is kept.
         let finalizers = object::finalizers(&node.object);
         let policy = if finalizers.contains(&ORPHAN) {
             "Orphan"
@@ -354,25 +357,25 @@ impl Collector {
         } else {
             propagation.unwrap_or("Background")
         };
-        let how = Deletion::of(&node.object).propagate(policy);
-        gone_is_fine(self.api.delete(&node.kind, &Key::of(&node.object), &how).await)
+        let deletion = Deletion::of(&node.object).propagate(policy);
+        ignore_not_found(self.api.delete(&node.kind, &Key::of(&node.object), &deletion).await)
     }
 }
 
-/// Whether nothing has changed that matters here: heartbeats alone would keep the collector busy.
-fn stands_the_same(one: &Value, two: &Value) -> bool {
+/// Whether no relevant field has changed. Heartbeats would cause too much work otherwise.
+fn is_unchanged(one: &Value, two: &Value) -> bool {
     let same = |field: &str| object::meta(one, field) == object::meta(two, field);
     ["ownerReferences", "deletionTimestamp", "finalizers"].iter().all(|field| same(field))
 }
 
-/// Whether an owner is on its way out and waits for its dependents.
-fn waits(object: &Value) -> bool {
+/// Whether an owner is terminating and waits for its dependents.
+fn waits_for_dependents(object: &Value) -> bool {
     let finalizers = object::finalizers(object);
     object::is_deleting(object) && (finalizers.contains(&FOREGROUND) || finalizers.contains(&ORPHAN))
 }
 
-/// Somebody else was faster, or another object has the name: both are as good.
-fn gone_is_fine(outcome: Result<Value>) -> Result<()> {
+/// A missing object, or another one with its name, is the wanted result.
+fn ignore_not_found(outcome: Result<Value>) -> Result<()> {
     match outcome {
         Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome.map(|_| ()),

@@ -1,46 +1,43 @@
-//! What a job's policies say of a failed pod, and of the indexes that are done.
+//! Evaluates `podFailurePolicy` (KEP-3329) and `successPolicy` (KEP-3998) of a job.
 
 use super::index;
 use kai_object as object;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Where a pod of a job with a limit per index says how often its index failed before it.
-pub(super) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// Annotation: failures of the index before this pod was created.
+pub(super) const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
 
-/// What a failed pod means for its job.
+/// The `action` of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
-    /// It counts as a failure.
-    Counts,
-    /// It is replaced as if it had never been.
-    Ignored,
-    /// Its index has failed.
-    FailsIndex,
-    /// The job has failed; with what users are told.
-    FailsJob(String),
+pub(super) enum FailureAction {
+    Count,
+    Ignore,
+    FailIndex,
+    /// With the message of the condition.
+    FailJob(String),
 }
 
-/// Judges a failed pod by the first rule of the job that matches it.
-pub(super) fn judge(job: &Value, pod: &Value) -> Judgement {
+/// The action of the first rule that matches a failed pod.
+pub(super) fn failure_action(job: &Value, pod: &Value) -> FailureAction {
     let rules = job.pointer("/spec/podFailurePolicy/rules").and_then(Value::as_array);
     for (number, rule) in rules.into_iter().flatten().enumerate() {
         let Some(why) = matches(rule, pod) else { continue };
         return match object::str_at(rule, "/action") {
-            "FailJob" => Judgement::FailsJob(format!("{why} matching FailJob rule at index {number}")),
-            "FailIndex" => Judgement::FailsIndex,
-            "Ignore" => Judgement::Ignored,
-            _ => Judgement::Counts,
+            "FailJob" => FailureAction::FailJob(format!("{why} matching FailJob rule at index {number}")),
+            "FailIndex" => FailureAction::FailIndex,
+            "Ignore" => FailureAction::Ignore,
+            _ => FailureAction::Count,
         };
     }
-    Judgement::Counts
+    FailureAction::Count
 }
 
 fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Why a rule matches a pod; nothing where it does not.
+/// The message for a matching rule; `None` where it does not match.
 fn matches(rule: &Value, pod: &Value) -> Option<String> {
     let whole = format!("{}/{}", object::namespace(pod), object::name(pod));
     if let Some(wanted) = rule.get("onExitCodes").filter(|wanted| !wanted.is_null()) {
@@ -51,7 +48,7 @@ fn matches(rule: &Value, pod: &Value) -> Option<String> {
             list(pod, "/status/containerStatuses").chain(list(pod, "/status/initContainerStatuses"));
         for status in statuses.filter(|status| container.is_empty() || status["name"] == container) {
             let code = status.pointer("/state/terminated/exitCode").and_then(Value::as_i64);
-            // A container that ended well matches nothing.
+            // Exit code 0 never matches.
             if let Some(code) = code.filter(|code| *code != 0 && codes.contains(code) == within) {
                 let name = object::str_at(status, "/name");
                 return Some(format!("Container {name} for pod {whole} failed with exit code {code}"));
@@ -73,7 +70,7 @@ fn matches(rule: &Value, pod: &Value) -> Option<String> {
     None
 }
 
-/// The first rule for success that the indexes which are done fulfil.
+/// The first rule of `successPolicy` that the completed indexes meet.
 pub(super) fn success(job: &Value, completed: &BTreeSet<usize>) -> Option<usize> {
     list(job, "/spec/successPolicy/rules").position(|rule| {
         let count = rule.get("succeededCount").and_then(Value::as_u64);
@@ -105,22 +102,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_judges() {
+    fn first_matching_rule_decides() {
         let job = json!({"spec": {"podFailurePolicy": {"rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]}},
             {"action": "FailIndex", "onExitCodes": {"operator": "NotIn", "values": [1, 2]}},
         ]}}});
-        assert_eq!(judge(&job, &failed(143)), Judgement::Ignored);
-        let told = "Container main for pod n/p failed with exit code 42 matching FailJob rule at index 1";
-        assert_eq!(judge(&job, &failed(42)), Judgement::FailsJob(told.to_owned()));
-        assert_eq!(judge(&job, &failed(3)), Judgement::FailsIndex);
-        assert_eq!(judge(&job, &failed(1)), Judgement::Counts);
-        assert_eq!(judge(&json!({}), &failed(1)), Judgement::Counts);
+        assert_eq!(failure_action(&job, &failed(143)), FailureAction::Ignore);
+        let message = "Container main for pod n/p failed with exit code 42 matching FailJob rule at index 1";
+        assert_eq!(failure_action(&job, &failed(42)), FailureAction::FailJob(message.to_owned()));
+        assert_eq!(failure_action(&job, &failed(3)), FailureAction::FailIndex);
+        assert_eq!(failure_action(&job, &failed(1)), FailureAction::Count);
+        assert_eq!(failure_action(&json!({}), &failed(1)), FailureAction::Count);
     }
 
     #[test]
-    fn some_indexes_or_so_many_are_enough() {
+    fn success_policy_matches_indexes_and_counts() {
         let job = |rule: Value| json!({"spec": {"successPolicy": {"rules": [rule]}}});
         let done = BTreeSet::from([0, 2, 3]);
         for (rule, wanted) in [

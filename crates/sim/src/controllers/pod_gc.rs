@@ -1,4 +1,4 @@
-//! Clears away pods that nobody else will: those of nodes that are gone, and those that ended long ago.
+//! Deletes pods of missing nodes, unbound terminating pods, and terminated pods above a threshold.
 
 use super::{pod, set_condition, time};
 use jiff::Timestamp;
@@ -7,30 +7,30 @@ use kai_runtime::api::{Deletion, Part, Result};
 use kai_runtime::cache::Caches;
 use kai_runtime::controller::{Context, Controller, Next};
 use kai_runtime::kind::{self, Key, Kind};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a node must have been missing, so that one that is made anew keeps its pods.
+/// How long a node must be missing, so that a recreated node keeps its pods.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// How often to look.
+/// Period of the sweep over all pods.
 const PERIOD: Duration = Duration::from_secs(20);
-/// So many pods that ended are kept.
-const ENDED_MAX: usize = 12_500;
-/// The node is gone for good, says its operator.
+/// `--terminated-pod-gc-threshold`.
+const TERMINATED_MAX: usize = 12_500;
+/// Taint: an administrator declares that the node is shut down (KEP-2268).
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// The collector of pods.
 #[derive(Debug, Default)]
-pub struct PodGarbage {
-    /// Since when a node with pods has been missing.
+pub struct PodGarbageCollector {
+    /// When a node with pods was first found missing.
     missing: Mutex<BTreeMap<String, Timestamp>>,
-    /// When all pods were last looked at.
+    /// Time of the last sweep.
     swept: Mutex<Option<Timestamp>>,
 }
 
-impl Controller for PodGarbage {
+impl Controller for PodGarbageCollector {
     const NAME: &'static str = "podgc";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -38,7 +38,7 @@ impl Controller for PodGarbage {
     }
 
     fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        // One key for all pods without a node; its work is done by period.
+        // The empty key stands for all pods without a node; it is processed once per period.
         let node = if *kind == kind::NODE {
             object::name(changed)
         } else {
@@ -62,8 +62,8 @@ impl Controller for PodGarbage {
         if let Some(node) = context.caches.get(&kind::NODE, key) {
             self.missing().remove(&key.name);
             let taints = node.pointer("/spec/taints").and_then(Value::as_array);
-            let out = taints.into_iter().flatten().any(|taint| taint["key"] == OUT_OF_SERVICE);
-            if out && !super::holds(&node, "Ready") {
+            let out_of_service = taints.into_iter().flatten().any(|taint| taint["key"] == OUT_OF_SERVICE);
+            if out_of_service && !super::has_condition(&node, "Ready") {
                 for pod in pods.iter().filter(|pod| object::is_deleting(pod)) {
                     remove(context, pod).await?;
                 }
@@ -77,8 +77,8 @@ impl Controller for PodGarbage {
             return Ok(Next::After(time::until(now, due)));
         }
         self.missing().remove(&key.name);
-        // The cache may be behind: only the server's word counts.
-        if is_there(context, key).await? {
+        // The informer may lag; the API server decides.
+        if exists(context, key).await? {
             return Ok(Next::After(PERIOD));
         }
         for pod in context.caches.on_node(&kind::POD, &key.name) {
@@ -88,10 +88,10 @@ impl Controller for PodGarbage {
     }
 }
 
-impl PodGarbage {
-    /// When all pods are to be looked at, unless that is now: every pod that waits for a node wakes the collector.
+impl PodGarbageCollector {
+    /// The time of the next sweep; `None` where it is due. Every unbound pod enqueues the empty key.
     fn next_sweep(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut swept = self.swept.lock();
         let due = swept.map(|swept| time::later(swept, PERIOD)).filter(|due| *due > now);
         if due.is_none() {
             *swept = Some(now);
@@ -100,11 +100,11 @@ impl PodGarbage {
     }
 
     fn missing(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.missing.lock()
     }
 }
 
-async fn is_there(context: &Context, node: &Key) -> Result<bool> {
+async fn exists(context: &Context, node: &Key) -> Result<bool> {
     match context.api.get(&kind::NODE, node).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
@@ -112,9 +112,9 @@ async fn is_there(context: &Context, node: &Key) -> Result<bool> {
     }
 }
 
-/// Marks a pod as failed, if it was not over, and deletes it at once.
+/// Sets the phase of a non-terminal pod to `Failed`, and deletes it without a grace period.
 async fn remove(context: &Context, found: &Arc<Value>) -> Result<()> {
-    if !pod::is_finished(found) {
+    if !pod::is_terminal(found) {
         let mut new = (**found).clone();
         new["status"]["phase"] = Value::from("Failed");
         let time = context.clock.time();
@@ -135,7 +135,7 @@ async fn remove(context: &Context, found: &Arc<Value>) -> Result<()> {
     context.delete(&kind::POD, found, Deletion::of(found).now()).await
 }
 
-/// Deletes pods that were to go before they ever had a node, and the oldest of too many that ended.
+/// Deletes unbound terminating pods, and the oldest terminated pods above the threshold.
 async fn sweep(context: &Context) -> Result<Next> {
     let pods = context.caches.all(&kind::POD);
     for pod in &pods {
@@ -144,11 +144,11 @@ async fn sweep(context: &Context) -> Result<Next> {
             context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
         }
     }
-    let mut ended: Vec<&Arc<Value>> =
-        pods.iter().filter(|pod| pod::is_finished(pod) && !object::is_deleting(pod)).collect();
-    if ended.len() > ENDED_MAX {
-        ended.sort_by_key(|pod| (object::meta_str(pod, "creationTimestamp").to_owned(), Key::of(pod)));
-        for pod in ended.iter().take(ended.len() - ENDED_MAX) {
+    let mut terminated: Vec<&Arc<Value>> =
+        pods.iter().filter(|pod| pod::is_terminal(pod) && !object::is_deleting(pod)).collect();
+    if terminated.len() > TERMINATED_MAX {
+        terminated.sort_by_key(|pod| (object::meta_str(pod, "creationTimestamp").to_owned(), Key::of(pod)));
+        for pod in terminated.iter().take(terminated.len() - TERMINATED_MAX) {
             context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
         }
     }
@@ -160,16 +160,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pods_are_looked_at_once_in_a_period() {
-        let garbage = PodGarbage::default();
+    fn pods_are_swept_once_per_period() {
+        let collector = PodGarbageCollector::default();
         let start = Timestamp::UNIX_EPOCH;
-        assert_eq!(garbage.next_sweep(start), None);
+        assert_eq!(collector.next_sweep(start), None);
         let due = time::later(start, PERIOD);
-        assert_eq!(
-            garbage.next_sweep(start),
-            Some(due),
-            "a thousand pods that come in a second wake it once"
-        );
-        assert_eq!(garbage.next_sweep(due), None);
+        assert_eq!(collector.next_sweep(start), Some(due), "further keys within the period do not sweep");
+        assert_eq!(collector.next_sweep(due), None);
     }
 }

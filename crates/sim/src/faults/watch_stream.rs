@@ -1,4 +1,4 @@
-//! The events of a watch as a client meets them: some late, some twice, some not at all.
+//! Faults of watch events: delays, repetitions, losses, and broken streams.
 
 use super::{Client, Faults, lineage};
 use axum::body::Body;
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 const EXPIRED: &[u8] = b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: a simulated fault\",\"reason\":\"Expired\",\"code\":410}}\n";
 
-/// What happens to an event.
+/// The outcome of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Fault {
     Passed,
     Late(Duration),
     Repeated,
@@ -26,76 +26,78 @@ enum Fate {
     Expired,
 }
 
-fn fate(client: &mut Client) -> Fate {
+fn fault(client: &mut Client) -> Fault {
     let rates = client.rates;
-    let fate = if client.happens(rates.event_expired) {
-        Fate::Expired
-    } else if client.happens(rates.event_dropped) {
-        Fate::Dropped
-    } else if client.happens(rates.event_lost) {
-        Fate::Lost
-    } else if client.happens(rates.event_late) {
-        Fate::Late(client.delay())
-    } else if client.happens(rates.event_repeated) {
-        Fate::Repeated
+    let fault = if client.occurs(rates.event_expired) {
+        Fault::Expired
+    } else if client.occurs(rates.event_dropped) {
+        Fault::Dropped
+    } else if client.occurs(rates.event_lost) {
+        Fault::Lost
+    } else if client.occurs(rates.event_late) {
+        Fault::Late(client.delay())
+    } else if client.occurs(rates.event_repeated) {
+        Fault::Repeated
     } else {
-        Fate::Passed
+        Fault::Passed
     };
-    if fate != Fate::Passed {
-        client.counts.events_hurt += 1;
+    if fault != Fault::Passed {
+        client.counts.faulty_events += 1;
     }
-    fate
+    fault
 }
 
-/// One watch of a client that is under way.
-struct Watched {
+/// An open watch of a client.
+struct FaultyWatch {
     faults: Faults,
     client: String,
-    /// Of the client and of those that it is below.
+    /// Of the ancestors and of the client.
     partitions: Vec<Signal<bool>>,
-    /// The lives that they had when it began.
-    lives: Vec<(Signal<u64>, u64)>,
+    /// Their incarnations, with the values at the start of the watch.
+    incarnations: Vec<(Signal<u64>, u64)>,
     chunks: BoxStream<'static, Result<Bytes, axum::Error>>,
-    /// Whole lines that have not been delivered, and the beginning of the next.
+    /// Complete lines that are not delivered yet, and the start of the next.
     lines: VecDeque<Bytes>,
     rest: Vec<u8>,
-    again: Option<Bytes>,
+    repeated: Option<Bytes>,
     ended: bool,
 }
 
-/// The answer to a watch, as the client meets it.
+/// Wraps the response to a watch request.
 pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> Response<Body> {
     let signals = lineage(client).map(|name| {
-        faults.with(name, |client| (client.partition.clone(), (client.life.clone(), client.life.get())))
+        faults.with(name, |client| {
+            (client.partition.clone(), (client.incarnation.clone(), client.incarnation.get()))
+        })
     });
-    let (partitions, lives) = signals.unzip();
+    let (partitions, incarnations) = signals.unzip();
     let (parts, body) = response.into_parts();
-    let watched = Watched {
+    let watch = FaultyWatch {
         faults: faults.clone(),
         client: client.to_owned(),
         partitions,
-        lives,
+        incarnations,
         chunks: body.into_data_stream().boxed(),
         lines: VecDeque::new(),
         rest: Vec::new(),
-        again: None,
+        repeated: None,
         ended: false,
     };
-    let events = stream::unfold(watched, |mut watched| async move {
-        let event = watched.next().await?;
+    let events = stream::unfold(watch, |mut watch| async move {
+        let event = watch.next().await?;
         let seen = event.as_ref().map_or(&Bytes::new(), |event| event).clone();
-        watched.faults.journal.note(&watched.client, "sees", &seen);
-        Some((event, watched))
+        watch.faults.journal.note(&watch.client, "event", &seen);
+        Some((event, watch))
     });
     Response::from_parts(parts, Body::from_stream(events))
 }
 
-impl Watched {
+impl FaultyWatch {
     async fn next(&mut self) -> Option<Result<Bytes, io::Error>> {
         if self.ended {
             return None;
         }
-        if let Some(event) = self.again.take() {
+        if let Some(event) = self.repeated.take() {
             return Some(Ok(event));
         }
         loop {
@@ -107,22 +109,22 @@ impl Watched {
                 }
                 None => return None,
             };
-            match self.fate() {
-                Fate::Passed => return Some(Ok(event)),
-                Fate::Late(wait) => {
+            match self.fault() {
+                Fault::Passed => return Some(Ok(event)),
+                Fault::Late(wait) => {
                     tokio::time::sleep(wait).await;
                     return Some(Ok(event));
                 }
-                Fate::Repeated => {
-                    self.again = Some(event.clone());
+                Fault::Repeated => {
+                    self.repeated = Some(event.clone());
                     return Some(Ok(event));
                 }
-                Fate::Lost => {}
-                Fate::Dropped => {
+                Fault::Lost => {}
+                Fault::Dropped => {
                     self.ended = true;
                     return Some(Err(broken()));
                 }
-                Fate::Expired => {
+                Fault::Expired => {
                     self.ended = true;
                     return Some(Ok(Bytes::from_static(EXPIRED)));
                 }
@@ -130,13 +132,13 @@ impl Watched {
         }
     }
 
-    /// What happens to an event: the first misfortune on its way.
-    fn fate(&self) -> Fate {
-        let mut fates = lineage(&self.client).map(|name| self.faults.with(name, fate));
-        fates.find(|fate| *fate != Fate::Passed).unwrap_or(Fate::Passed)
+    /// The first fault of the client and its ancestors.
+    fn fault(&self) -> Fault {
+        let mut faults = lineage(&self.client).map(|name| self.faults.with(name, fault));
+        faults.find(|fault| *fault != Fault::Passed).unwrap_or(Fault::Passed)
     }
 
-    /// The next whole line; an error when the connection breaks.
+    /// The next complete line; an error where the connection breaks.
     async fn line(&mut self) -> Option<Result<Bytes, io::Error>> {
         loop {
             if self.partitions.iter().any(Signal::get) {
@@ -147,8 +149,8 @@ impl Watched {
             }
             let chunk = tokio::select! {
                 biased;
-                () = first(&self.lives, |(life, begun)| life.until(move |now| now != *begun)) => return std::future::pending().await,
-                () = first(&self.partitions, |partition| partition.until(|cut| cut)) => continue,
+                () = first(&self.incarnations, |(incarnation, start)| incarnation.until(move |now| now != *start)) => return std::future::pending().await,
+                () = first(&self.partitions, |partition| partition.until(|partitioned| partitioned)) => continue,
                 chunk = self.chunks.next() => chunk?,
             };
             match chunk {
@@ -174,7 +176,7 @@ impl Watched {
     }
 }
 
-/// Waits for what comes first; a client has a lineage, so there is something to wait for.
+/// Waits for the first of the signals; there is at least that of the client itself.
 async fn first<'a, T, F: Future<Output = ()>>(signals: &'a [T], wait: impl Fn(&'a T) -> F) {
     select_all(signals.iter().map(|signal| Box::pin(wait(signal)))).await;
 }

@@ -1,4 +1,4 @@
-//! Binds claims on storage to volumes, and makes volumes for classes whose storage is simulated.
+//! Binds `PersistentVolumeClaim`s to volumes, and provisions volumes of simulated storage classes.
 
 use super::{annotation, pod, set_entry};
 use kai_apiserver::selector::LabelSelector;
@@ -11,21 +11,21 @@ use kai_units::Quantity;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Who makes the volumes of simulated storage classes.
+/// Provisioner of simulated storage classes.
 pub const PROVISIONER: &str = "sim.kai.scheduler/disk";
-/// Marks the class of claims that name none.
+/// Annotation of the default storage class.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// Where the scheduler says on which node the first user of a claim will run.
+/// Annotation by the scheduler: the node of the first consumer.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// What keeps claims and volumes from going while they are used.
-const PROTECTIONS: [&str; 2] = ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"];
+/// Finalizers of claims and volumes in use.
+const PROTECTION_FINALIZERS: [&str; 2] = ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"];
 
-/// The controller of claims and volumes. Claims have keys with a namespace, volumes keys without.
+/// Keys of claims have a namespace, keys of volumes have none.
 #[derive(Debug)]
-pub struct Volumes;
+pub struct PersistentVolumeController;
 
-impl Controller for Volumes {
+impl Controller for PersistentVolumeController {
     const NAME: &'static str = "persistentvolume";
 
     fn kinds(&self) -> Vec<Kind> {
@@ -43,7 +43,7 @@ impl Controller for Volumes {
             return std::iter::once(Key::of(changed)).chain(volume).collect();
         }
         if *kind == kind::POD {
-            // Only claims that wait for their users to go care about them.
+            // Pods matter only to terminating claims.
             let claims = claims_of(changed).map(|name| Key::new(object::namespace(changed), name));
             return claims
                 .filter(|key| {
@@ -59,7 +59,11 @@ impl Controller for Volumes {
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        if key.namespace.is_empty() { volume(context, key).await } else { claim(context, key).await }
+        if key.namespace.is_empty() {
+            sync_volume(context, key).await
+        } else {
+            sync_claim(context, key).await
+        }
     }
 }
 
@@ -67,19 +71,19 @@ fn is_bound(claim: &Value) -> bool {
     phase(claim) == "Bound"
 }
 
-/// A volume whose claim is gone is free, or goes.
-async fn volume(context: &Context, key: &Key) -> Result<Next> {
+/// Sets the phase of a volume, and deletes released ones with reclaim policy `Delete`.
+async fn sync_volume(context: &Context, key: &Key) -> Result<Next> {
     let Some(volume) = context.caches.get(&kind::VOLUME, key) else { return Ok(Next::Wait) };
     if object::is_deleting(&volume) {
         let bound = phase(&volume) == "Bound" && claim_of(context, &volume).is_some();
-        return if bound { Ok(Next::Wait) } else { release(context, &kind::VOLUME, &volume).await };
+        return if bound { Ok(Next::Wait) } else { remove_protection(context, &kind::VOLUME, &volume).await };
     }
     let phase = match volume.pointer("/spec/claimRef") {
         None => "Available",
         Some(reference) => match claim_of(context, &volume) {
             Some(claim) if object::str_at(&claim, "/spec/volumeName") == key.name => "Bound",
             Some(_) => "Available",
-            // Reserved by name for a claim that is yet to come.
+            // Pre-bound by name to a claim that does not exist yet.
             None if object::str_at(reference, "/uid").is_empty() => "Available",
             None => "Released",
         },
@@ -94,7 +98,7 @@ async fn volume(context: &Context, key: &Key) -> Result<Next> {
     Ok(Next::Wait)
 }
 
-/// The claim that a volume is for.
+/// The claim in `claimRef` of a volume.
 fn claim_of(context: &Context, volume: &Value) -> Option<Arc<Value>> {
     let reference = volume.pointer("/spec/claimRef")?;
     let key = Key::new(object::str_at(reference, "/namespace"), object::str_at(reference, "/name"));
@@ -112,11 +116,11 @@ fn phase(object: &Value) -> &str {
     object::str_at(object, "/status/phase")
 }
 
-/// Takes away what kept an object from going while it was in use.
-async fn release(context: &Context, kind: &Kind, object: &Value) -> Result<Next> {
+/// Removes the protection finalizers.
+async fn remove_protection(context: &Context, kind: &Kind, object: &Value) -> Result<Next> {
     let mut new = object.clone();
     let left: Vec<&str> =
-        object::finalizers(object).into_iter().filter(|name| !PROTECTIONS.contains(name)).collect();
+        object::finalizers(object).into_iter().filter(|name| !PROTECTION_FINALIZERS.contains(name)).collect();
     object::set_finalizers(&mut new, &left);
     match context.update(kind, Part::Main, object, &new).await {
         Err(error) if error.is_not_found() => context.caches.note_gone(kind, object),
@@ -127,34 +131,38 @@ async fn release(context: &Context, kind: &Kind, object: &Value) -> Result<Next>
     Ok(Next::Wait)
 }
 
-async fn claim(context: &Context, key: &Key) -> Result<Next> {
+async fn sync_claim(context: &Context, key: &Key) -> Result<Next> {
     let Some(claim) = context.caches.get(&kind::VOLUME_CLAIM, key) else { return Ok(Next::Wait) };
     if object::is_deleting(&claim) {
         let pods = context.caches.in_namespace(&kind::POD, &key.namespace);
         let used =
-            pods.iter().any(|pod| !pod::is_finished(pod) && claims_of(pod).any(|name| name == key.name));
-        return if used { Ok(Next::Wait) } else { release(context, &kind::VOLUME_CLAIM, &claim).await };
+            pods.iter().any(|pod| !pod::is_terminal(pod) && claims_of(pod).any(|name| name == key.name));
+        return if used {
+            Ok(Next::Wait)
+        } else {
+            remove_protection(context, &kind::VOLUME_CLAIM, &claim).await
+        };
     }
     if is_bound(&claim) {
         return Ok(Next::Wait);
     }
     if claim.pointer("/spec/storageClassName").is_none() {
-        return give_class(context, &claim).await;
+        return set_default_class(context, &claim).await;
     }
     let named = object::str_at(&claim, "/spec/volumeName");
     let found = if named.is_empty() {
         let mut volumes = context.caches.all(&kind::VOLUME);
-        if waits_for_user(context, &claim) {
-            // Which volume it gets depends on where the user runs: whoever knows that sets one aside.
+        if waits_for_first_consumer(context, &claim) {
+            // The scheduler selects the volume together with the node, and sets its `claimRef`.
             volumes.retain(|volume| volume.pointer("/spec/claimRef").is_some());
         }
-        choose(&claim, &volumes)
+        find_volume(&claim, &volumes)
     } else {
         context.caches.get(&kind::VOLUME, &Key::new("", named)).filter(|volume| is_free_for(volume, &claim))
     };
     let volume = match found {
         Some(volume) => volume,
-        None if named.is_empty() => match make(context, &claim).await? {
+        None if named.is_empty() => match provision(context, &claim).await? {
             Some(volume) => Arc::new(volume),
             None => return Ok(Next::Wait),
         },
@@ -163,14 +171,13 @@ async fn claim(context: &Context, key: &Key) -> Result<Next> {
     bind(context, &claim, &volume).await
 }
 
-/// Whether the claim gets a volume only when it is known where its first user runs.
-fn waits_for_user(context: &Context, claim: &Value) -> bool {
+fn waits_for_first_consumer(context: &Context, claim: &Value) -> bool {
     let class = Key::new("", object::str_at(claim, "/spec/storageClassName"));
     let class = context.caches.get(&kind::STORAGE_CLASS, &class);
     class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
 }
 
-async fn give_class(context: &Context, claim: &Value) -> Result<Next> {
+async fn set_default_class(context: &Context, claim: &Value) -> Result<Next> {
     let classes = context.caches.all(&kind::STORAGE_CLASS);
     let Some(class) = classes.iter().find(|class| annotation(class, DEFAULT_CLASS) == "true") else {
         return Ok(Next::Wait);
@@ -196,8 +203,8 @@ fn bytes(object: &Value, pointer: &str) -> i128 {
     object::str_at(object, pointer).parse::<Quantity>().map_or(0, Quantity::nanos)
 }
 
-/// The smallest volume that fits; one that is reserved for the claim comes first.
-fn choose(claim: &Value, volumes: &[Arc<Value>]) -> Option<Arc<Value>> {
+/// The smallest matching volume; pre-bound ones first.
+fn find_volume(claim: &Value, volumes: &[Arc<Value>]) -> Option<Arc<Value>> {
     let wanted = bytes(claim, "/spec/resources/requests/storage");
     let modes = |object: &Value| object["spec"]["accessModes"].as_array().cloned().unwrap_or_default();
     let selector = claim.pointer("/spec/selector").map(LabelSelector::from_object);
@@ -220,8 +227,8 @@ fn choose(claim: &Value, volumes: &[Arc<Value>]) -> Option<Arc<Value>> {
     volumes.iter().filter(|volume| fits(volume)).min_by_key(|volume| order(volume)).map(Arc::clone)
 }
 
-/// Makes a volume for the claim, if its class is simulated and the time has come.
-async fn make(context: &Context, claim: &Value) -> Result<Option<Value>> {
+/// Provisions a volume for a claim of a simulated class; `None` while it waits for its first consumer.
+async fn provision(context: &Context, claim: &Value) -> Result<Option<Value>> {
     let class = Key::new("", object::str_at(claim, "/spec/storageClassName"));
     let Some(class) = context.caches.get(&kind::STORAGE_CLASS, &class) else { return Ok(None) };
     let waits = object::str_at(&class, "/volumeBindingMode") == "WaitForFirstConsumer";
@@ -249,9 +256,9 @@ async fn make(context: &Context, claim: &Value) -> Result<Option<Value>> {
         },
     });
     match context.create(&kind::VOLUME, "", &volume).await {
-        // Made before the last crash: the news are on their way and wake the claim.
+        // Provisioned before a crash; the watch event of the volume enqueues the claim.
         Err(error) if error.is_conflict() => Ok(None),
-        made => made.map(Some),
+        created => created.map(Some),
     }
 }
 
@@ -262,14 +269,14 @@ fn reference(claim: &Value) -> Value {
     })
 }
 
-/// Binds both to each other: the volume first, so that nobody else takes it.
+/// Binds the volume to the claim, then the claim to the volume, so that no other claim can take the volume.
 async fn bind(context: &Context, claim: &Value, volume: &Value) -> Result<Next> {
-    let mut taken = volume.clone();
-    let known = taken.pointer("/spec/claimRef/uid").and_then(Value::as_str);
+    let mut bound_volume = volume.clone();
+    let known = bound_volume.pointer("/spec/claimRef/uid").and_then(Value::as_str);
     if known != Some(object::uid(claim)) {
-        taken["spec"]["claimRef"] = reference(claim);
+        bound_volume["spec"]["claimRef"] = reference(claim);
     }
-    context.update(&kind::VOLUME, Part::Main, volume, &taken).await?;
+    context.update(&kind::VOLUME, Part::Main, volume, &bound_volume).await?;
     let mut bound = claim.clone();
     bound["spec"]["volumeName"] = Value::from(object::name(volume));
     set_entry(&mut bound, "annotations", "pv.kubernetes.io/bind-completed", "yes");
