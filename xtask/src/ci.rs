@@ -1,7 +1,7 @@
 //! Every check in one order, stopping at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{api_suite, conformance, fuzz, kubernetes, tidy};
+use crate::{api_suite, conformance, deny, fuzz, kubernetes, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -36,6 +36,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let whole = Stopwatch::start();
     step("format", || done(repository.cargo().args(["fmt", "--all", "--check"])))?;
     step("tidy", || tidy::run(repository))?;
+    step("dependencies", || deny::run(repository))?;
     step("clippy", || {
         let lint = ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
         done(repository.cargo().args(lint))

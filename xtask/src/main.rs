@@ -1,12 +1,13 @@
-//! Repository tasks: `cargo xtask ci`, `tidy`, `conformance`, `bench`, `fuzz`, `kubernetes`, `api-suite`.
+//! Repository tasks: `cargo xtask ci`, `tidy`, `deny`, `conformance`, `bench`, `fuzz`, `kubernetes`, `api-suite`.
 //!
-//! Whatever CI checks can be run here, the same way, by anyone.
+//! CI runs the same commands.
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
 mod api_suite;
 mod bench;
 mod ci;
 mod conformance;
+mod deny;
 mod fuzz;
 mod kubernetes;
 mod repository;
@@ -30,8 +31,10 @@ struct Args {
 enum Task {
     /// Run every check, in order, up to the first failure.
     Ci(ci::Args),
-    /// Check the rules of the house: crate edges, licences, file sizes, module docs, links, generated files.
+    /// Check repository rules: crate edges, file sizes, module docs, links, generated files, banned words.
     Tidy,
+    /// Check licences, duplicate versions and sources of dependencies with cargo-deny.
+    Deny,
     /// Replay KAI's recorded sessions, clusters and calls, and compare.
     Conformance(conformance::Args),
     /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there;
@@ -51,6 +54,7 @@ fn main() -> anyhow::Result<()> {
     match args.task {
         Task::Ci(args) => ci::run(&repository, &args),
         Task::Tidy => tidy::run(&repository),
+        Task::Deny => deny::run(&repository),
         Task::Conformance(args) => conformance::run(&repository, &args),
         Task::Bench(args) => bench::run(&repository, &args),
         Task::Fuzz(args) => fuzz::run(&repository, &args),

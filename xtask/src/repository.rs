@@ -92,7 +92,7 @@ impl Repository {
     pub(crate) fn metadata(&self) -> Result<Metadata> {
         let output = self
             .cargo()
-            .args(["metadata", "--format-version", "1", "--locked"])
+            .args(["metadata", "--format-version", "1", "--locked", "--no-deps"])
             .output()
             .context("cannot run `cargo metadata`")?;
         if !output.status.success() {
@@ -108,7 +108,6 @@ pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
     pub(crate) workspace_members: Vec<String>,
     pub(crate) target_directory: PathBuf,
-    resolve: Resolve,
 }
 
 /// One package of the dependency tree.
@@ -116,9 +115,6 @@ pub(crate) struct Metadata {
 pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) license: Option<String>,
-    pub(crate) source: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -129,41 +125,9 @@ pub(crate) struct Dependency {
     pub(crate) kind: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Resolved>,
-}
-
-#[derive(Deserialize)]
-struct Resolved {
-    id: String,
-    deps: Vec<ResolvedDependency>,
-}
-
-#[derive(Deserialize)]
-struct ResolvedDependency {
-    pkg: String,
-}
-
 impl Metadata {
     /// The packages of the workspace itself.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
-    }
-
-    /// Packages that the workspace uses in any way. The lock file may list more.
-    pub(crate) fn used(&self) -> Vec<&Package> {
-        let mut seen: Vec<&str> = self.workspace_members.iter().map(String::as_str).collect();
-        let mut next = 0;
-        while let Some(&id) = seen.get(next) {
-            next += 1;
-            let node = self.resolve.nodes.iter().find(|node| node.id == id);
-            for dependency in node.iter().flat_map(|node| &node.deps) {
-                if !seen.contains(&dependency.pkg.as_str()) {
-                    seen.push(&dependency.pkg);
-                }
-            }
-        }
-        self.packages.iter().filter(|package| seen.contains(&package.id.as_str())).collect()
     }
 }

@@ -5,6 +5,7 @@
 //! environment variables and resource names; [`request`](fn@request) says what a pod asks for. Invariant: reading is lenient (absent, `null` and unknown fields
 //! are fine, because a stored object must never stop a watch), writing omits whatever is unset.
 //! Not here: what a value means. Durations stay text, quantities stay quantities; users convert them at the edge.
+#![warn(missing_docs)] // programmed against from outside the workspace
 
 pub mod bind_request;
 pub mod config;

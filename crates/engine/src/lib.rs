@@ -2,6 +2,7 @@
 //!
 //! Pure and deterministic: no clock, no randomness, no I/O, no iteration over hash maps. Nothing here knows
 //! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
+#![warn(missing_docs)] // programmed against from outside the workspace
 
 mod actions;
 pub mod audit;
