@@ -1,4 +1,4 @@
-//! Bind requests: the scheduler's order to the binder to put one pod on one node.
+//! `BindRequest` (`scheduling.run.ai/v1alpha2`): the scheduler's decision to bind one pod to one node.
 
 use crate::{ResourceAmounts, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the binder has to do.
+/// The pod, the node, and the devices that the scheduler selected. Fields follow KAI's `BindRequestSpec`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
-    // Lets an object without a spec be read; kube takes serde attributes in no other form.
+    // Accepts an object without a spec; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))"
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -30,33 +30,33 @@ pub struct BindRequestSpec {
     /// The node to bind it to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selected_node: String,
-    /// How the pod gets its GPUs: `Regular`, `Fraction`, `MigInstance` or empty.
+    /// How the pod receives its GPUs: `Regular`, `Fraction`, `MigInstance` or empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub received_resource_type: String,
-    /// How much of how many GPUs the pod gets.
+    /// Number and portion of the GPUs that the pod receives.
     #[serde(rename = "receivedGPU", skip_serializing_if = "Option::is_none")]
     pub received_gpu: Option<ReceivedGpu>,
-    /// The shared GPUs the pod uses, one group id for each device.
+    /// GPU groups of the shared GPUs, one for each device.
     #[serde(
         rename = "selectedGPUGroups",
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "null_is_empty"
     )]
     pub selected_gpu_groups: Vec<String>,
-    /// Devices chosen for the resource claims of the pod.
+    /// Allocations of the pod's resource claims.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub resource_claim_allocations: Vec<ResourceClaimAllocation>,
-    /// Devices chosen for extended resources that are served by device claims.
+    /// Allocation for extended resources that are backed by devices (KEP-5004).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_resource_claim_allocation: Option<ExtendedResourceClaimAllocation>,
-    /// Where the node is expected to place the pod among its NUMA zones.
+    /// NUMA zones from which the topology manager of the node is expected to allocate.
     #[serde(
         rename = "predictedNUMAZones",
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "null_is_empty"
     )]
     pub predicted_numa_zones: Vec<NumaZoneAmount>,
-    /// How often binding is tried again after a failure; not at all when absent.
+    /// Number of failed bind attempts after which the request has failed; absent allows one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_limit: Option<i32>,
 }
@@ -70,23 +70,23 @@ impl BindRequestSpec {
     pub const MIG_INSTANCE: &str = "MigInstance";
 }
 
-/// How much of how many GPUs a pod gets.
+/// Number and portion of the GPUs that a pod receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReceivedGpu {
     /// Number of devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<i64>,
-    /// Part of each device, as a decimal with two digits such as `0.50`.
+    /// Portion of each device, as a decimal with two digits such as `0.50`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub portion: String,
 }
 
-/// Devices chosen for one resource claim.
+/// The allocation of one resource claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimAllocation {
-    /// Name of the claim in the pod's specification.
+    /// Name of the entry in the pod's `spec.resourceClaims`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The allocation to write to the claim, as in `resource.k8s.io/v1`.
@@ -94,7 +94,7 @@ pub struct ResourceClaimAllocation {
     pub allocation: Option<AllocationResult>,
 }
 
-/// Devices chosen for extended resources; the binder makes the claim that holds them.
+/// The allocation for extended resources; the binder creates the ResourceClaim for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtendedResourceClaimAllocation {
@@ -121,18 +121,18 @@ pub struct ContainerResourceMapping {
     pub request_name: String,
 }
 
-/// What a pod takes from one NUMA zone.
+/// Resources that a pod uses of one NUMA zone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NumaZoneAmount {
     /// Name of the zone, such as `node-0`.
     pub zone: String,
-    /// What is taken there.
+    /// Quantities by resource name.
     #[serde(deserialize_with = "null_is_empty")]
     pub amount: ResourceAmounts,
 }
 
-/// What became of the request.
+/// The result of the bind attempts so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BindRequestStatus {
@@ -148,11 +148,11 @@ pub struct BindRequestStatus {
 }
 
 impl BindRequestStatus {
-    /// Not tried yet.
+    /// `phase` before the first attempt.
     pub const PENDING: &str = "Pending";
-    /// The pod is bound.
+    /// `phase` when the pod is bound.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// The last attempt failed.
+    /// `phase` when the last attempt failed.
     pub const FAILED: &str = "Failed";
 }
 

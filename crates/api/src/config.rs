@@ -22,7 +22,7 @@ use service::Vpa;
 use std::collections::BTreeMap;
 
 all_optional! {
-    /// What an administrator wants of the installation.
+    /// Settings of the installation. Fields follow KAI's `ConfigSpec`.
     #[derive(CustomResource)]
     #[kube(
         group = "kai.scheduler",
@@ -34,7 +34,7 @@ all_optional! {
         schema = "disabled",
         derive = "Default",
         derive = "PartialEq",
-        // Lets an object without a spec be read; kube takes serde attributes in no other form.
+        // Accepts an object without a spec; kube takes serde attributes in no other form.
         attr = "cfg_attr(all(), serde(default))"
     )]
     pub struct ConfigSpec {
@@ -84,7 +84,7 @@ all_optional! {
         pub require_default_pod_anti_affinity_term: bool,
         /// Priority class of the components.
         pub priority_class_name: String,
-        /// Replicas of each component that does not say.
+        /// Replicas of each component without its own setting.
         pub replica_count: i32,
         /// Name by which pods choose the scheduler.
         pub scheduler_name: String,
@@ -98,16 +98,16 @@ all_optional! {
         pub pod_label_selector: BTreeMap<String, String>,
         /// Whether logs are written as JSON.
         pub json_log: bool,
-        /// Vertical scaling of the components that do not say.
+        /// Vertical scaling of the components without their own setting.
         pub vpa: Vpa,
     }
 }
 
-/// What the operator reports of the installation.
+/// Status of the installation, written by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigStatus {
-    /// How far the installation has come.
+    /// Conditions of the installation.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub conditions: Vec<Condition>,
 }

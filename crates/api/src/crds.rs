@@ -1,6 +1,6 @@
 //! The custom resource definitions, ready to be applied to a cluster.
 //!
-//! The files under `charts/kai-scheduler/crds` are written from here; a test holds them current.
+//! The files under `charts/kai-scheduler/crds` are generated from here; a test compares them.
 
 use crate::{BindRequest, Config, PodGroup, Queue, SchedulingShard, Topology};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{

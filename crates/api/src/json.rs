@@ -1,13 +1,13 @@
-//! How the custom resources read the odder corners of JSON.
+//! Lenient decoding of enumerations in custom resources.
 
 use serde::{
     Deserialize, Deserializer,
     de::{IntoDeserializer, value},
 };
 
-/// Reads a word that is not among the known ones as absent.
+/// Decodes an unknown enumeration value as absent.
 ///
-/// The API server refuses such words, but an object stored before it did must not stop a watch.
+/// The API server rejects such values, but an object stored under an older schema must not break a watch.
 pub(crate) fn known_or_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,10 +1,10 @@
-//! The vocabulary of the scheduler: its custom resources, pods as it reads them, and every name it shares with the
-//! outside.
+//! The API types of the scheduler: its custom resources, pods as it reads them, and every name that other programs use.
 //!
 //! Each kind has a module with plain structs that mirror the JSON form; `well_known` holds labels, annotations,
-//! environment variables and resource names; [`request`](fn@request) says what a pod asks for. Invariant: reading is lenient (absent, `null` and unknown fields
-//! are fine, because a stored object must never stop a watch), writing omits whatever is unset.
-//! Not here: what a value means. Durations stay text, quantities stay quantities; users convert them at the edge.
+//! environment variables and resource names; [`request`](fn@request) computes the resource request of a pod.
+//! Invariant: decoding is lenient (absent, `null` and unknown fields are accepted, because one stored object must not
+//! break a watch), encoding omits unset fields.
+//! Not here: the interpretation of values. Durations stay text and quantities stay quantities; their users convert them.
 #![warn(missing_docs)] // programmed against from outside the workspace
 
 pub mod bind_request;

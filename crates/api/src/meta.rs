@@ -1,4 +1,4 @@
-//! Object metadata, cut down to what scheduling reads.
+//! Object metadata (`meta/v1`), reduced to the fields that scheduling reads.
 
 use crate::value::{Labels, List, Stamp, Text, null_is_empty};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -7,48 +7,48 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
-    /// Name.
+    /// Name, unique in the namespace.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub name: Text,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub namespace: Text,
-    /// Unique id.
+    /// UID, unique over the lifetime of the cluster.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub uid: Text,
-    /// When it was created.
+    /// Time of creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Stamp>,
-    /// When it is, or was, to be gone; set once deletion has been asked for.
+    /// End of the grace period; set by a deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Stamp>,
-    /// Labels.
+    /// All labels.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Annotations that some rule reads; all others are dropped while reading.
+    /// Annotations that the scheduler reads; all others are dropped by the decoder.
     #[serde(skip_serializing_if = "Labels::is_empty", deserialize_with = "read_annotations")]
     pub annotations: Labels,
-    /// Owners.
+    /// Owner references.
     #[serde(skip_serializing_if = "<[Owner]>::is_empty")]
     pub owner_references: List<Owner>,
-    /// What must happen before it can be gone.
+    /// Finalizers that delay the removal after a deletion.
     #[serde(skip_serializing_if = "<[Text]>::is_empty")]
     pub finalizers: List<Text>,
 }
 
-/// An owner of an object.
+/// An owner reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
-    /// API version.
+    /// Group and version of the owner.
     pub api_version: Text,
-    /// Kind.
+    /// Kind of the owner.
     pub kind: Text,
-    /// Name.
+    /// Name of the owner.
     pub name: Text,
-    /// Unique id.
+    /// UID of the owner.
     pub uid: Text,
-    /// It is the managing owner.
+    /// Whether the owner is the managing controller.
     #[serde(skip_serializing_if = "std::ops::Not::not", deserialize_with = "null_is_empty")]
     pub controller: bool,
 }
@@ -71,7 +71,7 @@ impl Meta {
     }
 }
 
-/// Annotations can be large (whole manifests, certificates) and only few are read.
+/// Drops annotations that are not read: they can be large (whole manifests, certificates).
 fn read_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
     let all: Labels = null_is_empty(deserializer)?;
     Ok(all.kept(is_read))

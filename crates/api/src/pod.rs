@@ -1,4 +1,6 @@
-//! Pods, cut down to what scheduling reads.
+//! Pods (`core/v1`), reduced to the fields that scheduling reads.
+//!
+//! Every field is the upstream field of the same name; docs mention only how scheduling uses it.
 
 use crate::meta::Meta;
 use crate::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Toleration};
@@ -10,66 +12,66 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
-    /// Metadata.
+    /// Object metadata.
     #[serde(deserialize_with = "null_is_empty")]
     pub metadata: Meta,
-    /// What is wanted.
+    /// The specification.
     #[serde(deserialize_with = "null_is_empty")]
     pub spec: PodSpec,
-    /// What is reported.
+    /// The reported status.
     #[serde(deserialize_with = "null_is_empty")]
     pub status: PodStatus,
 }
 
-/// What a pod wants.
+/// Specification of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// The node it is assigned to.
+    /// The node that the pod is bound to.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub node_name: Text,
-    /// Which scheduler places it.
+    /// The scheduler that is responsible for the pod.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub scheduler_name: Text,
-    /// Priority class.
+    /// Name of the priority class.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub priority_class_name: Text,
-    /// Priority value.
+    /// Value of the priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Labels its node must have.
+    /// Labels that the node must have.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub node_selector: Labels,
-    /// Affinity rules.
+    /// Node affinity, pod affinity and pod anti-affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Box<Affinity>>,
-    /// Taints it tolerates.
+    /// Tolerated taints.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub tolerations: List<Toleration>,
-    /// Containers.
+    /// The regular containers.
     pub containers: List<Container>,
     /// Init containers; those with restart policy `Always` are sidecars.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub init_containers: List<Container>,
-    /// Containers added for debugging; they may need config maps, and count for nothing else.
+    /// Ephemeral containers. They request no resources; only their config map references are read.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub ephemeral_containers: List<Container>,
-    /// What all containers may use together, where the pod itself says so.
+    /// Pod-level resources (KEP-2837).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Box<ContainerResources>>,
-    /// What running it costs besides its containers.
+    /// Overhead of the runtime class (KEP-688).
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub overhead: Resources,
-    /// Volumes that matter: config maps and volume claims.
+    /// Volumes from config maps and volume claims.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub volumes: List<Volume>,
-    /// Device claims.
+    /// Resource claims of the pod.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub resource_claims: List<PodResourceClaim>,
-    /// What must be lifted before it may be placed.
+    /// Gates that must be removed before the pod is scheduled (KEP-3521).
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub scheduling_gates: List<SchedulingGate>,
-    /// How it spreads.
+    /// Topology spread constraints.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub topology_spread_constraints: List<SpreadConstraint>,
 }
@@ -78,18 +80,18 @@ pub struct PodSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// Name.
+    /// Name, unique in its list.
     pub name: Text,
     /// Requests and limits.
     #[serde(deserialize_with = "null_is_empty")]
     pub resources: ContainerResources,
-    /// Ports; only host ports matter.
+    /// Ports; only host ports are read.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub ports: List<ContainerPort>,
-    /// Variables.
+    /// Environment variables.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub env: List<EnvVar>,
-    /// Sources of variables.
+    /// Sources of environment variables.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub env_from: List<EnvFrom>,
     /// Mounted volumes.
@@ -100,14 +102,14 @@ pub struct Container {
     pub restart_policy: Text,
 }
 
-/// What a container, or a pod as a whole, wants and may use at most.
+/// Requests and limits of a container or of a whole pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
-    /// Wanted.
+    /// Requested quantities by resource name.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub requests: Resources,
-    /// At most.
+    /// Limits by resource name.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub limits: Resources,
 }
@@ -130,18 +132,18 @@ pub struct ContainerPort {
     pub protocol: Text,
 }
 
-/// A variable; only references to config maps matter.
+/// An environment variable; only references to config maps are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
-    /// Name.
+    /// Name, unique in its list.
     pub name: Text,
-    /// Where its value comes from.
+    /// The source of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvSource>,
 }
 
-/// Where the value of a variable comes from.
+/// The source of the value of an environment variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvSource {
@@ -150,7 +152,7 @@ pub struct EnvSource {
     pub config_map_key_ref: Option<ConfigMapRef>,
 }
 
-/// A source of variables.
+/// A source of environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvFrom {
@@ -163,12 +165,12 @@ pub struct EnvFrom {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigMapRef {
-    /// Its name.
+    /// Name of the config map.
     pub name: Text,
-    /// The key, where one is meant.
+    /// The key; empty for the whole config map.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub key: Text,
-    /// It may be missing.
+    /// Whether the config map or key may be missing.
     #[serde(skip_serializing_if = "std::ops::Not::not", deserialize_with = "null_is_empty")]
     pub optional: bool,
 }
@@ -185,31 +187,31 @@ pub struct VolumeMount {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
-    /// Name.
+    /// Name, unique in its list.
     pub name: Text,
-    /// From a config map.
+    /// A config map volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<Box<ConfigMapRef>>,
-    /// From several sources.
+    /// A projected volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projected: Option<Box<Projected>>,
-    /// From a volume claim.
+    /// A volume from a persistent volume claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<Box<ClaimRef>>,
-    /// From a volume claim made for the pod.
+    /// A generic ephemeral volume (KEP-1698).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ephemeral: Option<Empty>,
 }
 
-/// Several sources in one volume.
+/// A volume with several sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Projected {
-    /// The sources.
+    /// Sources of the volume.
     pub sources: List<ProjectedSource>,
 }
 
-/// One source of a projected volume; only config maps matter.
+/// One source of a projected volume; only config maps are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProjectedSource {
@@ -218,28 +220,28 @@ pub struct ProjectedSource {
     pub config_map: Option<ConfigMapRef>,
 }
 
-/// A reference to a volume claim in the pod's namespace.
+/// A reference to a persistent volume claim in the pod's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimRef {
-    /// Its name.
+    /// Name of the claim.
     pub claim_name: Text,
 }
 
-/// Something whose presence is all that matters.
+/// A field of which only the presence is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// A device claim as the pod names it.
+/// One entry of `spec.resourceClaims` (dynamic resource allocation).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodResourceClaim {
-    /// The pod's own name for it.
+    /// Name of the entry.
     pub name: Text,
-    /// The claim, when it exists by itself.
+    /// The ResourceClaim, unless a template is given.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub resource_claim_name: Text,
-    /// The template it is made from.
+    /// The ResourceClaimTemplate from which a claim is created for the pod.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub resource_claim_template_name: Text,
 }
@@ -248,25 +250,25 @@ pub struct PodResourceClaim {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGate {
-    /// Its name.
+    /// Name of the gate.
     pub name: Text,
 }
 
-/// How a pod spreads over domains.
+/// A topology spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreadConstraint {
-    /// Largest difference.
+    /// Largest difference in the number of matching pods between two domains.
     #[serde(deserialize_with = "null_is_empty")]
     pub max_skew: i32,
     /// Node label that names the domain.
     pub topology_key: Text,
     /// `DoNotSchedule` or `ScheduleAnyway`.
     pub when_unsatisfiable: Text,
-    /// Which pods count.
+    /// Selects the pods that are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Least number of domains.
+    /// Minimum number of eligible domains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_domains: Option<i32>,
     /// `Honor` (the default) or `Ignore`.
@@ -275,98 +277,98 @@ pub struct SpreadConstraint {
     /// `Honor` or `Ignore` (the default).
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub node_taints_policy: Text,
-    /// Labels of the pod itself that counted pods must share.
+    /// Keys of the pod's own labels whose values are added to the selector.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub match_label_keys: List<Text>,
 }
 
-/// Affinity rules of a pod.
+/// Affinity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
-    /// Towards nodes.
+    /// Node affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<NodeAffinity>,
-    /// Towards pods.
+    /// Pod affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_affinity: Option<PodAffinity>,
-    /// Away from pods.
+    /// Pod anti-affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_anti_affinity: Option<PodAffinity>,
 }
 
-/// Affinity towards nodes.
+/// Node affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
-    /// What must hold.
+    /// Required terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
-    /// What is preferred.
+    /// Preferred terms with their weights.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub preferred_during_scheduling_ignored_during_execution: List<PreferredNodeTerm>,
 }
 
-/// A weighted node term.
+/// A node selector term with a weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredNodeTerm {
-    /// 1 to 100.
+    /// Weight from 1 to 100.
     #[serde(deserialize_with = "null_is_empty")]
     pub weight: i32,
-    /// The term.
+    /// The weighted term.
     #[serde(deserialize_with = "null_is_empty")]
     pub preference: NodeSelectorTerm,
 }
 
-/// Affinity towards or away from pods.
+/// Pod affinity or anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
-    /// What must hold.
+    /// Required terms.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub required_during_scheduling_ignored_during_execution: List<PodAffinityTerm>,
-    /// What is preferred.
+    /// Preferred terms with their weights.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub preferred_during_scheduling_ignored_during_execution: List<WeightedPodAffinityTerm>,
 }
 
-/// Which pods, over which node label.
+/// A pod affinity term.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityTerm {
-    /// Which pods; absent selects none.
+    /// Selects pods; absent selects none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// Namespaces by name.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub namespaces: List<Text>,
-    /// Namespaces by label; an empty selector is all of them.
+    /// Namespaces by label; an empty selector selects all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// Node label whose equal value means "near".
+    /// Node label whose values are the topology domains.
     pub topology_key: Text,
-    /// Labels of the pod itself that the other pods must share.
+    /// Keys of the pod's own labels that the other pods must share.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub match_label_keys: List<Text>,
-    /// Labels of the pod itself that the other pods must not share.
+    /// Keys of the pod's own labels that the other pods must not share.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub mismatch_label_keys: List<Text>,
 }
 
-/// A weighted pod affinity term.
+/// A pod affinity term with a weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WeightedPodAffinityTerm {
-    /// 1 to 100.
+    /// Weight from 1 to 100.
     #[serde(deserialize_with = "null_is_empty")]
     pub weight: i32,
-    /// The term.
+    /// The weighted term.
     #[serde(deserialize_with = "null_is_empty")]
     pub pod_affinity_term: PodAffinityTerm,
 }
 
-/// What is reported of a pod.
+/// Status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
@@ -376,73 +378,73 @@ pub struct PodStatus {
     /// `Guaranteed`, `Burstable` or `BestEffort`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub qos_class: Text,
-    /// A node it should preferably get.
+    /// The preferred node: resources are expected to become free there.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub nominated_node_name: Text,
-    /// Claims made from templates.
+    /// Claims created from templates.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub resource_claim_statuses: List<PodClaimStatus>,
-    /// What its containers have been given, where that is not what they request.
+    /// Statuses of the containers whose resources differ from their requests (KEP-1287).
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub container_statuses: List<ContainerStatus>,
-    /// What its sidecars have been given, where that is not what they request.
+    /// Statuses of the sidecars whose resources differ from their requests.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub init_container_statuses: List<ContainerStatus>,
-    /// What has become of a change of its requests.
+    /// Conditions of an in-place resize (KEP-1287).
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub conditions: List<PodCondition>,
-    /// Where servers before 1.33 say what has become of it.
+    /// State of an in-place resize on servers before 1.33.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub resize: Text,
 }
 
-/// What is reported of a container.
+/// Status of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
-    /// Its name.
+    /// Name of the container.
     pub name: Text,
-    /// What it runs with; absent before it does.
+    /// Resources in effect; absent before the container runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ContainerResources>,
-    /// What its node has set aside for it.
+    /// Resources that the kubelet has allocated to the container.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub allocated_resources: Resources,
 }
 
-/// Something that is so of a pod.
+/// A condition of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
-    /// What.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub kind: Text,
-    /// Why.
+    /// The reason in `CamelCase`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub reason: Text,
 }
 
 impl PodStatus {
-    /// Whether the node can never give the pod what it has come to request.
+    /// Whether the kubelet has rejected the pending resize for good.
     pub fn is_resize_infeasible(&self) -> bool {
         let pending = self.conditions.iter().find(|condition| condition.kind == "PodResizePending");
         pending.map_or(self.resize == "Infeasible", |pending| pending.reason == "Infeasible")
     }
 }
 
-/// The claim made for one entry of `spec.resourceClaims`.
+/// The claim created for one entry of `spec.resourceClaims`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {
-    /// The pod's own name for it.
+    /// Name of the entry.
     pub name: Text,
-    /// The claim.
+    /// Name of the ResourceClaim.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub resource_claim_name: Text,
 }
 
 impl Pod {
-    /// Drops what is reported of containers that have what they request, as nearly all do.
+    /// Drops the statuses of containers whose resources equal their requests, as nearly all do.
     fn compact_resize(&mut self) {
         self.status.conditions = kept(std::mem::take(&mut self.status.conditions), |condition| {
             condition.kind == "PodResizePending"
@@ -468,8 +470,8 @@ impl Pod {
         }
     }
 
-    /// Drops what no rule reads: whole specs of finished pods, volumes and variables that name no config map or
-    /// claim, ports that are not the node's, and limits once `qosClass` is known.
+    /// Drops what scheduling does not read: the spec of succeeded pods, volumes and variables without a config map or
+    /// claim, container ports without a host port, and limits once `qosClass` is known.
     pub fn compact(&mut self) {
         if self.status.phase == "Succeeded" {
             let labels = std::mem::take(&mut self.metadata.labels);
@@ -504,7 +506,7 @@ impl Pod {
 }
 
 impl Container {
-    /// Whether it is an init container that stays for as long as the pod runs.
+    /// Whether an init container is a sidecar (KEP-753).
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy == "Always"
     }
@@ -523,14 +525,17 @@ impl Container {
 }
 
 impl ContainerStatus {
-    /// Whether what the container has been given counts, and is not what it requests. Without resources of its own
-    /// nothing counts, as in Kubernetes.
+    /// Whether the resources of the status count and differ from the request. Without `resources` they do not count, as
+    /// in the scheduler library of Kubernetes.
     fn differs(&self, container: &Container, infeasible: bool) -> bool {
         let Some(resources) = &self.resources else { return false };
-        let wanted = &container.resources.requests;
-        let beyond = |given: &Resources| given.iter().any(|(name, amount)| wanted.get(name) != Some(amount));
-        // With the same amounts under the same names the larger of the two is either.
-        beyond(&resources.requests) || beyond(&self.allocated_resources) || (infeasible && !wanted.is_empty())
+        let requested = &container.resources.requests;
+        let beyond =
+            |given: &Resources| given.iter().any(|(name, amount)| requested.get(name) != Some(amount));
+        // With equal amounts the maximum of status and request is the request.
+        beyond(&resources.requests)
+            || beyond(&self.allocated_resources)
+            || (infeasible && !requested.is_empty())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pod groups: pods that are scheduled together or not at all.
+//! `PodGroup` (`scheduling.run.ai/v2alpha2`): pods that are gang-scheduled.
 
 use crate::{
     ResourceAmounts,
@@ -11,7 +11,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is wanted of a pod group.
+/// Queue, priority, minimum and placement constraints of a pod group. Fields follow KAI's `PodGroupSpec`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
-    // Lets an object without a spec be read; kube takes serde attributes in no other form.
+    // Accepts an object without a spec; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))"
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -44,7 +44,7 @@ pub struct PodGroupSpec {
     /// The priority class of the group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub priority_class_name: String,
-    /// Whether pods of the group may be evicted for others; follows from the priority when absent.
+    /// Whether pods of the group may be evicted; derived from the priority when absent.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_or_none")]
     pub preemptibility: Option<Preemptibility>,
     /// Where the pods must or should be together.
@@ -59,7 +59,7 @@ pub struct PodGroupSpec {
     /// Failed attempts after which the group waits for another node pool: -1 is never, 1 is after the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling_backoff: Option<i32>,
-    /// How long the group waits before others are evicted for it, as a duration such as `5m`.
+    /// How long the group waits before it may cause evictions, as a duration such as `5m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption_delay: Option<String>,
     /// How long the group may run below its minimum before it is stopped; a negative duration is for ever.
@@ -67,13 +67,13 @@ pub struct PodGroupSpec {
     pub staleness_grace_period: Option<String>,
 }
 
-/// Whether pods may be evicted to make room for others.
+/// Whether running pods may be evicted by preemption, reclaim or consolidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preemptibility {
-    /// They may be evicted.
+    /// Pods may be evicted.
     Preemptible,
-    /// They stay once they run.
+    /// Pods are not evicted once they run.
     NonPreemptible,
 }
 
@@ -116,7 +116,7 @@ pub struct SubGroup {
     pub topology_constraint: Option<TopologyConstraint>,
 }
 
-/// What the cluster reports of a pod group.
+/// Status of a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupStatus {
@@ -126,7 +126,7 @@ pub struct PodGroupStatus {
     /// Why the group does not run: at most one entry a node pool, newest last.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub scheduling_conditions: Vec<SchedulingCondition>,
-    /// What the pods of the group want and hold.
+    /// Requested and allocated resources of the group's pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources_status: Option<PodGroupResources>,
 }
@@ -135,22 +135,22 @@ pub struct PodGroupStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupCondition {
-    /// What the condition is about.
+    /// The type of the condition.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// Counts changes.
+    /// Counter of transitions.
     #[serde(rename = "transitionID", skip_serializing_if = "String::is_empty")]
     pub transition_id: String,
-    /// When the condition last changed.
+    /// Time of the last transition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// One word for the last change.
+    /// Reason of the last transition in `CamelCase`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The last change in words.
+    /// Message about the last transition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -159,22 +159,22 @@ pub struct PodGroupCondition {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingCondition {
-    /// What the condition is about: `UnschedulableOnNodePool`.
+    /// The type of the condition: `UnschedulableOnNodePool`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub type_: String,
     /// The node pool that was tried.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node_pool: String,
-    /// One word for the explanation; `reasons` says more.
+    /// Reason in `CamelCase`; `reasons` has the details.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// All explanations as one text; `reasons` is easier to read by programs.
+    /// All explanations as one text; programs read `reasons`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// One explanation for each obstacle.
+    /// One explanation for each reason.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub reasons: Vec<UnschedulableExplanation>,
-    /// Counts changes over all node pools, in decimal.
+    /// Counter of transitions over all node pools, in decimal.
     #[serde(rename = "transitionID", skip_serializing_if = "String::is_empty")]
     pub transition_id: String,
     /// When the condition was written.
@@ -192,37 +192,37 @@ impl SchedulingCondition {
     pub const UNSCHEDULABLE: &str = "Unschedulable";
 }
 
-/// One obstacle to running a pod group.
+/// One reason why a pod group is unschedulable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UnschedulableExplanation {
-    /// The kind of obstacle, such as `OverLimit`; more kinds may appear.
+    /// The reason in `CamelCase`, such as `OverLimit`; further reasons may be added.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The obstacle in words.
+    /// The reason as a message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The numbers behind the obstacle.
+    /// The quantities that led to the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<UnschedulableDetails>,
 }
 
 impl UnschedulableExplanation {
-    /// Would push what cannot be preempted above the quota of the queue or of an ancestor.
+    /// Non-preemptible allocation would exceed the quota of the queue or of an ancestor.
     pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
-    /// Would exceed the limit of the queue or of an ancestor.
+    /// The allocation would exceed the limit of the queue or of an ancestor.
     pub const OVER_LIMIT: &str = "OverLimit";
-    /// Others may not be evicted for the group yet.
+    /// The preemption delay of the group has not elapsed.
     pub const PREEMPTION_DELAY_NOT_ELAPSED: &str = "PreemptionDelayNotElapsed";
     /// The queue is missing, or an ancestor of it is.
     pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
 }
 
-/// Numbers behind an obstacle; which field is set depends on its kind.
+/// Quantities that led to a reason; the set field depends on the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UnschedulableDetails {
-    /// The queue that is in the way.
+    /// The queue whose quota or limit would be exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_details: Option<QueueDetails>,
 }
@@ -234,40 +234,40 @@ pub struct QueueDetails {
     /// Name of the queue.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Wanted by all work of the queue.
+    /// Requested by all pods of the queue.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub queue_requested_resources: ResourceAmounts,
-    /// Guaranteed to the queue.
+    /// Quota of the queue.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub queue_deserved_resources: ResourceAmounts,
-    /// Held by work of the queue.
+    /// Allocated to pods of the queue.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub queue_allocated_resources: ResourceAmounts,
-    /// The part held that cannot be preempted.
+    /// Allocated to non-preemptible pods of the queue.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub queue_allocated_non_preemptible_resources: ResourceAmounts,
-    /// Most the queue may use.
+    /// Limit of the queue.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub queue_resource_limits: ResourceAmounts,
-    /// What the group needs to reach its minimum.
+    /// Requested by the group to reach its minimum.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub pod_group_requested_resources: ResourceAmounts,
-    /// The part needed that cannot be preempted afterwards.
+    /// The non-preemptible part of that request.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub pod_group_requested_non_preemptible_resources: ResourceAmounts,
 }
 
-/// What the pods of a group want and hold.
+/// Requested and allocated resources of a group's pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupResources {
-    /// Held by running pods and by pods that have a node.
+    /// Allocated to running and bound pods.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub allocated: ResourceAmounts,
-    /// The part of `allocated` that cannot be preempted.
+    /// The non-preemptible part of `allocated`.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub allocated_non_preemptible: ResourceAmounts,
-    /// Wanted by running and pending pods.
+    /// Requested by running and pending pods.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub requested: ResourceAmounts,
 }

@@ -1,4 +1,4 @@
-//! Queues: who may use how much of the cluster, as a tree.
+//! `Queue` (`scheduling.run.ai/v2`): quota, limit and over-quota weight, in a tree.
 
 use crate::{ResourceAmounts, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What an administrator wants of a queue.
+/// Place in the tree, priority and resources of a queue. Fields follow KAI's `QueueSpec`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
-    // Lets an object without a spec be read; kube takes serde attributes in no other form.
+    // Accepts an object without a spec; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))",
     printcolumn = r#"{"name": "Priority", "type": "string", "jsonPath": ".spec.priority"}"#,
     printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".spec.parentQueue"}"#,
@@ -42,12 +42,12 @@ pub struct QueueSpec {
     /// How long work must have run before it may be reclaimed, as a duration such as `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim_min_runtime: Option<String>,
-    /// Entitlement to each resource.
+    /// Quota, limit and over-quota weight by resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<QueueResources>,
 }
 
-/// Entitlement of a queue, by resource.
+/// Quota, limit and over-quota weight of a queue, by resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct QueueResources {
@@ -62,22 +62,22 @@ pub struct QueueResources {
     pub memory: Option<QueueResource>,
 }
 
-/// Entitlement of a queue to one resource.
+/// Quota, limit and over-quota weight of a queue for one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueueResource {
-    /// Guaranteed amount; -1 is unlimited, absent is 0.
+    /// Deserved (guaranteed) amount; -1 is unlimited, absent is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<f64>,
-    /// Weight in dividing what others leave unused; absent is 0.
+    /// Weight in the division of unused resources beyond the quotas; absent is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_quota_weight: Option<f64>,
-    /// Most the queue may ever use; -1 is unlimited, 0 allows nothing.
+    /// Maximum allocation; -1 is unlimited, 0 allows none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
 }
 
-/// What the cluster reports of a queue.
+/// Status of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueueStatus {
@@ -87,13 +87,13 @@ pub struct QueueStatus {
     /// Queues that name this one as their parent.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub child_queues: Vec<String>,
-    /// Held by running work of the queue and of its children.
+    /// Allocated to pods of the queue and of its children.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub allocated: ResourceAmounts,
-    /// The part of `allocated` that cannot be preempted.
+    /// The non-preemptible part of `allocated`.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub allocated_non_preemptible: ResourceAmounts,
-    /// Wanted by running and pending work of the queue and of its children.
+    /// Requested by running and pending pods of the queue and of its children.
     #[serde(skip_serializing_if = "ResourceAmounts::is_empty", deserialize_with = "null_is_empty")]
     pub requested: ResourceAmounts,
 }
@@ -102,21 +102,21 @@ pub struct QueueStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueCondition {
-    /// What the condition is about.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// When the condition was last looked at.
+    /// Time of the last probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_probe_time: Option<Time>,
-    /// When `status` last changed.
+    /// Time of the last change of `status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// One word for the last change.
+    /// Reason of the last transition in `CamelCase`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The last change in words.
+    /// Message about the last transition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

@@ -1,12 +1,11 @@
-//! Says what a pod requests, by Kubernetes' own rules.
+//! Computes the resource request of a pod by the rules of Kubernetes.
 //!
-//! Only requests count, never limits. Containers and sidecars run together; an ordinary init container runs alone but
-//! for the sidecars declared before it, and whatever is larger decides, resource by resource. Where the pod itself
-//! names CPU, memory or huge pages, that replaces what its containers add up to. Overhead comes on top. While the
-//! requests of a running pod are being changed, the larger of what it has and what it wants counts; a change that its
-//! node can never make does not.
-//! Invariant: everybody who counts pods (the scheduler's view, the status of groups and queues) counts by this.
-//! Not here: parts of GPUs, which annotations ask for (see [`share`](crate::share)), and devices of claims.
+//! Only requests count, never limits. Regular containers and sidecars (KEP-753) are summed; a regular init container
+//! runs with the sidecars declared before it, and per resource the maximum of both phases counts. Pod-level CPU, memory
+//! and huge pages (KEP-2837) replace the sum of the containers. Overhead (KEP-688) is added. During an in-place resize
+//! (KEP-1287) the maximum of the allocated and the requested amount counts, unless the resize is infeasible.
+//! Invariant: scheduler, pod group status and queue status all use this function.
+//! Not here: GPU fractions, which are annotations (see [`share`](crate::share)), and devices of resource claims.
 
 #[cfg(test)]
 mod tests;
@@ -18,73 +17,73 @@ use kai_units::Quantity;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// What a pod requests.
+/// The resource request of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Everything, overhead included. What is requested 0 times is mentioned too.
+    /// The total with overhead. Resources with a request of 0 are included.
     pub total: Amounts<'a>,
-    /// The part that is overhead.
+    /// The overhead alone.
     pub overhead: Amounts<'a>,
-    /// Containers one by one: the ordinary ones, then init containers and sidecars.
+    /// The containers: the regular ones, then init containers and sidecars.
     pub containers: Vec<ContainerRequest<'a>>,
-    /// Amounts that are none, and count as nothing.
-    pub odd: Vec<Odd<'a>>,
+    /// Invalid amounts, which count as 0.
+    pub invalid: Vec<InvalidAmount<'a>>,
 }
 
-/// What one container requests.
+/// The resource request of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRequest<'a> {
-    /// Its name.
+    /// Name of the container.
     pub name: &'a str,
-    /// When it runs.
+    /// The phase of the pod in which it runs.
     pub stage: Stage,
-    /// What it requests.
+    /// Requested amounts.
     pub amounts: Amounts<'a>,
 }
 
-/// When a container runs.
+/// The phase of a pod in which a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// For as long as the pod does.
+    /// A regular container.
     Main,
-    /// Before the others, to its end.
+    /// A regular init container, which runs to completion first.
     Init,
-    /// From its turn among the init containers until the pod ends.
+    /// A restartable init container, which runs until the pod ends.
     Sidecar,
 }
 
-/// An amount that is no quantity, or a negative one.
+/// An amount that is not a quantity, or is negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Odd<'a> {
-    /// Which list of the pod has it.
+pub struct InvalidAmount<'a> {
+    /// Field of the pod that contains it.
     pub field: &'static str,
-    /// Of which resource.
+    /// Name of the resource.
     pub resource: &'a str,
-    /// The amount as given.
+    /// The amount as decoded.
     pub amount: &'a Amount,
 }
 
-/// Says what a pod requests.
+/// Computes the resource request of a pod.
 pub fn request(pod: &Pod) -> Request<'_> {
     const OF_CONTAINERS: &str = "spec.containers.resources.requests";
     let spec = &pod.spec;
     let infeasible = pod.status.is_resize_infeasible();
-    let mut odd = Vec::new();
+    let mut invalid = Vec::new();
     let mut containers = Vec::with_capacity(spec.containers.len() + spec.init_containers.len());
     let mut total = Amounts::default();
     for container in &spec.containers {
-        let amounts = Amounts::read(&container.resources.requests, OF_CONTAINERS, &mut odd);
-        let amounts = held(amounts, container, &pod.status.container_statuses, infeasible, &mut odd);
+        let amounts = Amounts::read(&container.resources.requests, OF_CONTAINERS, &mut invalid);
+        let amounts = held(amounts, container, &pod.status.container_statuses, infeasible, &mut invalid);
         total.add_all(&amounts);
         containers.push(ContainerRequest::new(container, Stage::Main, amounts));
     }
     let mut sidecars = Amounts::default();
     let mut peak = Amounts::default();
     for container in &spec.init_containers {
-        let amounts = Amounts::read(&container.resources.requests, OF_CONTAINERS, &mut odd);
+        let amounts = Amounts::read(&container.resources.requests, OF_CONTAINERS, &mut invalid);
         if container.is_sidecar() {
             let given = &pod.status.init_container_statuses;
-            let amounts = held(amounts, container, given, infeasible, &mut odd);
+            let amounts = held(amounts, container, given, infeasible, &mut invalid);
             sidecars.add_all(&amounts);
             containers.push(ContainerRequest::new(container, Stage::Sidecar, amounts));
         } else {
@@ -97,39 +96,39 @@ pub fn request(pod: &Pod) -> Request<'_> {
     total.add_all(&sidecars);
     total.raise_to(&peak);
     if let Some(resources) = &spec.resources {
-        let own = Amounts::read(&resources.requests, "spec.resources.requests", &mut odd);
+        let own = Amounts::read(&resources.requests, "spec.resources.requests", &mut invalid);
         for (name, amount) in own.iter().filter(|(name, _)| counts_for_pods(name)) {
             total.set(name, amount);
         }
     }
-    let overhead = Amounts::read(&spec.overhead, "spec.overhead", &mut odd);
+    let overhead = Amounts::read(&spec.overhead, "spec.overhead", &mut invalid);
     total.add_all(&overhead);
-    Request { total, overhead, containers, odd }
+    Request { total, overhead, containers, invalid }
 }
 
-/// What a container holds that requests these amounts and may have been given others.
+/// The amounts that a container with this request holds during an in-place resize.
 fn held<'a>(
-    wanted: Amounts<'a>,
+    requested: Amounts<'a>,
     container: &Container,
     statuses: &'a [ContainerStatus],
     infeasible: bool,
-    odd: &mut Vec<Odd<'a>>,
+    invalid: &mut Vec<InvalidAmount<'a>>,
 ) -> Amounts<'a> {
-    const GIVEN: &str = "status.containerStatuses.resources.requests";
+    const ALLOCATED: &str = "status.containerStatuses.resources.requests";
     let status = statuses.iter().find(|status| status.name == container.name);
     let Some((status, resources)) = status.and_then(|status| Some((status, status.resources.as_ref()?)))
     else {
-        return wanted;
+        return requested;
     };
-    let mut held = Amounts::read(&resources.requests, GIVEN, odd);
-    held.raise_to(&Amounts::read(&status.allocated_resources, GIVEN, odd));
+    let mut held = Amounts::read(&resources.requests, ALLOCATED, invalid);
+    held.raise_to(&Amounts::read(&status.allocated_resources, ALLOCATED, invalid));
     if !infeasible {
-        held.raise_to(&wanted);
+        held.raise_to(&requested);
     }
     held
 }
 
-/// Whether a pod as a whole can request a resource.
+/// Whether a resource can be requested at pod level.
 fn counts_for_pods(name: &str) -> bool {
     name == resource::CPU || name == resource::MEMORY || name.starts_with(resource::HUGE_PAGES_PREFIX)
 }
@@ -145,8 +144,8 @@ impl<'a> ContainerRequest<'a> {
 pub struct Amounts<'a>(SmallVec<[(&'a str, Quantity); 4]>);
 
 impl<'a> Amounts<'a> {
-    /// Reads a list; what is no amount is noted and left out.
-    fn read(resources: &'a Resources, field: &'static str, odd: &mut Vec<Odd<'a>>) -> Self {
+    /// Reads a list; invalid amounts are collected and left out.
+    fn read(resources: &'a Resources, field: &'static str, invalid: &mut Vec<InvalidAmount<'a>>) -> Self {
         let mut amounts = SmallVec::new();
         for (name, amount) in resources.iter() {
             match amount {
@@ -154,23 +153,25 @@ impl<'a> Amounts<'a> {
                 Amount::Exact(quantity) if *quantity >= Quantity::default() => {
                     amounts.push((name, *quantity));
                 }
-                Amount::Exact(_) | Amount::Bad(_) => odd.push(Odd { field, resource: name, amount }),
+                Amount::Exact(_) | Amount::Bad(_) => {
+                    invalid.push(InvalidAmount { field, resource: name, amount })
+                }
             }
         }
         Self(amounts)
     }
 
-    /// The amount of a resource, where it is mentioned.
+    /// The amount of a resource, if the list has it.
     pub fn get(&self, name: &str) -> Option<Quantity> {
         self.position(name).ok().map(|at| self.0[at].1)
     }
 
-    /// Names and amounts.
+    /// Names and amounts in order of name.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Quantity)> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether nothing is mentioned.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -191,7 +192,7 @@ impl<'a> Amounts<'a> {
         self.merge(other, |a, b| if b > a { b } else { a });
     }
 
-    /// Combines two sorted lists in one pass; what only one of them mentions is taken as it is.
+    /// Merges two sorted lists in one pass; an entry of only one list is copied.
     fn merge(&mut self, other: &Self, combine: impl Fn(Quantity, Quantity) -> Quantity) {
         if other.0.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Turns the schemas that `schemars` derives into the structural form Kubernetes wants in a CRD.
+//! Turns the schemas that `schemars` derives into the structural form that a CRD requires.
 //!
 //! Input: a derived schema with a definition for each type. Output: one tree without references, `null`s,
 //! titles or defaults of our own, in which embedded Kubernetes types carry the markers (`markers`) that the
@@ -91,10 +91,10 @@ macro_rules! custom_resource_schema {
 }
 pub(crate) use custom_resource_schema;
 
-/// Who defined the type a schema belongs to.
+/// Where the type of a schema is defined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// This crate: descriptions stay, and number formats say no more than the fields promise.
+    /// This crate: descriptions are kept, number formats are dropped unless the API guarantees them.
     Ours,
     /// Kubernetes.
     Kubernetes,
@@ -162,7 +162,7 @@ fn dereference(
 
 /// Takes away that the value may be `null`, which is how `schemars` writes `Option`.
 ///
-/// Kubernetes treats absent and `null` alike unless a schema says `nullable`, and none of ours does.
+/// Kubernetes treats absent and `null` alike unless a schema has `nullable`, and none here has.
 fn drop_null(node: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = node.get_mut("type") {
         types.retain(|name| name != "null");
@@ -181,14 +181,14 @@ fn drop_null(node: &mut Map<String, Value>) {
     }
 }
 
-/// Writes a choice of documented words, a `oneOf` of constants, as an `enum`.
+/// Rewrites a `oneOf` of documented constants as an `enum`.
 fn collapse_words(node: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = node.remove("oneOf") else {
         return;
     };
-    let words = choices.into_iter().map(|mut choice| choice["const"].take()).collect();
+    let values = choices.into_iter().map(|mut choice| choice["const"].take()).collect();
     node.insert("type".into(), "string".into());
-    node.insert("enum".into(), Value::Array(words));
+    node.insert("enum".into(), Value::Array(values));
 }
 
 /// Drops formats that follow from the Rust type alone.

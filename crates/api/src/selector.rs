@@ -1,21 +1,21 @@
-//! Selectors over labels and nodes, in Kubernetes' JSON form.
+//! Label selectors, node selectors, taints and tolerations (`core/v1`, `meta/v1`).
 
 use crate::value::{Labels, List, Text};
 use serde::{Deserialize, Serialize};
 
-/// A selector over labels.
+/// A label selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Labels that must have these values.
+    /// Labels with their required values.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,
-    /// Further tests.
+    /// Further requirements.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub match_expressions: List<Expression>,
 }
 
-/// A test on one label or field.
+/// A requirement on one label or field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Expression {
@@ -23,27 +23,27 @@ pub struct Expression {
     pub key: Text,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`.
     pub operator: Text,
-    /// What to compare with.
+    /// Operands of the operator.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub values: List<Text>,
 }
 
-/// A selector over nodes: any of the terms.
+/// A node selector; the terms are ORed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
-    /// The terms.
+    /// Alternative terms.
     pub node_selector_terms: List<NodeSelectorTerm>,
 }
 
-/// All tests of a term must hold; a term without tests selects nothing.
+/// A term of ANDed requirements; an empty term selects no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
-    /// Tests on labels.
+    /// Requirements on labels.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub match_expressions: List<Expression>,
-    /// Tests on fields; only `metadata.name` is known.
+    /// Requirements on fields; only `metadata.name` is supported.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub match_fields: List<Expression>,
 }
@@ -52,13 +52,13 @@ pub struct NodeSelectorTerm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    /// Key; empty with `Exists` means every key.
+    /// Key of the taint; empty with `Exists` means every key.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub key: Text,
     /// `Equal` (the default), `Exists`, `Gt` or `Lt`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub operator: Text,
-    /// Value.
+    /// Value of the taint.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub value: Text,
     /// Effect; empty means every effect.
@@ -70,9 +70,9 @@ pub struct Toleration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// Key.
+    /// Key of the taint.
     pub key: Text,
-    /// Value.
+    /// Value of the taint.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub value: Text,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.

@@ -1,4 +1,4 @@
-//! Scheduling shards: one scheduler for one part of the nodes, with its own policy.
+//! `SchedulingShard` (`kai.scheduler/v1`): one scheduler for one node pool, with its own policy.
 
 use crate::{optional::all_optional, schema::custom_resource_schema, value::null_is_empty};
 use k8s_openapi::{
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 all_optional! {
-    /// What an administrator wants of a shard.
+    /// Node pool and policy of a shard. Fields follow KAI's `SchedulingShardSpec`.
     #[derive(CustomResource)]
     #[kube(
         group = "kai.scheduler",
@@ -23,7 +23,7 @@ all_optional! {
         schema = "disabled",
         derive = "Default",
         derive = "PartialEq",
-        // Lets an object without a spec be read; kube takes serde attributes in no other form.
+        // Accepts an object without a spec; kube takes serde attributes in no other form.
         attr = "cfg_attr(all(), serde(default))"
     )]
     pub struct SchedulingShardSpec {
@@ -34,20 +34,20 @@ all_optional! {
         pub go_mem_limit_ratio: f64,
         /// Memory that the scheduler aims to stay below, instead of a part of its limit.
         pub go_mem_limit: Quantity,
-        /// The node pool; empty for whatever has no node-pool label.
+        /// The node pool; empty for objects without a node-pool label.
         pub partition_label_value: String,
         /// How pods are spread over nodes and devices.
         pub placement_strategy: PlacementStrategy,
-        /// How many pod groups of each queue an action looks at, by action.
+        /// Maximum number of pod groups of each queue that an action tries, by action.
         pub queue_depth_per_action: BTreeMap<String, i64>,
-        /// How long work runs before it may be evicted, where its queue does not say.
+        /// Minimum runtime before eviction, for queues without their own setting.
         pub min_runtime: MinRuntime,
-        /// How strongly past usage weighs in dividing resources.
+        /// Weight of historical usage in the fair share.
         pub k_value: f64,
         /// Where past usage is read from.
         #[serde(rename = "usageDBConfig")]
         pub usage_db_config: UsageDbConfig,
-        /// How long the search for evictions may take.
+        /// Time budgets of the eviction search.
         pub scenario_search_budgets: ScenarioSearchBudgets,
         /// Changes to the built-in list of plugins, by name.
         pub plugins: BTreeMap<String, Plugin>,
@@ -71,7 +71,7 @@ all_optional! {
         pub reclaim_min_runtime: String,
     }
 
-    /// How long the search for evictions may take, as durations such as `4m`; `0s` is without end.
+    /// Time budgets of the eviction search, as durations such as `4m`; `0s` is unlimited.
     pub struct ScenarioSearchBudgets {
         /// For a whole action, by action; `default` for the others.
         pub max_action_search_duration: BTreeMap<String, String>,
@@ -118,9 +118,9 @@ all_optional! {
         pub cron_string: String,
         /// How often usage is read.
         pub fetch_interval: String,
-        /// After how long without news usage is out of date, which is told; it counts on.
+        /// Age after which usage data is reported as stale; it is still used.
         pub staleness_period: String,
-        /// How long the scheduler waits for the first answer.
+        /// How long the scheduler waits for the first usage data.
         pub wait_timeout: String,
         /// Settings of the kind of database.
         pub extra_params: BTreeMap<String, String>,
@@ -144,11 +144,11 @@ pub struct UsageDbConfig {
     pub usage_params: Option<UsageParams>,
 }
 
-/// What the operator reports of a shard.
+/// Status of a shard, written by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingShardStatus {
-    /// How far the shard's deployment has come.
+    /// Conditions of the deployment of the shard.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub conditions: Vec<Condition>,
 }

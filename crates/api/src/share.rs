@@ -1,41 +1,41 @@
-//! Parts of GPUs that a pod asks for by annotation.
+//! Parses fractional GPU requests from pod annotations.
 //!
-//! A fraction wins over an amount of memory. An annotation that says nothing sensible has no effect, and is named so
-//! that somebody can tell its author.
+//! A fraction takes precedence over an amount of memory, as in KAI. An invalid annotation has no effect; the caller
+//! receives it to report it on the pod.
 
 use crate::pod::Pod;
 use crate::well_known::annotation;
 
-/// A part of one or more GPUs.
+/// A fractional request for one or more GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// How much of each.
+    /// Portion of each GPU.
     pub portion: Portion,
-    /// Of how many.
+    /// Number of GPUs.
     pub devices: u32,
 }
 
-/// How much of a GPU.
+/// Portion of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portion {
-    /// This part of it, above 0 and up to 1.
+    /// A fraction, above 0 and up to 1.
     Fraction(f64),
-    /// So many MiB of its memory.
+    /// GPU memory in MiB.
     Memory(i64),
 }
 
-/// An annotation that has no effect.
+/// An invalid annotation, which has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ignored<'a> {
-    /// Which one.
+    /// Key of the annotation.
     pub annotation: &'static str,
-    /// What it says.
+    /// The invalid value.
     pub text: &'a str,
-    /// What it could say.
+    /// Description of valid values.
     pub wanted: &'static str,
 }
 
-/// The part of GPUs that a pod asks for, if it does; `ignored` is told of annotations without effect.
+/// The fractional request of a pod, if it has one; `ignored` is called for every invalid annotation.
 pub fn share<'a>(pod: &'a Pod, mut ignored: impl FnMut(Ignored<'a>)) -> Option<Share> {
     let fraction =
         read(pod, annotation::GPU_FRACTION, "a decimal above 0 and up to 1", &mut ignored, |text| {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_wins_and_nonsense_has_no_effect() {
+    fn fraction_takes_precedence_and_invalid_annotations_are_ignored() {
         let fraction = |part, devices| Some(Share { portion: Portion::Fraction(part), devices });
         let cases = [
             (r#"{"gpu-fraction":"0.5"}"#, fraction(0.5, 1), 0),
@@ -98,8 +98,8 @@ mod tests {
             (r#"{"gpu-memory":"-1","gpu-fraction-num-devices":"0"}"#, None, 2),
             ("{}", None, 0),
         ];
-        for (annotations, expected, odd) in cases {
-            assert_eq!(shared(annotations), (expected, odd), "{annotations}");
+        for (annotations, expected, invalid) in cases {
+            assert_eq!(shared(annotations), (expected, invalid), "{annotations}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Topologies: how nodes are grouped into blocks, racks and so on, by their labels.
+//! `Topology` (`kai.scheduler/v1alpha1`): levels of node labels that group nodes into blocks, racks and so on.
 
 use crate::{
     schema::{QUALIFIED_NAME, custom_resource_schema},
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
-    // Lets an object without a spec be read; kube takes serde attributes in no other form.
+    // Accepts an object without a spec; kube takes serde attributes in no other form.
     attr = "cfg_attr(all(), serde(default))"
 )]
 #[serde(rename_all = "camelCase")]

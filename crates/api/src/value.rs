@@ -1,7 +1,7 @@
-//! The small values objects are made of, read as leniently as Kubernetes' own decoder reads them.
+//! Compact field types (text, lists, maps, quantities, times) with the lenient decoding of Kubernetes.
 //!
-//! `null` means empty, a quantity may be a number, and text that is no quantity is kept so that it can be reported
-//! on its object instead of stopping everything. All of them are compact: most pods carry dozens.
+//! `null` decodes as empty and a quantity may be a number. An invalid quantity is kept as text, so that it can be
+//! reported on its object instead of failing the whole list. Values are compact because most pods have dozens.
 
 use kai_units::{Quantity, Timestamp};
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-/// Reads `null` as the empty value.
+/// Decodes `null` as the empty value.
 ///
 /// Go writes a nil list or map without `omitempty` as `null`, so snapshots contain it where a list is meant.
 pub fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -28,7 +28,7 @@ where
 pub struct Text(Box<str>);
 
 impl Text {
-    /// Whether there is none.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -36,7 +36,7 @@ impl Text {
     pub fn to_text(&self) -> String {
         String::from(&*self.0)
     }
-    /// The text, unless there is none.
+    /// The text, or `None` if it is empty.
     pub fn some(&self) -> Option<&str> {
         (!self.0.is_empty()).then_some(&*self.0)
     }
@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for Text {
         impl Visitor<'_> for TextVisitor {
             type Value = Text;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text")
+                f.write_str("a string")
             }
             fn visit_str<E>(self, text: &str) -> Result<Text, E> {
                 Ok(Text(text.into()))
@@ -191,7 +191,7 @@ pub type Resources = Pairs<Amount>;
 impl<V> Pairs<V> {
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&V> {
-        /// Up to this many keys, telling most of them apart by their length is faster than a search by order.
+        /// Up to this many keys a linear search, which mostly compares lengths, is faster than a binary search.
         const FEW: usize = 24;
         if self.0.len() <= FEW {
             return self.0.iter().find(|(k, _)| **k == *key).map(|(_, value)| value);
@@ -202,7 +202,7 @@ impl<V> Pairs<V> {
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &V)> {
         self.0.iter().map(|(k, v)| (&**k, v))
     }
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -224,7 +224,7 @@ impl<V> Default for Pairs<V> {
 impl<K: Into<Text>, V> FromIterator<(K, V)> for Pairs<V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut pairs: Vec<(Text, V)> = pairs.into_iter().map(|(k, v)| (k.into(), v)).collect();
-        // A stable sort keeps duplicates in their order; of each run the last one stays.
+        // A stable sort keeps the order of duplicates, of which the last one is used.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         let mut unique: Vec<(Text, V)> = Vec::with_capacity(pairs.len());
         for pair in pairs {
@@ -273,12 +273,12 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
     }
 }
 
-/// A quantity as an object gives it: exact, or text that is none.
+/// A quantity of an object: exact, or the text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Amount {
-    /// A quantity.
+    /// A valid quantity.
     Exact(Quantity),
-    /// Text that is no quantity.
+    /// Text that is not a quantity.
     Bad(Box<str>),
 }
 
@@ -339,7 +339,7 @@ impl Serialize for Stamp {
 }
 impl<'de> Deserialize<'de> for Stamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Refuses bad text while the decoder stands at it, so that the error has its place.
+        /// Rejects invalid text in the visitor, so that the error has line and column.
         struct StampVisitor;
         impl Visitor<'_> for StampVisitor {
             type Value = Stamp;

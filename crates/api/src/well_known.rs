@@ -1,4 +1,4 @@
-//! Every name the scheduler shares with users, other controllers and the node: labels, annotations and so on.
+//! Labels, annotations, environment variables and resource names that users, other controllers or the kubelet use too.
 //!
 //! Names that an administrator can change in the configuration have a constant for their default here.
 //! Not here: names that only the chart's templates use.
@@ -17,23 +17,23 @@ pub mod label {
     pub const PREEMPTIBILITY: &str = "kai.scheduler/preemptibility";
     /// Priority class of a workload.
     pub const PRIORITY_CLASS: &str = "priorityClassName";
-    /// User who owns a workload; as well an annotation of pods.
+    /// User who owns a workload; an annotation of pods, too.
     pub const USER: &str = "user";
     /// Order of a pod inside its group: an integer, higher first.
     pub const TASK_PRIORITY: &str = "kai.scheduler/task-priority";
-    /// Shared GPU that a pod uses, or that a reservation pod holds.
+    /// GPU group: the shared GPU that a pod uses or a reservation pod holds.
     pub const GPU_GROUP: &str = "runai-gpu-group";
-    /// Prefix of the labels of a pod that shares several GPUs; the group's id follows and is the value too.
+    /// Prefix of the GPU group labels of a pod that shares several GPUs; the group follows and is the value, too.
     pub const GPU_GROUP_PREFIX: &str = "runai-gpu-group/";
     /// Node a bind request selects.
     pub const SELECTED_NODE: &str = "selected-node";
     /// Component that an object or pod belongs to.
     pub const APP: &str = "app";
-    /// Who made an object.
+    /// Component that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Marks service monitors whose metrics count as usage. Configurable.
     pub const ACCOUNTING: &str = "kai.scheduler/accounting";
-    /// Who keeps an endpoint slice.
+    /// Component that manages an endpoint slice.
     pub const ENDPOINT_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     /// Service that an endpoint slice belongs to.
     pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -53,7 +53,7 @@ pub mod label {
     pub const GPU_MEMORY: &str = "nvidia.com/gpu.memory";
     /// MIG strategy of a node: `single`, `mixed` or `none`.
     pub const MIG_STRATEGY: &str = "nvidia.com/mig.strategy";
-    /// Prefix of labels whose key tells the memory of AMD GPUs.
+    /// Prefix of labels whose key contains the memory of AMD GPUs.
     pub const AMD_GPU_MEMORY_PREFIX: &str = "beta.amd.com/gpu.vram";
     /// Marks nodes with simulated GPUs.
     pub const FAKE_GPU: &str = "run.ai/fake.gpu";
@@ -107,7 +107,7 @@ pub mod label_value {
     pub const SCALING_POD: &str = "scaling-pod";
     /// `app` of the pods that hold shared GPUs. Configurable.
     pub const RESOURCE_RESERVATION: &str = "kai-resource-reservation";
-    /// What the operator writes to labels that say who made an object.
+    /// Value of the managed-by label of objects of the operator.
     pub const KAI_OPERATOR: &str = "kai-operator";
     /// The marking value of boolean labels and annotations.
     pub const TRUE: &str = "true";
@@ -123,23 +123,23 @@ pub mod annotation {
     pub const POD_GROUP: &str = "pod-group-name";
     /// `true` leaves a pod, or all pods of an owner, ungrouped.
     pub const SKIP_GROUPING: &str = "kai.scheduler/skip-podgrouper";
-    /// Part of a GPU that a pod wants, a decimal between 0 and 1.
+    /// Requested fraction of a GPU, a decimal between 0 and 1.
     pub const GPU_FRACTION: &str = "gpu-fraction";
-    /// GPU memory that a pod wants, in MiB.
+    /// Requested GPU memory, in MiB.
     pub const GPU_MEMORY: &str = "gpu-memory";
-    /// Number of GPUs a pod wants a part of; 1 when absent.
+    /// Number of GPUs of which the fraction is requested; 1 when absent.
     pub const GPU_FRACTION_NUM_DEVICES: &str = "gpu-fraction-num-devices";
-    /// Container that gets the part of a GPU; the first one when absent.
+    /// Container that receives the GPU fraction; the first one when absent.
     pub const GPU_FRACTION_CONTAINER: &str = "gpu-fraction-container-name";
     /// `true` shares the GPU by MPS.
     pub const MPS: &str = "mps";
     /// Prefix of the older way to request MIG instances.
     pub const MIG_PREFIX: &str = "nvidia.com/mig-";
-    /// How a bound pod got its GPUs: `Regular`, `Fraction`, `MigInstance` or empty.
+    /// How a bound pod received its GPUs: `Regular`, `Fraction`, `MigInstance` or empty.
     pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
-    /// Prefix of the names of the config maps that tell a pod its GPUs.
+    /// Prefix of the names of the config maps that expose the GPUs to a container.
     pub const SHARED_GPU_CONFIG_MAP: &str = "runai/shared-gpu-configmap";
-    /// UUID of the GPU that a reservation pod holds, whatever the name says.
+    /// UUID of the GPU that a reservation pod holds; the name has `index` for historical reasons in KAI.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
     /// Keeps Karpenter from moving reservation pods.
     pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -149,17 +149,17 @@ pub mod annotation {
     pub const LAST_START: &str = "kai.scheduler/last-start-timestamp";
     /// When a pod of a pod group was last evicted.
     pub const LAST_EVICTION: &str = "kai.scheduler/last-eviction-timestamp";
-    /// How long a pod, or each pod of a pod group, runs where clusters are simulated; for ever when absent.
+    /// Runtime of a pod, or of each pod of a pod group, in a simulated cluster; unlimited when absent.
     pub const SIMULATED_DURATION: &str = "kai.scheduler/simulated-duration";
     /// How long after the beginning of a simulation a pod or a pod group is submitted.
     pub const SIMULATED_SUBMIT_AT: &str = "kai.scheduler/simulated-submit-at";
-    /// `false` keeps a pod, or the pods of a pod group, away once evicted from a simulated cluster.
+    /// `false`: an evicted pod, or pods of an evicted pod group, are not recreated in a simulated cluster.
     pub const SIMULATED_RESTART: &str = "kai.scheduler/simulated-restart";
     /// The object at the top of a pod group's owner chain, as YAML.
     pub const TOP_OWNER: &str = "kai.scheduler/top-owner-metadata";
-    /// How long a workload waits before others are evicted for it.
+    /// How long a workload waits before it may cause evictions.
     pub const PREEMPTION_DELAY: &str = "kai.scheduler/preemption-delay";
-    /// How long a workload may run below its minimum; negative is for ever.
+    /// How long a workload may run below its minimum; negative is unlimited.
     pub const STALENESS_GRACE_PERIOD: &str = "kai.scheduler/staleness-grace-period";
     /// Topology of a workload.
     pub const TOPOLOGY: &str = "kai.scheduler/topology";
@@ -185,9 +185,9 @@ pub mod annotation {
     pub const EVENT_EVICTED_PODS: &str = "num-evicted-pods";
     /// On an eviction event: the action that evicted.
     pub const EVENT_EVICTOR_ACTION: &str = "evictor-action-type";
-    /// On an eviction event: the pod group that gains.
+    /// On an eviction event: the preemptor pod group.
     pub const EVENT_EVICTOR_GROUP: &str = "evictor-pod-group-name";
-    /// On an eviction event: the namespace of the pod group that gains.
+    /// On an eviction event: the namespace of the preemptor pod group.
     pub const EVENT_EVICTOR_GROUP_NAMESPACE: &str = "evictor-pod-group-namespace";
     /// Version of the config map that a scheduler pod reads; a change restarts the pod.
     pub const CONFIG_MAP_VERSION: &str = "configMapVersion";
@@ -235,11 +235,11 @@ pub mod env {
     pub const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
     /// Part of each GPU a container has; as well a key of the pod's GPU config map.
     pub const GPU_PORTION: &str = "GPU_PORTION";
-    /// Older twin of `GPU_PORTION`.
+    /// Older name of `GPU_PORTION`.
     pub const RUNAI_NUM_OF_GPUS: &str = "RUNAI_NUM_OF_GPUS";
     /// GPU memory a container may use, such as `1024m` for 1024 MiB.
     pub const CUDA_DEVICE_MEMORY_LIMIT: &str = "CUDA_DEVICE_MEMORY_LIMIT";
-    /// Older twin of `NVIDIA_VISIBLE_DEVICES`, only in config maps.
+    /// Older name of `NVIDIA_VISIBLE_DEVICES`, only in config maps.
     pub const RUNAI_VISIBLE_DEVICES: &str = "RUNAI-VISIBLE-DEVICES";
     /// Value of `NVIDIA_VISIBLE_DEVICES` that hides all devices.
     pub const NO_VISIBLE_DEVICES: &str = "void";
@@ -291,7 +291,7 @@ pub mod priority_class {
     /// Value of `inference`.
     pub const INFERENCE_VALUE: i32 = 125;
 
-    /// Least value of work that is not preempted, where the pod group does not say.
+    /// Lowest priority of non-preemptible pod groups without an explicit preemptibility.
     pub const NON_PREEMPTIBLE_FROM: i32 = 100;
     /// Value of a pod group whose priority class is unknown, in a cluster without a default class.
     pub const FALLBACK_VALUE: i32 = 50;
@@ -299,7 +299,7 @@ pub mod priority_class {
 
 /// Defaults of names that can be configured, and names of fixed objects.
 pub mod name {
-    /// The scheduler, as pods name it.
+    /// Value of `schedulerName` of pods for this scheduler.
     pub const SCHEDULER: &str = "kai-scheduler";
     /// Namespace of the components.
     pub const NAMESPACE: &str = "kai-scheduler";

@@ -38,7 +38,7 @@ all_optional! {
         pub service: Service,
         /// Vertical scaling; `global.vpa` when absent.
         pub vpa: Vpa,
-        /// The pods that hold shared GPUs.
+        /// Reservation pods, which hold shared GPUs.
         pub resource_reservation: ResourceReservation,
         /// Number of replicas, of which one works.
         pub replicas: i32,
@@ -53,21 +53,21 @@ all_optional! {
         /// Whether devices are handed over by the container device interface; found out when absent.
         #[serde(rename = "cdiEnabled")]
         pub cdi_enabled: bool,
-        /// Steps of binding, by name.
+        /// Binder plugins, by name.
         pub plugins: BTreeMap<String, BinderPlugin>,
     }
 
-    /// One step of binding.
+    /// One binder plugin.
     pub struct BinderPlugin {
-        /// Whether the step is taken.
+        /// Whether the plugin runs.
         pub enabled: bool,
-        /// Steps with a higher value come first.
+        /// Plugins with a higher value run first.
         pub priority: i64,
-        /// Settings of the step; given, they replace the built-in ones as a whole.
+        /// Arguments of the plugin; they replace the default arguments as a whole.
         pub arguments: BTreeMap<String, String>,
     }
 
-    /// The pods that hold shared GPUs.
+    /// Reservation pods, which hold shared GPUs.
     pub struct ResourceReservation {
         /// Their image.
         pub image: Image,
@@ -97,7 +97,7 @@ all_optional! {
         pub vpa: Vpa,
         /// What it does.
         pub args: PodGrouperArgs,
-        /// How hard it may press the API server.
+        /// Client-side rate limit for the API server.
         pub k8s_client_config: ClientConfig,
         /// Number of pods grouped at once.
         pub max_concurrent_reconciles: i64,
@@ -187,7 +187,7 @@ all_optional! {
         pub mutating_webhook_configuration_name: String,
         /// Runtime class given to pods with GPUs. Deprecated: use `gpuFractionRuntimeClassName`.
         pub gpu_pod_runtime_class_name: String,
-        /// Runtime class given to pods that share a GPU; empty gives none.
+        /// Runtime class set on pods that share a GPU; empty sets none.
         pub gpu_fraction_runtime_class_name: String,
         /// Whether containers without GPUs are kept from seeing any.
         pub block_nvidia_visible_devices: bool,
@@ -235,9 +235,9 @@ all_optional! {
         pub node_selector: BTreeMap<String, String>,
         /// Its tolerations, on top of those of all daemon sets.
         pub tolerations: Vec<Toleration>,
-        /// How often it looks at the pods of its node, as a duration such as `1s`.
+        /// Poll interval of the pod resources API, as a duration such as `1s`.
         pub poll_interval: String,
-        /// How often it writes again what should be there already; `0s` is never.
+        /// Resync interval that corrects drift of its annotations; `0s` disables it.
         pub drift_resync_interval: String,
         /// Folder of the node with the kubelet's socket.
         pub pod_resources_host_path: String,
@@ -255,9 +255,9 @@ all_optional! {
         pub instance_name: String,
         /// How long it keeps data, such as `2w`.
         pub retention_period: String,
-        /// How often it takes samples, such as `1m`.
+        /// Scrape interval, such as `1m`.
         pub sample_interval: String,
-        /// Whether its data outlives its pods; true when absent.
+        /// Whether its data is stored on a persistent volume; true when absent.
         pub enable_persistent_storage: bool,
         /// How much storage it gets.
         pub storage_size: String,

@@ -14,7 +14,7 @@ all_optional! {
         pub image: Image,
         /// What its container requests and may use.
         pub resources: ResourceRequirements,
-        /// How hard it may press the API server.
+        /// Client-side rate limit for the API server.
         pub k8s_client_config: ClientConfig,
         /// Where its pods run.
         pub affinity: Affinity,

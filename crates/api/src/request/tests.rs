@@ -1,4 +1,4 @@
-//! Requests of pods against Kubernetes' documented rules.
+//! Compares requests of pods with the documented rules of Kubernetes.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn requests_follow_the_rules_of_kubernetes() {
     }
 }
 
-/// What a pod with one container and one sidecar, each of which requests one core, has been given.
+/// An in-place resize of a pod with one container and one sidecar, which request one core each.
 struct Resize {
     rule: &'static str,
     status: &'static str,
@@ -131,56 +131,56 @@ struct Resize {
 const RESIZES: &[Resize] = &[
     Resize { rule: "nothing is reported yet", status: "{}", total: "cpu=2 memory=1Gi" },
     Resize {
-        rule: "a container that grows counts with what it wants before it has it",
+        rule: "an upward resize counts with the request before it is allocated",
         status: r#"{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m"}},"allocatedResources":{"cpu":"500m"}}]}"#,
         total: "cpu=2 memory=1Gi",
     },
     Resize {
-        rule: "a container that shrinks counts with what it has until it has less",
+        rule: "a downward resize counts with the allocation until it is reduced",
         status: r#"{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"4","memory":"512Mi"}}}]}"#,
         total: "cpu=5 memory=1Gi",
     },
     Resize {
-        rule: "what the node has set aside counts too",
+        rule: "allocated resources count too",
         status: r#"{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"2"}},"allocatedResources":{"cpu":"3"}}]}"#,
         total: "cpu=4 memory=1Gi",
     },
     Resize {
-        rule: "what is set aside counts only for a container that runs with something",
+        rule: "allocated resources count only for a container with resources in effect",
         status: r#"{"containerStatuses":[{"name":"c","allocatedResources":{"cpu":"3"}}]}"#,
         total: "cpu=2 memory=1Gi",
     },
     Resize {
-        rule: "a change that waits still counts",
+        rule: "a deferred resize counts",
         status: r#"{"conditions":[{"type":"PodResizePending","reason":"Deferred"}],
             "containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m"}}}]}"#,
         total: "cpu=2 memory=1Gi",
     },
     Resize {
-        rule: "a change that can never be made does not count",
+        rule: "an infeasible resize does not count",
         status: r#"{"conditions":[{"type":"PodResizePending","reason":"Infeasible"}],
             "containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m","memory":"256Mi"}}}]}"#,
         total: "cpu=1500m memory=256Mi",
     },
     Resize {
-        rule: "the same as servers before 1.33 say it",
+        rule: "an infeasible resize as reported by servers before 1.33 does not count",
         status: r#"{"resize":"Infeasible","containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"500m"}}}]}"#,
         total: "cpu=1500m",
     },
     Resize {
-        rule: "sidecars can be changed as well",
+        rule: "a resize of a sidecar counts",
         status: r#"{"initContainerStatuses":[{"name":"s","resources":{"requests":{"cpu":"3"}}}]}"#,
         total: "cpu=4 memory=1Gi",
     },
     Resize {
-        rule: "what is reported of others counts for nobody",
+        rule: "the status of an unknown container does not count",
         status: r#"{"containerStatuses":[{"name":"other","resources":{"requests":{"cpu":"9"}}}]}"#,
         total: "cpu=2 memory=1Gi",
     },
 ];
 
 #[test]
-fn a_pod_that_is_being_changed_counts_by_the_rules_of_kubernetes() {
+fn in_place_resize_counts_by_the_rules_of_kubernetes() {
     for Resize { rule, status, total } in RESIZES {
         let mut pod: Pod = serde_json::from_str(&format!(
             r#"{{"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"1","memory":"1Gi"}}}}}}],
@@ -190,12 +190,12 @@ fn a_pod_that_is_being_changed_counts_by_the_rules_of_kubernetes() {
         .unwrap();
         assert_eq!(written(&request(&pod).total), *total, "{rule}");
         pod.compact();
-        assert_eq!(written(&request(&pod).total), *total, "{rule}, of what is kept");
+        assert_eq!(written(&request(&pod).total), *total, "{rule}, after compact()");
     }
 }
 
 #[test]
-fn what_a_container_has_is_not_kept_when_it_is_what_it_requests() {
+fn container_status_equal_to_the_request_is_dropped() {
     let mut pod: Pod = serde_json::from_str(
         r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]},
             "status":{"conditions":[{"type":"Ready"}],"containerStatuses":[
@@ -221,16 +221,16 @@ fn containers_keep_their_own_requests_and_stages() {
 }
 
 #[test]
-fn amounts_that_are_none_are_named_and_count_as_nothing() {
+fn invalid_amounts_are_returned_and_count_as_zero() {
     let pod =
         pod(r#"{"containers":[{"resources":{"requests":{"cpu":"lots","memory":"-1","nvidia.com/gpu":"1"}}}],
             "resources":{"requests":{"cpu":"-2"}},"overhead":{"memory":"much"}}"#);
     let request = request(&pod);
     assert_eq!(written(&request.total), "nvidia.com/gpu=1");
-    let odd: Vec<_> = request.odd.iter().map(|odd| (odd.field, odd.resource)).collect();
+    let invalid: Vec<_> = request.invalid.iter().map(|invalid| (invalid.field, invalid.resource)).collect();
     let of_containers = "spec.containers.resources.requests";
     assert_eq!(
-        odd,
+        invalid,
         [
             (of_containers, "cpu"),
             (of_containers, "memory"),
@@ -241,7 +241,7 @@ fn amounts_that_are_none_are_named_and_count_as_nothing() {
 }
 
 #[test]
-fn absurd_amounts_are_cut_and_do_not_overflow() {
+fn sum_beyond_the_range_saturates() {
     let most = i64::MAX;
     let container = format!(r#"{{"resources":{{"requests":{{"memory":"{most}"}}}}}}"#);
     let pod = pod(&format!(r#"{{"containers":[{container},{container},{container}]}}"#));

@@ -1,4 +1,4 @@
-//! What the API machinery says of embedded Kubernetes types beyond their fields.
+//! Schema markers (defaults, list types, patterns) of embedded Kubernetes types.
 //!
 //! The API document that the Rust types are made from has no defaults, list kinds or patterns; Kubernetes keeps
 //! those as comments in its sources. The tables below hold them for the types our resources embed.
@@ -43,7 +43,7 @@ pub(super) fn apply(name: &str, schema: &mut Value) {
     }
 }
 
-/// Says of every list how it is merged.
+/// Sets the list type of every list.
 fn mark_lists(name: &str, properties: &mut Map<String, Value>) {
     for (field, schema) in properties.iter_mut().filter(|(_, schema)| schema["type"] == "array") {
         let key = KEYED_LISTS.iter().find(|(type_, list, _)| *type_ == name && *list == field);

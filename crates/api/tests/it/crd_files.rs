@@ -1,10 +1,10 @@
-//! The definitions kept in the chart are the ones the types give.
+//! The definitions in the chart are those generated from the types.
 
 use kai_api::{crd_file_name, crd_yaml, crds, crds_yaml};
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 const HEADER: &str =
-    "# Written from the types in crates/api by `UPDATE=1 cargo test -p kai-api`; edits are lost.\n";
+    "# Generated from the types in crates/api by `UPDATE=1 cargo test -p kai-api`; edits are lost.\n";
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../charts/kai-scheduler/crds")

@@ -1,6 +1,6 @@
-//! Our definitions accept, complete, prune, refuse and merge exactly what the reference definitions do.
+//! Compares the generated definitions with KAI's: validation, defaults, pruning and merge rules must be equal.
 //!
-//! Every keyword is compared except those that only inform. Order is ignored where it has no meaning.
+//! Every keyword is compared except descriptions and the like. Order is ignored where it has no meaning.
 
 use crate::definitions::{Definitions, ours, reference, schema};
 use serde_json::{Map, Value, json};
@@ -8,15 +8,16 @@ use serde_json::{Map, Value, json};
 /// An edit of a definition.
 type Change = fn(&mut Value);
 
-/// Differences that are wanted: kind, path, and the reason. Each is told to users in `docs/differences.md`.
+/// Intended differences: kind, path and reason. Each one is documented in `docs/differences.md`.
 const ON_PURPOSE: [(&str, &str, &str); 0] = [];
 
-/// Keywords that only inform.
+/// Keywords without effect on validation.
 const INFORMATION: [&str; 4] = ["description", "title", "externalDocs", "example"];
 
 #[test]
+#[ignore = "needs KAI_REFERENCE; cargo xtask ci runs it"]
 fn definitions_equal_the_reference() {
-    let Some(reference) = reference() else { return };
+    let reference = reference();
     let found: Vec<_> = differences(&ours(), &reference)
         .into_iter()
         .filter(|difference| {
@@ -131,7 +132,7 @@ fn rule(validation: &Value) -> Value {
     rule
 }
 
-/// Notes where two values differ.
+/// Collects the differences of two values.
 fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Value::Object(our), Value::Object(their)) => {

@@ -1,7 +1,6 @@
-//! What the custom resources promise to others: their JSON form and their schemas.
+//! JSON form and schemas of the custom resources.
 //!
-//! Tests that compare with the definitions of another implementation run only where the environment variable
-//! `KAI_REFERENCE` names a folder that has them under `spec/crds`.
+//! Tests that compare with KAI's definitions need `KAI_REFERENCE`, a folder with the definitions under `spec/crds`.
 
 mod admission;
 mod crd_files;

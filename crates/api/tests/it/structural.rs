@@ -1,12 +1,12 @@
-//! What an API server does with an object and a structural schema, as far as our schemas need it.
+//! Admits an object by a structural schema as an API server does, as far as the schemas here need it.
 //!
-//! Input: a schema and an object to create or update. Output: the object as it is stored, or why it is refused.
+//! Input: a schema and an object to create or update. Output: the stored object, or the validation errors.
 //! The order is the server's: drop `null`s, fill in defaults, prune unknown fields, then validate.
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-/// The object as it is stored, or what is wrong with it, as `path: what`.
+/// The object as stored, or the validation errors as `path: error`.
 pub(crate) fn admit(schema: &Value, object: &Value, old: Option<&Value>) -> Result<Value, Vec<String>> {
     let mut stored = object.clone();
     complete(schema, &mut stored, Level::Root);
@@ -91,7 +91,7 @@ fn complete_object(schema: &Value, entries: &mut Map<String, Value>, level: Leve
         entries.retain(|name, _| field(schema, name).is_some());
     }
     for (name, value) in entries.iter_mut() {
-        // The server treats metadata by its own rules, whatever the schema says.
+        // The server validates metadata by its own rules, regardless of the schema.
         if level == Level::Root && name == "metadata" {
             continue;
         }
@@ -106,7 +106,7 @@ fn field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     schema["properties"].get(name).or_else(|| schema.get("additionalProperties"))
 }
 
-/// Notes what is wrong with `value`.
+/// Collects the validation errors of `value`.
 fn validate(path: &str, schema: &Value, value: &Value, faults: &mut Vec<String>) {
     if !has_type(schema, value) {
         faults.push(format!("{path}: wrong type"));

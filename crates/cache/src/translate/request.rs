@@ -36,8 +36,8 @@ impl PodRequest<'_> {
 /// What a pod requests.
 pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> {
     let request = kai_api::request(pod);
-    for odd in request.odd.iter().filter(|odd| dimension(odd.resource).is_some()) {
-        read_amount(odd.resource, odd.amount, odd.field, report);
+    for invalid in request.invalid.iter().filter(|invalid| dimension(invalid.resource).is_some()) {
+        read_amount(invalid.resource, invalid.amount, invalid.field, report);
     }
     let parts = request.containers.iter().map(|container| {
         let mut totals = Totals::counted(&container.amounts, "spec.containers.resources.requests", report);
