@@ -1,7 +1,7 @@
-//! Verdicts in words: the texts and reason codes that conditions and events carry, and a plain sentence for people.
+//! Renders verdicts: KAI's condition and event messages with their reason codes, and plain sentences.
 //!
-//! [`reasons`], [`condition_message`], [`detailed`] and [`pod_message`] keep to the forms that tools already read from
-//! pod groups and pods. [`plain()`] is free of them.
+//! [`reasons`], [`condition_message`], [`detailed`] and [`pod_message`] use the texts of KAI, which existing tools
+//! parse. [`plain()`] uses texts of this project.
 
 mod amount;
 pub mod capacity;
@@ -25,30 +25,30 @@ use crate::verdict::{
 use kai_units::{Span, Timestamp, duration};
 use std::collections::BTreeMap;
 
-/// The text when nothing more is known about a pod.
+/// The message when nothing else is known about a pod.
 pub const UNABLE_TO_SCHEDULE_POD: &str = "Unable to schedule pod";
 
-/// The kind of an obstacle.
+/// Reason code of an unschedulable group (KAI: `UnschedulableExplanation.reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReasonCode {
-    /// A non-preemptible group would go beyond a queue's quota.
+    /// A non-preemptible group would exceed a queue's quota.
     NonPreemptibleOverQuota,
-    /// A group would go beyond a queue's limit.
+    /// A group would exceed a queue's limit.
     OverLimit,
-    /// It may not cause evictions yet.
+    /// The preemption delay has not elapsed.
     PreemptionDelayNotElapsed,
     /// The queue is missing.
     QueueDoesNotExist,
-    /// Pods found no nodes.
+    /// Pods fit on no node.
     PodSchedulingErrors,
     /// A topology domain is too small.
     NotEnoughResources,
-    /// Anything else.
+    /// Any other reason.
     Unschedulable,
 }
 
 impl ReasonCode {
-    /// The code as status fields carry it.
+    /// The code in status fields.
     pub fn text(self) -> &'static str {
         match self {
             Self::NonPreemptibleOverQuota => "NonPreemptibleOverQuota",
@@ -62,18 +62,18 @@ impl ReasonCode {
     }
 }
 
-/// One obstacle of a group, as an entry of its condition.
+/// One entry of a group's unschedulable condition.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Its kind.
+    /// The reason code.
     pub reason: ReasonCode,
-    /// The obstacle in words.
+    /// The message.
     pub message: String,
-    /// The queue's numbers, where a queue said no.
+    /// The numbers of the queue, for queue bounds.
     pub detail: Option<QueueDetails>,
 }
 
-/// One obstacle with everything that the different texts take from it.
+/// One reason with the inputs of all its texts.
 struct FitError<'a> {
     reason: ReasonCode,
     messages: Vec<String>,
@@ -87,7 +87,7 @@ impl FitError<'_> {
     }
 }
 
-/// The obstacles of a group, in the order of its verdicts.
+/// The reasons of a group, in the order of its verdicts.
 pub fn reasons(group: &GroupVerdict) -> Vec<Explanation> {
     let explanation = |error: FitError<'_>| Explanation {
         reason: error.reason,
@@ -97,7 +97,7 @@ pub fn reasons(group: &GroupVerdict) -> Vec<Explanation> {
     fit_errors(group).into_iter().map(explanation).collect()
 }
 
-/// The text of a group's condition: the reason, then each message once, with how often it was found.
+/// The message of a group's condition: the reason, then each distinct message with its count.
 pub fn condition_message(group: &GroupVerdict) -> String {
     let errors = fit_errors(group);
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -113,7 +113,7 @@ pub fn condition_message(group: &GroupVerdict) -> String {
     if lines.is_empty() { reason.to_owned() } else { format!("{reason}: {}.", lines.join(". \n")) }
 }
 
-/// The long text of a group: the reason, then every obstacle on a line of its own.
+/// The detailed message of a group: the reason, then one line per explanation.
 pub fn detailed(group: &GroupVerdict) -> String {
     let errors = fit_errors(group);
     let mut lines: Vec<String> = errors.iter().map(|error| format!("\n{}.", error.detailed)).collect();
@@ -121,7 +121,7 @@ pub fn detailed(group: &GroupVerdict) -> String {
     format!("\n{}.{}", headline(&errors).text(), lines.concat())
 }
 
-/// The reason of the only obstacle; several have none in common.
+/// The common reason code: that of a single error, else `Unschedulable`.
 fn headline(errors: &[FitError<'_>]) -> ReasonCode {
     match errors {
         [only] => only.reason,
@@ -129,14 +129,14 @@ fn headline(errors: &[FitError<'_>]) -> ReasonCode {
     }
 }
 
-/// The text of a pending pod's condition: its own obstacle, else its group's.
+/// The message of a pending pod's condition: its own errors, else those of its group.
 pub fn pod_message(group: &GroupVerdict, pod: &Key) -> String {
     let verdicts = || std::iter::once(&group.leading).chain(&group.further);
     for verdict in verdicts() {
         if let Verdict::PodUnschedulable { pod: of, reason, .. } = verdict
             && of == pod
         {
-            return fit::impossible(pod, reason, &group.group, &group.queue);
+            return fit::unschedulable(pod, reason, &group.group, &group.queue);
         }
     }
     let own = |fit: &&NodeFit| fit.pod == *pod && fit.nodes > 0;
@@ -147,7 +147,7 @@ pub fn pod_message(group: &GroupVerdict, pod: &Key) -> String {
     if fit_errors(group).is_empty() { UNABLE_TO_SCHEDULE_POD.to_owned() } else { condition_message(group) }
 }
 
-/// A text with the node pool in front, for groups that are tried in one pool after the other.
+/// A message with its node pool, for groups that are attempted in several pools.
 pub fn in_node_pool(pool: &str, message: &str) -> String {
     format!("Node-Pool '{pool}': {message}")
 }
@@ -181,7 +181,7 @@ fn fit_errors(group: &GroupVerdict) -> Vec<FitError<'_>> {
         .collect()
 }
 
-/// The obstacles in one verdict. Waiting for pods, for room or for a turn is none.
+/// The errors of one verdict. Waiting for pods or for releasing capacity is no error.
 fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a>> {
     let pods = |message| vec![FitError::new(ReasonCode::PodSchedulingErrors, message)];
     match verdict {
@@ -208,13 +208,13 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
         }
         Verdict::GangNotSatisfied { sub_group, found, needed, fit } => {
             let gang = GangGap { sub_group: sub_group.clone(), found: *found, needed: *needed };
-            pods(gang_short(&gang, &fit::no_node(std::iter::once(fit))))
+            pods(gang_not_satisfied(&gang, &fit::no_node(std::iter::once(fit))))
         }
-        Verdict::NoNode(fit) => pods(not_found(&fit.pod, &fit::no_node(std::iter::once(fit)))),
-        Verdict::Topology(miss) => topology::explain(miss, &group.group),
+        Verdict::NoNode(fit) => pods(no_resources(&fit.pod, &fit::no_node(std::iter::once(fit)))),
+        Verdict::Topology(rejection) => topology::explain(rejection, &group.group),
         Verdict::PodUnschedulable { pod, reason, gang } => {
-            let why = fit::impossible(pod, reason, &group.group, &group.queue);
-            pods(gang.as_ref().map_or_else(|| not_found(pod, &why), |gang| gang_short(gang, &why)))
+            let why = fit::unschedulable(pod, reason, &group.group, &group.queue);
+            pods(gang.as_ref().map_or_else(|| no_resources(pod, &why), |gang| gang_not_satisfied(gang, &why)))
         }
         Verdict::PreemptionDelay { delay, until } => {
             vec![FitError::new(ReasonCode::PreemptionDelayNotElapsed, delayed(*delay, *until))]
@@ -227,11 +227,11 @@ fn over_capacity(excess: &QueueExcess, rule: CapacityRule) -> FitError<'_> {
     FitError { numbers, ..FitError::new(fit::over_capacity_code(rule), capacity::message(excess, rule)) }
 }
 
-fn not_found(pod: &Key, why: &str) -> String {
+fn no_resources(pod: &Key, why: &str) -> String {
     format!("Resources were not found for pod {pod} due to: {why}")
 }
 
-fn gang_short(gang: &GangGap, why: &str) -> String {
+fn gang_not_satisfied(gang: &GangGap, why: &str) -> String {
     let GangGap { sub_group, found, needed } = gang;
     if sub_group.is_empty() {
         format!(

@@ -1,359 +1,358 @@
-//! Why a pending group is pending: one leading verdict and everything else that stood in the way.
+//! Verdicts: why a group is pending.
 //!
-//! A closed set with numbers. Conditions, events, tables and metrics all read this record; texts are rendered
-//! from it elsewhere.
+//! One leading verdict and further ones, as a closed set of variants with numbers. Conditions, events, tables and
+//! metrics are derived from them; `explain` renders the messages.
 
 use crate::input::{AmountList, Key};
 use crate::outcome::Cause;
 use crate::resource::PerResource;
 pub use crate::resource::QueueResource;
 
-/// A pending group with its verdict.
+/// The verdict of a pending group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupVerdict {
     /// The group.
     pub group: Key,
     /// Its queue.
     pub queue: String,
-    /// Pods still without a place.
+    /// Pods that are not placed.
     pub pending: u32,
-    /// What stands in the way first.
+    /// The main reason.
     pub leading: Verdict,
-    /// What else was found.
+    /// Further reasons.
     pub further: Vec<Verdict>,
 }
 
-/// Why a group, or some of its pods, got no place in this cycle.
+/// Why pods of a group were not placed in this cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// All its pods got a place, or a place to wait for.
+    /// All its pods are placed or pipelined.
     Placed,
-    /// No action of this cycle looked at it.
+    /// No action of this cycle attempted it.
     NotAttempted,
     /// Its queue does not exist.
     QueueMissing,
     /// Its queue has children: only leaf queues run groups.
     QueueNotLeaf,
-    /// The group itself is malformed.
+    /// The group is invalid.
     InvalidGroup(String),
-    /// Fewer pods are there, or ungated, than the group needs.
+    /// Fewer pods exist and are ungated than the group requires.
     NotReady {
         /// Sub-group; empty for the group itself.
         sub_group: String,
-        /// Pods (or sub-groups) that are ready.
+        /// Ready pods (or sub-groups).
         ready: u32,
-        /// Pods (or sub-groups) needed.
+        /// Required pods (or sub-groups).
         needed: u32,
     },
-    /// A queue's limit.
+    /// A queue limit would be exceeded.
     OverLimit(QueueExcess),
-    /// A non-preemptible group beyond a queue's quota.
+    /// A non-preemptible group would exceed a queue's quota.
     NonPreemptibleOverQuota(QueueExcess),
-    /// Other groups of its queue come first within the configured depth.
+    /// Other groups of its queue come first within the queue depth.
     BeyondQueueDepth {
-        /// The depth.
+        /// The configured depth.
         depth: u32,
     },
-    /// Not enough pods of a gang found a node.
+    /// Fewer pods of a gang fit than its minimum.
     GangNotSatisfied {
         /// Sub-group; empty for the default one.
         sub_group: String,
-        /// Pods that found a node.
+        /// Pods that fit.
         found: u32,
-        /// Pods needed.
+        /// Required pods.
         needed: u32,
-        /// Why the next pod found none.
+        /// Why the next pod fits on no node.
         fit: NodeFit,
     },
-    /// A pod found no node.
+    /// A pod fits on no node.
     NoNode(NodeFit),
-    /// A topology constraint.
+    /// A topology constraint is not satisfied.
     Topology(TopologyRejection),
-    /// A pod can never be placed as it is.
+    /// A pod is unschedulable on any node.
     PodUnschedulable {
         /// The pod.
         pod: Key,
-        /// Why.
+        /// Why it is unschedulable.
         reason: PodRejection,
-        /// Its gang, where the pods that found a node are fewer than needed.
+        /// Its gang, where fewer pods fit than its minimum.
         gang: Option<Box<GangGap>>,
     },
-    /// It may not cause evictions yet.
+    /// The preemption delay has not elapsed.
     PreemptionDelay {
-        /// Microseconds that the group must wait from its creation.
+        /// Length of the delay in microseconds.
         delay: i64,
-        /// Microseconds since the epoch.
+        /// End of the delay in microseconds since the epoch.
         until: i64,
     },
-    /// Nobody was evicted or moved for it.
+    /// No pod was evicted or moved for it.
     NoVictims(Box<EvictionFailure>),
-    /// It waits on its nodes for room that is being freed.
+    /// Its pods are pipelined until releasing pods terminate.
     WaitingForVictims {
-        /// Pods that wait.
+        /// Pipelined pods.
         waiting: u32,
     },
-    /// What was decided for it could not be carried out, so it is left out for a while. The engine does not say this;
-    /// whoever carries decisions out does.
+    /// Its decisions failed to be applied, and it is in backoff. Set by the scheduler, not by the engine.
     InBackoff {
-        /// What failed, in words.
+        /// The failure.
         why: String,
-        /// How often in a row.
+        /// Number of consecutive failures.
         failures: u32,
-        /// Until when, in microseconds since the epoch.
+        /// End of the backoff in microseconds since the epoch.
         until: i64,
     },
-    /// Planning this group failed inside the engine; it is set aside.
+    /// Planning this group failed with an internal error; the cycle skips it.
     Quarantined(String),
 }
 
-/// Why nobody was evicted or moved for a group by one action.
+/// Why an action evicted or moved no pod for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EvictionFailure {
     /// The action.
     pub cause: Cause,
-    /// What made the refusal.
+    /// Why it failed.
     pub reason: EvictionFailureReason,
 }
 
-/// What made a refusal to evict, with its numbers (cpu in millicores, memory in bytes, GPUs in millionths).
+/// Why an eviction action failed, with its numbers (cpu in millicores, memory in bytes, GPUs in millionths).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EvictionFailureReason {
-    /// Reclaim: with the group its queue would hold more than its fair share, so that it may not take from others.
+    /// Reclaim: with the group its queue would exceed its fair share.
     BeyondFairShare {
         /// The queue.
         queue: String,
-        /// Which resource.
+        /// The resource.
         resource: QueueResource,
-        /// Its fair share.
+        /// Fair share of the queue.
         fair_share: i64,
-        /// What it holds.
+        /// Allocation of the queue.
         used: i64,
-        /// What the group asks for.
+        /// Request of the group.
         requested: i64,
     },
-    /// A non-preemptible group beyond its queue's quota.
+    /// A non-preemptible group would exceed its queue's quota.
     BeyondQuota(QueueExcess),
-    /// No running group may be evicted for it: by queue, priority, preemptibility or minimum run time.
+    /// No running group may be evicted for it, by queue, priority, preemptibility or minimum run time.
     NoCandidates,
-    /// Even if all that may be evicted were gone there would be too little.
+    /// Evicting all candidates would not free enough.
     InsufficientEvictable {
-        /// Which resource.
+        /// The resource.
         resource: QueueResource,
-        /// What the group asks for.
+        /// Request of the group.
         requested: i64,
-        /// What is free or being freed.
+        /// Idle and releasing amount.
         free: i64,
-        /// What could be evicted, in all.
+        /// Evictable amount.
         evictable: i64,
-        /// In how many queues.
+        /// Number of queues with evictable groups.
         queues: u32,
     },
-    /// Even if all that may be evicted were gone, too few of its pods would find a node with enough GPUs.
+    /// With all candidates evicted, too few pods would fit on nodes with enough GPUs.
     NodesTooSmall {
         /// Pods of the step.
         pods: u32,
-        /// How many would fit at most.
+        /// Upper bound on the pods that fit.
         fitting: u32,
-        /// GPUs that the smallest of them needs.
+        /// GPUs of the smallest pod.
         gpus: i64,
     },
-    /// Even if all that may be evicted were gone there would be too little of a resource that queues do not account for.
+    /// Evicting all candidates would not free enough of a resource that queues do not account for.
     InsufficientEvictableOther {
-        /// Its name.
+        /// Resource name.
         resource: String,
-        /// What the group asks for.
+        /// Request of the group.
         requested: i64,
-        /// What is free or being freed.
+        /// Idle and releasing amount.
         free: i64,
-        /// What could be evicted, in all.
+        /// Evictable amount.
         evictable: i64,
     },
-    /// Its pods must be together, and even if all that may be evicted were gone no domain would have enough.
+    /// With all candidates evicted, no topology domain could hold all pods that require one.
     DomainTooSmall {
         /// The required level: a label key.
         level: String,
-        /// The domain that would have most of what it lacks most.
+        /// The domain with the largest fraction of its scarcest resource.
         domain: String,
-        /// What that is, by name.
+        /// That resource.
         resource: String,
-        /// What the pods ask for.
+        /// Request of the pods.
         requested: i64,
-        /// What the domain would have.
+        /// Amount available in the domain.
         most: i64,
     },
-    /// Consolidation: all that is free is too little.
+    /// Consolidation: the free amount is insufficient.
     InsufficientFree {
-        /// Which resource.
+        /// The resource.
         resource: QueueResource,
-        /// What the group asks for.
+        /// Request of the group.
         requested: i64,
-        /// What is free or being freed.
+        /// Idle and releasing amount.
         free: i64,
     },
-    /// A group that looks like it and is no harder found nothing in this cycle.
+    /// The search failed for this group, which has the same scheduling signature and is not harder to schedule.
     EquivalentGroupFailed(Key),
-    /// This group would be asked to give way, but a pod of it has been evicted for the pending one before, or the pending one
-    /// for it, and nothing has changed since.
+    /// This group would be a victim, but one of the two groups was evicted for the other before, and demand, quotas and
+    /// capacity are unchanged.
     RepeatedEviction(Key),
-    /// Scenarios were tried, and none worked.
+    /// Scenarios were simulated, and none is valid.
     NoValidScenario {
-        /// How many.
+        /// Number of scenarios.
         tried: u32,
-        /// Every set of victims was among them.
+        /// Every set of victims was simulated.
         all: bool,
-        /// The rule that the last otherwise good one broke.
+        /// The rule that rejected the last scenario whose pods were placed.
         refused: Option<ScenarioRejection>,
     },
-    /// The search's budget ran out.
+    /// The search budget was exhausted.
     BudgetExhausted {
-        /// Scenarios tried.
+        /// Number of scenarios.
         tried: u32,
-        /// Steps spent: node evaluations and edits.
+        /// Node evaluations and plan edits.
         steps: u64,
     },
-    /// No eviction would help a pod of it.
+    /// A pod is unschedulable on any node.
     Unschedulable(PodRejection),
 }
 
-/// The rule that a plan with evictions broke.
+/// The rule that rejected a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ScenarioRejection {
-    /// It would take from a queue what that queue is entitled to.
+    /// A queue would lose what it is entitled to.
     Unfair,
-    /// This group's minimum run time is not over.
+    /// The minimum run time of this group has not elapsed.
     MinRuntime(Key),
-    /// A group that must be moved has nowhere to go.
+    /// A pod that must be moved fits on no other node.
     NotMoved,
-    /// A pod placed in this cycle would lose its place.
+    /// A pod placed in this cycle would lose its node.
     PlacedThisCycle,
-    /// More groups than may be moved.
+    /// More groups would be moved than configured.
     TooManyMoved,
-    /// A disruption budget.
+    /// A disruption budget would be violated.
     DisruptionBudget(Key),
-    /// A user's validator, in its own words.
+    /// A user's validator rejected it, with its message.
     Plugin(String),
 }
 
-/// How far a gang got.
+/// How many pods of a gang fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GangGap {
     /// Sub-group; empty for the default one.
     pub sub_group: String,
-    /// Pods that found a node.
+    /// Pods that fit.
     pub found: u32,
-    /// Pods needed.
+    /// Required pods.
     pub needed: u32,
 }
 
-/// A queue's bound that would be passed.
+/// A queue bound that would be exceeded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueExcess {
-    /// The queue that says no: the group's own or an ancestor.
+    /// The queue with the bound: the group's own or an ancestor.
     pub queue: String,
-    /// Which resource.
+    /// The resource.
     pub resource: QueueResource,
-    /// The bound.
+    /// Value of the bound.
     pub bound: i64,
-    /// What counts against it now.
+    /// Amount that counts against the bound.
     pub used: i64,
-    /// What the group asks for.
+    /// Request of the group.
     pub requested: i64,
-    /// Everything else about the queue, where the whole group was measured.
+    /// Further numbers of the queue, where the whole group was checked.
     pub numbers: Option<Box<QueueNumbers>>,
 }
 
-/// A queue at the moment it said no (cpu in millicores, memory in bytes, GPUs in millionths).
+/// Numbers of a queue when its bound was exceeded (cpu in millicores, memory in bytes, GPUs in millionths).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueNumbers {
     /// Object name of the queue.
     pub name: String,
-    /// Held plus pending.
+    /// Allocated and pending.
     pub requested: PerResource<i64>,
     /// Guaranteed; `None` is unlimited.
     pub quota: PerResource<Option<i64>>,
-    /// Held.
+    /// Allocated.
     pub allocated: PerResource<i64>,
-    /// Held by non-preemptible groups.
+    /// Allocated to non-preemptible groups.
     pub allocated_non_preemptible: PerResource<i64>,
-    /// Ceiling; `None` is unlimited.
+    /// Maximum; `None` is unlimited.
     pub limit: PerResource<Option<i64>>,
-    /// What the group asks for.
+    /// Request of the group.
     pub group_requested: PerResource<i64>,
-    /// The same when the group is non-preemptible, else nothing.
+    /// Request of the group if it is non-preemptible, else zero.
     pub group_requested_non_preemptible: PerResource<i64>,
 }
 
-/// Why a pod found no node: a count of nodes per reason.
+/// Why a pod fits on no node: the number of nodes per reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeFit {
     /// The pod.
     pub pod: Key,
-    /// Nodes looked at.
+    /// Evaluated nodes.
     pub nodes: u32,
-    /// Nodes per reason, by reason.
+    /// Number of nodes per reason, sorted by reason.
     pub reasons: Vec<(NodeRejection, u32)>,
 }
 
-/// Why one node does not take a pod.
+/// Why a node rejects a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeRejection {
-    /// Not enough GPUs.
+    /// Insufficient GPUs.
     Gpus,
-    /// Its GPUs have less memory than wanted.
+    /// Its GPUs have less memory than requested.
     GpuMemory,
-    /// Not enough memory is left on its GPUs.
+    /// Insufficient free memory on its GPUs.
     GpuMemoryFree,
-    /// Not enough CPU.
+    /// Insufficient CPU.
     Cpu,
-    /// Not enough memory.
+    /// Insufficient memory.
     Memory,
-    /// Not enough of another resource, by name.
+    /// Insufficient amount of another resource, by name.
     Resource(String),
-    /// Not enough of a MIG profile, by name.
+    /// Insufficient instances of a MIG profile, by name.
     Mig(String),
-    /// Not enough of something, and the pod would fit without this overhead.
+    /// Insufficient resources, which would be sufficient without this pod overhead.
     Overhead(Box<NodeRejection>, AmountList),
-    /// No pod slot.
+    /// Too many pods.
     PodSlots,
-    /// No second pod slot, for the pod that would reserve the GPU it shares.
+    /// Too many pods for the reservation pod of a shared GPU.
     ReservationSlot,
     /// Cordoned.
     Cordoned,
-    /// A bad condition.
+    /// An unhealthy node condition.
     Condition(crate::input::NodeCondition),
-    /// A taint that is not tolerated: key and value.
+    /// An untolerated taint: key and value.
     Taint(String, String),
-    /// Node selector or node affinity.
+    /// Node selector or node affinity mismatch.
     NodeAffinity,
-    /// A host port is taken.
+    /// Host port conflict.
     Ports,
-    /// Required pod affinity.
+    /// Pod affinity mismatch.
     PodAffinity,
-    /// Required anti-affinity of the pod.
+    /// Pod anti-affinity mismatch.
     PodAntiAffinity,
-    /// Anti-affinity of a pod that is there.
+    /// Anti-affinity mismatch of an existing pod.
     ExistingAntiAffinity,
-    /// Pod topology spread.
+    /// Pod topology spread mismatch.
     Spread,
-    /// A volume cannot be used or made there.
+    /// A volume cannot be attached or provisioned.
     Volume(VolumeRejection),
     /// The node's kind of GPU does not match the request.
     GpuKind(GpuKindMismatch),
-    /// A worker role is missing.
+    /// The worker role is missing.
     Role,
-    /// A queue's bound would be passed there.
+    /// A queue bound would be exceeded on this node.
     OverCapacity(Box<QueueExcess>, CapacityRule),
-    /// Device claims cannot be met.
+    /// Device claims cannot be satisfied.
     Claims(ClaimRejection),
-    /// NUMA zones cannot be aligned.
+    /// No NUMA alignment is possible.
     Numa,
     /// Outside the topology domain, or not part of the topology.
     OutsideDomain,
-    /// A user's plugin, with its own words.
+    /// A user's plugin rejected it, with its message.
     Plugin(String),
 }
 
-/// Which bound a capacity check hit.
+/// The bound of a capacity check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CapacityRule {
     /// The limit.
@@ -362,50 +361,50 @@ pub enum CapacityRule {
     NonPreemptibleQuota,
 }
 
-/// Why a node's kind of GPU does not match.
+/// Why the kind of GPU of a node does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuKindMismatch {
-    /// Old-style MIG requests are never placed.
+    /// MIG requests by annotation are not supported.
     LegacyMig,
-    /// The node runs old-style MIG pods.
+    /// The node runs pods with MIG requests by annotation.
     NodeHasLegacyMig,
     /// A MIG request on a node without MIG.
     NoMig,
-    /// The strategy `single` takes regular requests only.
+    /// MIG strategy `single` supports whole devices only.
     MigSingle,
-    /// The strategy `mixed` takes MIG requests only.
+    /// MIG strategy `mixed` supports MIG requests only.
     MigMixed,
-    /// Shared GPUs cannot be had from devices of a DRA driver.
+    /// GPUs of a DRA driver cannot be shared.
     SharedOnDra,
-    /// The node does not tell its GPU memory.
+    /// The GPU memory of the node is unknown.
     MemoryUnknown,
 }
 
-/// Why a volume keeps a pod from a node.
+/// Why a volume excludes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeRejection {
-    /// The volume cannot be used from there.
+    /// The node affinity of the volume does not match.
     NodeConflict,
     /// The volume is in another zone.
     Zone,
-    /// No volume can be found or made.
+    /// No volume matches or can be provisioned.
     Unbound,
-    /// Not enough free storage.
+    /// Insufficient free storage.
     Capacity,
-    /// Too many volumes of a driver.
+    /// The attach limit of a driver is exceeded.
     AttachLimit,
 }
 
-/// Why device claims cannot be met.
+/// Why device claims cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClaimRejection {
-    /// An allocated claim cannot be used from there.
+    /// An allocated claim is not available on the node.
     ElsewhereAllocated,
     /// No set of free devices satisfies the claims.
     NoDevices,
 }
 
-/// Why a pod can never be placed as it is.
+/// Why a pod is unschedulable on any node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodRejection {
     /// Its label names a sub-group that does not exist.
@@ -414,81 +413,81 @@ pub enum PodRejection {
     ConfigMap(String),
     /// A volume claim is missing, lost or being deleted.
     VolumeClaim(String),
-    /// A volume claim that must be bound before scheduling is not.
+    /// A volume claim with immediate binding is not bound.
     UnboundImmediate(String),
     /// No node of the pool is large enough.
     PoolTooSmall(Box<PoolGap>),
-    /// Device claims are used but not served by the cluster.
+    /// Dynamic resource allocation is not available in the cluster.
     ClaimsUnavailable,
     /// A device claim is missing.
     ClaimMissing(String),
-    /// A device claim has as many consumers as it can have.
+    /// A device claim has reached its maximum number of consumers.
     ClaimFull(String),
-    /// A shared GPU claim without its queue's label: the claim, and the label it has.
+    /// A shared GPU claim without the label of its queue: the claim, and its label.
     ClaimQueueLabel(String, Option<String>),
     /// A claim's device class is missing.
     DeviceClassMissing(String),
-    /// Planning this pod failed in a user's plugin.
+    /// A user's plugin failed for this pod.
     Plugin(String),
 }
 
 /// A request that is larger than every node of its pool, in base units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolGap {
-    /// The first resource of which there is too little.
+    /// The first resource that is insufficient.
     pub resource: String,
-    /// What the pod wants of it.
+    /// Requested amount.
     pub wanted: i64,
-    /// The most that one node has of it.
+    /// Largest amount of a node.
     pub largest: i64,
     /// The node pool.
     pub pool: String,
-    /// GPUs of quota that the pod wants in all, in millionths.
+    /// GPU quota that the pod requests, in millionths.
     pub gpus: i64,
-    /// Everything else it wants.
+    /// All other requests.
     pub request: AmountList,
 }
 
-/// A topology constraint that could not be met.
+/// A topology constraint that is not satisfied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TopologyRejection {
     /// The topology.
     pub topology: String,
     /// Sub-group; empty for the group itself.
     pub sub_group: String,
-    /// The level asked for; empty when the topology itself is at fault.
+    /// The requested level; empty when the topology itself is invalid.
     pub level: String,
-    /// Why, per domain (or for the topology as a whole).
+    /// Why it is not satisfied.
     pub reason: TopologyReason,
 }
 
-/// Why a topology constraint could not be met.
+/// Why a topology constraint is not satisfied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TopologyReason {
-    /// There is no such topology.
+    /// The topology does not exist.
     #[default]
     Unknown,
-    /// The constraint names no level, or one that the topology lacks.
+    /// The constraint has no level, or one that is not in the topology.
     BadLevel,
-    /// No domain is large enough: the best one holds this many of the wanted pods.
+    /// No domain is large enough.
     TooSmall {
-        /// Domain id.
+        /// The domain that fits most pods.
         domain: String,
-        /// Pods it can hold, where that was counted.
+        /// Pods that fit in it, where they were counted.
         pods: Option<u32>,
-        /// Pods wanted.
+        /// Required pods.
         wanted: u32,
-        /// What was measured besides; left out in simulations.
+        /// The domains that were evaluated; empty in simulations.
         measured: Measured,
     },
 }
 
-/// What was found too small for a topology constraint.
+/// The domains that were evaluated for a topology constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Measured {
-    /// Everything at hand together: this domain, or all nodes when empty.
+    /// All candidate nodes: this domain, or all nodes when empty.
     Whole(String),
-    /// Each domain of the required level, by id; the first few of them.
+    /// The first domains of the required level, by id.
     Each(Vec<DomainCapacity>),
 }
 
@@ -498,13 +497,13 @@ impl Default for Measured {
     }
 }
 
-/// The room in one domain.
+/// Capacity of one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DomainCapacity {
     /// Domain id.
     pub domain: String,
-    /// Pods it can hold, where that was counted.
+    /// Pods that fit in it, where they were counted.
     pub pods: Option<u32>,
-    /// Resources of which it has too little, where pods were not counted: name, wanted, free.
+    /// Insufficient resources, where pods were not counted: name, requested, free.
     pub lacks: Vec<(String, i64, i64)>,
 }

@@ -98,7 +98,8 @@ fn gpus(outcome: &Outcome, cluster: &Cluster) -> [i64; 2] {
     let of_pod = |key: &Key| {
         let pod = cluster.pod(key)?;
         let place = cluster.pods[pod].state.place.as_ref();
-        let amounts = place.map_or_else(|| cluster.queue_request(pod, reference), |at| cluster.accepted(pod, at));
+        let amounts =
+            place.map_or_else(|| cluster.queue_request(pod, reference), |at| cluster.accepted(pod, at));
         Some(amounts[2])
     };
     let (mut placed, mut lost) = (0, 0);

@@ -204,11 +204,12 @@ fn an_outcome_reads_from_placements_to_reasons() {
     Evictions
       FOR        BY                  GROUP        PODS           WHAT AND WHY
     ────────────────────────────────────────────────────────────────────────────────────────────────────
-      lab/next   reclaim             lab/old      old-0, old-1   evicted: queue `alice` held more than
-                                                                 its share of GPUs
+      lab/next   reclaim             lab/old      old-0, old-1   evicted: queue `alice` is above its
+                                                                 fair share of GPUs
                                      lab/moving   moving-0       moved to node-b
-      lab/high   preempt             lab/low      low-0          evicted: priority 75 comes before 50
-      –          stalegangeviction   lab/half     half-0         evicted: its gang has run below its
+      lab/high   preempt             lab/low      low-0          evicted: priority 75 is higher than
+                                                                 50
+      –          stalegangeviction   lab/half     half-0         evicted: the gang has been below its
                                                                  minimum since 1970-01-01T00:00:00Z
 
     Taken and given
@@ -230,16 +231,17 @@ fn an_outcome_reads_from_placements_to_reasons() {
 
     Pending
       GROUP      QUEUE      PODS   WHY
-    ────────────────────────────────────────────────────────────────────────────────────────────────────
-      lab/big    research   4      3 of 4 needed pods found a node; none of 3 nodes takes pod
-                                   `lab/train-3`: 2 × not enough GPUs, 1 × taint `maintenance`
+    ─────────────────────────────────────────────────────────────────────────────────────────────────
+      lab/big    research   4      3 of 4 required pods fit; 0/3 nodes are available for pod
+                                   `lab/train-3`: 2 insufficient GPUs, 1 untolerated taint
+                                   `maintenance`
                                    hint: wait for pods to finish, or add a node
-                                   also: queue `research` would go to 10 of its limit of 8 GPUs
-                                   no consolidation or preemption: group `lab/other`, which asks for
-                                   no more, found nothing
-                                   no reclaim: queue `research` would need 24 GPUs from queues above
-                                   their share; only 16 are reclaimable
-      lab/lost   nowhere    1      queue `nowhere` does not exist, or one of its parents does not
+                                   also: queue `research` would use 10 of its limit of 8 GPUs
+                                   no consolidation or preemption: the search failed for group
+                                   `lab/other`, which is equivalent and requests no more
+                                   no reclaim: 24 GPUs would have to be freed in queues above their
+                                   fair share; only 16 are reclaimable
+      lab/lost   nowhere    1      queue `nowhere` or one of its parents does not exist
                                    hint: create the queue, or correct its name in the label
                                    `kai.scheduler/queue`
     ");

@@ -25,55 +25,47 @@ fn a_snapshot_becomes_tables() {
     Pending
       GROUP          QUEUE   PODS   WHY
     ────────────────────────────────────────────────────────────────────────────────────────────────────
-      bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation: it needs 64 GPUs, and only 24 are free in all
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-                                    no preemption: queue `a` has no less important group that may be
-                                    evicted for it
-      bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-      bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-      bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-      bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-      bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-      bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
-      bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not hold 8
-                                    pods
-                                    hint: wait for pods to finish, or ask for fewer pods
-                                    no consolidation or preemption: group `bench/dist-0`, which asks
-                                    for no more, found nothing
-                                    no reclaim: queue `a` would go to 88 of its fair share of 48 GPUs
+      bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation: 64 GPUs requested, and only 24 are free in total
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+                                    no preemption: queue `a` has no preemptible group of lower
+                                    priority
+      bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+      bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+      bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+      bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+      bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+      bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+      bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+                                    hint: wait for pods to finish, or request fewer pods
+                                    no consolidation or preemption: the search failed for group
+                                    `bench/dist-0`, which is equivalent and requests no more
+                                    no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
     ");
 }
 

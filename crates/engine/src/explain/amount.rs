@@ -1,14 +1,13 @@
-//! Amounts as people read them: GPUs, cores, gigabytes (10^9 bytes).
+//! Formats amounts in GPUs, cores and gigabytes (10^9 bytes).
 
 use crate::input::{self, WHOLE_GPU};
 use crate::verdict::QueueResource;
 
-/// Millicores in a core; other resources are counted in thousandths too.
+/// Millicores per core; extended resources are counted in thousandths too.
 const THOUSAND: i64 = 1_000;
-/// Bytes in a gigabyte.
 const GIGABYTE: i64 = 1_000_000_000;
 
-/// How many base units one unit of a queue resource has.
+/// Base units per displayed unit of a queue resource.
 pub(super) fn unit(resource: QueueResource) -> i64 {
     match resource {
         QueueResource::Cpu => THOUSAND,
@@ -17,7 +16,7 @@ pub(super) fn unit(resource: QueueResource) -> i64 {
     }
 }
 
-/// How many base units one unit of a resource has, by name.
+/// Base units per displayed unit of a resource, by name.
 pub(super) fn unit_of(resource: &str) -> i64 {
     match resource {
         input::CPU => unit(QueueResource::Cpu),
@@ -29,12 +28,12 @@ pub(super) fn unit_of(resource: &str) -> i64 {
     }
 }
 
-/// Resources that are counted in bytes besides memory.
+/// Resources besides memory that are counted in bytes.
 pub(super) fn is_storage(resource: &str) -> bool {
     matches!(resource, "ephemeral-storage" | "storage")
 }
 
-/// An amount in units: at most three decimals, the rest cut off after rounding to the sixth.
+/// An amount in units: rounded to six decimals, then truncated to three.
 pub(super) fn number(amount: i64, unit: i64) -> String {
     let scaled = i128::from(amount.unsigned_abs()) * 1_000_000;
     let unit = i128::from(unit);
@@ -43,13 +42,13 @@ pub(super) fn number(amount: i64, unit: i64) -> String {
     with_decimals(millionths / 1_000, 3, negative)
 }
 
-/// An amount in units with all decimals that it has, six at most.
+/// An amount in units with up to six decimals.
 pub(super) fn exact(amount: i64, unit: i64) -> String {
     let millionths = i128::from(amount.unsigned_abs()) * 1_000_000 / i128::from(unit);
     with_decimals(millionths, 6, amount < 0)
 }
 
-/// GPUs with three significant digits, as measurements of domains show them.
+/// GPUs with three significant digits, as KAI formats the resources of topology domains.
 pub(super) fn significant(millionths: i64) -> String {
     let value = millionths as f64 / WHOLE_GPU as f64;
     if value.abs() >= 1_000.0 {
@@ -65,7 +64,7 @@ pub(super) fn significant(millionths: i64) -> String {
     } else {
         1
     };
-    // Below one, leading zeros do not count as digits; shares of a GPU have two decimals at most.
+    // Leading zeros below one are not significant; fractions of a GPU have at most two decimals.
     let places = if value.abs() < 1.0 { 3 } else { 3 - whole_digits };
     let text = format!("{value:.places$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

@@ -1,4 +1,4 @@
-//! A queue's bound that stands in the way: the texts, and the numbers beside them.
+//! Messages and numbers of exceeded queue limits and quotas.
 
 use super::amount::{exact, number, unit};
 use crate::input::WHOLE_GPU;
@@ -7,10 +7,10 @@ use crate::verdict::{CapacityRule, QueueExcess, QueueNumbers, QueueResource};
 use kai_units::Quantity;
 use std::collections::BTreeMap;
 
-/// Resource name to quantity, as status fields carry them.
+/// Quantities by resource name, as in status fields.
 pub type Quantities = BTreeMap<&'static str, Quantity>;
 
-/// The numbers of the queue that said no, as `details.queueDetails` carries them.
+/// The numbers of the exceeded queue, as in `details.queueDetails`.
 #[derive(Clone, Debug)]
 pub struct QueueDetails {
     /// Object name of the queue.
@@ -32,7 +32,7 @@ pub struct QueueDetails {
 }
 
 impl QueueDetails {
-    /// The numbers in the form of status fields.
+    /// Converts the numbers to quantities.
     pub fn of(numbers: &QueueNumbers) -> Self {
         Self {
             name: numbers.name.clone(),
@@ -51,7 +51,7 @@ fn amounts(amounts: &PerResource<i64>) -> Quantities {
     bounds(&amounts.map(Some))
 }
 
-/// Unlimited CPU and memory show as -1 base unit, unlimited GPUs as 0: readers of these fields know no other form.
+/// Unlimited CPU and memory are -1 base unit and unlimited GPUs are 0, as in KAI.
 fn bounds(bounds: &PerResource<Option<i64>>) -> Quantities {
     BTreeMap::from([
         ("cpu", Quantity::from_milli(bounds[QueueResource::Cpu].unwrap_or(-1))),
@@ -60,7 +60,7 @@ fn bounds(bounds: &PerResource<Option<i64>>) -> Quantities {
     ])
 }
 
-/// Less than one GPU in thousandths, to a hundredth; otherwise the whole devices.
+/// Fractions below one GPU as milli-quantities, rounded to hundredths; otherwise whole devices.
 fn gpus(millionths: i64) -> Quantity {
     let hundredth = WHOLE_GPU / 100;
     let hundredths = (millionths + hundredth / 2) / hundredth;
@@ -71,7 +71,7 @@ fn gpus(millionths: i64) -> Quantity {
     }
 }
 
-/// What stands in the way, in the words of conditions.
+/// The condition message of an exceeded bound.
 pub fn message(excess: &QueueExcess, rule: CapacityRule) -> String {
     match rule {
         CapacityRule::Limit => over_limit(excess),

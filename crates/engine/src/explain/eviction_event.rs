@@ -1,4 +1,4 @@
-//! The text of the event that tells a group about the eviction of one of its pods.
+//! The message of the event on a group whose pod is evicted.
 
 use super::amount::{number, unit};
 use crate::cluster::Cluster;
@@ -7,20 +7,20 @@ use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
 use crate::resource::{PerResource, QueueResource};
 use crate::share::root_path;
 
-/// What the event says besides the decision itself.
+/// Inputs of the message besides the decision.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beside {
-    /// Priority of the queue that loses.
+pub(super) struct EventInputs {
+    /// Priority of the victim's queue.
     pub(super) victim: Option<i32>,
-    /// Priority of the queue that takes.
+    /// Priority of the reclaimer's queue.
     pub(super) reclaimer: Option<i32>,
-    /// Pods that the victim's group needs at least.
+    /// Minimum number of pods of the victim's group.
     pub(super) minimum: u32,
 }
 
-/// The text of an eviction's event, in the form that tools read; `None` for other decisions.
+/// The event message of an eviction in KAI's format; `None` for other decisions.
 ///
-/// The cluster is the one that was planned on.
+/// `cluster` is the one that was planned on.
 pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String> {
     let Decision::Evict { pod, group, preemptor, action, why, .. } = decision else { return None };
     let group = group.as_ref().and_then(|key| cluster.group(key));
@@ -31,36 +31,36 @@ pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String
         let mut queues = path.map(|queue| &cluster.queues[queue]);
         queues.find(|queue| cluster.text(queue.display) == change.queue).map(|queue| queue.ledger.priority)
     };
-    let mut beside = Beside::default();
+    let mut inputs = EventInputs::default();
     if let EvictionReason::AboveShare { reclaimer: reclaimer_change, victim }
     | EvictionReason::AboveQuota { reclaimer: reclaimer_change, victim } = why.as_ref()
     {
-        beside.victim = priority(group.and_then(queue_of), victim);
-        beside.reclaimer = priority(reclaimer.and_then(queue_of), reclaimer_change);
+        inputs.victim = priority(group.and_then(queue_of), victim);
+        inputs.reclaimer = priority(reclaimer.and_then(queue_of), reclaimer_change);
     }
-    beside.minimum =
+    inputs.minimum =
         group.map_or(0, |group| cluster.groups[group].pod_sets().map(|(_, pods)| pods.min).sum());
-    Some(message(pod, preemptor.as_ref(), action, why, beside))
+    Some(message(pod, preemptor.as_ref(), action, why, inputs))
 }
 
-/// The text. A pod that is moved hears which action moved it, like one that is not.
+/// The message; a moved pod gets the same one as an evicted pod.
 pub(super) fn message(
     pod: &Key,
     preemptor: Option<&Key>,
     action: &str,
     why: &EvictionReason,
-    beside: Beside,
+    inputs: EventInputs,
 ) -> String {
     let by = preemptor.map_or_else(String::new, |group| format!(" {group}"));
     match why {
         EvictionReason::Stale { .. } => {
-            let minimum = beside.minimum;
+            let minimum = inputs.minimum;
             format!("Pod {pod} was evicted: its workload runs with fewer pods than its minimum of {minimum}")
         }
         EvictionReason::AboveShare { reclaimer, victim }
         | EvictionReason::AboveQuota { reclaimer, victim } => {
             let mut text = format!("Pod {pod} was preempted by workload{by}.");
-            for (queue, priority) in [(victim, beside.victim), (reclaimer, beside.reclaimer)] {
+            for (queue, priority) in [(victim, inputs.victim), (reclaimer, inputs.reclaimer)] {
                 text.extend(priority.map(|priority| format!("\n{}", uses(queue, priority))));
             }
             text
@@ -77,7 +77,7 @@ pub(super) fn message(
     }
 }
 
-/// A queue before the eviction.
+/// The usage of a queue before the eviction.
 fn uses(queue: &QueueChange, priority: i32) -> String {
     format!(
         "{} uses <{}> with a quota of <{}>, fair-share of <{}> and queue priority of <{priority}>.",

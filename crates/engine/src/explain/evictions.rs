@@ -1,10 +1,9 @@
-//! Evictions for people: by which rule a pod gives way, and why nobody was evicted for a group.
+//! Renders the rule of an eviction, and why the actions evicted no pod for a group.
 //!
-//! [`rule`] tells the rule of an eviction, [`failed_actions`] what kept each action from evicting somebody for a pending
-//! group. Actions that were kept back by the same reason share a sentence.
+//! Actions that failed for the same reason share a sentence.
 
 use super::amount::{number, unit, unit_of};
-use super::plain::{MORE_ROOM, Sentence, amount, beyond, pod_hint, pod_miss};
+use super::plain::{MORE_CAPACITY, Sentence, amount, beyond, pod_hint, pod_rejection};
 use crate::input;
 use crate::outcome::{Cause, EvictionReason, QueueChange};
 use crate::verdict::{
@@ -15,46 +14,46 @@ use kai_units::Timestamp;
 /// The resources that queues account for, in the order in which messages list them.
 const RESOURCES: [QueueResource; 3] = [QueueResource::Gpu, QueueResource::Cpu, QueueResource::Memory];
 
-/// Why some actions evicted or moved nobody for a group.
+/// Actions that failed for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedActions<'a> {
     /// The actions, in the order they ran.
     pub causes: Vec<Cause>,
-    /// What kept them back.
+    /// Why they failed.
     pub reason: &'a EvictionFailureReason,
-    /// The same in words.
+    /// The reason as a message.
     pub sentence: Sentence,
 }
 
-/// What kept each action from making room for a group by eviction, each reason once.
+/// Why the eviction actions failed for a group, each reason once.
 pub fn failed_actions(group: &GroupVerdict) -> Vec<FailedActions<'_>> {
     let mut merged: Vec<(Vec<Cause>, &EvictionFailureReason)> = Vec::new();
     for verdict in std::iter::once(&group.leading).chain(&group.further) {
-        let Verdict::NoVictims(miss) = verdict else { continue };
-        // The same words would mean different things for reasons that depend on the action.
+        let Verdict::NoVictims(failure) = verdict else { continue };
+        // Reasons that depend on the action are rendered once per action.
         let is_shared = |of: &[Cause], reason: &EvictionFailureReason| {
-            *reason == miss.reason && (of.contains(&miss.cause) || !depends_on_cause(reason))
+            *reason == failure.reason && (of.contains(&failure.cause) || !depends_on_cause(reason))
         };
         match merged.iter_mut().find(|(causes, reason)| is_shared(causes, reason)) {
-            Some((causes, _)) if causes.contains(&miss.cause) => {}
-            Some((causes, _)) => causes.push(miss.cause),
-            None => merged.push((vec![miss.cause], &miss.reason)),
+            Some((causes, _)) if causes.contains(&failure.cause) => {}
+            Some((causes, _)) => causes.push(failure.cause),
+            None => merged.push((vec![failure.cause], &failure.reason)),
         }
     }
-    let told = |(causes, reason): (Vec<Cause>, _)| FailedActions {
+    let failed = |(causes, reason): (Vec<Cause>, _)| FailedActions {
         sentence: sentence(&causes, reason, &group.queue),
         causes,
         reason,
     };
-    merged.into_iter().map(told).collect()
+    merged.into_iter().map(failed).collect()
 }
 
-/// Why one action evicted or moved nobody.
-pub(super) fn no_victims(miss: &EvictionFailure, queue: &str) -> Sentence {
-    sentence(&[miss.cause], &miss.reason, queue)
+/// Why one action failed.
+pub(super) fn no_victims(failure: &EvictionFailure, queue: &str) -> Sentence {
+    sentence(&[failure.cause], &failure.reason, queue)
 }
 
-/// `no reclaim or preemption: …`, and what would help.
+/// `no reclaim or preemption: …`, with a hint.
 fn sentence(causes: &[Cause], reason: &EvictionFailureReason, queue: &str) -> Sentence {
     let mut names: Vec<&str> = causes.iter().map(|cause| noun(*cause)).collect();
     let last = names.pop().unwrap_or("eviction");
@@ -95,74 +94,75 @@ fn depends_on_cause(reason: &EvictionFailureReason) -> bool {
 fn text(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
     match reason {
         EvictionFailureReason::BeyondFairShare { queue, resource, fair_share, used, requested } => format!(
-            "queue `{queue}` would go to {} of its fair share of {}",
+            "queue `{queue}` would use {} of its fair share of {}",
             number(used + requested, unit(*resource)),
             amount(*resource, *fair_share),
         ),
         EvictionFailureReason::BeyondQuota(excess) => {
-            format!("{} for pods that cannot be preempted", beyond(excess, "quota"))
+            format!("{} for non-preemptible pods", beyond(excess, "quota"))
         }
         EvictionFailureReason::NoCandidates => no_candidates(cause, queue),
         EvictionFailureReason::InsufficientEvictable { resource, requested, free, evictable, queues } => {
             let lacking = amount(*resource, requested - free);
             let only_so_many = only_so_many(*resource, *evictable);
             match cause {
-                Cause::Preempt => format!(
-                    "it would need {lacking} from its own queue `{queue}`; {only_so_many} preemptible"
-                ),
+                Cause::Preempt => {
+                    format!("{lacking} would have to be freed in queue `{queue}`; {only_so_many} preemptible")
+                }
                 Cause::Reclaim | Cause::Consolidation | Cause::Stale if *queues > 1 => format!(
-                    "queue `{queue}` would need {lacking} from queues above their share; {only_so_many} \
+                    "{lacking} would have to be freed in queues above their fair share; {only_so_many} \
                      reclaimable, in {queues} queues"
                 ),
                 Cause::Reclaim | Cause::Consolidation | Cause::Stale => format!(
-                    "queue `{queue}` would need {lacking} from queues above their share; {only_so_many} reclaimable"
+                    "{lacking} would have to be freed in queues above their fair share; {only_so_many} reclaimable"
                 ),
             }
         }
         EvictionFailureReason::NodesTooSmall { pods, fitting, gpus } => {
             let gpus = amount(QueueResource::Gpu, *gpus);
-            let who = if *pods == 1 {
-                format!("its pod would find no node with {gpus}")
+            if *pods == 1 {
+                format!("with all candidates evicted, no node would have {gpus} for its pod")
             } else {
-                format!("only {fitting} of its {pods} pods would find a node with {gpus} or more")
-            };
-            format!("even with everybody gone who may be evicted, {who}")
+                format!(
+                    "with all candidates evicted, only {fitting} of {pods} pods would fit: they need {gpus} or more"
+                )
+            }
         }
         EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable } => {
             format!(
-                "it would need {} from others; {} evictable",
+                "{} would have to be freed; {} evictable",
                 named(resource, requested - free),
                 so_many(&number(*evictable, unit_of(resource)))
             )
         }
         EvictionFailureReason::DomainTooSmall { level, domain, resource, requested, most } => format!(
-            "its pods belong in one `{level}`; even with everybody gone who may be evicted, `{domain}` would have {} of the \
-             {} that they need, and no other one more",
+            "its pods require one `{level}`; with all candidates evicted, `{domain}` would have {} of the {} that they \
+             request, and no other domain more",
             number(*most, unit_of(resource)),
             named(resource, *requested),
         ),
         EvictionFailureReason::InsufficientFree { resource, requested, free } => {
             let only_so_many = only_so_many(*resource, *free);
-            let in_all = if *free == 0 { "" } else { " in all" };
-            format!("it needs {}, and {only_so_many} free{in_all}", amount(*resource, *requested))
+            let in_all = if *free == 0 { "" } else { " in total" };
+            format!("{} requested, and {only_so_many} free{in_all}", amount(*resource, *requested))
         }
         EvictionFailureReason::EquivalentGroupFailed(group) => {
-            format!("group `{group}`, which asks for no more, found nothing")
+            format!("the search failed for group `{group}`, which is equivalent and requests no more")
         }
         EvictionFailureReason::RepeatedEviction(group) => format!(
-            "group `{group}` would have to give way, but one of the two was evicted for the other before, and demand, quotas \
-             and capacity are as they were"
+            "group `{group}` would be evicted, but one of the two groups was evicted for the other before, and demand, \
+             quotas and capacity are unchanged"
         ),
         EvictionFailureReason::NoValidScenario { tried, all, refused } => {
-            nothing_worked(*tried, *all, refused.as_ref())
+            no_valid_scenario(*tried, *all, refused.as_ref())
         }
         EvictionFailureReason::BudgetExhausted { tried, steps } => format!(
-            "the search budget ran out after {} and {}",
+            "the search budget was exhausted after {} and {}",
             counted(u64::from(*tried), "scenario"),
             counted(*steps, "step")
         ),
-        EvictionFailureReason::Unschedulable(miss) => {
-            format!("evictions would not help, since {}", pod_miss(miss))
+        EvictionFailureReason::Unschedulable(rejection) => {
+            format!("evictions cannot help: {}", pod_rejection(rejection))
         }
     }
 }
@@ -180,7 +180,7 @@ fn so_many(number: &str) -> String {
     }
 }
 
-/// An amount of a resource by its name: so many GPUs, or so many of `example.com/nic`.
+/// An amount of a resource by name: `4 GPUs`, `2 of `example.com/nic``.
 fn named(resource: &str, value: i64) -> String {
     match resource {
         input::CPU => amount(QueueResource::Cpu, value),
@@ -192,98 +192,98 @@ fn named(resource: &str, value: i64) -> String {
 
 fn no_candidates(cause: Cause, queue: &str) -> String {
     match cause {
-        Cause::Consolidation | Cause::Stale => "no running group may be moved".to_owned(),
-        Cause::Reclaim => "no other queue has a group that may be evicted for it".to_owned(),
-        Cause::Preempt => format!("queue `{queue}` has no less important group that may be evicted for it"),
+        Cause::Consolidation | Cause::Stale => "no running group can be moved".to_owned(),
+        Cause::Reclaim => "no group of another queue can be reclaimed".to_owned(),
+        Cause::Preempt => format!("queue `{queue}` has no preemptible group of lower priority"),
     }
 }
 
-fn nothing_worked(tried: u32, all: bool, refused: Option<&ScenarioRejection>) -> String {
+fn no_valid_scenario(tried: u32, all: bool, refused: Option<&ScenarioRejection>) -> String {
     let tried = match (tried, all) {
-        (0, _) => "no set of victims makes enough room".to_owned(),
-        (1, true) => "the only set of victims was tried and does not work".to_owned(),
-        (1, false) => "one set of victims was tried and does not work".to_owned(),
-        (tried, true) => format!("all {tried} sets of victims were tried and none works"),
-        (tried, false) => format!("{tried} sets of victims were tried and none works"),
+        (0, _) => "no set of victims frees enough capacity".to_owned(),
+        (1, true) => "the only set of victims was simulated and is not valid".to_owned(),
+        (1, false) => "one set of victims was simulated and is not valid".to_owned(),
+        (tried, true) => format!("all {tried} sets of victims were simulated and none is valid"),
+        (tried, false) => format!("{tried} sets of victims were simulated and none is valid"),
     };
-    refused.map_or(tried.clone(), |rule| format!("{tried}: {}", broken(rule)))
+    refused.map_or(tried.clone(), |rule| format!("{tried}: {}", rejection_text(rule)))
 }
 
-/// The rule that the last otherwise good plan broke.
-fn broken(refusal: &ScenarioRejection) -> String {
-    match refusal {
-        ScenarioRejection::Unfair => "a queue would lose what it is entitled to".to_owned(),
+/// The rule that rejected the last scenario whose pods were placed.
+fn rejection_text(rejection: &ScenarioRejection) -> String {
+    match rejection {
+        ScenarioRejection::Unfair => "fair share would be violated".to_owned(),
         ScenarioRejection::MinRuntime(group) => {
-            format!("the minimum run time of group `{group}` is not over")
+            format!("the minimum run time of group `{group}` has not elapsed")
         }
-        ScenarioRejection::NotMoved => "a pod that must be moved has nowhere to go".to_owned(),
-        ScenarioRejection::PlacedThisCycle => "a pod placed in this cycle would lose its place".to_owned(),
-        ScenarioRejection::TooManyMoved => "more groups would be moved than a cycle may move".to_owned(),
+        ScenarioRejection::NotMoved => "a pod that must be moved fits on no other node".to_owned(),
+        ScenarioRejection::PlacedThisCycle => "a pod placed in this cycle would lose its node".to_owned(),
+        ScenarioRejection::TooManyMoved => "more groups would be moved than configured".to_owned(),
         ScenarioRejection::DisruptionBudget(budget) => {
-            format!("disruption budget `{budget}` would be broken")
+            format!("disruption budget `{budget}` would be violated")
         }
-        ScenarioRejection::Plugin(words) => words.clone(),
+        ScenarioRejection::Plugin(message) => message.clone(),
     }
 }
 
-/// What a user can do.
+/// A remedy for the user.
 fn hint(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
     match reason {
         EvictionFailureReason::BeyondFairShare { queue, .. } => {
-            format!(
-                "raise the quota or the over-quota weight of `{queue}`, or wait for its own pods to finish"
-            )
+            format!("raise the quota or the over-quota weight of `{queue}`, or wait for its pods to finish")
         }
         EvictionFailureReason::BeyondQuota(excess) => {
             format!("use a preemptible priority class, or raise the quota of `{}`", excess.queue)
         }
         EvictionFailureReason::NoCandidates => match cause {
-            Cause::Consolidation | Cause::Stale => MORE_ROOM.to_owned(),
+            Cause::Consolidation | Cause::Stale => MORE_CAPACITY.to_owned(),
             Cause::Reclaim => format!(
-                "only preemptible groups of queues above their share give way, once their minimum run time is over; raise \
-                 the quota of `{queue}`, or wait"
+                "only preemptible groups of queues above their fair share can be reclaimed, after their minimum run time; \
+                 raise the quota of `{queue}`, or wait"
             ),
-            Cause::Preempt => "use a priority class of a higher value, or wait".to_owned(),
+            Cause::Preempt => "use a higher priority class, or wait".to_owned(),
         },
         EvictionFailureReason::InsufficientEvictable { .. }
         | EvictionFailureReason::InsufficientEvictableOther { .. }
         | EvictionFailureReason::InsufficientFree { .. }
-        | EvictionFailureReason::RepeatedEviction(_) => MORE_ROOM.to_owned(),
+        | EvictionFailureReason::RepeatedEviction(_) => MORE_CAPACITY.to_owned(),
         EvictionFailureReason::DomainTooSmall { level, .. } => {
-            format!("ask for less, or let its pods be further apart than one `{level}`")
+            format!("request less, or require a wider level than `{level}`")
         }
         EvictionFailureReason::NodesTooSmall { .. } => {
-            "ask for fewer GPUs in each pod, wait for pods to finish, or add a node".to_owned()
+            "request fewer GPUs per pod, wait for pods to finish, or add a node".to_owned()
         }
-        EvictionFailureReason::EquivalentGroupFailed(group) => format!("see what keeps `{group}` pending"),
+        EvictionFailureReason::EquivalentGroupFailed(group) => format!("see why `{group}` is pending"),
         EvictionFailureReason::NoValidScenario { refused, .. } => {
-            refused.as_ref().map_or_else(|| MORE_ROOM.to_owned(), broken_hint)
+            refused.as_ref().map_or_else(|| MORE_CAPACITY.to_owned(), rejection_hint)
         }
         EvictionFailureReason::BudgetExhausted { .. } => {
             "raise `scenarioSearchBudgets` in the scheduler's configuration, or wait for pods to finish"
                 .to_owned()
         }
-        EvictionFailureReason::Unschedulable(miss) => {
-            pod_hint(miss).unwrap_or("see why the pod cannot be placed as it is").to_owned()
+        EvictionFailureReason::Unschedulable(rejection) => {
+            pod_hint(rejection).unwrap_or("see why the pod is unschedulable").to_owned()
         }
     }
 }
 
-fn broken_hint(refusal: &ScenarioRejection) -> String {
-    match refusal {
+fn rejection_hint(rejection: &ScenarioRejection) -> String {
+    match rejection {
         ScenarioRejection::Unfair => "raise the quota of its queue, or wait for pods to finish".to_owned(),
         ScenarioRejection::MinRuntime(group) => {
-            format!("wait until `{group}` has run long enough, or shorten the minimum run time of its queue")
+            format!("wait until `{group}` has run for its minimum run time, or shorten that of its queue")
         }
-        ScenarioRejection::NotMoved => MORE_ROOM.to_owned(),
+        ScenarioRejection::NotMoved => MORE_CAPACITY.to_owned(),
         ScenarioRejection::PlacedThisCycle => "wait for the next cycle".to_owned(),
         ScenarioRejection::TooManyMoved => {
             "raise `maxNumberConsolidationPreemptees`, or wait for pods to finish".to_owned()
         }
         ScenarioRejection::DisruptionBudget(budget) => {
-            format!("wait until `{budget}` allows more disruptions, or loosen it")
+            format!("wait until `{budget}` allows more disruptions, or relax it")
         }
-        ScenarioRejection::Plugin(_) => "see the configuration of the plugin that refused".to_owned(),
+        ScenarioRejection::Plugin(_) => {
+            "see the configuration of the plugin that rejected the scenario".to_owned()
+        }
     }
 }
 
@@ -291,30 +291,30 @@ fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The rule by which a pod gives way, in words.
+/// The rule that allows an eviction.
 pub fn rule(why: &EvictionReason) -> String {
     match why {
-        EvictionReason::Moved { .. } => "it starts again elsewhere".to_owned(),
+        EvictionReason::Moved { .. } => "moved to another node".to_owned(),
         EvictionReason::AboveShare { victim, .. } => {
             let share = |at: QueueResource| victim.quota[at].map(|quota| quota.max(victim.fair_share[at]));
-            format!("queue `{}` held more than its share{}", victim.queue, of_what(victim, share))
+            format!("queue `{}` is above its fair share{}", victim.queue, of_what(victim, share))
         }
         EvictionReason::AboveQuota { reclaimer, victim } => format!(
-            "queue `{}` held more than its quota{}, and `{}` stays within its own",
+            "queue `{}` is above its quota{}, and `{}` stays within its own",
             victim.queue,
             of_what(victim, |at| victim.quota[at]),
             reclaimer.queue
         ),
         EvictionReason::Priority { preemptor, victim } => {
-            format!("priority {preemptor} comes before {victim}")
+            format!("priority {preemptor} is higher than {victim}")
         }
         EvictionReason::Stale { since } => {
-            format!("its gang has run below its minimum since {}", Timestamp(*since))
+            format!("the gang has been below its minimum since {}", Timestamp(*since))
         }
     }
 }
 
-/// ` of GPUs`: the resources of which a queue held more than a bound.
+/// ` of GPUs`: the resources of which a queue is above a bound.
 fn of_what(queue: &QueueChange, bound: impl Fn(QueueResource) -> Option<i64>) -> String {
     let name = |resource| match resource {
         QueueResource::Gpu => "GPUs",

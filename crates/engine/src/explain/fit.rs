@@ -1,4 +1,4 @@
-//! Why a pod found no node, and why one can never find any: the texts of pod conditions.
+//! Condition messages of pods: why no node fits, and why a pod is unschedulable.
 
 use super::ReasonCode;
 use super::amount::{is_storage, number, unit_of};
@@ -12,36 +12,34 @@ use crate::verdict::{
 use kai_units::Quantity;
 use std::collections::BTreeMap;
 
-/// The text when no node takes a pod.
 const NO_NODES: &str = "no nodes with enough resources were found";
 
-/// Why no node takes a pod; several searches add up.
+/// Why no node fits a pod; the counts of several searches are summed.
 pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
     let fits: Vec<&NodeFit> = fits.collect();
     if fits.iter().all(|fit| fit.nodes == 0) {
         return super::UNABLE_TO_SCHEDULE_POD.to_owned();
     }
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let mut misses: Vec<&(NodeRejection, u32)> = fits.iter().flat_map(|fit| &fit.reasons).collect();
-    // Shared GPUs that are full go without saying when there is more to say.
-    if misses.iter().any(|(miss, _)| *miss != NodeRejection::GpuMemoryFree) {
-        misses.retain(|(miss, _)| *miss != NodeRejection::GpuMemoryFree);
+    let mut rejections: Vec<&(NodeRejection, u32)> = fits.iter().flat_map(|fit| &fit.reasons).collect();
+    // Insufficient memory on shared GPUs is reported only if it is the only reason.
+    if rejections.iter().any(|(rejection, _)| *rejection != NodeRejection::GpuMemoryFree) {
+        rejections.retain(|(rejection, _)| *rejection != NodeRejection::GpuMemoryFree);
     }
-    for (miss, nodes) in misses {
-        if let Some(words) = node_miss(miss) {
-            *counts.entry(words).or_default() += u64::from(*nodes);
+    for (rejection, nodes) in rejections {
+        if let Some(text) = node_rejection(rejection) {
+            *counts.entry(text).or_default() += u64::from(*nodes);
         }
     }
-    let mut lines: Vec<String> =
-        counts.into_iter().map(|(words, nodes)| format!("{nodes} {words}")).collect();
+    let mut lines: Vec<String> = counts.into_iter().map(|(text, nodes)| format!("{nodes} {text}")).collect();
     lines.sort_unstable();
     if lines.is_empty() { NO_NODES.to_owned() } else { format!("{NO_NODES}: {}.", lines.join(". \n")) }
 }
 
-/// Why one node does not take a pod; nodes outside a domain are left out without a word.
-fn node_miss(miss: &NodeRejection) -> Option<String> {
+/// Why a node rejects a pod; `None` for nodes outside a topology domain, which are not reported.
+fn node_rejection(rejection: &NodeRejection) -> Option<String> {
     let lacking = |what: &str| format!("node(s) didn't have enough resources: {what}");
-    Some(match miss {
+    Some(match rejection {
         NodeRejection::Gpus => lacking("GPUs"),
         NodeRejection::GpuMemory | NodeRejection::GpuMemoryFree => lacking("GPU memory"),
         NodeRejection::Cpu => lacking("CPU cores"),
@@ -50,7 +48,7 @@ fn node_miss(miss: &NodeRejection) -> Option<String> {
         NodeRejection::Mig(name) => format!("node(s) didn't have enough of mig profile: {name}"),
         NodeRejection::Overhead(inner, overhead) => format!(
             "{}. Not enough resources due to pod overhead resources. The overhead resources are {}",
-            node_miss(inner)?,
+            node_rejection(inner)?,
             overhead_list(overhead)
         ),
         NodeRejection::PodSlots => lacking("pods"),
@@ -66,8 +64,8 @@ fn node_miss(miss: &NodeRejection) -> Option<String> {
             "node(s) didn't satisfy existing pods anti-affinity rules".to_owned()
         }
         NodeRejection::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
-        NodeRejection::Volume(miss) => volume_miss(*miss).to_owned(),
-        NodeRejection::GpuKind(miss) => gpu_kind(*miss).to_owned(),
+        NodeRejection::Volume(rejection) => volume_rejection(*rejection).to_owned(),
+        NodeRejection::GpuKind(rejection) => gpu_kind(*rejection).to_owned(),
         NodeRejection::Role => "node(s) didn't have the worker role that the pod needs".to_owned(),
         NodeRejection::OverCapacity(excess, rule) => {
             let (code, details) = (over_capacity_code(*rule).text(), capacity::message(excess, *rule));
@@ -83,7 +81,7 @@ fn node_miss(miss: &NodeRejection) -> Option<String> {
             "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned()
         }
         NodeRejection::OutsideDomain => return None,
-        NodeRejection::Plugin(words) => words.clone(),
+        NodeRejection::Plugin(text) => text.clone(),
     })
 }
 
@@ -114,8 +112,8 @@ fn condition_name(condition: NodeCondition) -> &'static str {
     }
 }
 
-fn volume_miss(miss: VolumeRejection) -> &'static str {
-    match miss {
+fn volume_rejection(rejection: VolumeRejection) -> &'static str {
+    match rejection {
         VolumeRejection::NodeConflict => "node(s) didn't match PersistentVolume's node affinity",
         VolumeRejection::Zone => "node(s) had no available volume zone",
         VolumeRejection::Unbound => "node(s) didn't find available persistent volumes to bind",
@@ -124,8 +122,8 @@ fn volume_miss(miss: VolumeRejection) -> &'static str {
     }
 }
 
-fn gpu_kind(miss: GpuKindMismatch) -> &'static str {
-    match miss {
+fn gpu_kind(rejection: GpuKindMismatch) -> &'static str {
+    match rejection {
         GpuKindMismatch::LegacyMig => "Legacy MIG jobs cannot be scheduled on node(s)",
         GpuKindMismatch::NodeHasLegacyMig => "MIG job cannot be scheduled on node with legacy MIG jobs",
         GpuKindMismatch::NoMig => "MIG job cannot be scheduled on non-MIG node",
@@ -138,10 +136,10 @@ fn gpu_kind(miss: GpuKindMismatch) -> &'static str {
     }
 }
 
-/// Why a pod can never be placed as it is.
-pub(super) fn impossible(pod: &Key, reason: &PodRejection, group: &Key, queue: &str) -> String {
-    let unmet = |check: &str, words: &str| {
-        format!("Scheduling conditions were not met for pod {pod}:\n{check}: {words}.\n")
+/// Why a pod is unschedulable on any node.
+pub(super) fn unschedulable(pod: &Key, reason: &PodRejection, group: &Key, queue: &str) -> String {
+    let unmet = |check: &str, text: &str| {
+        format!("Scheduling conditions were not met for pod {pod}:\n{check}: {text}.\n")
     };
     let namespace = &pod.namespace;
     match reason {
@@ -181,11 +179,11 @@ pub(super) fn impossible(pod: &Key, reason: &PodRejection, group: &Key, queue: &
              queue: {queue}, claim queue label: {label})"
         ),
         PodRejection::DeviceClassMissing(name) => format!("device class {name} does not exist"),
-        PodRejection::Plugin(words) => words.clone(),
+        PodRejection::Plugin(text) => text.clone(),
     }
 }
 
-/// What a pod wants, and what no node of its pool has.
+/// The request of a pod, and the resource that no node of its pool has enough of.
 fn pool_too_small(pod: &Key, gap: &PoolGap) -> String {
     let (name, measure) = match gap.resource.as_str() {
         input::GPU => ("GPU", ""),
@@ -194,10 +192,11 @@ fn pool_too_small(pod: &Key, gap: &PoolGap) -> String {
         other if is_storage(other) => (other, " GB"),
         other => (other, ""),
     };
-    // Of resources without a name of their own no amount is told, however much there is.
-    let told = matches!(gap.resource.as_str(), input::GPU | input::CPU | input::MEMORY) || is_storage(name);
+    // Amounts are reported only for GPU, CPU, memory and storage.
+    let has_amount =
+        matches!(gap.resource.as_str(), input::GPU | input::CPU | input::MEMORY) || is_storage(name);
     let wants = request(gap);
-    if told && gap.largest > 0 {
+    if has_amount && gap.largest > 0 {
         let most = number(gap.largest, unit_of(&gap.resource));
         format!(
             "The pod {pod} requires {wants}. Max {name} resources available in a single node in the {} node-pool is \

@@ -1,4 +1,4 @@
-//! A verdict as a plain sentence with its numbers, and the next step where there is a simple one.
+//! Renders a verdict as a sentence with its numbers, and a hint where there is a simple remedy.
 
 use super::amount::{number, unit, unit_of};
 use crate::cluster::group::DEFAULT_POD_SET;
@@ -10,15 +10,15 @@ use crate::verdict::{
 use kai_units::Timestamp;
 use std::fmt;
 
-/// The next step where room is lacking.
-pub(super) const MORE_ROOM: &str = "wait for pods to finish, or add a node";
+/// The hint where capacity is insufficient.
+pub(super) const MORE_CAPACITY: &str = "wait for pods to finish, or add a node";
 
-/// A sentence, and what would help.
+/// A message with an optional hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// What stands in the way.
+    /// The message.
     pub text: String,
-    /// What would help, where something simple would.
+    /// A remedy, where there is a simple one.
     pub hint: Option<String>,
 }
 
@@ -29,84 +29,79 @@ impl fmt::Display for Sentence {
     }
 }
 
-/// A verdict for people; `queue` is the queue of the group.
+/// The message of a verdict; `queue` is the queue of the group.
 pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
     let (text, hint) = match verdict {
-        Verdict::Placed => ("every pod has a place".to_owned(), None),
+        Verdict::Placed => ("all pods are placed".to_owned(), None),
         Verdict::NotAttempted => (
-            "no action of this cycle looked at it".to_owned(),
+            "no action of this cycle attempted the group".to_owned(),
             Some("wait for the next cycle, or check which actions are configured".to_owned()),
         ),
         Verdict::QueueMissing => (
-            format!("queue `{queue}` does not exist, or one of its parents does not"),
+            format!("queue `{queue}` or one of its parents does not exist"),
             Some("create the queue, or correct its name in the label `kai.scheduler/queue`".to_owned()),
         ),
         Verdict::QueueNotLeaf => (
-            format!("queue `{queue}` has child queues, and only leaf queues run groups"),
-            Some("name one of its child queues".to_owned()),
+            format!("queue `{queue}` has child queues; only leaf queues run pod groups"),
+            Some("use one of its child queues".to_owned()),
         ),
-        Verdict::InvalidGroup(why) => (format!("the group is malformed: {why}"), None),
+        Verdict::InvalidGroup(why) => (format!("invalid pod group: {why}"), None),
         Verdict::NotReady { sub_group, ready, needed } => (
-            format!("{ready} of {needed} needed pods are there and not held back{}", in_sub_group(sub_group)),
-            Some(format!(
-                "create or release the missing {}, or lower the minimum",
-                needed.saturating_sub(*ready)
-            )),
+            format!("{ready} of {needed} required pods exist and are not gated{}", in_sub_group(sub_group)),
+            Some(format!("create or ungate {} more, or lower the minimum", needed.saturating_sub(*ready))),
         ),
         Verdict::OverLimit(excess) => (beyond(excess, "limit"), Some(limit_hint(excess))),
         Verdict::NonPreemptibleOverQuota(excess) => (
-            format!("{} for pods that cannot be preempted", beyond(excess, "quota")),
+            format!("{} for non-preemptible pods", beyond(excess, "quota")),
             Some(format!("use a preemptible priority class, or raise the quota of `{}`", excess.queue)),
         ),
         Verdict::BeyondQueueDepth { depth } => (
-            format!("{depth} groups of queue `{queue}` come first, and a cycle looks at no more"),
+            format!("{depth} groups of queue `{queue}` come first, and the queue depth is {depth}"),
             Some("wait for them, or raise the queue depth".to_owned()),
         ),
         Verdict::GangNotSatisfied { sub_group, found, needed, fit } => (
-            format!(
-                "{found} of {needed} needed pods found a node{}; {}",
-                in_sub_group(sub_group),
-                no_node(fit)
-            ),
+            format!("{found} of {needed} required pods fit{}; {}", in_sub_group(sub_group), no_node(fit)),
             fit_hint(fit),
         ),
         Verdict::NoNode(fit) => (no_node(fit), fit_hint(fit)),
-        Verdict::Topology(miss) => (topology(miss), Some(topology_hint(&miss.reason).to_owned())),
+        Verdict::Topology(rejection) => {
+            (topology(rejection), Some(topology_hint(&rejection.reason).to_owned()))
+        }
         Verdict::PodUnschedulable { pod, reason, .. } => (
-            format!("pod `{pod}` cannot be placed as it is: {}", pod_miss(reason)),
+            format!("pod `{pod}` is unschedulable: {}", pod_rejection(reason)),
             pod_hint(reason).map(str::to_owned),
         ),
         Verdict::PreemptionDelay { until, .. } => {
-            (format!("it may not cause evictions before {}", Timestamp(*until)), None)
+            (format!("the preemption delay has not elapsed; no evictions before {}", Timestamp(*until)), None)
         }
-        Verdict::NoVictims(miss) => return super::evictions::no_victims(miss, queue),
+        Verdict::NoVictims(failure) => return super::evictions::no_victims(failure, queue),
         Verdict::WaitingForVictims { waiting } => {
-            (format!("{} for room that is being freed", pods_wait(*waiting)), None)
+            (format!("{} for releasing pods to terminate", pods_wait(*waiting)), None)
         }
         Verdict::InBackoff { why, failures, until } => {
-            (format!("{why} ({failures} times in a row); it is left out until {}", Timestamp(*until)), None)
+            (format!("{why} ({failures} times in a row); in backoff until {}", Timestamp(*until)), None)
         }
         Verdict::Quarantined(why) => (
-            format!("planning it failed inside the scheduler, so it is set aside: {why}"),
-            Some("please report this".to_owned()),
+            format!("internal error while planning the group, which is skipped: {why}"),
+            Some("report a bug".to_owned()),
         ),
     };
     Sentence { text, hint }
 }
 
 fn pods_wait(count: u32) -> String {
-    if count == 1 { "1 pod waits".to_owned() } else { format!("{count} pods wait") }
+    if count == 1 { "1 pod is waiting".to_owned() } else { format!("{count} pods are waiting") }
 }
 
 fn in_sub_group(name: &str) -> String {
-    // A group without sub-groups has one all the same; its users never gave it a name.
+    // The default sub-group of a group without sub-groups has no user-visible name.
     if name.is_empty() || name == DEFAULT_POD_SET {
         return String::new();
     }
     format!(" in sub-group `{name}`")
 }
 
-/// An amount with its measure: `4 GPUs`, `1 GPU`, `0.5 GPUs`, `16 GB of memory`.
+/// An amount with its unit: `4 GPUs`, `1 GPU`, `0.5 GPUs`, `16 GB of memory`.
 pub(super) fn amount(resource: QueueResource, value: i64) -> String {
     let text = number(value, unit(resource));
     match resource {
@@ -118,11 +113,11 @@ pub(super) fn amount(resource: QueueResource, value: i64) -> String {
     }
 }
 
-/// A bound, and how far a queue would go.
+/// The usage of a queue with the request, and the bound that it would exceed.
 pub(super) fn beyond(excess: &QueueExcess, bound: &str) -> String {
     let after = number(excess.used + excess.requested, unit(excess.resource));
     format!(
-        "queue `{}` would go to {after} of its {bound} of {}",
+        "queue `{}` would use {after} of its {bound} of {}",
         excess.queue,
         amount(excess.resource, excess.bound)
     )
@@ -130,94 +125,90 @@ pub(super) fn beyond(excess: &QueueExcess, bound: &str) -> String {
 
 fn limit_hint(excess: &QueueExcess) -> String {
     if excess.requested > excess.bound {
-        return format!("it can never fit: ask for less, or raise the limit of `{}`", excess.queue);
+        return format!("request less, or raise the limit of `{}`", excess.queue);
     }
     let over = amount(excess.resource, excess.used + excess.requested - excess.bound);
-    format!("raise the limit of `{}`, or wait for {over} to be freed", excess.queue)
+    format!("raise the limit of `{}`, or wait for {over} to be released", excess.queue)
 }
 
 fn no_node(fit: &NodeFit) -> String {
     if fit.nodes == 0 {
-        return format!("there is no node that pod `{}` could be tried on", fit.pod);
+        return format!("no candidate nodes for pod `{}`", fit.pod);
     }
-    let counted = |(miss, nodes): &(NodeRejection, u32)| format!("{nodes} × {}", node_miss(miss));
+    let counted =
+        |(rejection, nodes): &(NodeRejection, u32)| format!("{nodes} {}", node_rejection(rejection));
     let reasons: Vec<String> = fit.reasons.iter().map(counted).collect();
-    if fit.nodes == 1 {
-        return format!("the only node does not take pod `{}`: {}", fit.pod, reasons.join(", "));
-    }
-    format!("none of {} nodes takes pod `{}`: {}", fit.nodes, fit.pod, reasons.join(", "))
+    format!("0/{} nodes are available for pod `{}`: {}", fit.nodes, fit.pod, reasons.join(", "))
 }
 
-/// What would help against the reason of the most nodes that something simple helps against.
+/// The hint for the most frequent rejection that has one.
 fn fit_hint(fit: &NodeFit) -> Option<String> {
     let mut reasons: Vec<&(NodeRejection, u32)> = fit.reasons.iter().collect();
     reasons.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
-    reasons.into_iter().find_map(|(miss, _)| miss_hint(miss))
+    reasons.into_iter().find_map(|(rejection, _)| rejection_hint(rejection))
 }
 
-fn miss_hint(miss: &NodeRejection) -> Option<String> {
-    if let NodeRejection::Taint(key, _) = miss {
+fn rejection_hint(rejection: &NodeRejection) -> Option<String> {
+    if let NodeRejection::Taint(key, _) = rejection {
         return Some(format!("tolerate the taint `{key}`, or remove it from a node"));
     }
-    if let NodeRejection::OverCapacity(excess, _) = miss {
+    if let NodeRejection::OverCapacity(excess, _) = rejection {
         return Some(format!("raise the bound of queue `{}`", excess.queue));
     }
-    if let NodeRejection::Resource(_) | NodeRejection::Mig(_) = miss {
-        return Some(MORE_ROOM.to_owned());
+    if let NodeRejection::Resource(_) | NodeRejection::Mig(_) = rejection {
+        return Some(MORE_CAPACITY.to_owned());
     }
     let help = [
-        (NodeRejection::Gpus, MORE_ROOM),
-        (NodeRejection::GpuMemory, "ask for less memory of each GPU, or add a node with larger GPUs"),
-        (NodeRejection::GpuMemoryFree, MORE_ROOM),
-        (NodeRejection::Cpu, MORE_ROOM),
-        (NodeRejection::Memory, MORE_ROOM),
-        (NodeRejection::PodSlots, MORE_ROOM),
-        (NodeRejection::NodeAffinity, "label a node as the pod asks for, or correct its node selector"),
+        (NodeRejection::Gpus, MORE_CAPACITY),
+        (NodeRejection::GpuMemory, "request less GPU memory, or add a node with larger GPUs"),
+        (NodeRejection::GpuMemoryFree, MORE_CAPACITY),
+        (NodeRejection::Cpu, MORE_CAPACITY),
+        (NodeRejection::Memory, MORE_CAPACITY),
+        (NodeRejection::PodSlots, MORE_CAPACITY),
+        (NodeRejection::NodeAffinity, "label a node accordingly, or correct the node selector"),
         (NodeRejection::Cordoned, "uncordon a node"),
     ];
-    help.into_iter().find(|(of, _)| of == miss).map(|(_, hint)| hint.to_owned())
+    help.into_iter().find(|(of, _)| of == rejection).map(|(_, hint)| hint.to_owned())
 }
 
-/// Why one node does not take a pod.
-fn node_miss(miss: &NodeRejection) -> String {
-    let words = match miss {
-        NodeRejection::Gpus => "not enough GPUs",
-        NodeRejection::GpuMemory => "GPUs with too little memory",
-        NodeRejection::GpuMemoryFree => "not enough GPU memory left",
-        NodeRejection::Cpu => "not enough CPU",
-        NodeRejection::Memory => "not enough memory",
-        NodeRejection::Resource(name) | NodeRejection::Mig(name) => return format!("not enough `{name}`"),
-        NodeRejection::Overhead(miss, _) => {
-            return format!("{} (it would fit without its overhead)", node_miss(miss));
+/// Why a node rejects a pod.
+fn node_rejection(rejection: &NodeRejection) -> String {
+    let text = match rejection {
+        NodeRejection::Gpus => "insufficient GPUs",
+        NodeRejection::GpuMemory => "insufficient memory per GPU",
+        NodeRejection::GpuMemoryFree => "insufficient free GPU memory",
+        NodeRejection::Cpu => "insufficient CPU",
+        NodeRejection::Memory => "insufficient memory",
+        NodeRejection::Resource(name) | NodeRejection::Mig(name) => return format!("insufficient `{name}`"),
+        NodeRejection::Overhead(inner, _) => {
+            return format!("{} (fits without the pod overhead)", node_rejection(inner));
         }
-        NodeRejection::PodSlots => "no pod slot",
-        NodeRejection::ReservationSlot => "no pod slot for the pod that reserves its GPU",
+        NodeRejection::PodSlots => "too many pods",
+        NodeRejection::ReservationSlot => "too many pods for the GPU reservation pod",
         NodeRejection::Cordoned => "cordoned",
         NodeRejection::Condition(condition) => node_condition(*condition),
-        NodeRejection::Taint(key, value) if value.is_empty() => return format!("taint `{key}`"),
-        NodeRejection::Taint(key, value) => return format!("taint `{key}={value}`"),
-        NodeRejection::NodeAffinity => "node selector or affinity does not match",
-        NodeRejection::Ports => "host port taken",
-        NodeRejection::PodAffinity => "pod affinity does not match",
-        NodeRejection::PodAntiAffinity => "anti-affinity to a pod that is there",
-        NodeRejection::ExistingAntiAffinity => "anti-affinity of a pod that is there",
-        NodeRejection::Spread => "topology spread",
-        NodeRejection::Volume(volume) => volume_miss(*volume),
+        NodeRejection::Taint(key, value) if value.is_empty() => return format!("untolerated taint `{key}`"),
+        NodeRejection::Taint(key, value) => return format!("untolerated taint `{key}={value}`"),
+        NodeRejection::NodeAffinity => "node affinity or selector mismatch",
+        NodeRejection::Ports => "host port conflict",
+        NodeRejection::PodAffinity => "pod affinity mismatch",
+        NodeRejection::PodAntiAffinity => "pod anti-affinity mismatch",
+        NodeRejection::ExistingAntiAffinity => "existing pod anti-affinity mismatch",
+        NodeRejection::Spread => "pod topology spread mismatch",
+        NodeRejection::Volume(volume) => volume_rejection(*volume),
         NodeRejection::GpuKind(kind) => gpu_kind(*kind),
-        NodeRejection::Role => "no worker role for such pods",
+        NodeRejection::Role => "missing worker role",
         NodeRejection::OverCapacity(excess, CapacityRule::Limit) => return beyond(excess, "limit"),
         NodeRejection::OverCapacity(excess, CapacityRule::NonPreemptibleQuota) => {
-            return format!("{} for pods that cannot be preempted", beyond(excess, "quota"));
+            return format!("{} for non-preemptible pods", beyond(excess, "quota"));
         }
-        NodeRejection::Claims(ClaimRejection::ElsewhereAllocated) => {
-            "its device claim is allocated elsewhere"
-        }
-        NodeRejection::Claims(ClaimRejection::NoDevices) => "no free devices for its claims",
-        NodeRejection::Numa => "NUMA zones cannot be aligned",
+        NodeRejection::Claims(ClaimRejection::ElsewhereAllocated) => "device claim allocated on another node",
+        NodeRejection::Claims(ClaimRejection::NoDevices) => "insufficient devices for the claims",
+        NodeRejection::Numa => "no NUMA alignment",
         NodeRejection::OutsideDomain => "outside the topology domain",
         NodeRejection::Plugin(why) => return why.clone(),
     };
-    words.to_owned()
+    text.to_owned()
 }
 
 fn node_condition(condition: NodeCondition) -> &'static str {
@@ -230,32 +221,32 @@ fn node_condition(condition: NodeCondition) -> &'static str {
     }
 }
 
-fn volume_miss(miss: VolumeRejection) -> &'static str {
-    match miss {
-        VolumeRejection::NodeConflict => "a volume cannot be used from there",
-        VolumeRejection::Zone => "a volume is in another zone",
-        VolumeRejection::Unbound => "no volume can be found or made",
-        VolumeRejection::Capacity => "not enough free storage",
-        VolumeRejection::AttachLimit => "too many volumes attached",
+fn volume_rejection(rejection: VolumeRejection) -> &'static str {
+    match rejection {
+        VolumeRejection::NodeConflict => "volume node affinity conflict",
+        VolumeRejection::Zone => "volume in another zone",
+        VolumeRejection::Unbound => "no matching or provisionable volume",
+        VolumeRejection::Capacity => "insufficient free storage",
+        VolumeRejection::AttachLimit => "volume attach limit exceeded",
     }
 }
 
-fn gpu_kind(miss: GpuKindMismatch) -> &'static str {
-    match miss {
-        GpuKindMismatch::LegacyMig => "MIG requests by annotation are not placed",
-        GpuKindMismatch::NodeHasLegacyMig => "runs pods with MIG requests by annotation",
-        GpuKindMismatch::NoMig => "no MIG",
-        GpuKindMismatch::MigSingle => "MIG strategy `single` takes whole devices only",
-        GpuKindMismatch::MigMixed => "MIG strategy `mixed` takes MIG requests only",
+fn gpu_kind(mismatch: GpuKindMismatch) -> &'static str {
+    match mismatch {
+        GpuKindMismatch::LegacyMig => "MIG requests by annotation are not supported",
+        GpuKindMismatch::NodeHasLegacyMig => "MIG pods by annotation on the node",
+        GpuKindMismatch::NoMig => "MIG disabled",
+        GpuKindMismatch::MigSingle => "MIG strategy `single` supports whole devices only",
+        GpuKindMismatch::MigMixed => "MIG strategy `mixed` supports MIG requests only",
         GpuKindMismatch::SharedOnDra => "GPUs of a DRA driver cannot be shared",
-        GpuKindMismatch::MemoryUnknown => "its GPU memory is not known",
+        GpuKindMismatch::MemoryUnknown => "unknown GPU memory",
     }
 }
 
-/// Why a pod cannot be placed as it is.
-pub(super) fn pod_miss(miss: &PodRejection) -> String {
-    match miss {
-        PodRejection::UnknownSubGroup(name) => format!("its sub-group `{name}` does not exist"),
+/// Why a pod is unschedulable.
+pub(super) fn pod_rejection(rejection: &PodRejection) -> String {
+    match rejection {
+        PodRejection::UnknownSubGroup(name) => format!("sub-group `{name}` does not exist"),
         PodRejection::ConfigMap(name) => format!("config map `{name}` is missing"),
         PodRejection::VolumeClaim(name) => format!("volume claim `{name}` is missing, lost or being deleted"),
         PodRejection::UnboundImmediate(name) => format!("volume claim `{name}` must be bound first"),
@@ -267,15 +258,19 @@ pub(super) fn pod_miss(miss: &PodRejection) -> String {
                 other => format!("{} of `{other}`", number(value, unit_of(other))),
             };
             format!(
-                "it asks for {}, and the largest node of pool `{}` has {}",
+                "it requests {}, and the largest node of pool `{}` has {}",
                 amount(gap.wanted),
                 gap.pool,
                 amount(gap.largest)
             )
         }
-        PodRejection::ClaimsUnavailable => "the cluster does not serve device claims".to_owned(),
+        PodRejection::ClaimsUnavailable => {
+            "dynamic resource allocation is not available in the cluster".to_owned()
+        }
         PodRejection::ClaimMissing(name) => format!("device claim `{name}` is missing"),
-        PodRejection::ClaimFull(name) => format!("device claim `{name}` has as many users as it may have"),
+        PodRejection::ClaimFull(name) => {
+            format!("device claim `{name}` has reached its maximum number of consumers")
+        }
         PodRejection::ClaimQueueLabel(name, None) => {
             format!("shared device claim `{name}` lacks the label of its queue")
         }
@@ -287,13 +282,13 @@ pub(super) fn pod_miss(miss: &PodRejection) -> String {
     }
 }
 
-/// What would help such a pod.
-pub(super) fn pod_hint(miss: &PodRejection) -> Option<&'static str> {
-    match miss {
+/// The hint for an unschedulable pod.
+pub(super) fn pod_hint(rejection: &PodRejection) -> Option<&'static str> {
+    match rejection {
         PodRejection::UnknownSubGroup(_) => Some("correct the pod's label, or add the sub-group"),
         PodRejection::ConfigMap(_) => Some("create the config map"),
         PodRejection::VolumeClaim(_) => Some("create the volume claim"),
-        PodRejection::PoolTooSmall(_) => Some("ask for less, or add a larger node"),
+        PodRejection::PoolTooSmall(_) => Some("request less, or add a larger node"),
         PodRejection::ClaimMissing(_) => Some("create the device claim"),
         PodRejection::ClaimQueueLabel(..) => Some("label the claim with the group's queue"),
         PodRejection::DeviceClassMissing(_) => Some("create the device class, or correct its name"),
@@ -304,22 +299,22 @@ pub(super) fn pod_hint(miss: &PodRejection) -> Option<&'static str> {
     }
 }
 
-fn topology(miss: &TopologyRejection) -> String {
-    let of = in_sub_group(&miss.sub_group);
-    let TopologyRejection { topology, level, .. } = miss;
-    match &miss.reason {
+fn topology(rejection: &TopologyRejection) -> String {
+    let of = in_sub_group(&rejection.sub_group);
+    let TopologyRejection { topology, level, .. } = rejection;
+    match &rejection.reason {
         TopologyReason::Unknown => format!("topology `{topology}` does not exist{of}"),
         TopologyReason::BadLevel => format!("topology `{topology}` has no level `{level}`{of}"),
         TopologyReason::TooSmall { measured: Measured::Whole(domain), wanted, .. } if domain.is_empty() => {
-            format!("all nodes of topology `{topology}` together do not hold {wanted} pods{of}")
+            format!("all nodes of topology `{topology}` together do not fit {wanted} pods{of}")
         }
         TopologyReason::TooSmall { measured: Measured::Whole(domain), wanted, .. } => {
-            format!("`{domain}` of topology `{topology}` does not hold {wanted} pods{of}")
+            format!("`{domain}` of topology `{topology}` does not fit {wanted} pods{of}")
         }
         TopologyReason::TooSmall { domain, pods, wanted, measured: Measured::Each(_) } => {
-            let held = pods.map_or_else(String::new, |pods| format!(", which holds {pods}"));
+            let held = pods.map_or_else(String::new, |pods| format!(", which fits {pods}"));
             format!(
-                "no `{level}` of topology `{topology}` holds {wanted} pods{of}; the best is `{domain}`{held}"
+                "no `{level}` of topology `{topology}` fits {wanted} pods{of}; the best is `{domain}`{held}"
             )
         }
     }
@@ -328,12 +323,12 @@ fn topology(miss: &TopologyRejection) -> String {
 fn topology_hint(reason: &TopologyReason) -> &'static str {
     match reason {
         TopologyReason::Unknown => "create the topology, or correct its name",
-        TopologyReason::BadLevel => "name a level of the topology",
+        TopologyReason::BadLevel => "use a level of the topology",
         TopologyReason::TooSmall { measured: Measured::Whole(_), .. } => {
-            "wait for pods to finish, or ask for fewer pods"
+            "wait for pods to finish, or request fewer pods"
         }
         TopologyReason::TooSmall { measured: Measured::Each(_), .. } => {
-            "ask for a wider level, or for fewer pods"
+            "require a wider level, or request fewer pods"
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every text, from verdicts made by hand.
+//! Tests of all messages.
 
 mod evictions;
 mod plain;
@@ -39,7 +39,7 @@ fn impossible(reason: PodRejection) -> Verdict {
     Verdict::PodUnschedulable { pod: pod("train-0"), reason, gang: None }
 }
 
-/// The message of the only reason, after its code was checked.
+/// The message of the only reason; checks its code.
 fn only(verdict: Verdict, code: &str) -> String {
     let mut reasons = reasons(&group(vec![verdict]));
     assert_eq!(reasons.len(), 1);

@@ -1,4 +1,4 @@
-//! A topology constraint that cannot be met: one explanation per domain that is too small, and one that sums up.
+//! Messages of unsatisfied topology constraints: one per domain that is too small, and a summary.
 
 use super::amount::{is_storage, number, significant, unit_of};
 use super::{FitError, ReasonCode};
@@ -7,14 +7,13 @@ use crate::input::{self, Key};
 use crate::resource::is_mig;
 use crate::verdict::{DomainCapacity, Measured, TopologyReason, TopologyRejection};
 
-/// The explanations of a miss.
-pub(super) fn explain(miss: &TopologyRejection, group: &Key) -> Vec<FitError<'static>> {
+pub(super) fn explain(rejection: &TopologyRejection, group: &Key) -> Vec<FitError<'static>> {
     let summed =
-        |words: &str| vec![FitError::new(ReasonCode::PodSchedulingErrors, summary(miss, group, words))];
-    match &miss.reason {
+        |text: &str| vec![FitError::new(ReasonCode::PodSchedulingErrors, summary(rejection, group, text))];
+    match &rejection.reason {
         TopologyReason::Unknown => vec![FitError::new(
             ReasonCode::PodSchedulingErrors,
-            format!("Requested topology {} does not exist", miss.topology),
+            format!("Requested topology {} does not exist", rejection.topology),
         )],
         TopologyReason::BadLevel => summed(": the topology has no such level"),
         TopologyReason::TooSmall { measured: Measured::Whole(domain), .. } => {
@@ -23,35 +22,35 @@ pub(super) fn explain(miss: &TopologyRejection, group: &Key) -> Vec<FitError<'st
         }
         TopologyReason::TooSmall { measured: Measured::Each(domains), wanted, .. } => {
             let mut all: Vec<FitError<'static>> =
-                domains.iter().map(|domain| too_small(domain, *wanted, sub_group(miss))).collect();
+                domains.iter().map(|domain| too_small(domain, *wanted, sub_group(rejection))).collect();
             all.extend(summed(""));
             all
         }
     }
 }
 
-fn summary(miss: &TopologyRejection, group: &Key, words: &str) -> String {
-    let sub_group = sub_group(miss).map_or_else(String::new, |name| format!(", subgroup {name}"));
+fn summary(rejection: &TopologyRejection, group: &Key, text: &str) -> String {
+    let sub_group = sub_group(rejection).map_or_else(String::new, |name| format!(", subgroup {name}"));
     format!(
-        "topology {}, requirement {} couldn't be satisfied for job <{group}>{sub_group}{words}",
-        miss.topology, miss.level
+        "topology {}, requirement {} couldn't be satisfied for job <{group}>{sub_group}{text}",
+        rejection.topology, rejection.level
     )
 }
 
-/// The sub-group's name; the group itself and the default sub-group go without.
-fn sub_group(miss: &TopologyRejection) -> Option<&str> {
-    let name = miss.sub_group.as_str();
+/// The sub-group's name; `None` for the group itself and the default sub-group.
+fn sub_group(rejection: &TopologyRejection) -> Option<&str> {
+    let name = rejection.sub_group.as_str();
     (!name.is_empty() && name != DEFAULT_POD_SET).then_some(name)
 }
 
-fn too_small(room: &DomainCapacity, wanted: u32, sub_group: Option<&str>) -> FitError<'static> {
-    let domain = &room.domain;
-    let (messages, details): (Vec<String>, Vec<String>) = match room.pods {
+fn too_small(capacity: &DomainCapacity, wanted: u32, sub_group: Option<&str>) -> FitError<'static> {
+    let domain = &capacity.domain;
+    let (messages, details): (Vec<String>, Vec<String>) = match capacity.pods {
         Some(pods) => {
-            let words = format!("node-group {domain} can allocate only {pods} of {wanted} required pods");
-            (vec![words.clone()], vec![words])
+            let text = format!("node-group {domain} can allocate only {pods} of {wanted} required pods");
+            (vec![text.clone()], vec![text])
         }
-        None => room.lacks.iter().map(|(name, wanted, free)| lack(domain, name, *wanted, *free)).unzip(),
+        None => capacity.lacks.iter().map(|(name, wanted, free)| lack(domain, name, *wanted, *free)).unzip(),
     };
     let inside = sub_group.map_or_else(String::new, |name| format!("subgroup {name}: "));
     FitError {
@@ -62,7 +61,7 @@ fn too_small(room: &DomainCapacity, wanted: u32, sub_group: Option<&str>) -> Fit
     }
 }
 
-/// A resource of which a domain has too little, in short and with numbers.
+/// A resource that a domain is short of: the short and the detailed message.
 fn lack(domain: &str, name: &str, wanted: i64, free: i64) -> (String, String) {
     let (what, word) = match name {
         input::CPU => ("CPU cores", "resources"),

@@ -1,4 +1,4 @@
-//! The audit finds what it is there to find: outcomes that were tampered with.
+//! The audit detects invalid outcomes.
 
 use kai_engine::audit::{Invariant, audit};
 use kai_engine::input::Key;
@@ -8,22 +8,22 @@ use kai_engine::{Cycle, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
 
-/// Plans a scenario, lets `tamper` change the outcome, and tells which laws are broken then.
-fn broken(text: &str, tamper: impl FnOnce(&mut Outcome)) -> Vec<Invariant> {
-    let scenario = Scenario::parse(text).expect("the scenario is well-formed");
+/// Plans a scenario, changes the outcome with `tamper` and returns the violated invariants.
+fn violated(text: &str, tamper: impl FnOnce(&mut Outcome)) -> Vec<Invariant> {
+    let scenario = Scenario::parse(text).expect("the scenario is valid");
     let mut cluster = scenario.cluster.build();
     let mut outcome = plan(&mut cluster, &scenario.policy, CYCLE);
-    assert_eq!(audit(&cluster, &scenario.policy, &outcome), [], "an honest outcome is lawful");
+    assert_eq!(audit(&cluster, &scenario.policy, &outcome), [], "a planned outcome is valid");
     tamper(&mut outcome);
-    let mut laws: Vec<Invariant> =
+    let mut invariants: Vec<Invariant> =
         audit(&cluster, &scenario.policy, &outcome).iter().map(|v| v.invariant).collect();
-    laws.dedup();
-    laws
+    invariants.dedup();
+    invariants
 }
 
-/// What the audit says about decisions that nobody planned, on a cluster where no action runs.
-fn objections(text: &str, decisions: Vec<Decision>) -> Vec<String> {
-    let scenario = Scenario::parse(text).expect("the scenario is well-formed");
+/// The violations of given decisions, on a cluster where no action runs.
+fn violations(text: &str, decisions: Vec<Decision>) -> Vec<String> {
+    let scenario = Scenario::parse(text).expect("the scenario is valid");
     let mut cluster = scenario.cluster.build();
     let idle = Policy { actions: Vec::new(), ..scenario.policy.clone() };
     let mut outcome = plan(&mut cluster, &idle, CYCLE);
@@ -57,7 +57,7 @@ fn evict(pod: &str) -> Decision {
 }
 
 /// An eviction for a group.
-fn take(pod: &str, action: &'static str, preemptor: &str) -> Decision {
+fn evict_for(pod: &str, action: &'static str, preemptor: &str) -> Decision {
     let (key, group) = (Key::new("default", pod), pod.rsplit_once('-').expect("pods are numbered").0);
     Decision::Evict {
         pod: key,
@@ -70,56 +70,59 @@ fn take(pod: &str, action: &'static str, preemptor: &str) -> Decision {
     }
 }
 
-fn wait(pod: &str, node: &str, action: &'static str) -> Decision {
-    waits(pod, node, action, false)
+fn pipeline(pod: &str, node: &str, action: &'static str) -> Decision {
+    pipeline_decision(pod, node, action, false)
 }
 
 fn moved(pod: &str, node: &str, action: &'static str) -> Decision {
-    waits(pod, node, action, true)
+    pipeline_decision(pod, node, action, true)
 }
 
-fn waits(pod: &str, node: &str, action: &'static str, moved: bool) -> Decision {
+fn pipeline_decision(pod: &str, node: &str, action: &'static str, moved: bool) -> Decision {
     let (pod, node) = (Key::new("default", pod), node.to_owned());
     Decision::Pipeline { pod, node, gpu_groups: Vec::new(), action, moved }
 }
 
 #[test]
-fn a_full_node_takes_no_more() {
+fn overcommitted_node_is_detected() {
     let text = "nodes n1 gpu=1\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1} running@n1\n b queue=q pods=1x{gpu=1}";
-    assert_eq!(broken(text, |o| o.decisions.push(bind("b-0", "n1", &[]))), [Invariant::NodeCapacity]);
+    assert_eq!(violated(text, |o| o.decisions.push(bind("b-0", "n1", &[]))), [Invariant::NodeCapacity]);
 }
 
 #[test]
-fn cpu_and_pod_slots_count_too() {
+fn overcommitted_cpu_and_pod_slots_are_detected() {
     let text = "nodes n1 cpu=1 pods=1\nqueues q\ngroups a queue=q pods=1x{cpu=1} running@n1\n b queue=q pods=1x{cpu=1}";
-    assert_eq!(broken(text, |o| o.decisions.push(bind("b-0", "n1", &[]))), [Invariant::NodeCapacity]);
+    assert_eq!(violated(text, |o| o.decisions.push(bind("b-0", "n1", &[]))), [Invariant::NodeCapacity]);
 }
 
 #[test]
-fn a_shared_gpu_is_not_filled_twice() {
+fn overcommitted_shared_gpu_is_detected() {
     let text = "nodes n1 gpu=1 gpumem=1000\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=0.6} running@n1#0\n b queue=q pods=1x{gpu=0.6}";
-    assert_eq!(broken(text, |o| o.decisions.push(bind("b-0", "n1", &["0"]))), [Invariant::GpuMemory]);
+    assert_eq!(violated(text, |o| o.decisions.push(bind("b-0", "n1", &["0"]))), [Invariant::GpuMemory]);
 }
 
 #[test]
-fn limits_and_quotas_hold() {
+fn exceeded_limits_and_quotas_are_detected() {
     let text = "nodes n1 gpu=4\nqueues q quota=1 limit=2\ngroups a queue=q pods=1x{gpu=3}\n b queue=q priority=100 pods=1x{gpu=2}";
-    assert_eq!(broken(text, |o| o.decisions.push(bind("a-0", "n1", &[]))), [Invariant::QueueLimit]);
-    assert_eq!(broken(text, |o| o.decisions.push(bind("b-0", "n1", &[]))), [Invariant::NonPreemptibleQuota]);
+    assert_eq!(violated(text, |o| o.decisions.push(bind("a-0", "n1", &[]))), [Invariant::QueueLimit]);
+    assert_eq!(
+        violated(text, |o| o.decisions.push(bind("b-0", "n1", &[]))),
+        [Invariant::NonPreemptibleQuota]
+    );
 }
 
 #[test]
-fn half_a_gang_is_found() {
+fn incomplete_gang_is_detected() {
     let text = "nodes n1 gpu=4\nqueues q quota=none\ngroups a queue=q min=2 pods=2x{gpu=1}";
-    assert_eq!(broken(text, |o| drop(o.decisions.pop())), [Invariant::Gang, Invariant::Verdicts]);
+    assert_eq!(violated(text, |o| drop(o.decisions.pop())), [Invariant::Gang, Invariant::Verdicts]);
 }
 
 #[test]
-fn nodes_that_refuse_are_respected() {
+fn infeasible_node_is_detected() {
     let text = "nodes n1 gpu=1 | n2 gpu=1 cordon | n3 gpu=1 taint=t:NoSchedule | n4 gpu=1 kind=x\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1,select:kind=x}";
     for node in ["n1", "n2", "n3"] {
         assert_eq!(
-            broken(text, |o| o.decisions = vec![bind("a-0", node, &[])]),
+            violated(text, |o| o.decisions = vec![bind("a-0", node, &[])]),
             [Invariant::Placement],
             "{node}"
         );
@@ -127,263 +130,271 @@ fn nodes_that_refuse_are_respected() {
 }
 
 #[test]
-fn neighbours_are_respected() {
+fn pod_constraint_violation_is_detected() {
     let text = "nodes n1 host=n1 | n2 host=n2\nqueues q\ngroups a queue=q pods=1x{port=80,label:app=x} running@n1\n b queue=q pods=1x{port=80}\n c queue=q pods=1x{apart=app:x@host}";
     for pod in ["b-0", "c-0"] {
         let to_n1 = |o: &mut Outcome| {
             o.decisions.retain(|d| !matches!(d, Decision::Bind(b) if b.pod.name == pod));
             o.decisions.push(bind(pod, "n1", &[]));
         };
-        assert_eq!(broken(text, to_n1), [Invariant::Placement], "{pod}");
+        assert_eq!(violated(text, to_n1), [Invariant::Placement], "{pod}");
     }
 }
 
 #[test]
-fn required_domains_are_respected() {
+fn topology_violation_is_detected() {
     let text = "topologies dc rack\nnodes n1 gpu=2 rack=a | n2 gpu=2 rack=b\nqueues q quota=none\ngroups a queue=q min=2 topology=dc:required=rack pods=2x{gpu=1}";
     let apart = |o: &mut Outcome| o.decisions = vec![bind("a-0", "n1", &[]), bind("a-1", "n2", &[])];
-    assert_eq!(broken(text, apart), [Invariant::Topology]);
+    assert_eq!(violated(text, apart), [Invariant::Topology]);
 }
 
 #[test]
-fn only_what_may_be_evicted_is() {
+fn invalid_eviction_is_detected() {
     let text = "nodes n1 gpu=1\nqueues q quota=none\ngroups a queue=q priority=100 pods=1x{gpu=1} running@n1";
-    assert_eq!(broken(text, |o| o.decisions.push(evict("a-0"))), [Invariant::Eviction]);
+    assert_eq!(violated(text, |o| o.decisions.push(evict("a-0"))), [Invariant::Eviction]);
     let text = "nodes n1 gpu=1\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1} running@n1";
-    assert_eq!(broken(text, |o| o.decisions.extend([evict("a-0"), evict("a-0")])), [Invariant::Eviction]);
+    assert_eq!(violated(text, |o| o.decisions.extend([evict("a-0"), evict("a-0")])), [Invariant::Eviction]);
 }
 
 #[test]
-fn decisions_make_sense() {
+fn decision_for_a_missing_object_is_detected() {
     let text = "nodes n1 gpu=2\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1} running@n1\n b queue=q pods=1x{gpu=1}";
-    assert_eq!(broken(text, |o| o.decisions.push(bind("zzz", "n1", &[]))), [Invariant::Consistency]);
-    assert_eq!(broken(text, |o| o.decisions.push(bind("b-0", "zzz", &[]))), [Invariant::Consistency]);
+    assert_eq!(violated(text, |o| o.decisions.push(bind("zzz", "n1", &[]))), [Invariant::Consistency]);
+    assert_eq!(violated(text, |o| o.decisions.push(bind("b-0", "zzz", &[]))), [Invariant::Consistency]);
 }
 
 #[test]
-fn a_silent_pending_group_is_found() {
+fn missing_verdict_is_detected() {
     let text = "nodes n1 gpu=1\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=2}";
-    assert_eq!(broken(text, |o| o.verdicts.clear()), [Invariant::Verdicts]);
+    assert_eq!(violated(text, |o| o.verdicts.clear()), [Invariant::Verdicts]);
 }
 
-/// A victim and a group that wants its place, in queues of their own or in one.
+/// A running group, to be completed with a preemptor in the same or another queue.
 const PAIR: &str =
     "nodes n1 gpu=1\nqueues q quota=none | r quota=0\ngroups a queue=q pods=1x{gpu=1} running@n1";
 
 #[test]
-fn preemption_stays_in_its_queue_and_goes_down() {
+fn preemption_is_limited_to_lower_priority_in_its_queue() {
     let fair = format!("{PAIR}\n b queue=q priority=75 pods=1x{{gpu=1}}");
-    let decisions = || vec![take("a-0", "preempt", "b"), wait("b-0", "n1", "preempt")];
-    assert_eq!(objections(&fair, decisions()), [""; 0]);
+    let decisions = || vec![evict_for("a-0", "preempt", "b"), pipeline("b-0", "n1", "preempt")];
+    assert_eq!(violations(&fair, decisions()), [""; 0]);
     let equal = format!("{PAIR}\n b queue=q priority=50 pods=1x{{gpu=1}}");
     assert_eq!(
-        objections(&equal, decisions()),
-        ["Eviction: pod `default/a-0` is preempted by group `default/b`, which is not more important"]
+        violations(&equal, decisions()),
+        ["Eviction: pod `default/a-0` is preempted by group `default/b`, which has no higher priority"]
     );
     let elsewhere = format!("{PAIR}\n b queue=r priority=75 pods=1x{{gpu=1}}");
     assert_eq!(
-        objections(&elsewhere, decisions()),
+        violations(&elsewhere, decisions()),
         ["Eviction: pod `default/a-0` is preempted by group `default/b` of another queue"]
     );
 }
 
 #[test]
-fn nobody_is_evicted_in_vain() {
+fn eviction_without_a_placed_preemptor_is_detected() {
     let text = format!("{PAIR}\n b queue=q priority=75 pods=1x{{gpu=1}}");
     assert_eq!(
-        objections(&text, vec![take("a-0", "preempt", "b")]),
-        ["Eviction: pods are evicted for group `default/b`, which places none (preempt)"]
+        violations(&text, vec![evict_for("a-0", "preempt", "b")]),
+        ["Eviction: pods are evicted for group `default/b`, which is not placed (preempt)"]
     );
     assert_eq!(
-        objections(&text, vec![take("a-0", "preempt", "")]),
+        violations(&text, vec![evict_for("a-0", "preempt", "")]),
         ["Eviction: pod `default/a-0` is evicted without a preemptor"]
     );
     assert_eq!(
-        objections(&text, vec![take("a-0", "allocate", "b"), wait("b-0", "n1", "preempt")]),
-        ["Sense: pod `default/a-0` is evicted by an action that evicts nothing"]
+        violations(&text, vec![evict_for("a-0", "allocate", "b"), pipeline("b-0", "n1", "preempt")]),
+        ["Consistency: pod `default/a-0` is evicted by an unknown action"]
     );
 }
 
 #[test]
-fn what_was_placed_in_a_cycle_is_not_evicted_in_it() {
+fn eviction_of_a_pod_placed_in_the_same_cycle_is_detected() {
     let text = "nodes n1 gpu=1\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1}\n b queue=q priority=75 pods=1x{gpu=1}";
-    let decisions = vec![bind("a-0", "n1", &[]), take("a-0", "preempt", "b"), wait("b-0", "n1", "preempt")];
+    let decisions =
+        vec![bind("a-0", "n1", &[]), evict_for("a-0", "preempt", "b"), pipeline("b-0", "n1", "preempt")];
     assert!(
-        objections(text, decisions)
+        violations(text, decisions)
             .contains(&"Eviction: pod `default/a-0` is evicted without being in use".to_owned())
     );
 }
 
 #[test]
-fn a_delay_is_waited_for() {
+fn eviction_within_the_preemption_delay_is_detected() {
     let text = format!("{PAIR}\n b queue=q priority=75 age=1m delay=2m pods=1x{{gpu=1}}");
     assert_eq!(
-        objections(&text, vec![take("a-0", "preempt", "b"), wait("b-0", "n1", "preempt")]),
-        ["Eviction: group `default/b` evicts others within its preemption delay"]
+        violations(&text, vec![evict_for("a-0", "preempt", "b"), pipeline("b-0", "n1", "preempt")]),
+        ["Eviction: group `default/b` causes evictions within its preemption delay"]
     );
 }
 
 #[test]
-fn queues_within_their_entitlement_lose_nothing() {
-    let decisions = || vec![take("a-0", "reclaim", "b"), wait("b-0", "n1", "reclaim")];
-    let world = |queues: &str| {
+fn reclaim_from_a_queue_within_its_share_is_detected() {
+    let decisions = || vec![evict_for("a-0", "reclaim", "b"), pipeline("b-0", "n1", "reclaim")];
+    let cluster_with = |queues: &str| {
         format!(
             "nodes n1 gpu=2\nqueues {queues}\ngroups a queue=q pods=1x{{gpu=2}} running@n1\n b queue=r pods=1x{{gpu=1}}"
         )
     };
-    assert_eq!(objections(&world("q quota=1 | r quota=1"), decisions()), [""; 0]);
+    assert_eq!(violations(&cluster_with("q quota=1 | r quota=1"), decisions()), [""; 0]);
     assert_eq!(
-        objections(&world("q quota=2 | r quota=1"), decisions()),
+        violations(&cluster_with("q quota=2 | r quota=1"), decisions()),
         ["Reclaim: queue `q` loses to group `default/b` what it is entitled to"]
     );
     assert_eq!(
-        objections(&world("q quota=1 | r quota=0 weight=0"), decisions()),
+        violations(&cluster_with("q quota=1 | r quota=0 weight=0"), decisions()),
         [
             "Reclaim: group `default/b` reclaims beyond its queue's fair share",
             "Reclaim: queue `q` loses to group `default/b` what it is entitled to",
-            "Reclaim: queue `r` ends further beyond its fair share of Gpu than `q`, from which it took",
+            "Reclaim: queue `r` ends more saturated in Gpu than `q`, which lost pods to it",
         ]
     );
     let own = "nodes n1 gpu=2\nqueues r quota=2\ngroups a queue=r pods=1x{gpu=2} running@n1\n b queue=r pods=1x{gpu=1}";
     assert!(
-        objections(own, decisions())
+        violations(own, decisions())
             .contains(&"Reclaim: pod `default/a-0` is reclaimed by its own queue".to_owned())
     );
 }
 
 #[test]
-fn queues_are_judged_where_they_part() {
-    // The leaf is beyond its quota, but its department is not.
+fn reclaim_is_checked_below_the_lowest_common_ancestor() {
+    // The leaf queue is above its quota, but its department is not.
     let text = "nodes n1 gpu=2\nqueues d1 quota=2 | d2 quota=1 | d1/q quota=0 | d2/r quota=1\ngroups a queue=d1/q pods=1x{gpu=2} running@n1\n b queue=d2/r pods=1x{gpu=1}";
     assert_eq!(
-        objections(text, vec![take("a-0", "reclaim", "b"), wait("b-0", "n1", "reclaim")]),
+        violations(text, vec![evict_for("a-0", "reclaim", "b"), pipeline("b-0", "n1", "reclaim")]),
         ["Reclaim: queue `d1` loses to group `default/b` what it is entitled to"]
     );
 }
 
 #[test]
-fn surplus_pods_are_lost_one_by_one() {
+fn surplus_pods_are_separate_reclaim_portions() {
     let text = "nodes n1 gpu=4\nqueues q quota=2 | r quota=2\ngroups a queue=q min=1 pods=4x{gpu=1} running@n1\n b queue=r min=2 pods=2x{gpu=1}\n c queue=r pods=1x{gpu=1}";
     let two = || {
         vec![
-            take("a-3", "reclaim", "b"),
-            take("a-2", "reclaim", "b"),
-            wait("b-0", "n1", "reclaim"),
-            wait("b-1", "n1", "reclaim"),
+            evict_for("a-3", "reclaim", "b"),
+            evict_for("a-2", "reclaim", "b"),
+            pipeline("b-0", "n1", "reclaim"),
+            pipeline("b-1", "n1", "reclaim"),
         ]
     };
-    assert_eq!(objections(text, two()), [""; 0]);
+    assert_eq!(violations(text, two()), [""; 0]);
     let mut three = two();
-    three.extend([take("a-1", "reclaim", "c"), wait("c-0", "n1", "reclaim")]);
+    three.extend([evict_for("a-1", "reclaim", "c"), pipeline("c-0", "n1", "reclaim")]);
     assert_eq!(
-        objections(text, three),
+        violations(text, three),
         [
             "Reclaim: group `default/c` reclaims beyond its queue's fair share",
             "Reclaim: queue `q` loses to group `default/c` what it is entitled to",
-            "Reclaim: queue `r` ends further beyond its fair share of Gpu than `q`, from which it took",
+            "Reclaim: queue `r` ends more saturated in Gpu than `q`, which lost pods to it",
         ]
     );
 }
 
 #[test]
-fn consolidation_takes_nothing_from_anybody() {
+fn consolidation_without_a_move_is_detected() {
     let text = "policy movable=1\nnodes n1..n3 gpu=2\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1} running@n1\n b queue=q pods=1x{gpu=1} running@n2\n c queue=q pods=1x{gpu=1} running@n3\n big queue=q pods=1x{gpu=2}\n huge queue=q min=2 pods=2x{gpu=2}\n firm queue=q priority=100 pods=1x{gpu=2}";
     let for_big = |rest: Vec<Decision>| {
-        let mut decisions = vec![take("a-0", "consolidation", "big"), wait("big-0", "n1", "consolidation")];
+        let mut decisions =
+            vec![evict_for("a-0", "consolidation", "big"), pipeline("big-0", "n1", "consolidation")];
         decisions.extend(rest);
         decisions
     };
-    assert_eq!(objections(text, for_big(vec![moved("a-0", "n2", "consolidation")])), [""; 0]);
+    assert_eq!(violations(text, for_big(vec![moved("a-0", "n2", "consolidation")])), [""; 0]);
     assert_eq!(
-        objections(text, for_big(vec![])),
-        ["Move: pod `default/a-0` is to be moved and has no new place"]
+        violations(text, for_big(vec![])),
+        ["Consolidation: pod `default/a-0` is moved but not placed again"]
     );
     let two = vec![
-        take("a-0", "consolidation", "huge"),
-        take("b-0", "consolidation", "huge"),
-        wait("huge-0", "n1", "consolidation"),
-        wait("huge-1", "n2", "consolidation"),
+        evict_for("a-0", "consolidation", "huge"),
+        evict_for("b-0", "consolidation", "huge"),
+        pipeline("huge-0", "n1", "consolidation"),
+        pipeline("huge-1", "n2", "consolidation"),
         moved("a-0", "n3", "consolidation"),
     ];
     assert!(
-        objections(text, two)
-            .contains(&"Move: pods of 2 groups are moved for group `default/huge`".to_owned())
+        violations(text, two)
+            .contains(&"Consolidation: pods of 2 groups are moved for group `default/huge`".to_owned())
     );
     let firm = vec![
-        take("a-0", "consolidation", "firm"),
-        wait("firm-0", "n1", "consolidation"),
+        evict_for("a-0", "consolidation", "firm"),
+        pipeline("firm-0", "n1", "consolidation"),
         moved("a-0", "n2", "consolidation"),
     ];
     assert_eq!(
-        objections(text, firm),
-        ["Move: pods are moved for group `default/firm`, which cannot be evicted itself"]
+        violations(text, firm),
+        ["Consolidation: pods are moved for group `default/firm`, which is non-preemptible"]
     );
 }
 
 #[test]
-fn moves_are_called_so() {
+fn unmarked_move_is_detected() {
     let text = "nodes n1..n2 gpu=1\nqueues q quota=none\ngroups a queue=q pods=1x{gpu=1} running@n1\n b queue=q priority=75 pods=1x{gpu=1}";
-    let decisions =
-        vec![take("a-0", "preempt", "b"), wait("b-0", "n1", "preempt"), wait("a-0", "n2", "preempt")];
-    assert_eq!(objections(text, decisions), ["Sense: pod `default/a-0` is evicted, and yet not moved"]);
+    let decisions = vec![
+        evict_for("a-0", "preempt", "b"),
+        pipeline("b-0", "n1", "preempt"),
+        pipeline("a-0", "n2", "preempt"),
+    ];
+    assert_eq!(
+        violations(text, decisions),
+        ["Consistency: pod `default/a-0` is evicted but not marked as moved"]
+    );
 }
 
 #[test]
-fn minimum_run_times_are_waited_for() {
-    let world = |min: u32, started: &str| {
+fn eviction_within_the_min_runtime_is_detected() {
+    let cluster_with = |min: u32, started: &str| {
         format!(
             "nodes n1 gpu=2\nqueues q quota=none preemptmin=5m\ngroups a queue=q min={min} started={started} pods=2x{{gpu=1}} running@n1\n b queue=q priority=75 pods=1x{{gpu=1}}\n c queue=q priority=75 pods=1x{{gpu=1}}"
         )
     };
-    let one = || vec![take("a-1", "preempt", "b"), wait("b-0", "n1", "preempt")];
-    let both = || [one(), vec![take("a-0", "preempt", "c"), wait("c-0", "n1", "preempt")]].concat();
-    assert_eq!(objections(&world(1, "1m"), one()), [""; 0]);
-    assert_eq!(objections(&world(1, "6m"), both()), [""; 0]);
+    let one = || vec![evict_for("a-1", "preempt", "b"), pipeline("b-0", "n1", "preempt")];
+    let both = || [one(), vec![evict_for("a-0", "preempt", "c"), pipeline("c-0", "n1", "preempt")]].concat();
+    assert_eq!(violations(&cluster_with(1, "1m"), one()), [""; 0]);
+    assert_eq!(violations(&cluster_with(1, "6m"), both()), [""; 0]);
     assert_eq!(
-        objections(&world(1, "1m"), both()),
+        violations(&cluster_with(1, "1m"), both()),
         ["MinRuntime: group `default/a` falls below its minimum before its minimum run time"]
     );
     assert_eq!(
-        objections(&world(2, "1m"), both()),
+        violations(&cluster_with(2, "1m"), both()),
         ["MinRuntime: group `default/a` is evicted before its minimum run time"]
     );
 }
 
 #[test]
-fn run_times_before_reclaim_are_those_of_the_side_of_the_victim() {
-    let world = |queues: &str| {
+fn reclaim_min_runtime_is_resolved_on_the_victims_branch() {
+    let cluster_with = |queues: &str| {
         format!(
             "nodes n1 gpu=2\nqueues {queues} d1/q quota=1 reclaimmin=5m | d2/r quota=1\ngroups a queue=d1/q started=1m pods=1x{{gpu=2}} running@n1\n b queue=d2/r pods=1x{{gpu=1}}"
         )
     };
-    let decisions = || vec![take("a-0", "reclaim", "b"), wait("b-0", "n1", "reclaim")];
-    assert_eq!(objections(&world("d1 quota=1 | d2 quota=1 |"), decisions()), [""; 0]);
+    let decisions = || vec![evict_for("a-0", "reclaim", "b"), pipeline("b-0", "n1", "reclaim")];
+    assert_eq!(violations(&cluster_with("d1 quota=1 | d2 quota=1 |"), decisions()), [""; 0]);
     assert_eq!(
-        objections(&world("d1 quota=1 reclaimmin=2m | d2 quota=1 |"), decisions()),
+        violations(&cluster_with("d1 quota=1 reclaimmin=2m | d2 quota=1 |"), decisions()),
         ["MinRuntime: group `default/a` is evicted before its minimum run time"]
     );
 }
 
 #[test]
-fn budgets_are_kept_over_a_whole_cycle() {
+fn disruption_budget_is_checked_over_the_whole_cycle() {
     let text = "nodes n1 gpu=2\nqueues q quota=none\nbudgets x covers=app:x allows=1\ngroups a queue=q min=1 pods=2x{gpu=1,label:app=x} running@n1\n b queue=q priority=75 pods=1x{gpu=1}\n c queue=q priority=75 pods=1x{gpu=1}";
     let decisions = vec![
-        take("a-1", "preempt", "b"),
-        wait("b-0", "n1", "preempt"),
-        take("a-0", "preempt", "c"),
-        wait("c-0", "n1", "preempt"),
+        evict_for("a-1", "preempt", "b"),
+        pipeline("b-0", "n1", "preempt"),
+        evict_for("a-0", "preempt", "c"),
+        pipeline("c-0", "n1", "preempt"),
     ];
-    assert_eq!(objections(text, decisions[..2].to_vec()), [""; 0]);
+    assert_eq!(violations(text, decisions[..2].to_vec()), [""; 0]);
     assert_eq!(
-        objections(text, decisions),
-        ["Budget: 2 pods of disruption budget `default/x` are evicted, of 1"]
+        violations(text, decisions),
+        ["DisruptionBudget: 2 pods of disruption budget `default/x` are evicted, of 1"]
     );
 }
 
 #[test]
-fn budgets_may_be_left_out_of_account() {
+fn disruption_budgets_can_be_ignored() {
     let text = "nodes n1 gpu=1\nqueues q quota=none\nbudgets x covers=app:x allows=0\ngroups a queue=q pods=1x{gpu=1,label:app=x} running@n1\n b queue=q priority=75 pods=1x{gpu=1}";
-    let scenario = Scenario::parse(text).expect("the scenario is well-formed");
+    let scenario = Scenario::parse(text).expect("the scenario is valid");
     let policy = Policy { disruption_budgets: DisruptionBudgets::Ignore, ..scenario.policy.clone() };
     let mut cluster = scenario.cluster.build();
     let outcome = plan(&mut cluster, &policy, CYCLE);
@@ -393,18 +404,18 @@ fn budgets_may_be_left_out_of_account() {
 }
 
 #[test]
-fn no_eviction_leaves_part_of_a_gang() {
+fn eviction_that_leaves_an_incomplete_gang_is_detected() {
     let text = "nodes n1 gpu=3\nqueues q quota=none\ngroups a queue=q min=2 pods=3x{gpu=1} running@n1\n b queue=q priority=75 pods=1x{gpu=1}\n c queue=q priority=75 min=2 pods=2x{gpu=1}";
-    let one = vec![take("a-2", "preempt", "b"), wait("b-0", "n1", "preempt")];
-    assert_eq!(objections(text, one), [""; 0]);
+    let one = vec![evict_for("a-2", "preempt", "b"), pipeline("b-0", "n1", "preempt")];
+    assert_eq!(violations(text, one), [""; 0]);
     let two = vec![
-        take("a-2", "preempt", "c"),
-        take("a-1", "preempt", "c"),
-        wait("c-0", "n1", "preempt"),
-        wait("c-1", "n1", "preempt"),
+        evict_for("a-2", "preempt", "c"),
+        evict_for("a-1", "preempt", "c"),
+        pipeline("c-0", "n1", "preempt"),
+        pipeline("c-1", "n1", "preempt"),
     ];
     assert_eq!(
-        objections(text, two),
+        violations(text, two),
         [
             "Gang: evictions leave 1 of 2 pods of `default` in group `default/a`",
             "Gang: evictions leave 1 pods of group `default/a`, below its minimum",
@@ -413,23 +424,23 @@ fn no_eviction_leaves_part_of_a_gang() {
 }
 
 #[test]
-fn only_gangs_that_cannot_work_are_cleared_away() {
-    let world = |words: &str, running: u32| {
+fn invalid_stale_gang_eviction_is_detected() {
+    let cluster_with = |words: &str, running: u32| {
         format!(
             "nodes n1 gpu=3\nqueues q quota=none\ngroups a queue=q min=2 {words} pods={running}x{{gpu=1}} running@n1"
         )
     };
-    let all = |pods: u32| (0..pods).map(|n| take(&format!("a-{n}"), "stalegangeviction", "")).collect();
-    assert_eq!(objections(&world("stale=2m grace=1m", 1), all(1)), [""; 0]);
+    let all = |pods: u32| (0..pods).map(|n| evict_for(&format!("a-{n}"), "stalegangeviction", "")).collect();
+    assert_eq!(violations(&cluster_with("stale=2m grace=1m", 1), all(1)), [""; 0]);
     assert_eq!(
-        objections(&world("stale=2m grace=1m", 2), all(2)),
-        ["Eviction: group `default/a` is evicted as stale and is not"]
+        violations(&cluster_with("stale=2m grace=1m", 2), all(2)),
+        ["Eviction: group `default/a` is evicted as stale but is not stale"]
     );
     assert_eq!(
-        objections(&world("stale=30s grace=1m", 1), all(1)),
+        violations(&cluster_with("stale=30s grace=1m", 1), all(1)),
         ["Eviction: group `default/a` is evicted as stale within its grace period"]
     );
     let part =
         "nodes n1 gpu=3\nqueues q quota=none\ngroups a queue=q min=3 stale=2m pods=2x{gpu=1} running@n1";
-    assert_eq!(objections(part, all(1)), ["Eviction: group `default/a` is evicted as stale in part"]);
+    assert_eq!(violations(part, all(1)), ["Eviction: group `default/a` is only partly evicted as stale"]);
 }

@@ -1,4 +1,4 @@
-//! The texts of eviction events, from decisions of real cycles.
+//! Messages of eviction events for the decisions of a cycle.
 
 use kai_engine::explain::eviction_message;
 use kai_engine::{Cycle, plan};
@@ -6,7 +6,7 @@ use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
 
 fn messages(text: &str) -> Vec<String> {
-    let scenario = Scenario::parse(text).expect("the scenario is well-formed");
+    let scenario = Scenario::parse(text).expect("the scenario is valid");
     let mut cluster = scenario.cluster.build();
     let cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
     let outcome = plan(&mut cluster, &scenario.policy, cycle);
@@ -14,7 +14,7 @@ fn messages(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_reclaim_tells_what_both_queues_had() {
+fn reclaim_event_reports_usage_of_both_queues() {
     let text = "nodes n1 gpu=2\nqueues a quota=1 | b quota=1 priority=300\ngroups x queue=a pods=1x{gpu=1} running@n1\n y queue=a pods=1x{gpu=1} running@n1\n z queue=b pods=1x{gpu=1}";
     let messages = messages(text);
     assert_eq!(messages.len(), 1, "{messages:?}");
@@ -27,7 +27,7 @@ fn a_reclaim_tells_what_both_queues_had() {
 }
 
 #[test]
-fn a_preemption_names_the_workload_that_comes_first() {
+fn preemption_event_names_the_preemptor() {
     let text = "nodes n1 gpu=1\nqueues a quota=1\ngroups x queue=a priority=50 pods=1x{gpu=1} running@n1\n y queue=a priority=75 pods=1x{gpu=1}";
     assert_eq!(messages(text), ["Pod default/x-0 was preempted by higher priority workload default/y"]);
 }

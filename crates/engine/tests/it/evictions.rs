@@ -1,7 +1,7 @@
-//! Laws of evictions, on clusters that are full.
+//! Properties of evictions, on random clusters that are nearly full.
 
-use crate::worlds::crowded::{crowded, timeless};
-use crate::worlds::shuffle;
+use crate::random_clusters::full::{full_cluster, full_cluster_without_time};
+use crate::random_clusters::shuffle;
 use kai_engine::audit::audit;
 use kai_engine::input::Key;
 use kai_engine::policy::{Policy, SearchDepth};
@@ -14,39 +14,39 @@ use std::collections::BTreeSet;
 
 pub(crate) const CYCLE: Cycle = Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 };
 
-/// Cases with the same seed every time, and as many with a fresh one; `PROPTEST_CASES` asks for another number.
+/// Number of cases with a fixed seed, and again with a random one; overridden by `PROPTEST_CASES`.
 const CASES: u32 = 200;
 
-/// Holds a law on random worlds.
-pub(crate) fn hold<S: Strategy<Value = String>>(
-    worlds: impl Fn() -> S,
-    law: impl Fn(&str) -> Result<(), String>,
+/// Checks a property on random clusters.
+pub(crate) fn check_property<S: Strategy<Value = String>>(
+    clusters: impl Fn() -> S,
+    property: impl Fn(&str) -> Result<(), String>,
 ) {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let cases = asked.unwrap_or(CASES);
+    let configured = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases = configured.unwrap_or(CASES);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let same = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     for mut runner in [TestRunner::new_with_rng(config.clone(), same), TestRunner::new(config)] {
-        let done = runner.run(&worlds(), |text| law(&text).map_err(TestCaseError::fail));
+        let done = runner.run(&clusters(), |text| property(&text).map_err(TestCaseError::fail));
         if let Err(TestError::Fail(why, text)) = done {
             panic!("{why}\n{text}");
         }
     }
 }
 
-/// The audit finds nothing, planning twice and planning on a rebuilt cluster decide the same, cycle after cycle.
+/// The audit accepts every cycle; planning twice and planning on a rebuilt cluster give the same decisions.
 #[test]
-fn every_eviction_is_lawful_and_repeatable() {
-    hold(crowded, |text| {
+fn every_eviction_is_valid_and_deterministic() {
+    check_property(full_cluster, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
         scenario.run_cycles(4).map_err(|error| format!("{error:#}"))
     });
 }
 
-/// The order in which objects arrive does not matter.
+/// The order of deltas has no influence.
 #[test]
-fn any_order_of_deltas_evicts_the_same() {
-    hold(crowded, |text| {
+fn evictions_do_not_depend_on_the_order_of_deltas() {
+    check_property(full_cluster, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
         let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
         for seed in 0..4 {
@@ -66,64 +66,69 @@ fn any_order_of_deltas_evicts_the_same() {
 }
 
 fn differ(found: &Outcome, wanted: &Outcome) -> Result<(), String> {
-    Err(format!("{}\nis not\n{}", words(found), words(wanted)))
+    Err(format!("{}\nis not\n{}", describe(found), describe(wanted)))
 }
 
-/// Where nothing new is asked for, the cluster comes to rest: after five cycles and three for every pod, nobody is
-/// bound or evicted any more. Until then nobody loses a pod twice to the same group.
+/// Without new requests, planning converges: after five cycles plus three per pod, no pod is bound or evicted any more.
+/// Until then no pod is evicted twice for the same group.
 #[test]
-fn the_cluster_comes_to_rest() {
-    hold(timeless, |text| {
+fn planning_converges() {
+    check_property(full_cluster_without_time, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
-        let mut world = scenario.cluster.clone();
-        let mut cluster = world.build();
-        let most = 5 + 3 * world.pods().count();
-        let (mut told, mut taken) = (Vec::new(), BTreeSet::new());
+        let mut test_cluster = scenario.cluster.clone();
+        let mut cluster = test_cluster.build();
+        let most = 5 + 3 * test_cluster.pods().count();
+        let (mut log, mut evicted_before) = (Vec::new(), BTreeSet::new());
         for tick in 0..most {
             let cycle = Cycle { now: CYCLE.now + Span::from_secs(tick as i64), seed: tick as u64 + 1 };
             let outcome = plan(&mut cluster, &scenario.policy, cycle);
             cluster.carry_over(outcome.carry_over.clone());
-            for name in world.apply_decisions(&outcome.decisions) {
-                if let Some(pod) = world.pod_mut(&name) {
+            for name in test_cluster.apply_decisions(&outcome.decisions) {
+                if let Some(pod) = test_cluster.pod_mut(&name) {
                     cluster.apply(Delta::Pod(Box::new(pod.clone())));
                 }
             }
-            told.push(format!("{tick}: {}", words(&outcome)));
-            for (taker, pod) in takings(&outcome) {
-                if !taken.insert((taker.clone(), pod.clone())) {
-                    return Err(format!("pod `{pod}` is evicted twice for `{taker}`:\n{}", told.join("\n")));
+            log.push(format!("{tick}: {}", describe(&outcome)));
+            for (preemptor, pod) in final_evictions(&outcome) {
+                if !evicted_before.insert((preemptor.clone(), pod.clone())) {
+                    return Err(format!(
+                        "pod `{pod}` is evicted twice for `{preemptor}`:\n{}",
+                        log.join("\n")
+                    ));
                 }
             }
-            let waits = |decision: &Decision| matches!(decision, Decision::Pipeline { .. });
-            if outcome.decisions.iter().all(waits) {
+            let is_pipeline = |decision: &Decision| matches!(decision, Decision::Pipeline { .. });
+            if outcome.decisions.iter().all(is_pipeline) {
                 return Ok(());
             }
         }
-        let last = told[told.len().saturating_sub(8)..].join("\n");
-        Err(format!("after {most} cycles it still goes on:\n{last}"))
+        let last = log[log.len().saturating_sub(8)..].join("\n");
+        Err(format!("no convergence after {most} cycles:\n{last}"))
     });
 }
 
-/// Who lost which pod for good.
-fn takings(outcome: &Outcome) -> Vec<(&Key, &Key)> {
+/// Preemptor and pod of each eviction without a move.
+fn final_evictions(outcome: &Outcome) -> Vec<(&Key, &Key)> {
     let moved = |pod: &Key| {
         let has = |d: &Decision| matches!(d, Decision::Pipeline { pod: other, .. } if other == pod);
         outcome.decisions.iter().any(has)
     };
-    let mut takings = Vec::new();
+    let mut evictions = Vec::new();
     for decision in &outcome.decisions {
         match decision {
-            Decision::Evict { pod, preemptor: Some(taker), .. } if !moved(pod) => takings.push((taker, pod)),
+            Decision::Evict { pod, preemptor: Some(preemptor), .. } if !moved(pod) => {
+                evictions.push((preemptor, pod))
+            }
             Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => {}
         }
     }
-    takings
+    evictions
 }
 
-/// Ranked lists, bounds and remembered failures evict whom trying everything evicts.
+/// Ranked lists, bounds and signatures give the same evictions as exhaustive evaluation.
 #[test]
-fn indices_change_no_eviction() {
-    hold(crowded, |text| {
+fn indices_do_not_change_evictions() {
+    check_property(full_cluster, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
         let literal = Policy { literal: true, ..scenario.policy.clone() };
         let literal = plan(&mut scenario.cluster.build(), &literal, CYCLE);
@@ -132,11 +137,10 @@ fn indices_change_no_eviction() {
     });
 }
 
-/// A group that gives way does so for a reason: with its pods where they were and everything else as decided, there
-/// is no room, or some rule is broken.
+/// Every evicted group is needed: restoring its pods with all other decisions unchanged violates an invariant.
 #[test]
 fn every_victim_is_necessary() {
-    hold(crowded, |text| {
+    check_property(full_cluster, |text| {
         let scenario = Scenario::parse(text).map_err(|error| format!("{error:#}"))?;
         if scenario.policy.search == SearchDepth::Kai {
             return Ok(());
@@ -148,14 +152,14 @@ fn every_victim_is_necessary() {
             let pods: BTreeSet<Key> = evicted(&outcome, &group);
             without.decisions.retain(|decision| !pods.contains(pod_of(decision)));
             if audit(&cluster, &scenario.policy, &without).is_empty() {
-                return Err(format!("group `{group}` need not give way: {}", words(&outcome)));
+                return Err(format!("group `{group}` is evicted unnecessarily: {}", describe(&outcome)));
             }
         }
         Ok(())
     });
 }
 
-/// Groups that lose pods to others.
+/// Groups with pods that are evicted for others.
 fn victims(outcome: &Outcome) -> BTreeSet<Key> {
     let group = |decision: &Decision| match decision {
         Decision::Evict { group, preemptor: Some(_), .. } => group.clone(),
@@ -179,36 +183,35 @@ fn pod_of(decision: &Decision) -> &Key {
     }
 }
 
-pub(crate) fn words(outcome: &Outcome) -> String {
-    outcome.decisions.iter().map(word).collect::<Vec<_>>().join(", ")
+pub(crate) fn describe(outcome: &Outcome) -> String {
+    outcome.decisions.iter().map(describe_decision).collect::<Vec<_>>().join(", ")
 }
 
-/// A decision in short.
-fn word(decision: &Decision) -> String {
+fn describe_decision(decision: &Decision) -> String {
     match decision {
         Decision::Bind(bind) => {
             format!("bind {} to {} {}", bind.pod.name, bind.node, bind.gpu_groups.join("+"))
         }
         Decision::Pipeline { pod, node, action, gpu_groups, moved } => {
-            let how = if *moved { "moves" } else { "waits" };
+            let how = if *moved { "moved" } else { "pipelined" };
             format!("{action}: {} {how} to {node} {}", pod.name, gpu_groups.join("+"))
         }
         Decision::Evict { pod, action, preemptor, .. } => {
-            let preemptor = preemptor.as_ref().map_or("nobody", |group| &group.name);
+            let preemptor = preemptor.as_ref().map_or("none", |group| &group.name);
             format!("{action}: evict {} for {preemptor}", pod.name)
         }
     }
 }
 
-/// The worlds are what they are meant to be: every action makes somebody give way in some of them.
+/// The generated clusters are useful: every action evicts pods in some of them.
 #[test]
-fn crowded_worlds_evict() {
+fn full_clusters_cause_evictions_of_every_action() {
     let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let counts = std::cell::RefCell::new(std::collections::BTreeMap::<&str, u32>::new());
     runner
-        .run(&crowded(), |text| {
-            let scenario = Scenario::parse(&text).expect("worlds are well-formed");
+        .run(&full_cluster(), |text| {
+            let scenario = Scenario::parse(&text).expect("generated scenarios are valid");
             let outcome = plan(&mut scenario.cluster.build(), &scenario.policy, CYCLE);
             let actions: BTreeSet<&str> = outcome
                 .decisions
@@ -220,7 +223,7 @@ fn crowded_worlds_evict() {
             }
             Ok(())
         })
-        .expect("nothing is asserted of single worlds");
+        .expect("single clusters have no assertions");
     let counts = counts.into_inner();
     for action in ["consolidation", "reclaim", "preempt"] {
         assert!(counts.get(action).is_some_and(|count| *count >= 4), "{counts:?}");

@@ -1,12 +1,12 @@
-//! The engine from outside: scenario files, and laws that hold on random clusters.
+//! Tests of the public engine API: scenario files, and properties on random clusters.
 
 mod audit;
 mod bounds;
 mod eviction_messages;
 mod evictions;
-mod laws;
-mod quarantine;
-mod refusals;
+mod group_panic;
+mod missed_evictions;
+mod properties;
+mod random_clusters;
 mod scenarios;
 mod victim_plugins;
-mod worlds;

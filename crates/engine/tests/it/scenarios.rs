@@ -36,146 +36,147 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    absurd_claim_harms_only_itself
-    age_decides_between_equals
-    anti_affinity_moves_on_to_the_next_domain
     attach_limit_is_respected
-    bad_conditions_keep_pods_away
     best_effort_pods_run_on_full_nodes
-    beyond_its_share_of_memory_is_reclaimable
-    binpack_fills_the_fuller_node
-    bound_volume_pins_its_pod
-    broken_group_is_not_scheduled
-    cheaper_victims_that_may_not_be_lost_are_passed_over
-    claims_get_devices
-    claims_need_a_cluster_that_serves_them
+    binpack_prefers_the_fuller_node
+    bound_volume_restricts_the_nodes_of_its_pod
+    cheaper_victims_of_queues_within_quota_are_skipped
+    claims_are_allocated_devices
+    claims_require_dynamic_resource_allocation
     config_maps_must_exist
-    consolidation_moves_all_or_nobody
-    consolidation_moves_as_many_groups_as_it_may
-    consolidation_moves_no_more_groups_than_it_may
+    consolidation_does_not_exceed_the_configured_number_of_groups
+    consolidation_moves_all_victims_or_none
+    consolidation_moves_one_fraction_beside_another
     consolidation_moves_part_of_a_gang
+    consolidation_moves_up_to_the_configured_number_of_groups
     consolidation_needs_preemptible_groups
-    cordoned_node_takes_nothing
+    cordoned_node_is_filtered
     cpu_pods_prefer_cpu_nodes
     csi_capacity_is_counted
-    device_class_backs_a_resource
+    device_class_provides_an_extended_resource
     disabled_parts_of_a_plugin_do_nothing
     disruption_budget_counts_moves
-    disruption_budget_is_kept
-    elastic_group_moves_as_many_pods_as_it_must
-    elastic_group_within_quota_is_left_alone
-    elastic_groups_grow_in_turn
+    disruption_budget_is_respected
+    elastic_group_moves_only_the_required_pods
+    elastic_group_within_quota_is_not_reclaimed
+    elastic_groups_grow_alternately
     elastic_growth_by_task_priority
-    elastic_victim_keeps_what_fits_elsewhere
-    evicted_pods_are_not_admitted_and_evicted_again
+    elastic_victim_keeps_pods_that_fit_on_other_nodes
+    every_sub_group_requires_its_minimum
+    evicted_pods_are_not_placed_and_evicted_again
     exact_fractions_fill_a_limit
+    exhausted_search_budget_ends_only_its_own_search
     existing_anti_affinity_is_respected
     extended_resources_are_counted
+    fair_share_below_every_request_causes_no_evictions
+    fair_share_is_divided_over_three_levels
     finishing_gang_is_not_stale
-    foreign_pods_shrink_the_cluster
+    first_pod_with_affinity_to_itself_is_placed
+    fraction_is_pipelined_on_a_partly_releasing_gpu
     fraction_moves_to_another_gpu_of_its_node
-    fraction_waits_beside_a_leaving_one
     fractions_by_memory
     fractions_of_several_devices
     fractions_pack_by_default
     fractions_share_a_gpu
     fractions_spread_on_request
-    free_room_beats_waiting
-    gang_is_whole_or_absent
+    fractions_that_exceed_one_gpu_are_not_consolidated
+    gang_is_not_bound_until_all_members_fit
+    gang_is_not_ready_until_all_members_exist
+    gang_is_pipelined_as_a_whole
     gang_spans_nodes
-    gang_waits_for_its_last_member
-    gang_waits_together
-    gates_hold_surplus_pods_back
+    gated_surplus_pod_does_not_block_the_gang
+    group_is_pipelined_on_a_releasing_pod
     group_with_optional_sub_groups_may_preempt
-    halves_of_two_gpus_come_together
-    higher_priority_queue_takes_the_surplus
-    host_ports_clash
-    immediate_claim_must_be_bound
-    kai_search_lets_the_first_group_speak_for_its_queue
-    large_parts_of_two_gpus_cannot_come_together
-    leaders_go_first
+    groups_are_identified_by_namespace_and_name
+    higher_priority_queue_gets_the_surplus
+    host_port_conflict_is_filtered
+    idle_capacity_is_preferred_over_releasing_capacity
+    immediate_volume_claim_must_be_bound
+    invalid_group_is_not_scheduled
+    kai_search_orders_a_queue_by_its_first_pending_group
+    leader_pods_are_placed_first
     legacy_mig_is_never_placed
     limit_caps_a_queue
-    limit_zero_lets_nothing_run
-    lost_pods_keep_their_room
-    memory_request_gate_is_per_node
     mig_instances_are_resources
-    mig_single_takes_whole_requests_only
-    mig_slices_cost_their_size
-    min_sub_group_asks_for_what_is_missing
+    mig_instances_count_by_their_size
+    mig_single_supports_whole_requests_only
+    min_runtime_does_not_protect_surplus_pods
+    min_runtime_protects_from_preemption
     min_sub_group_counts_satisfied_members
     min_sub_group_never_binds_part_of_a_member
-    minimum_run_time_before_reclaim_is_that_of_the_victims_side
-    minimum_run_time_leaves_surplus_unprotected
-    minimum_run_time_protects
+    min_sub_group_requests_only_the_missing_members
     missing_optional_sub_group_is_not_stale
     missing_queue_is_a_verdict
-    missing_volume_claim_is_final
-    modest_queue_does_not_shield_its_sibling
-    moved_groups_get_the_places_found_for_them
-    names_like_gpu_are_no_gpus
-    namespaces_tell_groups_apart
-    nested_queue_reclaims_from_a_queue_at_the_top
+    missing_volume_claim_makes_the_pod_unschedulable
+    most_saturated_queue_is_reclaimed_first
+    moved_groups_are_bound_to_their_simulated_nodes
+    nested_queue_reclaims_from_a_top_level_queue
+    next_domain_is_tried_when_anti_affinity_rejects_the_first
     node_affinity_matches_labels_and_names
     node_selector_matches_labels
-    nominated_node_wins
+    nodes_with_unhealthy_conditions_are_filtered
+    nodes_without_topology_labels_are_excluded
+    nominated_node_is_preferred
     non_preemptible_group_stays_within_quota
-    non_preemptible_groups_are_never_taken
+    non_preemptible_groups_are_never_evicted
     numa_ignores_burstable_pods
     numa_prefers_fewer_zones
     numa_restricted_may_span
     numa_single_node_policy
+    older_group_comes_first_among_equals
     one_sub_group_below_its_minimum_is_stale
-    only_the_whole_gpu_is_given_up
-    opening_a_shared_gpu_takes_two_slots
-    optional_members_are_asked_for_one_by_one
-    pod_affinity_follows
-    pod_affinity_to_itself_can_begin
+    opening_a_shared_gpu_uses_two_pod_slots
+    optional_members_are_requested_one_by_one
+    oversized_claim_fails_only_its_own_group
+    pipelined_pods_use_idle_gpus
+    pod_affinity_is_satisfied
     pod_anti_affinity_spreads
-    pod_of_unknown_sub_group_stays_out
-    pod_slots_run_out
-    pool_too_small_is_final
+    pod_of_unknown_sub_group_is_unschedulable
+    pod_slots_are_counted
+    pods_of_other_schedulers_reduce_the_cluster_capacity
+    pods_of_unknown_phase_keep_their_capacity
+    pods_placed_in_a_cycle_are_not_evicted_in_it
     preemptible_use_does_not_block_quota
     preemption_delay_counts_from_the_last_eviction
-    preemption_delay_is_waited_for
-    preemption_goes_down_within_its_queue
-    preemptor_beyond_quota_evicts_nobody
+    preemption_delay_is_respected
+    preemption_evicts_lower_priority_in_the_same_queue
+    preemptor_beyond_quota_evicts_no_pods
     prefer_no_schedule_is_avoided
     preferred_node_affinity_breaks_ties
     preferred_pod_affinity_scores
     priority_decides_within_a_queue
-    queue_depth_keeps_the_first
-    queue_within_quota_keeps_all
-    queues_do_not_take_from_each_other_for_ever
-    queues_of_one_age_go_by_name
+    queue_above_its_memory_share_is_reclaimable
+    queue_depth_limits_the_attempted_groups
+    queue_within_quota_does_not_protect_its_sibling
+    queue_within_quota_loses_nothing
+    queues_of_equal_age_are_ordered_by_name
     quota_comes_before_surplus
-    reclaim_may_end_below_quota
-    reclaim_may_move_what_is_at_quota
-    reclaim_takes_inside_and_outside_its_department
-    reclaimer_stays_within_every_share
-    reservation_left_alone_still_holds_its_gpu
-    reservation_pods_hold_no_gpu_twice
-    rest_of_a_division_stays_with_its_priority
-    rest_of_a_division_stays_within_the_request
-    roles_separate_cpu_and_gpu
-    search_that_gives_up_ends_only_itself
-    share_below_every_request_starts_no_chase
+    quota_of_gpu_memory_requests_is_checked_per_node
+    reclaim_may_move_groups_of_a_queue_at_quota
+    reclaim_may_take_a_queue_below_its_quota
+    reclaim_min_runtime_is_resolved_on_the_victims_branch
+    reclaim_works_within_and_across_departments
+    reclaimed_pods_are_not_reclaimed_back
+    reclaimer_stays_within_its_share_of_every_resource
+    request_beyond_every_node_is_unschedulable
+    reservation_pod_without_consumers_still_holds_its_gpu
+    reservation_pods_are_not_counted_twice
+    resource_names_ending_in_gpu_are_not_gpus
+    rounding_remainder_stays_within_its_priority
+    rounding_remainder_stays_within_the_request
     shared_claim_needs_its_queues_label
     shared_gpus_do_not_attract_cpu_pods
-    shares_go_down_three_levels
     small_group_reclaims_behind_a_large_one
-    spread_fraction_waits_for_a_leaving_gpu
+    spread_fraction_is_pipelined_on_a_releasing_gpu
     spread_prefers_the_emptier_node
-    stale_gangs_are_evicted_after_their_grace
+    stale_gangs_are_evicted_after_their_grace_period
     stuck_pods_are_no_victims
-    stuck_pods_free_nothing
-    sub_groups_each_need_their_minimum
+    stuck_pods_do_not_count_as_releasing
     sub_groups_nest
     surplus_follows_weights
-    surplus_pods_go_by_task_priority
-    taints_need_tolerations
+    surplus_pods_are_evicted_by_task_priority
+    taints_require_tolerations
     topology_growth_stays_in_its_domain
-    topology_nodes_without_labels_stay_out
     topology_per_sub_group
     topology_preferred_level_falls_back
     topology_required_and_preferred
@@ -184,14 +185,13 @@ scenarios! {
     topology_spread_is_enforced
     unknown_topology_is_a_verdict
     unlimited_quotas_do_not_reclaim
-    unready_member_is_passed_over
-    usage_counts_by_k
-    usage_lowers_the_share
-    victims_are_looked_for_in_one_domain
+    unneeded_victims_are_restored
+    unready_member_is_skipped
+    usage_is_scaled_by_the_k_value
+    usage_reduces_the_fair_share
+    victims_are_searched_in_one_topology_domain
     victims_in_several_steps_are_evicted_once
     volume_zone_is_respected
-    waiting_for_a_leaving_pod
-    waiting_pods_use_up_idle_gpus
-    what_was_placed_stays_for_the_cycle
-    worst_share_is_taken_first
+    worker_roles_separate_cpu_and_gpu_pods
+    zero_limit_rejects_all_requests
 }

@@ -1,4 +1,4 @@
-//! What a user's plugin can say about evictions.
+//! Custom victim filters, validators and scenario generators.
 
 use kai_engine::cluster::Cluster;
 use kai_engine::ids::{GroupIdx, PodIdx};
@@ -11,27 +11,27 @@ use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
 use std::sync::Arc;
 
-const WORLD: &str = "nodes n1 gpu=1 | n2 gpu=1\nqueues q quota=none\n\
+const CLUSTER: &str = "nodes n1 gpu=1 | n2 gpu=1\nqueues q quota=none\n\
     groups old queue=q pods=1x{gpu=1} running@n1\n young queue=q pods=1x{gpu=1} running@n2\n \
     want queue=q priority=75 pods=1x{gpu=1}";
 
-struct Spare(&'static str);
+struct ExcludeGroup(&'static str);
 
-impl VictimFilter for Spare {
+impl VictimFilter for ExcludeGroup {
     fn may_be_victim(&self, cluster: &Cluster, _: Cause, _: GroupIdx, victim: GroupIdx) -> bool {
         cluster.group_key(victim).name != self.0
     }
 }
 
-struct NotToday;
+struct RejectAll;
 
-impl Validator for NotToday {
+impl Validator for RejectAll {
     fn accepts(&self, _: &Cluster, _: Cause, _: GroupIdx, _: &[PodIdx]) -> Result<(), String> {
         Err("not today".to_owned())
     }
 }
 
-/// Proposes the last batch, and one that does not exist.
+/// Proposes an index out of range, then the last batch.
 struct LastFirst;
 
 impl ScenarioGenerator for LastFirst {
@@ -44,7 +44,7 @@ impl ScenarioGenerator for LastFirst {
 }
 
 fn planned(edit: impl FnOnce(&mut Policy)) -> Outcome {
-    let scenario = Scenario::parse(WORLD).expect("the world reads");
+    let scenario = Scenario::parse(CLUSTER).expect("the scenario is valid");
     let mut policy = scenario.policy.clone();
     edit(&mut policy);
     plan(&mut scenario.cluster.build(), &policy, Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 })
@@ -57,28 +57,28 @@ fn evicted(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn a_filter_spares_a_group() {
+fn victim_filter_excludes_a_group() {
     assert_eq!(evicted(&planned(|_| {})), ["young-0"]);
-    let spared = planned(|policy| policy.registry.victim_filters.push(Arc::new(Spare("young"))));
-    assert_eq!(evicted(&spared), ["old-0"]);
+    let filtered = planned(|policy| policy.registry.victim_filters.push(Arc::new(ExcludeGroup("young"))));
+    assert_eq!(evicted(&filtered), ["old-0"]);
 }
 
 #[test]
-fn a_validator_forbids_with_its_own_words() {
-    let outcome = planned(|policy| policy.registry.validators.push(Arc::new(NotToday)));
+fn validator_rejects_with_its_own_message() {
+    let outcome = planned(|policy| policy.registry.validators.push(Arc::new(RejectAll)));
     assert!(evicted(&outcome).is_empty());
-    let words = outcome.verdicts.iter().flat_map(|verdict| &verdict.further).find_map(|verdict| {
-        let Verdict::NoVictims(miss) = verdict else { return None };
-        let EvictionFailureReason::NoValidScenario { refused: Some(refused), .. } = &miss.reason else {
+    let message = outcome.verdicts.iter().flat_map(|verdict| &verdict.further).find_map(|verdict| {
+        let Verdict::NoVictims(failure) = verdict else { return None };
+        let EvictionFailureReason::NoValidScenario { refused: Some(refused), .. } = &failure.reason else {
             return None;
         };
-        if let ScenarioRejection::Plugin(words) = refused { Some(words.clone()) } else { None }
+        if let ScenarioRejection::Plugin(message) = refused { Some(message.clone()) } else { None }
     });
-    assert_eq!(words.as_deref(), Some("not today"));
+    assert_eq!(message.as_deref(), Some("not today"));
 }
 
 #[test]
-fn a_generator_chooses_the_victims() {
+fn generator_selects_the_victims() {
     let outcome = planned(|policy| {
         policy.registry.generators = vec![Generator::Custom(Arc::new(LastFirst))];
         policy.search = SearchDepth::Kai;
@@ -87,7 +87,7 @@ fn a_generator_chooses_the_victims() {
 }
 
 #[test]
-fn without_generators_nobody_is_evicted() {
+fn without_generators_no_pod_is_evicted() {
     let outcome = planned(|policy| {
         policy.registry.generators.clear();
         policy.search = SearchDepth::Kai;

@@ -167,7 +167,9 @@ fn recorded(world: &World, ledger: &NodeLedger) -> Value {
     let devices: Map<_, _> = ledger
         .devices
         .iter()
-        .map(|(device, n)| (world.cluster.text(*device).to_owned(), json!(n.active + n.releasing + n.pipelined)))
+        .map(|(device, n)| {
+            (world.cluster.text(*device).to_owned(), json!(n.active + n.releasing + n.pipelined))
+        })
         .collect();
     json!({
         "idle": amounts(&ledger.idle),

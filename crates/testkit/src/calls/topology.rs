@@ -12,7 +12,7 @@ use kai_engine::node_set::NodeSet;
 use kai_engine::outcome::Decision;
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig, Policy};
-use kai_engine::topology::{Candidates, Demand, Levels, Request, FreeCapacity, Topology, candidates};
+use kai_engine::topology::{Candidates, Demand, FreeCapacity, Levels, Request, Topology, candidates};
 use kai_engine::verdict::TopologyReason;
 use kai_engine::{Cycle, Delta, plan};
 use serde_json::{Map, Value, json};
@@ -109,7 +109,8 @@ fn pods_that_fit(case: &Case<'_>) -> CallOutcome {
     let cluster = &tree.site.world.cluster;
     let demand = Demand::of(cluster, &pods);
     let topology = tree.site.topology();
-    let capacity = FreeCapacity::measure(&cluster.nodes, topology, &demand, Topology::root(), tree.levels.len());
+    let capacity =
+        FreeCapacity::measure(&cluster.nodes, topology, &demand, Topology::root(), tree.levels.len());
     let count = |(domain, _)| Some((tree.id(domain)?, json!(capacity.pods(domain))));
     let counts: Map<_, _> = topology.domains().skip(1).filter_map(count).collect();
     let after = &case.output["after"]["domain"];

@@ -19,7 +19,7 @@ fn pods_without_claims_pass_and_fit_anywhere() {
 }
 
 #[test]
-fn claims_need_a_cluster_that_serves_them() {
+fn claims_require_dynamic_resource_allocation() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     fixture.claim(&claim("c", &[exactly("gpus", 1)]));
     let pod = fixture.pod("p", &["c"]);

@@ -1,6 +1,6 @@
 //! Evictions and failed_actions to evict, in words.
 
-use super::super::eviction_event::{Beside, message};
+use super::super::eviction_event::{EventInputs, message};
 use super::super::{condition_message, failed_actions, plain, reasons, rule};
 use super::{GPU, excess, group, pod};
 use crate::input::Key;
@@ -65,54 +65,48 @@ fn a_refusal_names_its_bound_with_numbers() {
         (
             Cause::Reclaim,
             beyond,
-            "no reclaim: queue `team` would go to 5 of its fair share of 4 GPUs; hint: raise the quota or the over-quota weight of `team`, or wait for its own pods to finish",
+            "no reclaim: queue `team` would use 5 of its fair share of 4 GPUs; hint: raise the quota or the over-quota weight of `team`, or wait for its pods to finish",
         ),
         (
             Cause::Preempt,
             EvictionFailureReason::BeyondQuota(excess(QueueResource::Cpu, 1_000, 500, 1_000)),
-            "no preemption: queue `research` would go to 1.5 of its quota of 1 CPU core for pods that cannot be \
-             preempted; hint: use a preemptible priority class, or raise the quota of `research`",
+            "no preemption: queue `research` would use 1.5 of its quota of 1 CPU core for non-preemptible pods; hint: use a preemptible priority class, or raise the quota of `research`",
         ),
         (
             Cause::Reclaim,
             too_little(16 * GPU, 2),
             &format!(
-                "no reclaim: queue `team` would need 24 GPUs from queues above their share; only 16 are reclaimable, in \
-                 2 queues; hint: {room}"
+                "no reclaim: 24 GPUs would have to be freed in queues above their fair share; only 16 are reclaimable, in 2 queues; hint: {room}"
             ),
         ),
         (
             Cause::Reclaim,
             too_little(GPU, 1),
             &format!(
-                "no reclaim: queue `team` would need 24 GPUs from queues above their share; only 1 is reclaimable; \
-                 hint: {room}"
+                "no reclaim: 24 GPUs would have to be freed in queues above their fair share; only 1 is reclaimable; hint: {room}"
             ),
         ),
         (
             Cause::Preempt,
             too_little(0, 0),
             &format!(
-                "no preemption: it would need 24 GPUs from its own queue `team`; none is \
-                 preemptible; hint: {room}"
+                "no preemption: 24 GPUs would have to be freed in queue `team`; none is preemptible; hint: {room}"
             ),
         ),
         (
             Cause::Consolidation,
             free(GPU),
-            &format!("no consolidation: it needs 4 GPUs, and only 1 is free in all; hint: {room}"),
+            &format!("no consolidation: 4 GPUs requested, and only 1 is free in total; hint: {room}"),
         ),
         (
             Cause::Reclaim,
             small(1),
-            "no reclaim: even with everybody gone who may be evicted, its pod would find no node with 8 GPUs; hint: ask \
-             for fewer GPUs in each pod, wait for pods to finish, or add a node",
+            "no reclaim: with all candidates evicted, no node would have 8 GPUs for its pod; hint: request fewer GPUs per pod, wait for pods to finish, or add a node",
         ),
         (
             Cause::Reclaim,
             small(4),
-            "no reclaim: even with everybody gone who may be evicted, only 2 of its 4 pods would find a node with 8 GPUs \
-             or more; hint: ask for fewer GPUs in each pod, wait for pods to finish, or add a node",
+            "no reclaim: with all candidates evicted, only 2 of 4 pods would fit: they need 8 GPUs or more; hint: request fewer GPUs per pod, wait for pods to finish, or add a node",
         ),
     ]);
 }
@@ -125,48 +119,42 @@ fn a_search_without_success_says_how_far_it_got() {
         (
             Cause::Preempt,
             EvictionFailureReason::NoCandidates,
-            "no preemption: queue `team` has no less important group that may be evicted for it; hint: use a priority \
-             class of a higher value, or wait",
+            "no preemption: queue `team` has no preemptible group of lower priority; hint: use a higher priority class, or wait",
         ),
         (
             Cause::Consolidation,
             EvictionFailureReason::EquivalentGroupFailed(other.clone()),
-            "no consolidation: group `lab/other`, which asks for no more, found nothing; hint: see what \
-             keeps `lab/other` pending",
+            "no consolidation: the search failed for group `lab/other`, which is equivalent and requests no more; hint: see why `lab/other` is pending",
         ),
         (
             Cause::Reclaim,
             EvictionFailureReason::RepeatedEviction(other.clone()),
-            "no reclaim: group `lab/other` would have to give way, but one of the two was evicted for the other before, and \
-             demand, quotas and capacity are as they were; hint: wait for pods to finish, or add a node",
+            "no reclaim: group `lab/other` would be evicted, but one of the two groups was evicted for the other before, and demand, quotas and capacity are unchanged; hint: wait for pods to finish, or add a node",
         ),
         (
             Cause::Reclaim,
             worked(12, true, Some(ScenarioRejection::MinRuntime(other.clone()))),
-            "no reclaim: all 12 sets of victims were tried and none works: the minimum run time of group `lab/other` is \
-             not over; hint: wait until `lab/other` has run long enough, or shorten the minimum run time of its queue",
+            "no reclaim: all 12 sets of victims were simulated and none is valid: the minimum run time of group `lab/other` has not elapsed; hint: wait until `lab/other` has run for its minimum run time, or shorten that of its queue",
         ),
         (
             Cause::Reclaim,
             worked(1, false, Some(ScenarioRejection::DisruptionBudget(other))),
-            "no reclaim: one set of victims was tried and does not work: disruption budget `lab/other` would be broken; \
-             hint: wait until `lab/other` allows more disruptions, or loosen it",
+            "no reclaim: one set of victims was simulated and is not valid: disruption budget `lab/other` would be violated; hint: wait until `lab/other` allows more disruptions, or relax it",
         ),
         (
             Cause::Reclaim,
             worked(0, true, None),
-            &format!("no reclaim: no set of victims makes enough room; hint: {room}"),
+            &format!("no reclaim: no set of victims frees enough capacity; hint: {room}"),
         ),
         (
             Cause::Preempt,
             EvictionFailureReason::BudgetExhausted { tried: 1, steps: 90_000 },
-            "no preemption: the search budget ran out after 1 scenario and 90000 steps; hint: raise \
-             `scenarioSearchBudgets` in the scheduler's configuration, or wait for pods to finish",
+            "no preemption: the search budget was exhausted after 1 scenario and 90000 steps; hint: raise `scenarioSearchBudgets` in the scheduler's configuration, or wait for pods to finish",
         ),
         (
             Cause::Preempt,
             EvictionFailureReason::Unschedulable(PodRejection::ConfigMap("env".into())),
-            "no preemption: evictions would not help, since config map `env` is missing; hint: create the config map",
+            "no preemption: evictions cannot help: config map `env` is missing; hint: create the config map",
         ),
     ]);
 }
@@ -188,9 +176,9 @@ fn actions_with_the_same_reason_share_a_sentence() {
     assert_eq!(
         texts,
         [
-            "no consolidation, reclaim or preemption: group `lab/other`, which asks for no more, found nothing",
-            "no reclaim: no other queue has a group that may be evicted for it",
-            "no preemption: queue `research` has no less important group that may be evicted for it",
+            "no consolidation, reclaim or preemption: the search failed for group `lab/other`, which is equivalent and requests no more",
+            "no reclaim: no group of another queue can be reclaimed",
+            "no preemption: queue `research` has no preemptible group of lower priority",
         ]
     );
 }
@@ -207,33 +195,32 @@ fn conditions_do_not_tell_about_evictions() {
 fn rules_name_what_a_queue_held_too_much_of() {
     let (reclaimer, victim) = (change("speech", 0, 1), change("vision", 3, 2));
     let above_share = EvictionReason::AboveShare { reclaimer: reclaimer.clone(), victim: victim.clone() };
-    assert_eq!(rule(&above_share), "queue `vision` held more than its share of GPUs");
+    assert_eq!(rule(&above_share), "queue `vision` is above its fair share of GPUs");
     let above_quota = EvictionReason::AboveQuota { reclaimer, victim };
     assert_eq!(
         rule(&above_quota),
-        "queue `vision` held more than its quota of GPUs, and `speech` stays within its own"
+        "queue `vision` is above its quota of GPUs, and `speech` stays within its own"
     );
-    assert_eq!(rule(&EvictionReason::Priority { preemptor: 75, victim: 50 }), "priority 75 comes before 50");
+    assert_eq!(
+        rule(&EvictionReason::Priority { preemptor: 75, victim: 50 }),
+        "priority 75 is higher than 50"
+    );
     assert_eq!(
         rule(&EvictionReason::Stale { since: 1_767_225_600_000_000 }),
-        "its gang has run below its minimum since 2026-01-01T00:00:00Z"
+        "the gang has been below its minimum since 2026-01-01T00:00:00Z"
     );
 }
 
 #[test]
 fn events_name_both_queues_of_a_reclaim() {
-    let beside = Beside { victim: Some(100), reclaimer: Some(200), minimum: 0 };
+    let inputs = EventInputs { victim: Some(100), reclaimer: Some(200), minimum: 0 };
     let why =
         EvictionReason::AboveShare { reclaimer: change("Speech", 0, 1), victim: change("Vision", 3, 2) };
     let next = Key::new("lab", "next");
-    let text = message(&pod("train-0"), Some(&next), "reclaim", &why, beside);
+    let text = message(&pod("train-0"), Some(&next), "reclaim", &why, inputs);
     assert_eq!(
         text,
-        "Pod lab/train-0 was preempted by workload lab/next.\n\
-         Vision uses <GPU: 3, CPU: 1.5 (cores), memory: 4 (GB)> with a quota of <GPU: 1, CPU: Unlimited (cores), memory: \
-         64 (GB)>, fair-share of <GPU: 2, CPU: 8 (cores), memory: 64 (GB)> and queue priority of <100>.\n\
-         Speech uses <GPU: 0, CPU: 1.5 (cores), memory: 4 (GB)> with a quota of <GPU: 1, CPU: Unlimited (cores), memory: \
-         64 (GB)>, fair-share of <GPU: 2, CPU: 8 (cores), memory: 64 (GB)> and queue priority of <200>."
+        "Pod lab/train-0 was preempted by workload lab/next.\nVision uses <GPU: 3, CPU: 1.5 (cores), memory: 4 (GB)> with a quota of <GPU: 1, CPU: Unlimited (cores), memory: 64 (GB)>, fair-share of <GPU: 2, CPU: 8 (cores), memory: 64 (GB)> and queue priority of <100>.\nSpeech uses <GPU: 0, CPU: 1.5 (cores), memory: 4 (GB)> with a quota of <GPU: 1, CPU: Unlimited (cores), memory: 64 (GB)>, fair-share of <GPU: 2, CPU: 8 (cores), memory: 64 (GB)> and queue priority of <200>."
     );
 }
 
@@ -241,8 +228,8 @@ fn events_name_both_queues_of_a_reclaim() {
 fn events_tell_the_other_kinds_of_evictions_apart() {
     let next = Key::new("lab", "next");
     let text = |action, why: EvictionReason| {
-        let beside = Beside { minimum: 4, ..Beside::default() };
-        message(&pod("train-0"), Some(&next), action, &why, beside)
+        let inputs = EventInputs { minimum: 4, ..EventInputs::default() };
+        message(&pod("train-0"), Some(&next), action, &why, inputs)
     };
     let moved = || EvictionReason::Moved { node: "n1".into() };
     let higher = "Pod lab/train-0 was preempted by higher priority workload lab/next";

@@ -162,7 +162,8 @@ impl Tree {
     pub(super) fn ordered(&self, pods: &[PodIdx], depth: usize) -> Vec<Vec<String>> {
         let cluster = &self.site.world.cluster;
         let demand = Demand::of(cluster, pods);
-        let capacity = FreeCapacity::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);
+        let capacity =
+            FreeCapacity::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);
         self.ids(capacity.order().into_iter().skip(1))
     }
 
