@@ -126,7 +126,7 @@ fn welcome(counts: &Counts, kubeconfig: &Path, url: &str, args: &args::Up) -> St
     let Counts { nodes, gpus, .. } = counts;
     let path = kubeconfig.display();
     let scheduling = if args.no_scheduler {
-        "No scheduler runs: pods stay Pending until somebody binds them (docs/trying.md shows how)."
+        "No scheduler runs: pods stay Pending until somebody binds them (docs/quick-start.md shows how)."
     } else {
         "The scheduler and its companions run in this process. Pods that name no scheduler get it."
     };
