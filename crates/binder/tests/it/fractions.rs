@@ -7,7 +7,7 @@ use kai_binder::{BIND_REQUEST, Options, plugin};
 use kai_object as object;
 use kai_runtime::api::Part;
 use kai_runtime::kind;
-use kai_sim::{NodeGroup, FaultRates};
+use kai_sim::{FaultRates, NodeGroup};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -350,7 +350,8 @@ async fn a_whole_gpu_is_free_before_the_next_pod_gets_it() {
         world.request(&made, "node-1", &fraction(&["g-1"])).await;
         world.until(&kind::POD, "a", |pod| phase(pod) == "Running").await;
         // The binder learns of the end only later than whoever decides.
-        let late = FaultRates { event_late: 900_000, delay_max: Duration::from_secs(20), ..FaultRates::default() };
+        let late =
+            FaultRates { event_late: 900_000, delay_max: Duration::from_secs(20), ..FaultRates::default() };
         world.cluster.faults().set_client_rates(crate::BINDER, late);
         let mut whole = pod("whole", &json!({}));
         whole["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});

@@ -274,14 +274,14 @@ fn failure_reason(cluster: &Cluster, request: &PendingRequest, stats: &SearchSta
 /// Whether the queue of a group stays within its fair share, and within its quota if the group is non-preemptible.
 fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFailureReason> {
     let (ledger, reclaimer) = (&cluster.queues[rules.reclaimer.queue].ledger, &rules.reclaimer);
-    let asked = &reclaimer.request.amounts;
-    if reclaim::may_reclaim(ledger, reclaimer.preemptibility, asked) {
+    let requested = &reclaimer.request.amounts;
+    if reclaim::may_reclaim(ledger, reclaimer.preemptibility, requested) {
         return Ok(());
     }
     let queue = cluster.text(cluster.queues[reclaimer.queue].display).to_owned();
-    let over = RESOURCES.into_iter().find(|&r| ledger.allocated[r] + asked[r] > ledger.fair_share[r]);
+    let over = RESOURCES.into_iter().find(|&r| ledger.allocated[r] + requested[r] > ledger.fair_share[r]);
     let Some(r) = over else {
-        let excess = capacity_policy::over_quota(std::iter::once(ledger), asked);
+        let excess = capacity_policy::over_quota(std::iter::once(ledger), requested);
         let beyond =
             |excess: capacity_policy::Excess| EvictionFailureReason::BeyondQuota(excess.named(queue));
         return Err(excess.map_or(EvictionFailureReason::NoCandidates, beyond));
@@ -291,7 +291,7 @@ fn within_share(cluster: &Cluster, rules: &Rules<'_>) -> Result<(), EvictionFail
         resource: r,
         fair_share: ledger.fair_share[r],
         used: ledger.allocated[r],
-        requested: asked[r],
+        requested: requested[r],
     })
 }
 
@@ -301,16 +301,12 @@ fn enough_without_fragmentation(
     pods: &[PodIdx],
     (gpus, mib): (i64, i64),
 ) -> Result<(), EvictionFailureReason> {
-    let asked: i64 = pods.iter().map(|pod| cluster.queue_request(*pod, None)[QueueResource::Gpu]).sum();
-    let asked_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
-    if gpus >= asked && mib >= asked_mib {
+    let requested: i64 = pods.iter().map(|pod| cluster.queue_request(*pod, None)[QueueResource::Gpu]).sum();
+    let requested_mib: i64 = pods.iter().map(|pod| cluster.shape(*pod).memory_on(0)).sum();
+    if gpus >= requested && mib >= requested_mib {
         return Ok(());
     }
-    Err(EvictionFailureReason::InsufficientFree {
-        resource: QueueResource::Gpu,
-        requested: asked,
-        free: gpus,
-    })
+    Err(EvictionFailureReason::InsufficientFree { resource: QueueResource::Gpu, requested, free: gpus })
 }
 
 /// Restores victims whose eviction later searches of the cycle made unnecessary.

@@ -56,48 +56,48 @@ pub(super) fn check(
     if batch.evicted.is_empty() && batch.moved.is_empty() {
         return;
     }
-    let asked = asked(before, batch);
-    let reclaim = Reclaim { before, batch, ours, asked };
+    let request = requested_amount(before, batch);
+    let reclaim = Reclaim { before, batch, ours, request };
     reclaim.reclaimer(findings);
     let lost = reclaim.lost(evictions, policy.params.allow_consolidating_reclaim);
     let by_branch = reclaim.victims(&lost, findings);
     reclaim.saturation(&by_branch, proportion.saturation_multiplier, findings);
 }
 
-fn asked(before: &Cluster, batch: &EvictionBatch) -> Amount {
+fn requested_amount(before: &Cluster, batch: &EvictionBatch) -> Amount {
     // Nodes without known GPU memory do not count as the smallest.
     let known = before.nodes.iter().filter(|node| node.present && node.gpu_memory.known);
     let least = known.map(|node| node.gpu_memory.mib).filter(|mib| *mib > 100).min();
-    let mut asked = Amount::default();
+    let mut request = Amount::default();
     for &pod in &batch.placed {
-        asked.add(&before.queue_request(pod, least), before.shape(pod).mig_quota);
+        request.add(&before.queue_request(pod, least), before.shape(pod).mig_quota);
     }
-    asked
+    request
 }
 
 struct Reclaim<'a> {
     before: &'a Cluster,
     batch: &'a EvictionBatch,
     ours: QueueIdx,
-    asked: Amount,
+    request: Amount,
 }
 
 /// Losses of groups in reclaim portions.
-type Lost = BTreeMap<GroupIdx, Vec<Amount>>;
+type Losses = BTreeMap<GroupIdx, Vec<Amount>>;
 
 impl Reclaim<'_> {
     fn allocation(&self) -> &QueueAllocation {
         &self.batch.allocation
     }
 
-    fn with_asked(&self, amounts: &QueueAmounts) -> QueueAmounts {
-        sum(amounts, &self.asked.amounts)
+    fn with_request(&self, amounts: &QueueAmounts) -> QueueAmounts {
+        sum(amounts, &self.request.amounts)
     }
 
     /// The reclaimer stays within its fair share, and within its quota if it is non-preemptible.
     fn reclaimer(&self, findings: &mut Findings) {
         let group = self.before.group_key(self.batch.preemptor);
-        let wanted = self.with_asked(&self.allocation().held[self.ours]);
+        let wanted = self.with_request(&self.allocation().held[self.ours]);
         let share = self.allocation().share[self.ours];
         if !within(&wanted, &share.map(Some)) {
             findings
@@ -107,7 +107,7 @@ impl Reclaim<'_> {
             return;
         }
         for queue in path(self.before, self.ours) {
-            let non_preemptible = self.with_asked(&self.allocation().non_preemptible[queue]);
+            let non_preemptible = self.with_request(&self.allocation().non_preemptible[queue]);
             if !within(&non_preemptible, &self.before.queues[queue].ledger.quota) {
                 let name = self.before.text(self.before.queues[queue].name);
                 let what = format!(
@@ -119,8 +119,8 @@ impl Reclaim<'_> {
     }
 
     /// Pods beyond the minimum of their pod set are separate portions; the rest of a group is one portion.
-    fn lost(&self, evictions: &Evictions, moves_are_no_loss: bool) -> Lost {
-        let mut lost = Lost::new();
+    fn lost(&self, evictions: &Evictions, moves_are_no_loss: bool) -> Losses {
+        let mut lost = Losses::new();
         let mut taken: BTreeMap<(GroupIdx, MemberIdx), u32> = BTreeMap::new();
         let mut needed: BTreeMap<GroupIdx, Amount> = BTreeMap::new();
         for &pod in self.batch.evicted.iter().filter(|pod| !(moves_are_no_loss && evictions.is_moved(**pod)))
@@ -154,7 +154,7 @@ impl Reclaim<'_> {
     }
 
     /// No queue loses what it is entitled to. Returns the losses of each queue.
-    fn victims(&self, lost: &Lost, findings: &mut Findings) -> BTreeMap<QueueIdx, Vec<Amount>> {
+    fn victims(&self, lost: &Losses, findings: &mut Findings) -> BTreeMap<QueueIdx, Vec<Amount>> {
         let mut by_branch: BTreeMap<QueueIdx, Vec<Amount>> = BTreeMap::new();
         let mut by_queue: BTreeMap<QueueIdx, Vec<Amount>> = BTreeMap::new();
         for (group, parts) in lost {
@@ -184,14 +184,14 @@ impl Reclaim<'_> {
         let ours = branch(self.before, self.ours, theirs);
         let queues = &self.before.queues;
         let within_quota =
-            within(&self.with_asked(&self.allocation().held[ours]), &queues[ours].ledger.quota);
+            within(&self.with_request(&self.allocation().held[ours]), &queues[ours].ledger.quota);
         !within(held, &self.allocation().entitled(self.before, theirs))
             || (within_quota && !within(held, &queues[theirs].ledger.quota))
     }
 
     /// No queue ends more saturated than a sibling that lost pods for it.
     fn saturation(&self, lost: &BTreeMap<QueueIdx, Vec<Amount>>, multiplier: f64, findings: &mut Findings) {
-        let mut all = self.asked;
+        let mut all = self.request;
         for part in lost.values().flatten() {
             all.involve(part.involved);
         }
@@ -205,7 +205,7 @@ impl Reclaim<'_> {
             let siblings = lost.keys().filter(|q| **q != queue && self.before.queues[**q].parent == parent);
             for &sibling in siblings {
                 for r in RESOURCES.into_iter().filter(|r| all.involved[*r]) {
-                    let ours = (left(queue, r) + self.asked.amounts[r], self.allocation().share[queue][r]);
+                    let ours = (left(queue, r) + self.request.amounts[r], self.allocation().share[queue][r]);
                     let theirs = (left(sibling, r), self.allocation().share[sibling][r]);
                     if is_worse(ours, theirs, multiplier) {
                         let name = |queue: QueueIdx| self.before.text(self.before.queues[queue].name);

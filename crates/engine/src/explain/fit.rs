@@ -195,16 +195,19 @@ fn pool_too_small(pod: &Key, gap: &PoolGap) -> String {
     // Amounts are reported only for GPU, CPU, memory and storage.
     let has_amount =
         matches!(gap.resource.as_str(), input::GPU | input::CPU | input::MEMORY) || is_storage(name);
-    let wants = request(gap);
+    let requested = request(gap);
     if has_amount && gap.largest > 0 {
         let most = number(gap.largest, unit_of(&gap.resource));
         format!(
-            "The pod {pod} requires {wants}. Max {name} resources available in a single node in the {} node-pool is \
+            "The pod {pod} requires {requested}. Max {name} resources available in a single node in the {} node-pool is \
              topped at {most}{measure}",
             gap.pool
         )
     } else {
-        format!("The pod {pod} requires {wants}. No node in the {} node-pool has {name} resources", gap.pool)
+        format!(
+            "The pod {pod} requires {requested}. No node in the {} node-pool has {name} resources",
+            gap.pool
+        )
     }
 }
 

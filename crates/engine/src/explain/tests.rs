@@ -35,7 +35,7 @@ fn excess(resource: QueueResource, bound: i64, used: i64, requested: i64) -> Que
     QueueExcess { queue: "research".into(), resource, bound, used, requested, numbers: None }
 }
 
-fn impossible(reason: PodRejection) -> Verdict {
+fn unschedulable(reason: PodRejection) -> Verdict {
     Verdict::PodUnschedulable { pod: pod("train-0"), reason, gang: None }
 }
 
@@ -73,7 +73,7 @@ fn numbers_have_three_decimals_at_most() {
 }
 
 #[test]
-fn a_limit_tells_what_is_used_and_asked() {
+fn limit_message_contains_usage_and_request() {
     let text = |resource, bound, used, requested| {
         only(Verdict::OverLimit(excess(resource, bound, used, requested)), "OverLimit")
     };
@@ -95,7 +95,7 @@ fn a_limit_tells_what_is_used_and_asked() {
 }
 
 #[test]
-fn a_quota_tells_what_non_preemptible_pods_hold() {
+fn quota_message_contains_non_preemptible_usage() {
     let text = |resource, bound, used, requested| {
         let verdict = Verdict::NonPreemptibleOverQuota(excess(resource, bound, used, requested));
         only(verdict, "NonPreemptibleOverQuota")
@@ -113,7 +113,7 @@ fn a_quota_tells_what_non_preemptible_pods_hold() {
 }
 
 #[test]
-fn a_queue_that_says_no_shows_its_numbers() {
+fn exceeded_queue_has_details() {
     let numbers = QueueNumbers {
         name: "research-1".into(),
         requested: [2500, 3_000_000_000, 12 * GPU],
@@ -175,7 +175,7 @@ fn nodes_are_counted_by_reason() {
 }
 
 #[test]
-fn each_node_reason_has_its_words() {
+fn every_node_rejection_has_a_message() {
     let texts = [
         (NodeRejection::GpuMemory, "node(s) didn't have enough resources: GPU memory"),
         (NodeRejection::GpuMemoryFree, "node(s) didn't have enough resources: GPU memory"),
@@ -216,7 +216,7 @@ fn each_node_reason_has_its_words() {
 }
 
 #[test]
-fn a_gang_tells_how_far_it_got() {
+fn gang_message_contains_found_and_required_pods() {
     let short = |sub_group: &str| Verdict::GangNotSatisfied {
         sub_group: sub_group.into(),
         found: 3,
@@ -251,7 +251,7 @@ fn a_gang_tells_how_far_it_got() {
 }
 
 #[test]
-fn a_pool_without_a_large_enough_node_is_named() {
+fn pool_without_a_large_enough_node_is_named() {
     let gap = |resource: &str, largest| PoolGap {
         resource: resource.into(),
         wanted: 9 * GPU,
@@ -268,7 +268,7 @@ fn a_pool_without_a_large_enough_node_is_named() {
     };
     let text = |resource, largest| {
         pod_message(
-            &group(vec![impossible(PodRejection::PoolTooSmall(Box::new(gap(resource, largest))))]),
+            &group(vec![unschedulable(PodRejection::PoolTooSmall(Box::new(gap(resource, largest))))]),
             &pod("train-0"),
         )
     };
@@ -289,7 +289,7 @@ fn a_pool_without_a_large_enough_node_is_named() {
 }
 
 #[test]
-fn pods_that_cannot_be_placed_say_why() {
+fn unschedulable_pods_have_a_message() {
     let unmet = "Scheduling conditions were not met for pod lab/train-0:\n";
     let texts = [
         (PodRejection::ConfigMap("env".into()), format!("{unmet}ConfigMap: Missing required configmaps: [env].\n")),
@@ -319,9 +319,9 @@ fn pods_that_cannot_be_placed_say_why() {
         ),
     ];
     for (reason, text) in texts {
-        assert_eq!(pod_message(&group(vec![impossible(reason)]), &pod("train-0")), text);
+        assert_eq!(pod_message(&group(vec![unschedulable(reason)]), &pod("train-0")), text);
     }
-    let unknown = group(vec![impossible(PodRejection::UnknownSubGroup("workers".into()))]);
+    let unknown = group(vec![unschedulable(PodRejection::UnknownSubGroup("workers".into()))]);
     assert!(reasons(&unknown).is_empty(), "the pod is at fault, not the group");
 }
 
@@ -334,13 +334,13 @@ fn topology(sub_group: &str, measured: Measured) -> Verdict {
     })
 }
 
-fn room(domain: &str, pods: u32) -> DomainCapacity {
+fn capacity(domain: &str, pods: u32) -> DomainCapacity {
     DomainCapacity { domain: domain.into(), pods: Some(pods), lacks: Vec::new() }
 }
 
 #[test]
-fn each_domain_that_is_too_small_is_explained() {
-    let both = Measured::Each(vec![room("r1", 1), room("r2", 3)]);
+fn every_domain_that_is_too_small_has_a_message() {
+    let both = Measured::Each(vec![capacity("r1", 1), capacity("r2", 3)]);
     let verdict = group(vec![topology("", both.clone())]);
     let reasons = reasons(&verdict);
     let codes: Vec<_> = reasons.iter().map(|r| r.reason.text()).collect();
@@ -359,7 +359,7 @@ fn each_domain_that_is_too_small_is_explained() {
 }
 
 #[test]
-fn domains_without_a_count_of_pods_tell_what_they_lack() {
+fn domains_without_a_pod_count_report_missing_resources() {
     let lacks = vec![
         ("cpu".into(), 4500, 4000),
         ("gpu".into(), 12_500_000, 8 * GPU),
@@ -384,7 +384,7 @@ fn domains_without_a_count_of_pods_tell_what_they_lack() {
 }
 
 #[test]
-fn a_cluster_that_is_too_small_as_a_whole_is_named() {
+fn whole_cluster_that_is_too_small_is_named() {
     let start = "topology dc, requirement rack couldn't be satisfied for job <lab/train>";
     let whole = |domain: &str| only(topology("", Measured::Whole(domain.into())), "PodSchedulingErrors");
     assert_eq!(whole(""), format!("{start}: not enough resources in the cluster to allocate the job"));
@@ -395,7 +395,7 @@ fn a_cluster_that_is_too_small_as_a_whole_is_named() {
 }
 
 #[test]
-fn one_obstacle_heads_the_condition_and_several_do_not() {
+fn condition_reason_is_that_of_a_single_error() {
     let one = group(vec![Verdict::QueueMissing]);
     assert_eq!(condition_message(&one), "QueueDoesNotExist: Queue 'research' does not exist.");
     assert_eq!(detailed(&one), "\nQueueDoesNotExist.\nQueue 'research' does not exist.");
@@ -413,7 +413,7 @@ fn one_obstacle_heads_the_condition_and_several_do_not() {
 }
 
 #[test]
-fn a_pod_shows_its_own_obstacle_before_its_groups() {
+fn pod_message_prefers_its_own_error() {
     let gpus = |count| Verdict::NoNode(fit(vec![(NodeRejection::Gpus, count)]));
     let verdict = group(vec![Verdict::QueueMissing, gpus(1), gpus(2)]);
     assert_eq!(
@@ -426,7 +426,7 @@ fn a_pod_shows_its_own_obstacle_before_its_groups() {
 }
 
 #[test]
-fn a_preemption_delay_tells_its_end() {
+fn preemption_delay_message_contains_its_end() {
     let verdict = Verdict::PreemptionDelay { delay: 600_000_000, until: 1_767_225_600_400_000 };
     assert_eq!(
         only(verdict, "PreemptionDelayNotElapsed"),
@@ -436,7 +436,7 @@ fn a_preemption_delay_tells_its_end() {
 }
 
 #[test]
-fn waiting_is_no_obstacle() {
+fn waiting_is_no_error() {
     let ready = Verdict::NotReady { sub_group: String::new(), ready: 1, needed: 2 };
     for verdict in [Verdict::Placed, Verdict::WaitingForVictims { waiting: 2 }, ready] {
         assert!(reasons(&group(vec![verdict])).is_empty());

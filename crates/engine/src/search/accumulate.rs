@@ -103,7 +103,7 @@ impl<'a> AccumulatedVictims<'a> {
         match self.demands.first() {
             None | Some(0) => true,
             Some(_) if self.is_even => self.all.fitting >= self.demands.len() as i64,
-            Some(_) => self.all.takes(&self.demands),
+            Some(_) => self.all.fits(&self.demands),
         }
     }
 }

@@ -52,17 +52,17 @@ impl Bounds<'_> {
         let amounts = |leaf: &QueueIdx| self.candidates.total_of(*leaf);
         let evictable = self.leaves.iter().fold([0; 3], |all, leaf| sum(&all, &amounts(leaf)));
         let free = self.capacity.totals();
-        let mut asked =
+        let mut requested =
             part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.queue_request(*pod, None)));
         // A consolidation checks GPUs before the search.
         if !self.counts_gpus(part) || self.moves_only() {
-            asked[QueueResource::Gpu] = 0;
+            requested[QueueResource::Gpu] = 0;
         }
         let resource = OF_QUEUES.into_iter().find(|&resource| {
             let evictable = if self.moves_only() { 0 } else { evictable[resource] };
-            asked[resource] > free[resource] + evictable
+            requested[resource] > free[resource] + evictable
         })?;
-        let (requested, free) = (asked[resource], free[resource]);
+        let (requested, free) = (requested[resource], free[resource]);
         if self.moves_only() {
             return Some(EvictionFailureReason::InsufficientFree { resource, requested, free });
         }

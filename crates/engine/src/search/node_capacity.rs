@@ -215,7 +215,7 @@ impl<'r> FreedCapacity<'r> {
     }
 
     /// Whether demands, largest first, fit one after the other on the nodes with most GPUs.
-    pub(crate) fn takes(&self, demands: &[i64]) -> bool {
+    pub(crate) fn fits(&self, demands: &[i64]) -> bool {
         let mut node_costs: Vec<i64> = Vec::new();
         let mut changed_from: Vec<i64> = self.more.keys().map(|n| self.capacity.gpus(*n)).collect();
         changed_from.sort_unstable();

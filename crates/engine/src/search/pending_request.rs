@@ -1,4 +1,4 @@
-//! The pods that a pending group wants placed next, and their GPU requests.
+//! The pods of a pending group that are placed next, with their GPU requests.
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx};

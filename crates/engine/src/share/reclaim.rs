@@ -138,7 +138,7 @@ impl Remaining {
         self.0.iter().find(|(q, _)| *q == queue).map(|(_, amounts)| amounts)
     }
 
-    fn take<T: QueueTree + ?Sized>(&mut self, tree: &T, leaf: QueueIdx, amounts: &QueueAmounts) {
+    fn subtract<T: QueueTree + ?Sized>(&mut self, tree: &T, leaf: QueueIdx, amounts: &QueueAmounts) {
         for queue in root_path(tree, leaf) {
             match self.0.iter_mut().find(|(q, _)| *q == queue) {
                 Some((_, remaining)) => *remaining = difference(remaining, amounts),
@@ -168,7 +168,7 @@ pub fn scenario_is_fair<T: QueueTree + ?Sized>(
         if !may_lose(tree.ledger(reclaimer_queue), &reclaimer.request.amounts, ledger, held) {
             return false;
         }
-        remaining.take(tree, *leaf, &portion.amounts);
+        remaining.subtract(tree, *leaf, &portion.amounts);
         for (involved, touched) in involved.iter_mut().zip(portion.involved) {
             *involved |= touched;
         }

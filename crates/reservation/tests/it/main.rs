@@ -7,7 +7,7 @@ use kai_reservation::{DeviceSource, Options, report, simulated};
 use kai_runtime::api::{Api, Part};
 use kai_runtime::kind::{self, Key};
 use kai_runtime::process::Process;
-use kai_sim::{Cluster, NodeGroup, FaultRates};
+use kai_sim::{Cluster, FaultRates, NodeGroup};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Evictions and failed_actions to evict, in words.
+//! Messages of evictions and of failed eviction actions.
 
 use super::super::eviction_event::{EventInputs, message};
 use super::super::{condition_message, failed_actions, plain, reasons, rule};
@@ -9,11 +9,11 @@ use crate::verdict::{
     EvictionFailure, EvictionFailureReason, PodRejection, QueueResource, ScenarioRejection, Verdict,
 };
 
-fn miss(cause: Cause, reason: EvictionFailureReason) -> Verdict {
+fn failure(cause: Cause, reason: EvictionFailureReason) -> Verdict {
     Verdict::NoVictims(Box::new(EvictionFailure { cause, reason }))
 }
 
-fn too_little(evictable: i64, queues: u32) -> EvictionFailureReason {
+fn insufficient_evictable(evictable: i64, queues: u32) -> EvictionFailureReason {
     let resource = QueueResource::Gpu;
     EvictionFailureReason::InsufficientEvictable {
         resource,
@@ -24,7 +24,7 @@ fn too_little(evictable: i64, queues: u32) -> EvictionFailureReason {
     }
 }
 
-fn worked(tried: u32, all: bool, refused: Option<ScenarioRejection>) -> EvictionFailureReason {
+fn no_valid_scenario(tried: u32, all: bool, refused: Option<ScenarioRejection>) -> EvictionFailureReason {
     EvictionFailureReason::NoValidScenario { tried, all, refused }
 }
 
@@ -39,14 +39,14 @@ fn change(queue: &str, before: i64, after: i64) -> QueueChange {
 }
 
 #[track_caller]
-fn all_read(cases: &[(Cause, EvictionFailureReason, &str)]) {
+fn check(cases: &[(Cause, EvictionFailureReason, &str)]) {
     for (cause, reason, text) in cases {
-        assert_eq!(plain(&miss(*cause, reason.clone()), "team").to_string(), *text);
+        assert_eq!(plain(&failure(*cause, reason.clone()), "team").to_string(), *text);
     }
 }
 
 #[test]
-fn a_refusal_names_its_bound_with_numbers() {
+fn failure_messages_contain_the_bound_with_numbers() {
     let beyond = EvictionFailureReason::BeyondFairShare {
         queue: "team".into(),
         resource: QueueResource::Gpu,
@@ -60,8 +60,8 @@ fn a_refusal_names_its_bound_with_numbers() {
         free,
     };
     let small = |pods| EvictionFailureReason::NodesTooSmall { pods, fitting: pods / 2, gpus: 8 * GPU };
-    let room = "wait for pods to finish, or add a node";
-    all_read(&[
+    let more_capacity = "wait for pods to finish, or add a node";
+    check(&[
         (
             Cause::Reclaim,
             beyond,
@@ -74,29 +74,31 @@ fn a_refusal_names_its_bound_with_numbers() {
         ),
         (
             Cause::Reclaim,
-            too_little(16 * GPU, 2),
+            insufficient_evictable(16 * GPU, 2),
             &format!(
-                "no reclaim: 24 GPUs would have to be freed in queues above their fair share; only 16 are reclaimable, in 2 queues; hint: {room}"
+                "no reclaim: 24 GPUs would have to be freed in queues above their fair share; only 16 are reclaimable, in 2 queues; hint: {more_capacity}"
             ),
         ),
         (
             Cause::Reclaim,
-            too_little(GPU, 1),
+            insufficient_evictable(GPU, 1),
             &format!(
-                "no reclaim: 24 GPUs would have to be freed in queues above their fair share; only 1 is reclaimable; hint: {room}"
+                "no reclaim: 24 GPUs would have to be freed in queues above their fair share; only 1 is reclaimable; hint: {more_capacity}"
             ),
         ),
         (
             Cause::Preempt,
-            too_little(0, 0),
+            insufficient_evictable(0, 0),
             &format!(
-                "no preemption: 24 GPUs would have to be freed in queue `team`; none is preemptible; hint: {room}"
+                "no preemption: 24 GPUs would have to be freed in queue `team`; none is preemptible; hint: {more_capacity}"
             ),
         ),
         (
             Cause::Consolidation,
             free(GPU),
-            &format!("no consolidation: 4 GPUs requested, and only 1 is free in total; hint: {room}"),
+            &format!(
+                "no consolidation: 4 GPUs requested, and only 1 is free in total; hint: {more_capacity}"
+            ),
         ),
         (
             Cause::Reclaim,
@@ -112,10 +114,10 @@ fn a_refusal_names_its_bound_with_numbers() {
 }
 
 #[test]
-fn a_search_without_success_says_how_far_it_got() {
+fn failed_search_reports_scenarios_and_rejection() {
     let other = Key::new("lab", "other");
-    let room = "wait for pods to finish, or add a node";
-    all_read(&[
+    let more_capacity = "wait for pods to finish, or add a node";
+    check(&[
         (
             Cause::Preempt,
             EvictionFailureReason::NoCandidates,
@@ -133,18 +135,18 @@ fn a_search_without_success_says_how_far_it_got() {
         ),
         (
             Cause::Reclaim,
-            worked(12, true, Some(ScenarioRejection::MinRuntime(other.clone()))),
+            no_valid_scenario(12, true, Some(ScenarioRejection::MinRuntime(other.clone()))),
             "no reclaim: all 12 sets of victims were simulated and none is valid: the minimum run time of group `lab/other` has not elapsed; hint: wait until `lab/other` has run for its minimum run time, or shorten that of its queue",
         ),
         (
             Cause::Reclaim,
-            worked(1, false, Some(ScenarioRejection::DisruptionBudget(other))),
+            no_valid_scenario(1, false, Some(ScenarioRejection::DisruptionBudget(other))),
             "no reclaim: one set of victims was simulated and is not valid: disruption budget `lab/other` would be violated; hint: wait until `lab/other` allows more disruptions, or relax it",
         ),
         (
             Cause::Reclaim,
-            worked(0, true, None),
-            &format!("no reclaim: no set of victims frees enough capacity; hint: {room}"),
+            no_valid_scenario(0, true, None),
+            &format!("no reclaim: no set of victims frees enough capacity; hint: {more_capacity}"),
         ),
         (
             Cause::Preempt,
@@ -161,18 +163,18 @@ fn a_search_without_success_says_how_far_it_got() {
 
 #[test]
 fn actions_with_the_same_reason_share_a_sentence() {
-    let like = || EvictionFailureReason::EquivalentGroupFailed(Key::new("lab", "other"));
+    let equivalent = || EvictionFailureReason::EquivalentGroupFailed(Key::new("lab", "other"));
     let verdict = group(vec![
         Verdict::QueueMissing,
-        miss(Cause::Consolidation, like()),
-        miss(Cause::Reclaim, like()),
-        miss(Cause::Reclaim, like()),
-        miss(Cause::Preempt, like()),
-        miss(Cause::Reclaim, EvictionFailureReason::NoCandidates),
-        miss(Cause::Preempt, EvictionFailureReason::NoCandidates),
+        failure(Cause::Consolidation, equivalent()),
+        failure(Cause::Reclaim, equivalent()),
+        failure(Cause::Reclaim, equivalent()),
+        failure(Cause::Preempt, equivalent()),
+        failure(Cause::Reclaim, EvictionFailureReason::NoCandidates),
+        failure(Cause::Preempt, EvictionFailureReason::NoCandidates),
     ]);
     let texts: Vec<String> =
-        failed_actions(&verdict).into_iter().map(|refusal| refusal.sentence.text).collect();
+        failed_actions(&verdict).into_iter().map(|failed| failed.sentence.text).collect();
     assert_eq!(
         texts,
         [
@@ -184,15 +186,15 @@ fn actions_with_the_same_reason_share_a_sentence() {
 }
 
 #[test]
-fn conditions_do_not_tell_about_evictions() {
+fn conditions_omit_eviction_failures() {
     let verdict =
-        group(vec![Verdict::QueueMissing, miss(Cause::Reclaim, EvictionFailureReason::NoCandidates)]);
+        group(vec![Verdict::QueueMissing, failure(Cause::Reclaim, EvictionFailureReason::NoCandidates)]);
     assert_eq!(condition_message(&verdict), "QueueDoesNotExist: Queue 'research' does not exist.");
-    assert!(reasons(&group(vec![miss(Cause::Reclaim, EvictionFailureReason::NoCandidates)])).is_empty());
+    assert!(reasons(&group(vec![failure(Cause::Reclaim, EvictionFailureReason::NoCandidates)])).is_empty());
 }
 
 #[test]
-fn rules_name_what_a_queue_held_too_much_of() {
+fn eviction_rule_names_the_exceeded_resources() {
     let (reclaimer, victim) = (change("speech", 0, 1), change("vision", 3, 2));
     let above_share = EvictionReason::AboveShare { reclaimer: reclaimer.clone(), victim: victim.clone() };
     assert_eq!(rule(&above_share), "queue `vision` is above its fair share of GPUs");
@@ -212,7 +214,7 @@ fn rules_name_what_a_queue_held_too_much_of() {
 }
 
 #[test]
-fn events_name_both_queues_of_a_reclaim() {
+fn reclaim_event_names_both_queues() {
     let inputs = EventInputs { victim: Some(100), reclaimer: Some(200), minimum: 0 };
     let why =
         EvictionReason::AboveShare { reclaimer: change("Speech", 0, 1), victim: change("Vision", 3, 2) };
@@ -225,7 +227,7 @@ fn events_name_both_queues_of_a_reclaim() {
 }
 
 #[test]
-fn events_tell_the_other_kinds_of_evictions_apart() {
+fn event_messages_differ_by_action() {
     let next = Key::new("lab", "next");
     let text = |action, why: EvictionReason| {
         let inputs = EventInputs { minimum: 4, ..EventInputs::default() };

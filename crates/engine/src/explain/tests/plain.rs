@@ -1,11 +1,11 @@
-//! Sentences for people.
+//! Tests of plain sentences.
 
 use super::super::plain;
-use super::{GPU, excess, fit, impossible, topology};
+use super::{GPU, excess, fit, topology, unschedulable};
 use crate::verdict::{Measured, NodeRejection, PodRejection, PoolGap, QueueResource, Verdict};
 
 #[test]
-fn sentences_have_numbers_and_a_next_step() {
+fn sentences_contain_numbers_and_a_hint() {
     let memory = PoolGap {
         resource: "memory".into(),
         wanted: 512_000_000_000,
@@ -53,7 +53,7 @@ fn sentences_have_numbers_and_a_next_step() {
             "all nodes of topology `dc` together do not fit 4 pods; hint: wait for pods to finish, or request fewer pods",
         ),
         (
-            impossible(PodRejection::PoolTooSmall(Box::new(memory))),
+            unschedulable(PodRejection::PoolTooSmall(Box::new(memory))),
             "pod `lab/train-0` is unschedulable: it requests 512 GB of memory, and the largest node of pool `default` has 256 GB of memory; hint: request less, or add a larger node",
         ),
         (Verdict::WaitingForVictims { waiting: 1 }, "1 pod is waiting for releasing pods to terminate"),
