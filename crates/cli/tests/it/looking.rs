@@ -46,11 +46,11 @@ impl World {
         world
     }
 
-    /// What `examples/looking.yaml` makes: a gang that runs on a whole node, two pods that share a GPU of the other, and
+    /// What `examples/inspecting.yaml` makes: a gang that runs on a whole node, two pods that share a GPU of the other, and
     /// a gang that has no room.
     async fn busy(name: &str) -> Self {
         let world = Self::whole(name).await;
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/looking.yaml");
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/inspecting.yaml");
         let text = std::fs::read_to_string(example).expect("the example is there");
         let (first, last) =
             text.split_at(text.find("# A gang that has no room").expect("the gang comes last"));
@@ -182,7 +182,7 @@ fn without_ages(text: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_of_the_tour_of_looking_prints_what_it_shows() {
     let world = World::busy("tour").await;
-    let tour = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/looking.md");
+    let tour = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/inspecting.md");
     let tour = std::fs::read_to_string(tour).expect("the tour is there");
     let blocks: Vec<&str> =
         tour.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
