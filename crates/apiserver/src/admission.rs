@@ -10,12 +10,12 @@ mod runtime;
 mod storage;
 pub mod webhook;
 
-pub use webhook::Hooks;
+pub use webhook::Webhooks;
 
-use crate::failure::Failure;
-use crate::kinds::{self, Subresource};
 use crate::object;
+use crate::registry::{self, Subresource};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::verbs::Call;
 use serde_json::Value;
 
@@ -42,13 +42,13 @@ impl Operation {
 
 /// The attributes of a request in the admission chain.
 #[derive(Debug)]
-pub struct Review<'a> {
+pub struct Attributes<'a> {
     pub call: &'a Call,
     pub operation: Operation,
     pub dry_run: bool,
 }
 
-impl<'a> Review<'a> {
+impl<'a> Attributes<'a> {
     pub fn new(call: &'a Call, operation: Operation, dry_run: bool) -> Self {
         Self { call, operation, dry_run }
     }
@@ -59,38 +59,38 @@ pub async fn admit_request(
     core: &Core,
     call: &Call,
     mut request: Value,
-) -> Result<(Value, Vec<String>), Failure> {
+) -> Result<(Value, Vec<String>), StatusError> {
     let mut warnings = Vec::new();
     if let Some((group, version, kind)) = call.subresource.and_then(Subresource::own_kind)
         && let Some(fields) = request.as_object_mut()
     {
         fields.entry("kind").or_insert_with(|| Value::from(kind));
-        fields.entry("apiVersion").or_insert_with(|| Value::from(kinds::api_version(group, version)));
+        fields.entry("apiVersion").or_insert_with(|| Value::from(registry::api_version(group, version)));
     }
-    let mut review = Review::new(call, Operation::Create, call.dry_run()?);
-    mutate(core, &mut review, Some(&mut request), None, &mut warnings).await?;
-    validate(core, &mut review, Some(&request), None, &mut warnings).await?;
+    let mut attributes = Attributes::new(call, Operation::Create, call.dry_run()?);
+    mutate(core, &mut attributes, Some(&mut request), None, &mut warnings).await?;
+    validate(core, &mut attributes, Some(&request), None, &mut warnings).await?;
     Ok((request, warnings))
 }
 
 /// Runs mutating admission. For a delete there is only the old object.
 pub async fn mutate(
     core: &Core,
-    review: &mut Review<'_>,
+    attributes: &mut Attributes<'_>,
     mut object: Option<&mut Value>,
     old: Option<&Value>,
     warnings: &mut Vec<String>,
-) -> Result<(), Failure> {
-    namespace::check(core, review, object.as_deref())?;
+) -> Result<(), StatusError> {
+    namespace::check(core, attributes, object.as_deref())?;
     if let Some(object) = object.as_deref_mut() {
-        complete(core, review, object, old)?;
+        complete(core, attributes, object, old)?;
     }
     if !webhook::any(core, webhook::Phase::Mutating) {
         return Ok(());
     }
-    let changed = webhook::mutate(core, review, object.as_deref_mut(), old, warnings).await?;
+    let changed = webhook::mutate(core, attributes, object.as_deref_mut(), old, warnings).await?;
     if changed && let Some(object) = object {
-        complete(core, review, object, old)?;
+        complete(core, attributes, object, old)?;
     }
     Ok(())
 }
@@ -98,16 +98,16 @@ pub async fn mutate(
 /// Runs validating admission.
 pub async fn validate(
     core: &Core,
-    review: &mut Review<'_>,
+    attributes: &mut Attributes<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
     warnings: &mut Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     if let Some(object) = object {
-        priority::check_default(core, review, object)?;
+        priority::check_default(core, attributes, object)?;
     }
     if webhook::any(core, webhook::Phase::Validating) {
-        webhook::validate(core, review, object, old, warnings).await?;
+        webhook::validate(core, attributes, object, old, warnings).await?;
     }
     Ok(())
 }
@@ -115,22 +115,22 @@ pub async fn validate(
 /// Runs the built-in mutating plugins, after defaulting by the strategy.
 fn complete(
     core: &Core,
-    review: &Review<'_>,
+    attributes: &Attributes<'_>,
     object: &mut Value,
     old: Option<&Value>,
-) -> Result<(), Failure> {
-    let call = review.call;
+) -> Result<(), StatusError> {
+    let call = attributes.call;
     if call.subresource.is_some() {
         return Ok(());
     }
     let resource = &*call.resource;
-    let creates = review.operation == Operation::Create;
+    let creates = attributes.operation == Operation::Create;
     if resource.is("", "pods") {
         if creates {
             pod::set_account(core, call, object)?;
         }
         priority::resolve(core, call, object, old)?;
-        pod::tolerate_outages(object);
+        pod::add_default_tolerations(object);
         if creates {
             runtime::resolve(core, call, object)?;
         }
@@ -149,6 +149,6 @@ fn complete(
     Ok(())
 }
 
-fn forbidden(call: &Call, object: &Value, why: &str) -> Failure {
-    Failure::forbidden(call.resource.about(), object::name(object), why)
+fn forbidden(call: &Call, object: &Value, why: &str) -> StatusError {
+    StatusError::forbidden(call.resource.qualified_resource(), object::name(object), why)
 }

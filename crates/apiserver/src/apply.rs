@@ -18,7 +18,7 @@ pub use field_set::FieldSet;
 use crate::schema::{self, Schema, Type};
 use field_set::PathElement;
 use items::Emptied;
-use managers::{Id, Managers, Operation};
+use managers::{Id, ManagedFields, Operation};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -105,8 +105,8 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
 
 /// Sets the managed fields of an object that is created by anything but an apply.
 pub fn create(object: &mut Value, write: &Write<'_>) {
-    let managers = Managers::of(object).unwrap_or_default();
-    let managers = take_over(&blank_object(write.schema), object, managers, write.manager, write);
+    let managers = ManagedFields::of(object).unwrap_or_default();
+    let managers = take_ownership(&blank_object(write.schema), object, managers, write.manager, write);
     managers.write(object);
 }
 
@@ -118,23 +118,23 @@ pub fn update(live: &Value, object: &mut Value, write: &Write<'_>) {
     let reset = matches!(&sent, Some(Value::Array(entries))
         if entries.is_empty() || (entries.len() == 1 && entries[0] == Value::Object(Map::new())));
     let managers = if reset {
-        Managers::default()
+        ManagedFields::default()
     } else if write.subresource.is_empty() {
-        let own = Managers::of(object).filter(|managers| !managers.is_empty());
-        own.or_else(|| Managers::of(live)).unwrap_or_default()
+        let own = ManagedFields::of(object).filter(|managers| !managers.is_empty());
+        own.or_else(|| ManagedFields::of(live)).unwrap_or_default()
     } else {
-        Managers::of(live).unwrap_or_default()
+        ManagedFields::of(live).unwrap_or_default()
     };
     if managers.is_empty() {
         managers.write(object);
         return;
     }
-    take_over(live, object, managers, write.manager, write).write(object);
+    take_ownership(live, object, managers, write.manager, write).write(object);
 }
 
 /// Reverts a change that consists only of new times in the managed fields.
-pub fn forget_new_times(live: &Value, object: &mut Value) {
-    if differ_by_times_alone(live, object)
+pub fn ignore_new_times(live: &Value, object: &mut Value) {
+    if differ_only_in_times(live, object)
         && let Some(fields) = live.pointer("/metadata/managedFields")
         && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
     {
@@ -142,7 +142,7 @@ pub fn forget_new_times(live: &Value, object: &mut Value) {
     }
 }
 
-fn differ_by_times_alone(one: &Value, other: &Value) -> bool {
+fn differ_only_in_times(one: &Value, other: &Value) -> bool {
     let managers = |metadata: Option<&Value>, other: Option<&Value>| {
         let of =
             |metadata: Option<&Value>| metadata.and_then(|metadata| metadata.get("managedFields")).cloned();
@@ -185,9 +185,10 @@ pub fn apply(live: Option<&Value>, wanted: &Value, force: Force, write: &Write<'
     typed::check(write.schema, wanted).map_err(|faults| Error::Mistyped(typed::message(&faults, wanted)))?;
     let empty = empty_object(write.schema);
     let live_object = without_managed_fields(live.unwrap_or(&empty));
-    let mut managers = live.and_then(Managers::of).unwrap_or_default();
+    let mut managers = live.and_then(ManagedFields::of).unwrap_or_default();
     if managers.is_empty() && live.is_some() {
-        managers = take_over(&blank_object(write.schema), &live_object, managers, BEFORE_FIRST_APPLY, write);
+        managers =
+            take_ownership(&blank_object(write.schema), &live_object, managers, BEFORE_FIRST_APPLY, write);
     }
     let first = merge_into(&live_object, wanted, managers.clone(), force, write);
     let (mut object, managers) = match first {
@@ -202,7 +203,7 @@ pub fn apply(live: Option<&Value>, wanted: &Value, force: Force, write: &Write<'
         other => other?,
     };
     if write.manager == "kubectl" {
-        renew_last_applied(&mut object, wanted);
+        update_last_applied(&mut object, wanted);
     }
     managers.write(&mut object);
     Ok(object)
@@ -263,13 +264,13 @@ fn without_managed_fields(object: &Value) -> Value {
 }
 
 /// Gives a manager the fields that differ between two objects, and removes them from all other managers.
-fn take_over(
+fn take_ownership(
     live: &Value,
     object: &Value,
-    mut managers: Managers,
+    mut managers: ManagedFields,
     manager: &str,
     write: &Write<'_>,
-) -> Managers {
+) -> ManagedFields {
     let changes = compare::compare(write.schema, live, object).within(write.scope);
     let mut touched = changes.modified;
     touched.absorb(changes.added);
@@ -285,16 +286,16 @@ fn take_over(
 fn merge_into(
     live: &Value,
     wanted: &Value,
-    mut managers: Managers,
+    mut managers: ManagedFields,
     force: Force,
     write: &Write<'_>,
-) -> Result<(Value, Managers), Error> {
+) -> Result<(Value, ManagedFields), Error> {
     let id = Id::new(write.manager, Operation::Apply, write);
     let merged = merge::merge(write.schema, live, wanted);
     let set = field_set::within(typed::field_set(write.schema, wanted), write.scope);
     let before = managers.set_applied(&id, set, write.api_version);
     let gone =
-        before.map(|before| no_longer_wanted(write.schema, &merged, &before, &managers)).unwrap_or_default();
+        before.map(|before| no_longer_applied(write.schema, &merged, &before, &managers)).unwrap_or_default();
     // An emptied parent is still owned, so it is compared as null and removed afterwards.
     let emptied = items::remove(write.schema, &merged, &gone, Emptied::Null);
     let object = items::remove(write.schema, &merged, &gone, Emptied::Gone);
@@ -314,7 +315,12 @@ fn merge_into(
 }
 
 /// The fields that the manager applied before, does not apply any more, and no other manager owns.
-fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers: &Managers) -> FieldSet {
+fn no_longer_applied(
+    schema: &Schema,
+    merged: &Value,
+    before: &FieldSet,
+    managers: &ManagedFields,
+) -> FieldSet {
     let named = |set: &FieldSet| items::with_named_fields(schema, set);
     let set_of = |object: &Value| named(&typed::field_set(schema, object));
     let before = named(before);
@@ -326,7 +332,7 @@ fn no_longer_wanted(schema: &Schema, merged: &Value, before: &FieldSet, managers
 }
 
 /// Fields that only the server sets.
-static OF_THE_SERVER: LazyLock<FieldSet> = LazyLock::new(|| {
+static SERVER_FIELDS: LazyLock<FieldSet> = LazyLock::new(|| {
     let field = |name: &str| PathElement::Field(name.to_owned());
     let mut server = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
@@ -350,7 +356,7 @@ static OF_THE_SERVER: LazyLock<FieldSet> = LazyLock::new(|| {
 
 /// Removes the server's fields from a set.
 fn strip(mut set: FieldSet) -> FieldSet {
-    set.remove(&OF_THE_SERVER);
+    set.remove(&SERVER_FIELDS);
     set
 }
 
@@ -374,7 +380,7 @@ fn not_applied_before(conflicts: Vec<Conflict>, live: &Value, write: &Write<'_>)
 }
 
 /// Updates the annotation of client-side apply, so that a client can switch back to it.
-fn renew_last_applied(object: &mut Value, wanted: &Value) {
+fn update_last_applied(object: &mut Value, wanted: &Value) {
     let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else { return };
     if !annotations.contains_key(LAST_APPLIED) {
         return;

@@ -1,6 +1,6 @@
 //! Creates the objects that every cluster has.
 
-use crate::kinds::Resource;
+use crate::registry::Resource;
 use crate::server::Core;
 use crate::{object, strategy};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub(crate) fn run(core: &Core) {
         "status": {"loadBalancer": {}},
     });
     ensure(core, &core.builtin("", "services"), service);
-    make_rights(core);
+    create_rbac(core);
     let classes = core.builtin("scheduling.k8s.io", "priorityclasses");
     for (name, value, description) in [
         (
@@ -58,7 +58,7 @@ pub(crate) fn run(core: &Core) {
 }
 
 /// The `cluster-admin` role and its binding.
-fn make_rights(core: &Core) {
+fn create_rbac(core: &Core) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let metadata = json!({
         "name": "cluster-admin",
@@ -86,7 +86,7 @@ fn ensure(core: &Core, resource: &Resource, mut object: Value) {
     if core.store.get(resource.table, &key).is_some() {
         return;
     }
-    object::set_meta(&mut object, "uid", Some(Value::from(core.identities.uid())));
+    object::set_meta(&mut object, "uid", Some(Value::from(core.ids.uid())));
     object::set_meta(&mut object, "creationTimestamp", Some(Value::from(core.clock.time())));
     strategy::prepare_create(core, resource, &mut object);
     // No other client writes at startup; if the create conflicts, the object exists.

@@ -6,14 +6,14 @@
 mod status;
 mod validate;
 
-pub use validate::{complete, fixed_fields, validate};
+pub use validate::{default, validate, validate_update};
 
 use crate::field::Path;
-use crate::kinds::{Origin, Resource, Subresource, Verbs, api_version, version_rank};
 use crate::object;
+use crate::registry::{Origin, Resource, Subresource, Verbs, api_version, version_rank};
 use crate::schema::Schema;
 use crate::server::Core;
-use crate::store::{Record, Wanted};
+use crate::store::{ListRange, Record};
 use crate::verbs::delete::{self, CUSTOM_RESOURCE_CLEANUP, DeleteOptions};
 use crate::verbs::scale::ScalePaths;
 use serde_json::Value;
@@ -41,9 +41,9 @@ pub fn is_definition(resource: &Resource) -> bool {
 }
 
 /// Serves a definition after it was stored.
-pub fn stored(core: &Core, record: &Arc<Record>) {
+pub fn on_stored(core: &Core, record: &Arc<Record>) {
     let definition = record.value();
-    if record.is_going() {
+    if record.is_terminating() {
         if object::finalizers(&definition).contains(&CUSTOM_RESOURCE_CLEANUP) {
             clean_up(core, &definition);
         }
@@ -62,34 +62,36 @@ pub fn stored(core: &Core, record: &Arc<Record>) {
 }
 
 /// Handles a removed object: a definition is no longer served; a terminating definition is removed with its last object.
-pub fn gone(core: &Core, resource: &Resource, record: &Arc<Record>) {
+pub fn on_removed(core: &Core, resource: &Resource, record: &Arc<Record>) {
     if is_definition(resource) {
         stop_serving(core, record.name());
     }
     if let Some(custom) = resource.custom() {
         let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
         let definition = core.store.get(definitions.table, &custom.definition);
-        if let Some(definition) = definition.filter(|definition| definition.is_going()) {
-            finish(core, &definition.value());
+        if let Some(definition) = definition.filter(|definition| definition.is_terminating()) {
+            remove_if_empty(core, &definition.value());
         }
     }
 }
 
 /// Sets the initial status of a definition.
-pub fn begin(definition: &mut Value) {
-    status::begin(definition);
+pub fn init_status(definition: &mut Value) {
+    status::init(definition);
 }
 
 /// Sets the `Terminating` condition.
-pub fn note_deletion(core: &Core, definition: &mut Value) {
-    status::note_deletion(definition, &core.clock.time());
+pub fn set_terminating(core: &Core, definition: &mut Value) {
+    status::set_terminating(definition, &core.clock.time());
 }
 
 /// Whether the resource is custom and its definition is terminating.
-pub fn is_going(core: &Core, resource: &Resource) -> bool {
+pub fn is_terminating(core: &Core, resource: &Resource) -> bool {
     let Some(custom) = resource.custom() else { return false };
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
-    core.store.get(definitions.table, &custom.definition).is_some_and(|definition| definition.is_going())
+    core.store
+        .get(definitions.table, &custom.definition)
+        .is_some_and(|definition| definition.is_terminating())
 }
 
 fn stop_serving(core: &Core, definition: &str) {
@@ -111,18 +113,18 @@ fn clean_up(core: &Core, definition: &Value) {
     let catalog = core.catalog();
     let own = |resource: &&Arc<Resource>| resource.custom().is_some_and(|custom| *custom.definition == *name);
     if let Some(resource) = catalog.all().find(own) {
-        let page = core.store.list(resource.table, &Wanted::default(), |_| true);
+        let page = core.store.list(resource.table, &ListRange::default(), |_| true);
         for record in page.into_iter().flat_map(|page| page.records) {
             let object = crate::verbs::served(resource, &record);
             // A conflict means that another client deletes the object at the same time.
             let _ = delete::remove(core, resource, &record, &object, &DeleteOptions::default());
         }
     }
-    finish(core, definition);
+    remove_if_empty(core, definition);
 }
 
 /// Removes a terminating definition that has no custom resources left.
-fn finish(core: &Core, definition: &Value) {
+fn remove_if_empty(core: &Core, definition: &Value) {
     let (group, plural) =
         (object::str_at(definition, "/spec/group"), object::str_at(definition, "/spec/names/plural"));
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");

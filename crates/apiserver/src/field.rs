@@ -306,7 +306,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_read_as_kubernetes_writes_them() {
+    fn paths_are_formatted_like_apimachinery() {
         let spec = Path::of("spec");
         let containers = spec.field("containers");
         let first = containers.index(0);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_read_as_kubernetes_writes_them() {
+    fn errors_are_formatted_like_apimachinery() {
         let path = Path::of("spec");
         let cases = [
             (Error::invalid(&path, "x", "bad"), r#"spec: Invalid value: "x": bad"#),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn several_errors_stand_in_brackets_once_each() {
+    fn aggregate_brackets_and_deduplicates_errors() {
         let one = Error::required(&Path::of("a"), "");
         let two = Error::required(&Path::of("b"), "");
         assert_eq!(aggregate(std::slice::from_ref(&one)), "a: Required value");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_gos() {
+    fn strings_are_quoted_like_go() {
         assert_eq!(quote("a\"b\\c\n\u{1}é"), "\"a\\\"b\\\\c\\n\\x01é\"");
         assert_eq!(quote("\u{85}"), "\"\\u0085\"");
     }

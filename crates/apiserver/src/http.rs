@@ -4,11 +4,11 @@
 
 pub mod serve;
 
-mod access;
+mod authentication;
 mod body;
+mod connection_limits;
 mod discovery;
 mod dispatch;
-mod guard;
 mod health;
 mod negotiate;
 mod openapi;
@@ -18,10 +18,10 @@ mod route;
 mod stream;
 mod subresource;
 
-pub use access::Access;
+pub use authentication::Authenticator;
 
-use crate::failure::Failure;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -31,12 +31,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 struct Handler {
     core: Arc<Core>,
-    access: Access,
+    authentication: Authenticator,
 }
 
 /// The server as a service; `authenticator` determines the user of a request.
-pub fn router(core: Arc<Core>, access: Access) -> Router {
-    Router::new().fallback(handle).with_state(Handler { core, access })
+pub fn router(core: Arc<Core>, authentication: Authenticator) -> Router {
+    Router::new().fallback(handle).with_state(Handler { core, authentication })
 }
 
 async fn handle(State(handler): State<Handler>, request: Request<Body>) -> Response<Body> {
@@ -52,14 +52,14 @@ async fn serve_request(
     handler: &Handler,
     accept: negotiate::Accept,
     request: Request<Body>,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, StatusError> {
     let core = &handler.core;
     let path = request.uri().path();
     if let Some(response) = health::respond(path) {
         return Ok(response);
     }
-    let user = handler.access.user(core, request.headers())?;
-    access::check(core, &user, request.method(), path)?;
+    let user = handler.authentication.user(core, request.headers())?;
+    authentication::check(core, &user, request.method(), path)?;
     if let Some(response) = discovery::respond(core, path, &accept) {
         return response;
     }

@@ -5,22 +5,22 @@
 pub mod admission;
 pub mod apply;
 pub mod crd;
-pub mod expiry;
-pub mod failure;
+pub mod event_ttl;
 pub mod field;
-pub mod fields;
+pub mod field_management;
 pub mod http;
-pub mod identity;
-pub mod incoming;
-pub mod kinds;
+pub mod id_generator;
 pub mod names;
 pub mod patch;
+pub mod persistence;
 pub mod protobuf;
 pub mod quantity;
-pub mod saved;
+pub mod registry;
+pub mod request_body;
 pub mod schema;
 pub mod selector;
 pub mod server;
+pub mod status_error;
 pub mod store;
 pub mod strategy;
 pub mod table;
@@ -46,16 +46,16 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// A server with the objects that [`save`](Self::save) wrote; missing bootstrap objects are added.
-    pub fn load(options: &Options, from: impl std::io::BufRead) -> Result<Self, saved::Error> {
+    pub fn load(options: &Options, from: impl std::io::BufRead) -> Result<Self, persistence::Error> {
         let core = Arc::new(server::Core::new(options));
-        saved::load(&core, from)?;
+        persistence::load(&core, from)?;
         bootstrap::run(&core);
         Ok(Self { core })
     }
 
     /// Writes a consistent copy of all objects.
     pub fn save(&self, to: impl std::io::Write) -> std::io::Result<()> {
-        saved::save(&self.core, to)
+        persistence::save(&self.core, to)
     }
 
     /// A server with only the bootstrap objects.
@@ -72,7 +72,7 @@ impl ApiServer {
 
     /// The API as a service for in-process clients with the identity of `user`.
     pub fn service_as(&self, user: user::User) -> Router {
-        http::router(Arc::clone(&self.core), http::Access::As(Arc::new(user)))
+        http::router(Arc::clone(&self.core), http::Authenticator::InProcess(Arc::new(user)))
     }
 
     /// Serves the API over HTTPS; port 0 selects a free one. Must be called in a tokio runtime.

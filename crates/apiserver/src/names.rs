@@ -3,13 +3,13 @@
 //! Every function returns the errors; an empty list means that the name is valid.
 
 const LABEL_KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-const LABEL_KEY_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-const LABEL_VALUE_WORDS: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const LABEL_KEY_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const LABEL_VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const DNS_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
-const DNS_LABEL_WORDS: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
-const SUBDOMAIN_WORDS: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
+const DNS_LABEL_MESSAGE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
+const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
 const DNS_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
-const DNS_1035_WORDS: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
+const DNS_1035_MESSAGE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
 
 /// Maximum length of a label value, the name part of a label key and a DNS label.
 pub const LABEL_MAX: usize = 63;
@@ -31,9 +31,9 @@ pub fn label_key(key: &str) -> Vec<String> {
             name
         }
         _ => {
-            let words = with_examples(LABEL_KEY_WORDS, LABEL_KEY, &["MyName", "my.name", "123-abc"]);
+            let message = with_examples(LABEL_KEY_MESSAGE, LABEL_KEY, &["MyName", "my.name", "123-abc"]);
             let rest = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a valid label key {words} {rest}")];
+            return vec![format!("a valid label key {message} {rest}")];
         }
     };
     if name.is_empty() {
@@ -42,8 +42,8 @@ pub fn label_key(key: &str) -> Vec<String> {
         faults.push(format!("name part {}", too_long(LABEL_MAX, "bytes")));
     }
     if !is_label_name(name) {
-        let words = with_examples(LABEL_KEY_WORDS, LABEL_KEY, &["MyName", "my.name", "123-abc"]);
-        faults.push(format!("name part {words}"));
+        let message = with_examples(LABEL_KEY_MESSAGE, LABEL_KEY, &["MyName", "my.name", "123-abc"]);
+        faults.push(format!("name part {message}"));
     }
     faults
 }
@@ -56,7 +56,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     }
     if !value.is_empty() && !is_label_name(value) {
         let pattern = format!("({LABEL_KEY})?");
-        faults.push(with_examples(LABEL_VALUE_WORDS, &pattern, &["MyValue", "my_value", "12345"]));
+        faults.push(with_examples(LABEL_VALUE_MESSAGE, &pattern, &["MyValue", "my_value", "12345"]));
     }
     faults
 }
@@ -71,7 +71,7 @@ pub fn dns_label(name: &str) -> Vec<String> {
         if is_subdomain(name) {
             faults.push("must not contain dots".to_owned());
         } else {
-            faults.push(with_examples(DNS_LABEL_WORDS, DNS_LABEL, &["my-name", "123-abc"]));
+            faults.push(with_examples(DNS_LABEL_MESSAGE, DNS_LABEL, &["my-name", "123-abc"]));
         }
     }
     faults
@@ -84,7 +84,7 @@ pub fn dns_1035_label(name: &str) -> Vec<String> {
         faults.push(too_long(LABEL_MAX, "characters"));
     }
     if !is_dns_label(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
-        faults.push(with_examples(DNS_1035_WORDS, DNS_1035, &["my-name", "abc-123"]));
+        faults.push(with_examples(DNS_1035_MESSAGE, DNS_1035, &["my-name", "abc-123"]));
     }
     faults
 }
@@ -97,7 +97,7 @@ pub fn subdomain(name: &str) -> Vec<String> {
     }
     if !is_subdomain(name) {
         let pattern = format!("{DNS_LABEL}(\\.{DNS_LABEL})*");
-        faults.push(with_examples(SUBDOMAIN_WORDS, &pattern, &["example.com"]));
+        faults.push(with_examples(SUBDOMAIN_MESSAGE, &pattern, &["example.com"]));
     }
     faults
 }
@@ -141,9 +141,9 @@ fn too_long(max: usize, unit: &str) -> String {
 }
 
 /// The message of a failed pattern, with examples and the pattern.
-pub fn with_examples(words: &str, pattern: &str, examples: &[&str]) -> String {
+pub fn with_examples(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
+    format!("{message} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_amount_has_one_form() {
+    fn quantities_have_one_canonical_form() {
         for (text, form) in [
             ("1", "1"),
             ("1.5Gi", "1536Mi"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_compare_by_value() {
+    fn quantities_compare_by_value() {
         let of = |text: &str| Quantity::parse(text).unwrap();
         assert!(of("1Gi") > of("1G") && of("1") == of("1000m") && of("-1").is_negative());
         assert!(of("2").is_whole() && !of("500m").is_whole() && of("0m").is_zero());

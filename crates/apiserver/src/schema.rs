@@ -13,12 +13,12 @@ mod check;
 mod decode;
 mod default;
 mod format;
+mod omitempty;
 mod parse;
 mod prune;
 mod rules;
 mod structural;
 mod validate;
-mod zeros;
 
 pub use decode::{Reader, decode, decode_by};
 pub use default::default;
@@ -28,12 +28,12 @@ pub use validate::{Old, validate};
 use crate::field;
 use builtin::Definition;
 use check::Checks;
+use omitempty::OmitEmpty;
 use rules::Rule;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock, OnceLock};
-use zeros::Zeros;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub struct Schema {
     required: Vec<String>,
     checks: Option<Box<Checks>>,
     rules: Vec<Rule>,
-    zeros: Zeros,
+    omitempty: OmitEmpty,
     /// Fields that are always written for built-in kinds, computed on first use.
     written: OnceLock<Vec<(String, Value)>>,
 }

@@ -1,10 +1,10 @@
 //! The server state that all requests share.
 
-use crate::admission::Hooks;
+use crate::admission::Webhooks;
 use crate::clock::Clock;
-use crate::expiry::Expiry;
-use crate::identity::Identities;
-use crate::kinds::{Catalog, Registry, Resource};
+use crate::event_ttl::EventTtl;
+use crate::id_generator::IdGenerator;
+use crate::registry::{Catalog, Registry, Resource};
 use crate::store::Store;
 use crate::user::Tokens;
 use std::sync::Arc;
@@ -36,14 +36,14 @@ pub struct Core {
     pub store: Store,
     pub registry: Registry,
     pub clock: Clock,
-    pub identities: Identities,
+    pub ids: IdGenerator,
     /// Valid bearer tokens.
     pub tokens: Tokens,
     /// The administrator's bearer token.
     pub admin_token: String,
-    pub hooks: Hooks,
+    pub webhooks: Webhooks,
     /// The TTL queue of events.
-    pub expiry: Expiry,
+    pub event_ttl: EventTtl,
     /// Permits for concurrent requests.
     pub in_flight: Arc<tokio::sync::Semaphore>,
 }
@@ -52,17 +52,17 @@ impl Core {
     pub fn new(options: &Options) -> Self {
         let store = Store::new(options.log_bytes_max);
         let registry = Registry::new(&store);
-        let identities = Identities::seeded(options.seed);
-        let admin_token = options.admin_token.clone().unwrap_or_else(|| identities.uid() + &identities.uid());
+        let ids = IdGenerator::seeded(options.seed);
+        let admin_token = options.admin_token.clone().unwrap_or_else(|| ids.uid() + &ids.uid());
         Self {
             store,
             registry,
             clock: options.clock,
             tokens: Tokens::with_admin(&admin_token),
             admin_token,
-            identities,
-            hooks: Hooks::default(),
-            expiry: Expiry::default(),
+            ids,
+            webhooks: Webhooks::default(),
+            event_ttl: EventTtl::default(),
             in_flight: Arc::new(tokio::sync::Semaphore::new(options.requests_in_flight_max)),
         }
     }

@@ -13,7 +13,7 @@ mod record;
 mod tests;
 
 pub use log::{Change, Cursor};
-pub use page::{Page, Wanted};
+pub use page::{ListRange, Page};
 pub use record::{Action, Record, to_json, wrap};
 
 use log::Log;
@@ -38,23 +38,23 @@ impl TableId {
 /// The object changed since the writer read it.
 #[derive(Debug, thiserror::Error)]
 #[error("the object was written concurrently")]
-pub struct Raced {
+pub struct WriteConflict {
     /// The current object.
     pub current: Option<Arc<Record>>,
 }
 
 /// The requested revision is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {asked} is compacted, the oldest kept is {oldest}")]
+#[error("revision {requested} is compacted, the oldest kept is {oldest}")]
 pub struct Compacted {
-    pub asked: u64,
+    pub requested: u64,
     /// The oldest revision from which a watch can resume.
     pub oldest: u64,
 }
 
 /// An object and the name of its table.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StoredObject {
     pub table: Box<str>,
     pub record: Arc<Record>,
 }
@@ -126,10 +126,15 @@ impl Store {
     }
 
     /// Adds an object and sets its `resourceVersion`.
-    pub fn create(&self, table: TableId, key: &str, object: &mut Value) -> Result<Arc<Record>, Raced> {
+    pub fn create(
+        &self,
+        table: TableId,
+        key: &str,
+        object: &mut Value,
+    ) -> Result<Arc<Record>, WriteConflict> {
         let mut state = self.write();
         if let Some(current) = state.tables[table.index()].objects.get(key) {
-            return Err(Raced { current: Some(Arc::clone(current)) });
+            return Err(WriteConflict { current: Some(Arc::clone(current)) });
         }
         let record = state.next_record(Action::Added, key.into(), object);
         state.commit(table, Action::Added, &record, None, self.log_bytes_max);
@@ -137,7 +142,12 @@ impl Store {
     }
 
     /// Replaces the version `seen` and sets the `resourceVersion`.
-    pub fn update(&self, table: TableId, seen: &Record, object: &mut Value) -> Result<Arc<Record>, Raced> {
+    pub fn update(
+        &self,
+        table: TableId,
+        seen: &Record,
+        object: &mut Value,
+    ) -> Result<Arc<Record>, WriteConflict> {
         let mut state = self.write();
         let current = state.current(table, seen)?;
         let record = state.next_record(Action::Modified, Arc::clone(&current.key), object);
@@ -146,7 +156,12 @@ impl Store {
     }
 
     /// Removes the version `seen`. `last` is the state in the `DELETED` event.
-    pub fn delete(&self, table: TableId, seen: &Record, last: &mut Value) -> Result<Arc<Record>, Raced> {
+    pub fn delete(
+        &self,
+        table: TableId,
+        seen: &Record,
+        last: &mut Value,
+    ) -> Result<Arc<Record>, WriteConflict> {
         let mut state = self.write();
         let current = state.current(table, seen)?;
         let record = state.next_record(Action::Deleted, Arc::clone(&current.key), last);
@@ -155,13 +170,15 @@ impl Store {
     }
 
     /// All objects by table and key, and the revision of this copy.
-    pub fn everything(&self) -> (u64, Vec<Kept>) {
+    pub fn all_objects(&self) -> (u64, Vec<StoredObject>) {
         let state = self.read();
         let names: BTreeMap<TableId, &str> = state.by_name.iter().map(|(name, id)| (*id, &**name)).collect();
         let mut records = Vec::new();
         for (id, name) in names {
             let objects = state.tables[id.index()].objects.values();
-            records.extend(objects.map(|record| Kept { table: name.into(), record: Arc::clone(record) }));
+            records.extend(
+                objects.map(|record| StoredObject { table: name.into(), record: Arc::clone(record) }),
+            );
         }
         (state.revision, records)
     }
@@ -179,11 +196,11 @@ impl Store {
     }
 
     /// Continues with the next revision after a restore; earlier revisions count as compacted.
-    pub fn resume_after(&self, revision: u64) {
+    pub fn resume_from(&self, revision: u64) {
         let mut state = self.write();
         state.revision = state.revision.max(revision);
         let revision = state.revision;
-        state.log.begin_at(revision);
+        state.log.compact_to(revision);
     }
 
     /// Wakes the watchers of a table without a change, so that they check whether their resource is still served.
@@ -201,10 +218,10 @@ impl Store {
 }
 
 impl State {
-    fn current(&self, table: TableId, seen: &Record) -> Result<Arc<Record>, Raced> {
+    fn current(&self, table: TableId, seen: &Record) -> Result<Arc<Record>, WriteConflict> {
         match self.tables[table.index()].objects.get(&seen.key) {
             Some(current) if current.revision == seen.revision => Ok(Arc::clone(current)),
-            other => Err(Raced { current: other.map(Arc::clone) }),
+            other => Err(WriteConflict { current: other.map(Arc::clone) }),
         }
     }
 

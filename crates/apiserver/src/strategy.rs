@@ -13,7 +13,7 @@ mod job;
 mod lease;
 mod node;
 mod pod;
-mod rights;
+mod rbac;
 pub(crate) mod scheduling;
 mod service;
 mod storage;
@@ -24,13 +24,13 @@ pub(crate) use workload::TEMPLATE_GENERATION;
 
 use crate::crd;
 use crate::field::{self, Path};
-use crate::kinds::{Origin, Resource, Subresource};
 use crate::names;
 use crate::object;
+use crate::registry::{Origin, Resource, Subresource};
 use crate::schema;
 use crate::server::Core;
 use checks::{Errors, part};
-use rights::Reach;
+use rbac::Scope;
 use serde_json::{Value, json};
 
 /// Group and plural name of CustomResourceDefinitions.
@@ -51,7 +51,7 @@ pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
         Origin::Custom(_) => return,
     }
     match builtin(resource) {
-        DEFINITIONS => return crd::complete(object),
+        DEFINITIONS => return crd::default(object),
         ("apps", "statefulsets") => workload::default_stateful_set(object),
         ("", "secrets") => config::default_secret(object),
         _ => {}
@@ -69,7 +69,7 @@ pub fn default(_core: &Core, resource: &Resource, object: &mut Value) {
 pub fn prepare_create(core: &Core, resource: &Resource, object: &mut Value) {
     let kind = builtin(resource);
     if resource.has(Subresource::Status) && kind != ("", "nodes") {
-        begin_status(resource, object);
+        reset_status(resource, object);
     }
     match kind {
         ("", "namespaces") => prepare_namespace(object),
@@ -89,7 +89,7 @@ pub fn prepare_create(core: &Core, resource: &Resource, object: &mut Value) {
 }
 
 /// Resets the status to its empty form.
-fn begin_status(resource: &Resource, object: &mut Value) {
+fn reset_status(resource: &Resource, object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
     if resource.custom().is_some() || builtin(resource) == DEFINITIONS {
@@ -133,15 +133,15 @@ pub fn prepare_update(
     let kind = builtin(resource);
     match subresource {
         Some(Subresource::Status) => {
-            keep_all_but(resource, old, new, &["status"]);
+            copy_all_except(resource, old, new, &["status"]);
             keep_metadata(kind, old, new);
         }
         Some(Subresource::Finalize) => {
             let finalizers = new.pointer("/spec/finalizers").cloned();
-            keep_all_but(resource, old, new, &[]);
+            copy_all_except(resource, old, new, &[]);
             set_or_remove(new, "spec", "finalizers", finalizers);
         }
-        Some(Subresource::EphemeralContainers | Subresource::Resize) => keep(old, new, "status"),
+        Some(Subresource::EphemeralContainers | Subresource::Resize) => copy_field(old, new, "status"),
         Some(
             Subresource::Binding
             | Subresource::Eviction
@@ -151,7 +151,7 @@ pub fn prepare_update(
         )
         | None => {
             if resource.has(Subresource::Status) {
-                keep(old, new, "status");
+                copy_field(old, new, "status");
             }
             match kind {
                 ("", "namespaces") => {
@@ -174,7 +174,7 @@ pub fn prepare_update(
         let annotated = kind == ("apps", "deployments")
             && object::meta(old, "annotations") != object::meta(new, "annotations");
         let counts = kind != ("scheduling.k8s.io", "priorityclasses");
-        let other = counts && (annotated || wants_other(resource, old, new));
+        let other = counts && (annotated || spec_changed(resource, old, new));
         let next = generation + i64::from(other);
         object::set_meta(new, "generation", Some(Value::from(next)));
     }
@@ -204,7 +204,7 @@ fn set_or_remove(object: &mut Value, part: &str, field: &str, value: Option<Valu
 }
 
 /// Copies a field from the old version.
-fn keep(old: &Value, new: &mut Value, field: &str) {
+fn copy_field(old: &Value, new: &mut Value, field: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match old.get(field) {
         Some(value) => fields.insert(field.to_owned(), value.clone()),
@@ -214,7 +214,7 @@ fn keep(old: &Value, new: &mut Value, field: &str) {
 
 /// Copies every field from the old version but those given. Custom resources also keep their metadata, except for the
 /// managed fields.
-fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&str]) {
+fn copy_all_except(resource: &Resource, old: &Value, new: &mut Value, changed: &[&str]) {
     let fields: Vec<String> = old
         .as_object()
         .into_iter()
@@ -224,19 +224,19 @@ fn keep_all_but(resource: &Resource, old: &Value, new: &mut Value, changed: &[&s
         .cloned()
         .collect();
     for field in &fields {
-        keep(old, new, field);
+        copy_field(old, new, field);
     }
     if resource.custom().is_some() {
         let managed = object::meta(new, "managedFields").cloned();
         let version = object::meta(new, "resourceVersion").cloned();
-        keep(old, new, "metadata");
+        copy_field(old, new, "metadata");
         object::set_meta(new, "managedFields", managed);
         object::set_meta(new, "resourceVersion", version);
     }
 }
 
 /// Whether anything but metadata and status changed, which increments the generation.
-fn wants_other<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool {
+fn spec_changed<'a>(resource: &Resource, old: &'a Value, new: &'a Value) -> bool {
     let counts = |field: &str| {
         let observed =
             field == "status" && (resource.has(Subresource::Status) || resource.custom().is_none());
@@ -280,11 +280,11 @@ fn validate(resource: &Resource, object: &Value) -> Errors {
         ("batch", "cronjobs") => job::validate_cron(object),
         ("scheduling.k8s.io", "priorityclasses") => scheduling::validate_class(object),
         ("policy", "poddisruptionbudgets") => scheduling::validate_budget(object),
-        ("rbac.authorization.k8s.io", "roles") => rights::validate_role(object, Reach::Namespace),
-        ("rbac.authorization.k8s.io", "clusterroles") => rights::validate_role(object, Reach::Cluster),
-        ("rbac.authorization.k8s.io", "rolebindings") => rights::validate_binding(object, Reach::Namespace),
+        ("rbac.authorization.k8s.io", "roles") => rbac::validate_role(object, Scope::Namespace),
+        ("rbac.authorization.k8s.io", "clusterroles") => rbac::validate_role(object, Scope::Cluster),
+        ("rbac.authorization.k8s.io", "rolebindings") => rbac::validate_binding(object, Scope::Namespace),
         ("rbac.authorization.k8s.io", "clusterrolebindings") => {
-            rights::validate_binding(object, Reach::Cluster)
+            rbac::validate_binding(object, Scope::Cluster)
         }
         ("resource.k8s.io", "deviceclasses") => device::validate_class(object),
         ("resource.k8s.io", "resourceslices") => device::validate_slice(object),
@@ -329,7 +329,7 @@ pub fn validate_update(
         ("batch", "jobs") => job::validate_change(old, new),
         ("scheduling.k8s.io", "priorityclasses") => scheduling::validate_class_change(old, new),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
-            rights::validate_binding_change(old, new)
+            rbac::validate_binding_change(old, new)
         }
         ("resource.k8s.io", "resourceslices") => device::validate_slice_change(old, new),
         // The spec is immutable and was valid before.
@@ -372,7 +372,7 @@ pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
 }
 
 /// Validates a name by the rules of the kind.
-pub fn name_faults(resource: &Resource, name: &str) -> Vec<String> {
+pub fn validate_name(resource: &Resource, name: &str) -> Vec<String> {
     if resource.is("", "namespaces") {
         return names::dns_label(name);
     }

@@ -1,7 +1,7 @@
 //! Users and bearer tokens.
 
 use crate::clock::Clock;
-use crate::identity::Identities;
+use crate::id_generator::IdGenerator;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -91,7 +91,7 @@ impl Tokens {
         audiences: &Value,
         seconds: i64,
         clock: &Clock,
-        identities: &Identities,
+        ids: &IdGenerator,
     ) -> (String, Timestamp) {
         let now = clock.now();
         let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
@@ -99,12 +99,8 @@ impl Tokens {
         let claims =
             json!({"aud": audiences, "exp": expires.as_second(), "iat": now.as_second(), "sub": user.name});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let token = format!(
-            "{}.{}.{}",
-            part(&header),
-            part(&claims),
-            URL_SAFE_NO_PAD.encode(identities.draw::<32>())
-        );
+        let token =
+            format!("{}.{}.{}", part(&header), part(&claims), URL_SAFE_NO_PAD.encode(ids.draw::<32>()));
         let entry = Issued { user: Arc::new(user), expires: Some(expires) };
         let mut issued = self.issued.write();
         issued.retain(|_, issued| issued.expires.is_none_or(|expires| now < expires));

@@ -1,6 +1,6 @@
 //! The API verbs: from a decoded request to a stored result.
 //!
-//! This module does not depend on HTTP. A [`Call`] is a parsed request; the outcome is [`Reply`] or a
+//! This module does not depend on HTTP. A [`Call`] is a parsed request; the outcome is [`ReplyBody`] or a
 //! [`StatusError`].
 
 pub mod bind;
@@ -18,17 +18,17 @@ pub mod token;
 pub mod update;
 pub mod watch;
 
-pub use call::{Call, Done, Query, Reply};
+pub use call::{Call, Query, Reply, ReplyBody};
 
-use crate::failure::Failure;
-use crate::kinds::{Resource, convert};
+use crate::registry::{Resource, convert};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::store::Record;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// The object that a call names.
-pub fn find(core: &Core, call: &Call) -> Result<Arc<Record>, Failure> {
+pub fn find(core: &Core, call: &Call) -> Result<Arc<Record>, StatusError> {
     find_named(core, &call.resource, &call.namespace, &call.name)
 }
 
@@ -37,16 +37,16 @@ pub fn find_named(
     resource: &Resource,
     namespace: &str,
     name: &str,
-) -> Result<Arc<Record>, Failure> {
+) -> Result<Arc<Record>, StatusError> {
     let found = core.store.get(resource.table, &resource.key(namespace, name));
-    found.ok_or_else(|| Failure::not_found(resource.about(), name))
+    found.ok_or_else(|| StatusError::not_found(resource.qualified_resource(), name))
 }
 
-pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
+pub fn get(core: &Core, call: &Call) -> Result<Reply, StatusError> {
     let version = list::parse_version(call.query.get("resourceVersion").unwrap_or_default())
-        .map_err(|message| Failure::new(500, "", message))?;
+        .map_err(|message| StatusError::new(500, "", message))?;
     list::check_not_future(core, version)?;
-    Ok(Done::found(find(core, call)?))
+    Ok(Reply::found(find(core, call)?))
 }
 
 /// A stored object in the served version of the resource.

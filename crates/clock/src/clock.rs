@@ -60,7 +60,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn a_paused_runtime_moves_the_clock() {
+    async fn paused_runtime_advances_the_clock() {
         let clock = Clock::starting_at("2026-01-01T00:00:00.25Z".parse().unwrap());
         assert_eq!(clock.time(), "2026-01-01T00:00:00Z");
         tokio::time::advance(Duration::from_hours(24)).await;

@@ -30,7 +30,7 @@ pub enum Error {
     #[error(transparent)]
     Nodes(#[from] node::Error),
     #[error("cannot load the saved state")]
-    Load(#[source] kai_apiserver::saved::Error),
+    Load(#[source] kai_apiserver::persistence::Error),
     #[error("cannot serve the API")]
     Listen(#[source] kai_apiserver::Error),
     #[error("cannot write `{object}`")]
@@ -121,7 +121,7 @@ impl Builder {
         let listening =
             self.listen.map(|address| server.listen(address)).transpose().map_err(Error::Listen)?;
         let api = Api::new(Connection::new(&server, &faults, CLIENT).client(), CLIENT);
-        server.core().hooks.go_by(Arc::new(faults.clone()));
+        server.core().webhooks.set_transport(Arc::new(faults.clone()));
         let mut cluster = Cluster { server, faults, clock, listening, api, tasks: JoinSet::new() };
         cluster.install().await?;
         cluster.add_nodes(&self.nodes).await?;

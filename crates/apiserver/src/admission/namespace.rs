@@ -1,31 +1,39 @@
 //! `NamespaceLifecycle` admission: rejects creates in missing or terminating namespaces, and deletes of protected ones.
 
-use super::{Operation, Review};
-use crate::failure::Failure;
+use super::{Attributes, Operation};
 use crate::object;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use serde_json::Value;
 
 /// Namespaces that `NamespaceLifecycle` protects from deletion.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-pub(super) fn check(core: &Core, review: &Review<'_>, object: Option<&Value>) -> Result<(), Failure> {
-    let call = review.call;
+pub(super) fn check(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    object: Option<&Value>,
+) -> Result<(), StatusError> {
+    let call = attributes.call;
     let resource = &*call.resource;
-    if review.operation == Operation::Delete
+    if attributes.operation == Operation::Delete
         && resource.is("", "namespaces")
-        && IMMORTAL.contains(&&*call.name)
+        && PROTECTED.contains(&&*call.name)
     {
-        return Err(Failure::forbidden(resource.about(), &call.name, "this namespace may not be deleted"));
+        return Err(StatusError::forbidden(
+            resource.qualified_resource(),
+            &call.name,
+            "this namespace may not be deleted",
+        ));
     }
-    if review.operation != Operation::Create || !resource.namespaced {
+    if attributes.operation != Operation::Create || !resource.namespaced {
         return Ok(());
     }
     let namespaces = core.builtin("", "namespaces");
     let Some(namespace) = core.store.get(namespaces.table, &call.namespace) else {
-        return Err(Failure::not_found(namespaces.about(), &call.namespace));
+        return Err(StatusError::not_found(namespaces.qualified_resource(), &call.namespace));
     };
-    if !namespace.is_going() {
+    if !namespace.is_terminating() {
         return Ok(());
     }
     let why = format!(
@@ -34,7 +42,7 @@ pub(super) fn check(core: &Core, review: &Review<'_>, object: Option<&Value>) ->
     );
     let cause = format!("namespace {} is being terminated", call.namespace);
     let name = object.map(object::name).unwrap_or_default();
-    Err(Failure::forbidden(resource.about(), name, &why).cause(
+    Err(StatusError::forbidden(resource.qualified_resource(), name, &why).cause(
         "NamespaceTerminating",
         &cause,
         "metadata.namespace",

@@ -1,9 +1,9 @@
 //! `ServiceAccount`, `DefaultTolerationSeconds` and node taint admission.
 
 use super::forbidden;
-use crate::failure::Failure;
 use crate::object;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const TOLERATION_SECONDS: u32 = 300;
 
 /// Sets the service account and mounts its token unless `automountServiceAccountToken` is false.
-pub(super) fn set_account(core: &Core, call: &Call, pod: &mut Value) -> Result<(), Failure> {
+pub(super) fn set_account(core: &Core, call: &Call, pod: &mut Value) -> Result<(), StatusError> {
     let name = match object::str_at(pod, "/spec/serviceAccountName") {
         "" => "default".to_owned(),
         name => name.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn set_account(core: &Core, call: &Call, pod: &mut Value) -> Result<(
 
 fn mount_token(core: &Core, pod: &mut Value) {
     let spec = &mut pod["spec"];
-    let name = format!("kube-api-access-{}", core.identities.suffix());
+    let name = format!("kube-api-access-{}", core.ids.suffix());
     let mount = json!({"name": name, "readOnly": true, "mountPath": TOKEN_PATH});
     let mut mounted = false;
     for field in ["initContainers", "containers"] {
@@ -75,7 +75,7 @@ fn mount_token(core: &Core, pod: &mut Value) {
 }
 
 /// Adds the default `not-ready` and `unreachable` tolerations.
-pub(super) fn tolerate_outages(pod: &mut Value) {
+pub(super) fn add_default_tolerations(pod: &mut Value) {
     let tolerations = object::map_mut(pod, "spec").entry("tolerations").or_insert_with(|| json!([]));
     let Some(tolerations) = tolerations.as_array_mut() else { return };
     for key in [NOT_READY, UNREACHABLE] {

@@ -1,10 +1,10 @@
 //! `Priority` admission: resolves a pod's PriorityClass to its value and preemption policy.
 
-use super::{Operation, Review, forbidden};
-use crate::failure::Failure;
+use super::{Attributes, Operation, forbidden};
 use crate::object;
 use crate::server::Core;
-use crate::store::{Record, Wanted};
+use crate::status_error::StatusError;
+use crate::store::{ListRange, Record};
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
@@ -13,7 +13,12 @@ const DEFAULT_MARK: &[u8] = br#""globalDefault":true"#;
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
 
 /// Sets priority and preemption policy of the pod's class, and rejects other values.
-pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
+pub(super) fn resolve(
+    core: &Core,
+    call: &Call,
+    pod: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), StatusError> {
     if let Some(old) = old {
         for field in ["priority", "preemptionPolicy"] {
             let was = old.pointer("/spec").and_then(|spec| spec.get(field)).cloned();
@@ -49,7 +54,7 @@ pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value, old: Option<&Va
 }
 
 /// Rejects a priority or preemption policy that differs from the class.
-fn check_own(call: &Call, pod: &Value, priority: i64, policy: &str) -> Result<(), Failure> {
+fn check_own(call: &Call, pod: &Value, priority: i64, policy: &str) -> Result<(), StatusError> {
     let computed = "must not be provided in pod spec; priority admission controller computed";
     let from = "from the given PriorityClass name";
     if let Some(own) = pod.pointer("/spec/priority").and_then(Value::as_i64)
@@ -72,7 +77,7 @@ fn default_class(core: &Core) -> Option<Value> {
     // This runs on every pod create, so only classes that can be the default are decoded.
     let mentions =
         |record: &Record| record.json().windows(DEFAULT_MARK.len()).any(|part| part == DEFAULT_MARK);
-    let page = core.store.list(classes.table, &Wanted::default(), mentions).ok()?;
+    let page = core.store.list(classes.table, &ListRange::default(), mentions).ok()?;
     let all = page.records.into_iter().map(|record| record.value());
     all.filter(is_default).min_by_key(|class| class.get("value").and_then(Value::as_i64))
 }
@@ -82,9 +87,13 @@ fn is_default(class: &Value) -> bool {
 }
 
 /// Rejects a second global default class.
-pub(super) fn check_default(core: &Core, review: &Review<'_>, class: &Value) -> Result<(), Failure> {
-    let writes = matches!(review.operation, Operation::Create | Operation::Update);
-    let call = review.call;
+pub(super) fn check_default(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    class: &Value,
+) -> Result<(), StatusError> {
+    let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+    let call = attributes.call;
     if !writes || !call.resource.is("scheduling.k8s.io", "priorityclasses") || !is_default(class) {
         return Ok(());
     }

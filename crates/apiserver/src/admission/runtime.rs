@@ -1,14 +1,14 @@
 //! `RuntimeClass` admission: sets the pod overhead and the node selector of the pod's RuntimeClass.
 
 use super::forbidden;
-use crate::failure::Failure;
 use crate::object;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
 /// Applies the RuntimeClass, or rejects a pod whose overhead conflicts with it.
-pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value) -> Result<(), Failure> {
+pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value) -> Result<(), StatusError> {
     let name = object::str_at(pod, "/spec/runtimeClassName");
     let own = pod.pointer("/spec/overhead");
     let refused = |why: &str| Err(forbidden(call, pod, &format!("pod rejected: {why}")));

@@ -2,7 +2,7 @@
 
 use crate::object;
 use crate::server::Core;
-use crate::store::Wanted;
+use crate::store::ListRange;
 use serde_json::{Value, json};
 
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
@@ -25,7 +25,7 @@ pub(super) fn default_class(core: &Core, claim: &mut Value) {
         return;
     }
     let classes = core.builtin("storage.k8s.io", "storageclasses");
-    let page = core.store.list(classes.table, &Wanted::default(), |_| true);
+    let page = core.store.list(classes.table, &ListRange::default(), |_| true);
     let all = page.map(|page| page.records).unwrap_or_default();
     let defaults = all.into_iter().map(|record| record.value()).filter(|class| {
         object::meta(class, "annotations").and_then(|all| all.get(IS_DEFAULT)) == Some(&json!("true"))

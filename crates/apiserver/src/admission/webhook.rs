@@ -3,24 +3,24 @@
 //! Webhooks are called over HTTPS, or in process if a service is registered for their host ([`Webhooks::serve`]).
 //! A [`WebhookTransport`], if set, carries both kinds of calls.
 
-mod answer;
 mod client;
-mod condition;
 mod hook;
+mod match_condition;
 mod pool;
-mod review;
+mod request;
+mod response;
 
-use super::{Operation, Review};
-use crate::failure::Failure;
+use super::{Attributes, Operation};
 use crate::server::Core;
-use crate::store::Wanted;
+use crate::status_error::StatusError;
+use crate::store::ListRange;
 use crate::{object, schema, strategy};
 use axum::Router;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use hook::{Hook, Policy, Subject};
+use hook::{FailurePolicy, MatchAttributes, Webhook};
 use parking_lot::RwLock;
-use review::Asked;
+use request::AdmissionRequest;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -47,25 +47,25 @@ impl Phase {
 }
 
 /// Status code and body of a webhook's response, or why there is none.
-pub type Answered = Result<(u16, Bytes), String>;
+pub type WebhookResponse = Result<(u16, Bytes), String>;
 
 /// Carries webhook calls; tests inject faults with it.
-pub trait Way: std::fmt::Debug + Send + Sync {
+pub trait WebhookTransport: std::fmt::Debug + Send + Sync {
     /// Forwards a call to a host, or fails it. The server enforces the webhook's timeout.
-    fn pass<'a>(
+    fn call<'a>(
         &'a self,
         host: &'a str,
-        asked: &'a Bytes,
-        call: BoxFuture<'a, Answered>,
-    ) -> BoxFuture<'a, Answered>;
+        review: &'a Bytes,
+        call: BoxFuture<'a, WebhookResponse>,
+    ) -> BoxFuture<'a, WebhookResponse>;
 }
 
 /// Cached webhook configurations and in-process services.
 #[derive(Debug, Default)]
-pub struct Hooks {
-    way: OnceLock<Arc<dyn Way>>,
-    mutating: RwLock<Known>,
-    validating: RwLock<Known>,
+pub struct Webhooks {
+    transport: OnceLock<Arc<dyn WebhookTransport>>,
+    mutating: RwLock<ParsedWebhooks>,
+    validating: RwLock<ParsedWebhooks>,
     services: RwLock<FxHashMap<String, Router>>,
 }
 
@@ -75,20 +75,20 @@ pub(super) fn any(core: &Core, phase: Phase) -> bool {
 
 /// Parsed webhooks and the revisions of the configurations they come from.
 #[derive(Debug, Default)]
-struct Known {
+struct ParsedWebhooks {
     versions: Vec<(Arc<str>, u64)>,
-    hooks: Arc<Vec<Arc<Hook>>>,
+    hooks: Arc<Vec<Arc<Webhook>>>,
 }
 
-impl Hooks {
+impl Webhooks {
     /// Serves calls to `https://host/…` in process. The host of a Service reference is `name.namespace.svc`.
     pub fn serve(&self, host: &str, service: Router) {
         self.services.write().insert(host.to_owned(), service);
     }
 
     /// Sends all calls through `transport`. Only the first call has an effect.
-    pub fn go_by(&self, way: Arc<dyn Way>) {
-        let _ = self.way.set(way);
+    pub fn set_transport(&self, transport: Arc<dyn WebhookTransport>) {
+        let _ = self.transport.set(transport);
     }
 
     fn service(&self, host: &str) -> Option<Router> {
@@ -96,9 +96,9 @@ impl Hooks {
     }
 
     /// All webhooks ordered by the names of their configurations; parsed again only after a change.
-    fn all(&self, core: &Core, phase: Phase) -> Arc<Vec<Arc<Hook>>> {
+    fn all(&self, core: &Core, phase: Phase) -> Arc<Vec<Arc<Webhook>>> {
         let table = core.builtin(GROUP, phase.plural()).table;
-        let records = core.store.list(table, &Wanted::default(), |_| true).map(|page| page.records);
+        let records = core.store.list(table, &ListRange::default(), |_| true).map(|page| page.records);
         let records = records.unwrap_or_default();
         let versions: Vec<_> = records.iter().map(|one| (Arc::clone(&one.key), one.revision)).collect();
         let known = match phase {
@@ -114,10 +114,10 @@ impl Hooks {
         let hooks = records.iter().flat_map(|record| {
             let configuration = record.value();
             let hooks = configuration.get("webhooks").and_then(Value::as_array).cloned();
-            hooks.into_iter().flatten().map(|hook| Arc::new(Hook::of(&hook)))
+            hooks.into_iter().flatten().map(|hook| Arc::new(Webhook::of(&hook)))
         });
         let hooks: Arc<Vec<_>> = Arc::new(hooks.collect());
-        *known.write() = Known { versions, hooks: Arc::clone(&hooks) };
+        *known.write() = ParsedWebhooks { versions, hooks: Arc::clone(&hooks) };
         hooks
     }
 }
@@ -126,22 +126,22 @@ impl Hooks {
 fn matching(
     core: &Core,
     phase: Phase,
-    review: &Review<'_>,
+    attributes: &Attributes<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
-) -> Result<Vec<Arc<Hook>>, Failure> {
-    let resource = &*review.call.resource;
+) -> Result<Vec<Arc<Webhook>>, StatusError> {
+    let resource = &*attributes.call.resource;
     // Webhooks are not called for webhook configurations, so that a broken one can be repaired.
     let configures = &*resource.group == GROUP;
     // Webhooks were called for the eviction, so they are not called for the delete that follows.
-    let evicts = review.operation == Operation::Delete && review.call.subresource.is_some();
+    let evicts = attributes.operation == Operation::Delete && attributes.call.subresource.is_some();
     if configures || evicts {
         return Ok(Vec::new());
     }
-    let subject = Subject::of(core, review, object, old);
+    let input = MatchAttributes::of(core, attributes, object, old);
     let mut found = Vec::new();
-    for hook in core.hooks.all(core, phase).iter().filter(|hook| hook.selects(&subject)) {
-        if applies(hook, review, object, old)? {
+    for hook in core.webhooks.all(core, phase).iter().filter(|hook| hook.selects(&input)) {
+        if applies(hook, attributes, object, old)? {
             found.push(Arc::clone(hook));
         }
     }
@@ -149,21 +149,21 @@ fn matching(
 }
 
 fn applies(
-    hook: &Hook,
-    review: &Review<'_>,
+    hook: &Webhook,
+    attributes: &Attributes<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
-) -> Result<bool, Failure> {
+) -> Result<bool, StatusError> {
     if hook.conditions.is_empty() {
         return Ok(true);
     }
-    let asked = Asked::new(review, object, old, String::new());
-    match (condition::hold(&hook.conditions, &asked), hook.policy) {
+    let request = AdmissionRequest::new(attributes, object, old, String::new());
+    match (match_condition::hold(&hook.conditions, &request), hook.policy) {
         (Ok(holds), _) => Ok(holds),
-        (Err(_), Policy::Ignore) => Ok(false),
-        (Err(why), Policy::Fail) => {
+        (Err(_), FailurePolicy::Ignore) => Ok(false),
+        (Err(why), FailurePolicy::Fail) => {
             let name = object.or(old).map(object::name).unwrap_or_default();
-            Err(Failure::forbidden(review.call.resource.about(), name, &why))
+            Err(StatusError::forbidden(attributes.call.resource.qualified_resource(), name, &why))
         }
     }
 }
@@ -171,62 +171,62 @@ fn applies(
 /// Calls the mutating webhooks sequentially; returns whether the object changed.
 pub(super) async fn mutate(
     core: &Core,
-    review: &Review<'_>,
+    attributes: &Attributes<'_>,
     mut object: Option<&mut Value>,
     old: Option<&Value>,
     warnings: &mut Vec<String>,
-) -> Result<bool, Failure> {
-    let mut asked: Vec<Arc<Hook>> = Vec::new();
-    let mut again: Vec<Arc<Hook>> = Vec::new();
+) -> Result<bool, StatusError> {
+    let mut called: Vec<Arc<Webhook>> = Vec::new();
+    let mut again: Vec<Arc<Webhook>> = Vec::new();
     let mut any_change = false;
-    for hook in core.hooks.all(core, Phase::Mutating).iter() {
+    for hook in core.webhooks.all(core, Phase::Mutating).iter() {
         // Each webhook is matched against the object as the previous ones left it.
-        let one = matching(core, Phase::Mutating, review, object.as_deref(), old)?;
+        let one = matching(core, Phase::Mutating, attributes, object.as_deref(), old)?;
         if !one.iter().any(|wanted| Arc::ptr_eq(wanted, hook)) {
             continue;
         }
-        if ask_to_change(core, hook, review, object.as_deref_mut(), old, warnings).await? {
+        if call_mutating(core, hook, attributes, object.as_deref_mut(), old, warnings).await? {
             any_change = true;
-            again.extend(asked.iter().filter(|earlier| earlier.again).cloned());
+            again.extend(called.iter().filter(|earlier| earlier.again).cloned());
         }
-        asked.push(Arc::clone(hook));
+        called.push(Arc::clone(hook));
     }
     again.dedup_by(|a, b| Arc::ptr_eq(a, b));
     for hook in &again {
-        any_change |= ask_to_change(core, hook, review, object.as_deref_mut(), old, warnings).await?;
+        any_change |= call_mutating(core, hook, attributes, object.as_deref_mut(), old, warnings).await?;
     }
     Ok(any_change)
 }
 
-async fn ask_to_change(
+async fn call_mutating(
     core: &Core,
-    hook: &Hook,
-    review: &Review<'_>,
+    hook: &Webhook,
+    attributes: &Attributes<'_>,
     object: Option<&mut Value>,
     old: Option<&Value>,
     warnings: &mut Vec<String>,
-) -> Result<bool, Failure> {
-    let asked = Asked::new(review, object.as_deref(), old, core.identities.uid());
-    let answer = match client::ask(core, hook, &asked).await {
-        Ok(answer) => answer,
-        Err(why) => return refuse_unless_ignored(hook, &why).map(|()| false),
+) -> Result<bool, StatusError> {
+    let request = AdmissionRequest::new(attributes, object.as_deref(), old, core.ids.uid());
+    let response = match client::call(core, hook, &request).await {
+        Ok(response) => response,
+        Err(why) => return apply_failure_policy(hook, &why).map(|()| false),
     };
-    warnings.extend(answer.warnings());
-    answer.check(&hook.name).map_err(|failure| failure.warn(warnings.clone()))?;
-    let (Some(object), Some(patch)) = (object, answer.patch(&hook.name)?) else { return Ok(false) };
-    let new = answer::patched(object, &patch)?;
+    warnings.extend(response.warnings());
+    response.check(&hook.name).map_err(|failure| failure.warn(warnings.clone()))?;
+    let (Some(object), Some(patch)) = (object, response.patch(&hook.name)?) else { return Ok(false) };
+    let new = response::patched(object, &patch)?;
     if new == *object {
         return Ok(false);
     }
     *object = new;
-    settle(core, review, object)?;
+    normalize(core, attributes, object)?;
     Ok(true)
 }
 
 /// Applies defaulting and pruning to an object that a webhook changed.
-fn settle(core: &Core, review: &Review<'_>, object: &mut Value) -> Result<(), Failure> {
-    let resource = &*review.call.resource;
-    let own_kind = review.call.subresource.and_then(crate::kinds::Subresource::own_kind);
+fn normalize(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<(), StatusError> {
+    let resource = &*attributes.call.resource;
+    let own_kind = attributes.call.subresource.and_then(crate::registry::Subresource::own_kind);
     if own_kind.is_some() {
         return Ok(());
     }
@@ -235,7 +235,7 @@ fn settle(core: &Core, review: &Review<'_>, object: &mut Value) -> Result<(), Fa
         schema::prune(schema, object);
         schema::default(schema, object);
     } else {
-        schema::decode(schema, object).map_err(Failure::internal)?;
+        schema::decode(schema, object).map_err(StatusError::internal)?;
         schema::normalize(schema, object);
         strategy::default(core, resource, object);
     }
@@ -245,33 +245,35 @@ fn settle(core: &Core, review: &Review<'_>, object: &mut Value) -> Result<(), Fa
 /// Calls the validating webhooks concurrently; of several denials the first in configuration order is returned.
 pub(super) async fn validate(
     core: &Core,
-    review: &Review<'_>,
+    attributes: &Attributes<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
     warnings: &mut Vec<String>,
-) -> Result<(), Failure> {
-    let hooks = matching(core, Phase::Validating, review, object, old)?;
-    let asked: Vec<_> =
-        hooks.iter().map(|_| Asked::new(review, object, old, core.identities.uid())).collect();
-    let answers = hooks.iter().zip(&asked).map(|(hook, asked)| client::ask(core, hook, asked));
-    let answers = join_all(answers).await;
-    for (hook, answer) in hooks.iter().zip(answers) {
-        match answer {
-            Ok(answer) => {
-                warnings.extend(answer.warnings());
-                answer.check(&hook.name).map_err(|failure| failure.warn(warnings.clone()))?;
+) -> Result<(), StatusError> {
+    let hooks = matching(core, Phase::Validating, attributes, object, old)?;
+    let requests: Vec<_> =
+        hooks.iter().map(|_| AdmissionRequest::new(attributes, object, old, core.ids.uid())).collect();
+    let responses = hooks.iter().zip(&requests).map(|(hook, request)| client::call(core, hook, request));
+    let responses = join_all(responses).await;
+    for (hook, response) in hooks.iter().zip(responses) {
+        match response {
+            Ok(response) => {
+                warnings.extend(response.warnings());
+                response.check(&hook.name).map_err(|failure| failure.warn(warnings.clone()))?;
             }
-            Err(why) => refuse_unless_ignored(hook, &why)?,
+            Err(why) => apply_failure_policy(hook, &why)?,
         }
     }
     Ok(())
 }
 
-fn refuse_unless_ignored(hook: &Hook, why: &str) -> Result<(), Failure> {
+fn apply_failure_policy(hook: &Webhook, why: &str) -> Result<(), StatusError> {
     match hook.policy {
-        Policy::Fail => Err(Failure::internal(format!("failed calling webhook \"{}\": {why}", hook.name))),
-        Policy::Ignore => {
-            tracing::warn!(webhook = %hook.name, why, "a webhook failed and is ignored");
+        FailurePolicy::Fail => {
+            Err(StatusError::internal(format!("failed calling webhook \"{}\": {why}", hook.name)))
+        }
+        FailurePolicy::Ignore => {
+            tracing::warn!(webhook = %hook.name, why, "webhook call failed; ignored by its failurePolicy");
             Ok(())
         }
     }

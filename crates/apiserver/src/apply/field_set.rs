@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_written_and_read() {
+    fn field_sets_round_trip_through_fields_v1() {
         let fields = json!({
             "f:metadata": {"f:labels": {".": {}, "f:app": {}}, "f:finalizers": {"v:\"x/y\"": {}}},
             "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}},
@@ -312,13 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_the_same_whatever_their_order() {
+    fn key_elements_ignore_field_order() {
         let one = set(&json!({"k:{\"b\":1,\"a\":\"x\"}": {}}));
         assert_eq!(one, set(&json!({"k:{\"a\":\"x\",\"b\":1}": {}})));
     }
 
     #[test]
-    fn malformed_fields_are_refused() {
+    fn malformed_fields_v1_is_rejected() {
         for bad in [
             json!([]),
             json!({"x:y": {}}),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_joined_cut_and_taken_from_each_other() {
+    fn union_intersection_and_difference() {
         let a = set(&json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
         let b = set(&json!({"f:a": {"f:b": {}}, "f:d": {}}));
         assert_eq!(paths(&a.union(&b)), [".a", ".a.b", ".c", ".d"]);
@@ -361,12 +361,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(set in any_set()) {
+        fn encoding_round_trips(set in any_set()) {
             prop_assert_eq!(FieldSet::decode(&set.encode()).unwrap(), set);
         }
 
         #[test]
-        fn difference_and_intersection_make_the_whole(a in any_set(), b in any_set()) {
+        fn difference_and_intersection_partition_the_set(a in any_set(), b in any_set()) {
             prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
             prop_assert!(a.difference(&b).intersection(&b).is_empty());
             prop_assert_eq!(a.union(&b), b.union(&a));

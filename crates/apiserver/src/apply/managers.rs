@@ -3,7 +3,7 @@
 use super::field_set::shown;
 use super::{Conflict, FieldSet, Write};
 use crate::field::quote;
-use crate::kinds::Subresource;
+use crate::registry::Subresource;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, btree_map::Entry as Slot};
 
@@ -63,11 +63,11 @@ struct Entry {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Managers {
+pub(super) struct ManagedFields {
     entries: BTreeMap<Id, Entry>,
 }
 
-impl Managers {
+impl ManagedFields {
     /// Parses `managedFields`; `None` if malformed.
     pub(super) fn of(object: &Value) -> Option<Self> {
         let mut entries = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What apply makes of objects and of the accounts of their managers, case by case.
+//! Server-side apply and managed fields, case by case.
 
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
@@ -48,7 +48,7 @@ fn applied(live: &Value, wanted: &Value, force: Force, write: &Write<'_>) -> Val
 }
 
 #[test]
-fn a_created_object_belongs_to_its_creator() {
+fn created_fields_are_owned_by_the_creator() {
     let mut object = deployment(json!({
         "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [
@@ -83,7 +83,7 @@ fn a_created_object_belongs_to_its_creator() {
 }
 
 #[test]
-fn an_update_takes_over_what_it_changes() {
+fn update_takes_ownership_of_changed_fields() {
     let mut live = deployment(json!({"replicas": 1, "paused": true}));
     create(&mut live, &by("a", "2026-01-01T00:00:00Z"));
     let mut new = live.clone();
@@ -97,7 +97,7 @@ fn an_update_takes_over_what_it_changes() {
 }
 
 #[test]
-fn status_is_owned_by_who_writes_it() {
+fn status_subresource_has_its_own_manager_entry() {
     let mut live = deployment(json!({"replicas": 1}));
     create(&mut live, &by("a", "t1"));
     let mut new = live.clone();
@@ -113,7 +113,7 @@ fn status_is_owned_by_who_writes_it() {
 }
 
 #[test]
-fn managed_fields_can_be_reset_and_bad_ones_are_ignored() {
+fn managed_fields_can_be_reset_and_malformed_ones_are_ignored() {
     let mut live = deployment(json!({"replicas": 1}));
     create(&mut live, &by("a", "t1"));
     live["metadata"]["uid"] = json!("u");
@@ -132,7 +132,7 @@ fn managed_fields_can_be_reset_and_bad_ones_are_ignored() {
 }
 
 #[test]
-fn an_apply_creates_and_owns_what_it_states() {
+fn apply_creates_the_object_and_owns_its_fields() {
     let wanted = deployment(
         json!({"replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}),
     );
@@ -147,14 +147,14 @@ fn an_apply_creates_and_owns_what_it_states() {
 }
 
 #[test]
-fn applying_the_same_again_changes_nothing() {
+fn repeated_apply_is_idempotent() {
     let wanted = deployment(json!({"replicas": 1, "selector": {"matchLabels": {"a": "b"}}}));
     let object = apply(None, &wanted, Force::No, &by("me", "t1")).unwrap();
     assert_eq!(applied(&object, &wanted, Force::No, &by("me", "t2")), object);
 }
 
 #[test]
-fn what_is_no_longer_stated_goes() {
+fn fields_dropped_from_the_configuration_are_removed() {
     let first = deployment(json!({
         "replicas": 1, "paused": true,
         "template": {"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"containers": [{"name": "x", "image": "i"}, {"name": "y", "image": "j"}]}},
@@ -173,7 +173,7 @@ fn what_is_no_longer_stated_goes() {
 }
 
 #[test]
-fn a_map_that_lost_all_it_had_stays_its_owners() {
+fn emptied_map_keeps_its_owner() {
     let with = |annotations: Value| {
         let metadata = json!({"name": "d", "namespace": "n", "annotations": annotations});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"paused": true}})
@@ -190,7 +190,7 @@ fn a_map_that_lost_all_it_had_stays_its_owners() {
 }
 
 #[test]
-fn what_others_want_stays() {
+fn fields_of_other_appliers_are_kept() {
     let one = deployment(json!({"replicas": 1, "paused": true}));
     let object = apply(None, &one, Force::No, &by("one", "t1")).unwrap();
     let two = deployment(json!({"paused": true, "minReadySeconds": 3}));
@@ -203,7 +203,7 @@ fn what_others_want_stays() {
 }
 
 #[test]
-fn what_the_server_or_an_update_added_stays() {
+fn defaults_and_updated_fields_are_kept() {
     let object = apply(None, &deployment(json!({"replicas": 1})), Force::No, &by("me", "t1")).unwrap();
     let mut defaulted = object.clone();
     defaulted["spec"]["progressDeadlineSeconds"] = json!(600);
@@ -220,7 +220,7 @@ fn what_the_server_or_an_update_added_stays() {
 }
 
 #[test]
-fn changing_what_another_owns_is_a_conflict() {
+fn changing_a_field_of_another_manager_is_a_conflict() {
     let mut live = deployment(
         json!({"replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}),
     );
@@ -244,7 +244,7 @@ fn changing_what_another_owns_is_a_conflict() {
 }
 
 #[test]
-fn force_moves_ownership() {
+fn forced_apply_takes_ownership() {
     let mut live = deployment(json!({"replicas": 1, "paused": true}));
     create(&mut live, &by("a", "t1"));
     let object = applied(&live, &deployment(json!({"replicas": 3})), Force::Yes, &by("b", "t2"));
@@ -254,7 +254,7 @@ fn force_moves_ownership() {
 }
 
 #[test]
-fn agreeing_with_another_shares_the_field() {
+fn applying_an_equal_value_shares_ownership() {
     let object = apply(None, &deployment(json!({"replicas": 1})), Force::No, &by("a", "t1")).unwrap();
     let object = applied(&object, &deployment(json!({"replicas": 1})), Force::No, &by("b", "t2"));
     assert_eq!(managers(&object), ["b Apply", "a Apply"]);
@@ -264,7 +264,7 @@ fn agreeing_with_another_shares_the_field() {
 }
 
 #[test]
-fn an_untracked_object_was_managed_by_somebody_before() {
+fn untracked_object_gets_a_before_first_apply_manager() {
     let mut live = deployment(json!({"replicas": 1}));
     live["metadata"]["uid"] = json!("u");
     let object = applied(&live, &deployment(json!({"paused": true})), Force::No, &by("me", "t1"));
@@ -276,7 +276,7 @@ fn an_untracked_object_was_managed_by_somebody_before() {
 }
 
 #[test]
-fn finalizers_are_a_set() {
+fn finalizers_are_merged_as_a_set() {
     let with = |finalizers: Value| {
         let metadata = json!({"name": "d", "namespace": "n", "finalizers": finalizers});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata})
@@ -290,7 +290,7 @@ fn finalizers_are_a_set() {
 }
 
 #[test]
-fn applied_elements_keep_their_order_among_others() {
+fn applied_list_elements_keep_their_order() {
     let containers = |names: &[&str]| {
         let list: Vec<_> = names.iter().map(|name| json!({"name": name, "image": "i"})).collect();
         deployment(json!({"template": {"spec": {"containers": list}}}))
@@ -312,7 +312,7 @@ fn applied_elements_keep_their_order_among_others() {
 }
 
 #[test]
-fn patches_that_do_not_fit_are_refused() {
+fn patches_that_do_not_match_the_schema_are_rejected() {
     let refuse = |wanted: Value| apply(None, &wanted, Force::No, &by("me", "t")).unwrap_err().to_string();
     assert_eq!(
         refuse(deployment(json!({"foo": 1}))),
@@ -336,7 +336,7 @@ fn patches_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn custom_resources_are_merged_by_their_own_schema() {
+fn custom_resources_are_merged_by_their_schema() {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
         "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
@@ -376,7 +376,7 @@ fn custom_resources_are_merged_by_their_own_schema() {
 }
 
 #[test]
-fn old_updates_are_taken_together() {
+fn old_update_managers_are_merged() {
     let mut object = deployment(json!({"replicas": 0}));
     object["metadata"]["annotations"] = json!({"k": "v"});
     create(&mut object, &by("m00", "2026-01-01T00:00:00Z"));
@@ -393,21 +393,21 @@ fn old_updates_are_taken_together() {
 }
 
 #[test]
-fn new_times_alone_are_no_change() {
+fn timestamp_only_change_is_reverted() {
     let mut live = deployment(json!({"replicas": 1}));
     create(&mut live, &by("a", "t1"));
     let mut new = live.clone();
     new["metadata"]["managedFields"][0]["time"] = json!("t2");
-    forget_new_times(&live, &mut new);
+    ignore_new_times(&live, &mut new);
     assert_eq!(new, live);
     new["spec"]["replicas"] = json!(2);
     new["metadata"]["managedFields"][0]["time"] = json!("t2");
-    forget_new_times(&live, &mut new);
+    ignore_new_times(&live, &mut new);
     assert_eq!(new["metadata"]["managedFields"][0]["time"], "t2");
 }
 
 #[test]
-fn kubectl_may_take_back_what_it_applied_itself() {
+fn last_applied_fields_do_not_conflict_with_their_manager() {
     let mut live = deployment(json!({"replicas": 1, "paused": true}));
     let last = deployment(json!({"replicas": 1})).to_string();
     live["metadata"]["annotations"] = json!({LAST_APPLIED: last});
@@ -422,7 +422,7 @@ fn kubectl_may_take_back_what_it_applied_itself() {
     assert!(error.to_string().ends_with(": .spec.paused"), "{error}");
 }
 
-/// Without empty lists and maps: an empty one is nobody's, so it comes and goes with what is beside it.
+/// Without empty lists and maps: they have no owner, so their presence depends on sibling fields.
 fn any_spec() -> impl Strategy<Value = Value> {
     let container = ("[a-c]", prop::option::of("[x-z]"), prop::collection::btree_map("[A-C]", "[0-9]", 1..3))
         .prop_map(|(name, image, env)| {
@@ -452,7 +452,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_forced_apply_always_gets_what_it_wants(first in any_spec(), second in any_spec(), third in any_spec()) {
+    fn forced_apply_always_sets_its_fields(first in any_spec(), second in any_spec(), third in any_spec()) {
         let mut object = apply(None, &deployment(first), Force::Yes, &by("one", "t1")).unwrap();
         object = apply(Some(&object), &deployment(second.clone()), Force::Yes, &by("two", "t2")).unwrap();
         object = apply(Some(&object), &deployment(third.clone()), Force::Yes, &by("one", "t3")).unwrap();
@@ -468,7 +468,7 @@ proptest! {
     }
 
     #[test]
-    fn owners_own_only_what_exists(specs in prop::collection::vec((any_spec(), any::<bool>()), 1..5)) {
+    fn owned_fields_exist(specs in prop::collection::vec((any_spec(), any::<bool>()), 1..5)) {
         let mut object = apply(None, &deployment(json!({})), Force::Yes, &by("zero", "t0")).unwrap();
         for (index, (spec, is_apply)) in specs.into_iter().enumerate() {
             let manager = format!("m{index}");
@@ -482,7 +482,7 @@ proptest! {
             }
         }
         let there = compare::compare(deployment_schema(), &json!({}), &without_managed_fields(&object)).added;
-        let owned = Managers::of(&object).unwrap().all_fields();
+        let owned = ManagedFields::of(&object).unwrap().all_fields();
         let mut gone = Vec::new();
         owned.difference(&there).for_each(|path| gone.push(field_set::shown(path)));
         prop_assert!(gone.is_empty(), "{:?} of {}", gone, object);

@@ -2,11 +2,11 @@
 
 use crate::object;
 use crate::server::Core;
-use crate::store::Wanted;
+use crate::store::ListRange;
 use serde_json::{Value, json};
 
 /// The initial status of a definition.
-pub(super) fn begin(definition: &mut Value) {
+pub(super) fn init(definition: &mut Value) {
     let storage: Vec<Value> = storage_version(definition).into_iter().collect();
     definition["status"] =
         json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": storage});
@@ -18,7 +18,7 @@ fn storage_version(definition: &Value) -> Option<Value> {
 }
 
 /// Sets the `Terminating` condition.
-pub(super) fn note_deletion(definition: &mut Value, now: &str) {
+pub(super) fn set_terminating(definition: &mut Value, now: &str) {
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     set(definition, "Terminating", &("True", "InstanceDeletionPending", message.to_owned()), now);
 }
@@ -82,7 +82,7 @@ fn set(definition: &mut Value, kind: &str, (status, reason, message): &(&str, &s
 fn accept_names(core: &Core, definition: &Value) -> (Value, Option<(&'static str, String)>) {
     let group = object::str_at(definition, "/spec/group");
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
-    let page = core.store.list(definitions.table, &Wanted::default(), |_| true);
+    let page = core.store.list(definitions.table, &ListRange::default(), |_| true);
     let others: Vec<Value> = page
         .into_iter()
         .flat_map(|page| page.records)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// Defaults the names and settings of a definition.
-pub fn complete(definition: &mut Value) {
+pub fn default(definition: &mut Value) {
     let kind = object::str_at(definition, "/spec/names/kind").to_owned();
     let spec = object::map_mut(definition, "spec");
     spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
@@ -121,9 +121,9 @@ fn validate_names(definition: &Value) -> Vec<Error> {
             errors.push(Error::required(&path.field(field), ""));
         } else {
             let faults = names::dns_1035_label(&value.to_lowercase()).into_iter();
-            let words =
+            let message =
                 faults.map(|fault| format!("may have mixed case, but should otherwise match: {fault}"));
-            errors.extend(words.map(|fault| Error::invalid(&path.field(field), value, fault)));
+            errors.extend(message.map(|fault| Error::invalid(&path.field(field), value, fault)));
         }
     }
     if !kind.is_empty() && kind == text("/spec/names/listKind") {
@@ -163,7 +163,7 @@ fn shown_versions(versions: &[Value]) -> String {
 }
 
 /// Validates an update of a definition.
-pub fn fixed_fields(old: &Value, new: &Value) -> Vec<Error> {
+pub fn validate_update(old: &Value, new: &Value) -> Vec<Error> {
     let mut errors = Vec::new();
     let spec = Path::of("spec");
     for field in ["group", "scope"] {

@@ -2,9 +2,9 @@
 
 use super::negotiate::Accept;
 use super::respond;
-use crate::failure::Failure;
-use crate::kinds::{Catalog, Group, Resource, Subresource};
+use crate::registry::{Catalog, Group, Resource, Subresource};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The discovery document at a path; `None` for other paths.
-pub(super) fn respond(core: &Core, path: &str, accept: &Accept) -> Option<Result<Response<Body>, Failure>> {
+pub(super) fn respond(
+    core: &Core,
+    path: &str,
+    accept: &Accept,
+) -> Option<Result<Response<Body>, StatusError>> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let catalog = core.catalog();
     match segments.as_slice() {
@@ -22,14 +26,14 @@ pub(super) fn respond(core: &Core, path: &str, accept: &Accept) -> Option<Result
         ["api", version] => Some(named(&catalog, "", version, accept)),
         ["apis", group] => Some(match catalog.group(group) {
             Some(found) => plain(accept, &group_of(group, found)),
-            None => Ok(respond::nothing_here()),
+            None => Ok(respond::not_found_page()),
         }),
         ["apis", group, version] => Some(named(&catalog, group, version, accept)),
         _ => None,
     }
 }
 
-fn plain(accept: &Accept, value: &Value) -> Result<Response<Body>, Failure> {
+fn plain(accept: &Accept, value: &Value) -> Result<Response<Body>, StatusError> {
     Ok(respond::value_as(200, value, accept.plain()?))
 }
 
@@ -45,7 +49,7 @@ fn root(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body>, Failure> {
+fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body>, StatusError> {
     let wanted = |name: &str| name.is_empty() == (root == "api");
     if let Some(version) = accept.aggregated_discovery() {
         let items: Vec<Value> = catalog
@@ -59,7 +63,7 @@ fn roots(catalog: &Catalog, root: &str, accept: &Accept) -> Result<Response<Body
             "metadata": {},
             "items": items,
         });
-        let mut response = respond::value_as(200, &list, crate::incoming::Format::Json);
+        let mut response = respond::value_as(200, &list, crate::request_body::Format::Json);
         let media_type =
             format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
         if let Ok(media_type) = HeaderValue::from_str(&media_type) {
@@ -102,14 +106,19 @@ fn group_of(name: &str, group: &Group) -> Value {
     value
 }
 
-fn named(catalog: &Catalog, group: &str, version: &str, accept: &Accept) -> Result<Response<Body>, Failure> {
-    let Some(found) = catalog.group(group) else { return Ok(respond::nothing_here()) };
+fn named(
+    catalog: &Catalog,
+    group: &str,
+    version: &str,
+    accept: &Accept,
+) -> Result<Response<Body>, StatusError> {
+    let Some(found) = catalog.group(group) else { return Ok(respond::not_found_page()) };
     let Some(resources) = found.versions.get(version) else {
         let builtin = found.versions.values().flatten().any(|(_, resource)| resource.custom().is_none());
-        return if builtin { Err(Failure::unknown_path()) } else { Ok(respond::nothing_here()) };
+        return if builtin { Err(StatusError::unknown_path()) } else { Ok(respond::not_found_page()) };
     };
     let list: Vec<Value> = resources.values().flat_map(legacy_entries).collect();
-    let group_version = crate::kinds::api_version(group, version);
+    let group_version = crate::registry::api_version(group, version);
     let mut body = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": list});
     if !group.is_empty() {
         body["apiVersion"] = Value::from("v1");

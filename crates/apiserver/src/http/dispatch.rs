@@ -1,14 +1,14 @@
 //! Determines the verb of a request and runs it.
 
-use super::negotiate::{Accept, Wish};
-use super::route::{self, Missing};
+use super::negotiate::{Accept, Negotiated};
+use super::route::{self, RouteError};
 use super::{body, respond, review, stream, subresource};
 use crate::crd;
-use crate::failure::Failure;
-use crate::incoming::{self, Incoming};
-use crate::kinds::Resource;
 use crate::object;
+use crate::registry::Resource;
+use crate::request_body::{self, RequestBody};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::table::IncludeObject;
 use crate::user::User;
 use crate::verbs::delete::{self, DeleteOptions};
@@ -23,12 +23,12 @@ pub(super) async fn dispatch(
     user: Arc<User>,
     accept: &Accept,
     request: Request<Body>,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, StatusError> {
     let target = match route::find(&core.catalog(), request.uri().path()) {
         Ok(target) => target,
-        Err(Missing::Object(failure)) => return Err(failure),
-        Err(Missing::Path) => return Err(Failure::unknown_path()),
-        Err(Missing::Page) => return Ok(respond::nothing_here()),
+        Err(RouteError::Object(failure)) => return Err(failure),
+        Err(RouteError::Path) => return Err(StatusError::unknown_path()),
+        Err(RouteError::Page) => return Ok(respond::not_found_page()),
     };
     let mut query = Query::parse(request.uri().query().unwrap_or_default());
     if target.watch {
@@ -44,7 +44,7 @@ pub(super) async fn dispatch(
         query,
     };
     IncludeObject::parse(call.query.get("includeObject")).map_err(|message| {
-        Failure::bad_request(format!("Unable to convert to Table as requested: {message}"))
+        StatusError::bad_request(format!("Unable to convert to Table as requested: {message}"))
     })?;
     let (parts, body) = request.into_parts();
     // The parameter has no effect on a single object; the deprecated `/watch/` paths have.
@@ -59,7 +59,7 @@ pub(super) async fn dispatch(
     }
     let Ok(_permit) = Arc::clone(&core.in_flight).try_acquire_owned() else {
         let message = "the server has received too many requests and has asked us to try again later";
-        return Err(Failure::too_many_requests(message, 1));
+        return Err(StatusError::too_many_requests(message, 1));
     };
     let deprecation = deprecation(&call.resource);
     let mut response = match call.subresource {
@@ -77,8 +77,8 @@ async fn serve(
     method: &Method,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Response<Body>, Failure> {
-    let wish = accept.objects()?;
+) -> Result<Response<Body>, StatusError> {
+    let negotiated = accept.objects()?;
     let collection = call.name.is_empty();
     let Some(verb) = verb_of(method, collection) else { return Ok(respond::method_not_allowed()) };
     let needs_namespace = matches!(verb, "create" | "deletecollection");
@@ -86,20 +86,22 @@ async fn serve(
         return Ok(respond::method_not_allowed());
     }
     if verb == "create" && call.resource.is("", "bindings") {
-        return bind_named(core, call, &body::object(headers, body).await?, wish);
+        return bind_named(core, call, &body::object(headers, body).await?, negotiated);
     }
-    if verb == "create" && review::is_question(&call.resource) {
-        return review::answer(core, &call, &body::object(headers, body).await?, wish);
+    if verb == "create" && review::is_review(&call.resource) {
+        return review::create(core, &call, &body::object(headers, body).await?, negotiated);
     }
     if !call.resource.verbs.allow(verb) {
         return Ok(respond::method_not_allowed());
     }
-    if verb == "create" && crd::is_going(core, &call.resource) {
+    if verb == "create" && crd::is_terminating(core, &call.resource) {
         let message = "create not allowed while custom resource definition is terminating";
-        return Err(Failure::new(405, "MethodNotAllowed", message).on(call.resource.about(), ""));
+        return Err(
+            StatusError::new(405, "MethodNotAllowed", message).on(call.resource.qualified_resource(), "")
+        );
     }
-    let done = match verb {
-        "list" => return Ok(stream::list(core, &call, list::list(core, &call)?, wish)),
+    let reply = match verb {
+        "list" => return Ok(stream::list(core, &call, list::list(core, &call)?, negotiated)),
         "get" => verbs::get(core, &call)?,
         "create" => create::create(core, &call, body::object(headers, body).await?).await?,
         "update" => update::update(core, &call, body::object(headers, body).await?).await?,
@@ -113,7 +115,7 @@ async fn serve(
                 core,
                 &call,
                 delete::delete_collection(core, &call, &options).await?,
-                wish,
+                negotiated,
             ));
         }
         _ => {
@@ -121,7 +123,7 @@ async fn serve(
             delete::delete(core, &call, &options).await?
         }
     };
-    Ok(respond::done(core, &call, done, wish))
+    Ok(respond::reply(core, &call, reply, negotiated))
 }
 
 /// The deprecation warning of the resource.
@@ -144,17 +146,22 @@ pub(super) fn verb_of(method: &Method, collection: bool) -> Option<&'static str>
 }
 
 /// A Binding created at `/bindings`, where only the body names the pod.
-fn bind_named(core: &Core, mut call: Call, body: &Incoming, wish: Wish) -> Result<Response<Body>, Failure> {
+fn bind_named(
+    core: &Core,
+    mut call: Call,
+    body: &RequestBody,
+    negotiated: Negotiated,
+) -> Result<Response<Body>, StatusError> {
     let binding = body.decode()?;
     call.resource = core.builtin("", "pods");
     object::name(&binding).clone_into(&mut call.name);
-    let done = bind::bind(core, &call, &binding)?;
-    Ok(respond::done(core, &call, done, wish))
+    let reply = bind::bind(core, &call, &binding)?;
+    Ok(respond::reply(core, &call, reply, negotiated))
 }
 
-async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, Failure> {
+async fn delete_options(call: &Call, headers: &HeaderMap, body: Body) -> Result<DeleteOptions, StatusError> {
     let body = body::optional_object(headers, body).await?;
-    let options = body.as_ref().map(incoming::admit_delete_options).transpose()?;
+    let options = body.as_ref().map(request_body::decode_delete_options).transpose()?;
     DeleteOptions::read(call, options.filter(|options| !options.is_null()))
 }
 

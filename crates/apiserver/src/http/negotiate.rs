@@ -1,7 +1,7 @@
 //! Content negotiation: `Accept` and `Content-Type`.
 
-use crate::failure::Failure;
-use crate::incoming::{Encoding, Format};
+use crate::request_body::{Encoding, Format};
+use crate::status_error::StatusError;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 
@@ -11,7 +11,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The representation of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Representation {
     Object,
     /// `meta.k8s.io/v1` `Table`.
     Table,
@@ -23,8 +23,8 @@ pub(super) enum Form {
 
 /// The negotiated representation and format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
-    pub form: Form,
+pub(super) struct Negotiated {
+    pub representation: Representation,
     pub format: Format,
 }
 
@@ -69,15 +69,15 @@ impl Accept {
     }
 
     /// Negotiates a response with objects. Protobuf is not offered: a client that accepts nothing else gets status 406.
-    pub(super) fn objects(&self) -> Result<Wish, Failure> {
+    pub(super) fn objects(&self) -> Result<Negotiated, StatusError> {
         if self.0.is_empty() {
-            return Ok(Wish { form: Form::Object, format: Format::Json });
+            return Ok(Negotiated { representation: Representation::Object, format: Format::Json });
         }
-        self.0.iter().find_map(wish).ok_or_else(|| self.not_acceptable())
+        self.0.iter().find_map(negotiate).ok_or_else(|| self.not_acceptable())
     }
 
     /// Negotiates a response that has only one representation.
-    pub(super) fn plain(&self) -> Result<Format, Failure> {
+    pub(super) fn plain(&self) -> Result<Format, StatusError> {
         if self.0.is_empty() {
             return Ok(Format::Json);
         }
@@ -86,14 +86,14 @@ impl Accept {
     }
 
     /// The error for a client that accepts none of the offered media types.
-    fn not_acceptable(&self) -> Failure {
+    fn not_acceptable(&self) -> StatusError {
         let known = |entry: &Entry| entry.format().is_some() || entry.media_type == PROTOBUF;
         let message = if self.0.iter().any(known) {
             format!("only the following media types are accepted: {JSON}, {YAML}")
         } else {
             format!("406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {PROTOBUF}")
         };
-        Failure::new(406, "NotAcceptable", message)
+        StatusError::new(406, "NotAcceptable", message)
     }
 
     /// Whether YAML is preferred to JSON.
@@ -120,16 +120,18 @@ impl Accept {
     }
 }
 
-fn wish(entry: &Entry) -> Option<Wish> {
+fn negotiate(entry: &Entry) -> Option<Negotiated> {
     let format = entry.format()?;
-    let form = match (entry.parameter("as"), entry.parameter("g"), entry.parameter("v")) {
-        ("", _, _) => Form::Object,
-        ("Table", "meta.k8s.io", "v1") => Form::Table,
-        ("Table", "meta.k8s.io", "v1beta1") => Form::OldTable,
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Form::Metadata,
+    let representation = match (entry.parameter("as"), entry.parameter("g"), entry.parameter("v")) {
+        ("", _, _) => Representation::Object,
+        ("Table", "meta.k8s.io", "v1") => Representation::Table,
+        ("Table", "meta.k8s.io", "v1beta1") => Representation::OldTable,
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+            Representation::Metadata
+        }
         _ => return None,
     };
-    Some(Wish { form, format })
+    Some(Negotiated { representation, format })
 }
 
 fn parse_entry(text: &str) -> Option<Entry> {
@@ -155,12 +157,12 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
 }
 
 /// The encoding of the request body.
-pub(super) fn body_encoding(headers: &HeaderMap) -> Result<Encoding, Failure> {
+pub(super) fn body_encoding(headers: &HeaderMap) -> Result<Encoding, StatusError> {
     match content_type(headers).as_str() {
         "" | JSON => Ok(Encoding::Text(Format::Json)),
         YAML => Ok(Encoding::Text(Format::Yaml)),
         PROTOBUF => Ok(Encoding::Protobuf),
-        _ => Err(Failure::unsupported_media_type(format!(
+        _ => Err(StatusError::unsupported_media_type(format!(
             "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, {PROTOBUF}"
         ))),
     }
@@ -177,27 +179,33 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_given_to_who_asks_for_one() {
+    fn table_is_negotiated() {
         let text = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(accept(text).objects().unwrap(), Wish { form: Form::Table, format: Format::Json });
+        assert_eq!(
+            accept(text).objects().unwrap(),
+            Negotiated { representation: Representation::Table, format: Format::Json }
+        );
     }
 
     #[test]
-    fn protobuf_falls_back_to_json_where_that_is_accepted() {
+    fn protobuf_falls_back_to_json() {
         let both = accept("application/vnd.kubernetes.protobuf, application/json");
-        assert_eq!(both.objects().unwrap(), Wish { form: Form::Object, format: Format::Json });
+        assert_eq!(
+            both.objects().unwrap(),
+            Negotiated { representation: Representation::Object, format: Format::Json }
+        );
         assert_eq!(accept("application/vnd.kubernetes.protobuf").objects().unwrap_err().code(), 406);
     }
 
     #[test]
-    fn quality_orders_the_entries() {
+    fn quality_orders_media_ranges() {
         assert!(accept("application/json;q=0.5, application/yaml").prefers_yaml());
         assert!(!accept("application/json, application/yaml;q=0.9").prefers_yaml());
         assert!(accept("*/*").objects().is_ok());
     }
 
     #[test]
-    fn aggregated_discovery_is_recognised() {
+    fn aggregated_discovery_is_negotiated() {
         let kubectl = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
         assert_eq!(accept(kubectl).aggregated_discovery(), Some("v2"));
         assert_eq!(accept("application/json").aggregated_discovery(), None);

@@ -4,9 +4,9 @@ mod paths;
 mod schemas;
 
 use super::respond;
-use crate::failure::Failure;
-use crate::kinds::{Catalog, Resource};
+use crate::registry::{Catalog, Resource};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use axum::body::Body;
 use http::header::{ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Request, Response};
@@ -17,7 +17,7 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 
 /// The document at a path; `None` for other paths.
-pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Response<Body>, Failure>> {
+pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Response<Body>, StatusError>> {
     let rest = request.uri().path().strip_prefix("/openapi/v3")?.trim_matches('/');
     let catalog = core.catalog();
     if rest.is_empty() {
@@ -27,10 +27,10 @@ pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Res
         ["api", version] => (String::new(), (*version).to_owned()),
         ["version"] => return Some(Ok(respond::json(200, version_document().to_string()))),
         ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),
-        _ => return Some(Ok(respond::nothing_here())),
+        _ => return Some(Ok(respond::not_found_page())),
     };
     let Some(resources) = catalog.group(&group).and_then(|found| found.versions.get(version.as_str())) else {
-        return Some(Ok(respond::nothing_here()));
+        return Some(Ok(respond::not_found_page()));
     };
     let tag = format!("\"{}\"", hash(resources));
     if request.headers().get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {

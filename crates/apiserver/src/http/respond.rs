@@ -1,14 +1,14 @@
 //! Builds responses.
 
-use super::negotiate::{Form, Wish};
-use crate::failure::Failure;
+use super::negotiate::{Negotiated, Representation};
 use crate::field::quote;
-use crate::incoming::Format;
-use crate::kinds::{Resource, convert};
+use crate::registry::{Resource, convert};
+use crate::request_body::Format;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::store::to_json;
 use crate::table;
-use crate::verbs::{Call, Done, Reply};
+use crate::verbs::{Call, Reply, ReplyBody};
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -40,15 +40,15 @@ pub(super) fn text(code: u16, body: impl Into<Body>) -> Response<Body> {
 }
 
 /// The 404 response outside of the API groups.
-pub(super) fn nothing_here() -> Response<Body> {
+pub(super) fn not_found_page() -> Response<Body> {
     text(404, "404 page not found\n")
 }
 
 pub(super) fn method_not_allowed() -> Response<Body> {
-    failure(&Failure::unknown_method(), false)
+    failure(&StatusError::unknown_method(), false)
 }
 
-pub(super) fn failure(failure: &Failure, yaml: bool) -> Response<Body> {
+pub(super) fn failure(failure: &StatusError, yaml: bool) -> Response<Body> {
     let json = failure.to_json();
     let mut response = match serde_json::from_slice::<Value>(&json) {
         Ok(value) if yaml => value_as(failure.code(), &value, Format::Yaml),
@@ -76,35 +76,44 @@ pub(super) fn yaml(value: &Value) -> String {
 }
 
 /// The response of a call on one object.
-pub(super) fn done(core: &Core, call: &Call, done: Done, wish: Wish) -> Response<Body> {
-    let Done { code, reply, warnings } = done;
-    let mut response = match (reply, wish.form) {
-        (Reply::Other(value), _) => value_as(code, &value, wish.format),
-        (Reply::Record(record), Form::Object)
-            if wish.format == Format::Json && call.resource.is_storage_version() =>
+pub(super) fn reply(core: &Core, call: &Call, reply: Reply, negotiated: Negotiated) -> Response<Body> {
+    let Reply { code, body, warnings } = reply;
+    let mut response = match (body, negotiated.representation) {
+        (ReplyBody::Other(value), _) => value_as(code, &value, negotiated.format),
+        (ReplyBody::Record(record), Representation::Object)
+            if negotiated.format == Format::Json && call.resource.is_storage_version() =>
         {
             json(code, record.json())
         }
-        (Reply::Record(record), form) => {
+        (ReplyBody::Record(record), representation) => {
             let object = convert::to_served(&call.resource, record.value());
-            formed(core, call, code, object, Wish { form, ..wish })
+            formed(core, call, code, object, Negotiated { representation, ..negotiated })
         }
-        (Reply::Object(object), form) => formed(core, call, code, object, Wish { form, ..wish }),
+        (ReplyBody::Object(object), representation) => {
+            formed(core, call, code, object, Negotiated { representation, ..negotiated })
+        }
     };
     warn(&mut response, &warnings);
     response
 }
 
-fn formed(core: &Core, call: &Call, code: u16, object: Value, wish: Wish) -> Response<Body> {
-    let value = match wish.form {
-        Form::Object => object,
-        Form::Metadata => table::partial(&object),
-        Form::Table | Form::OldTable => {
+fn formed(core: &Core, call: &Call, code: u16, object: Value, negotiated: Negotiated) -> Response<Body> {
+    let value = match negotiated.representation {
+        Representation::Object => object,
+        Representation::Metadata => table::partial(&object),
+        Representation::Table | Representation::OldTable => {
             let metadata = object["metadata"].clone();
-            super::stream::table(core, call, &[object], &metadata, table::Headers::Send, wish.form)
+            super::stream::table(
+                core,
+                call,
+                &[object],
+                &metadata,
+                table::Headers::Send,
+                negotiated.representation,
+            )
         }
     };
-    value_as(code, &value, wish.format)
+    value_as(code, &value, negotiated.format)
 }
 
 /// Adds `Warning` headers.

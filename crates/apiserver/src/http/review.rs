@@ -1,43 +1,43 @@
 //! Reviews that are created and not stored: SubjectAccessReview, TokenReview and the like.
 
-use super::negotiate::Wish;
+use super::negotiate::Negotiated;
 use super::respond;
-use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
-use crate::incoming::{self, Incoming};
-use crate::kinds::{Resource, Verbs};
 use crate::object;
+use crate::registry::{Resource, Verbs};
+use crate::request_body::{self, RequestBody};
 use crate::server::Core;
-use crate::verbs::{Call, Done, Reply};
+use crate::status_error::{QualifiedName, StatusError};
+use crate::verbs::{Call, Reply, ReplyBody};
 use axum::body::Body;
 use http::Response;
 use serde_json::{Value, json};
 
-/// `status.reason` of every access review.
+/// `status.reason` of every authentication review.
 const NOT_ENFORCED: &str = "RBAC objects are stored and served by this server, but not enforced";
 
-pub(super) fn is_question(resource: &Resource) -> bool {
+pub(super) fn is_review(resource: &Resource) -> bool {
     resource.verbs == Verbs::CreateOnly && !resource.is("", "bindings")
 }
 
-pub(super) fn answer(
+pub(super) fn create(
     core: &Core,
     call: &Call,
-    body: &Incoming,
-    wish: Wish,
-) -> Result<Response<Body>, Failure> {
-    let mut question = incoming::admit_kind(core, &call.resource, body)?;
+    body: &RequestBody,
+    negotiated: Negotiated,
+) -> Result<Response<Body>, StatusError> {
+    let mut review = request_body::decode_kind(core, &call.resource, body)?;
     let mut warnings = Vec::new();
-    check(call, &question)?;
-    question["status"] = match &*call.resource.kind {
-        "TokenReview" => token_status(core, &question),
+    check(call, &review)?;
+    review["status"] = match &*call.resource.kind {
+        "TokenReview" => token_status(core, &review),
         "SelfSubjectReview" => {
-            object::set_meta(&mut question, "creationTimestamp", Some(Value::from(core.clock.time())));
+            object::set_meta(&mut review, "creationTimestamp", Some(Value::from(core.clock.time())));
             json!({"userInfo": call.user.to_value()})
         }
         "SelfSubjectRulesReview" => {
             warnings.push(NOT_ENFORCED.to_owned());
-            question["spec"] = json!({});
+            review["spec"] = json!({});
             json!({
                 "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
                 "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -49,17 +49,17 @@ pub(super) fn answer(
             json!({"allowed": true, "reason": NOT_ENFORCED})
         }
     };
-    Ok(respond::done(core, call, Done::new(201, Reply::Object(question)).warn(warnings), wish))
+    Ok(respond::reply(core, call, Reply::new(201, ReplyBody::Object(review)).warn(warnings), negotiated))
 }
 
 /// Validates a review.
-fn check(call: &Call, question: &Value) -> Result<(), Failure> {
+fn check(call: &Call, review: &Value) -> Result<(), StatusError> {
     let spec = Path::of("spec");
-    let set = |field: &str| question["spec"].get(field).filter(|value| !value.is_null());
+    let set = |field: &str| review["spec"].get(field).filter(|value| !value.is_null());
     let mut errors = Vec::new();
     match &*call.resource.kind {
-        "TokenReview" if object::str_at(question, "/spec/token").is_empty() => {
-            return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+        "TokenReview" if object::str_at(review, "/spec/token").is_empty() => {
+            return Err(StatusError::bad_request("token is required for TokenReview in authentication"));
         }
         "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             match (set("resourceAttributes"), set("nonResourceAttributes")) {
@@ -77,7 +77,7 @@ fn check(call: &Call, question: &Value) -> Result<(), Failure> {
                 (Some(_), None) | (None, Some(_)) => {}
             }
             let about_others = &*call.resource.kind != "SelfSubjectAccessReview";
-            if about_others && object::str_at(question, "/spec/user").is_empty() && set("groups").is_none() {
+            if about_others && object::str_at(review, "/spec/user").is_empty() && set("groups").is_none() {
                 let detail = "at least one of user or group must be specified";
                 errors.push(Error::invalid(&spec.field("user"), "", detail));
             }
@@ -87,14 +87,14 @@ fn check(call: &Call, question: &Value) -> Result<(), Failure> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Failure::invalid(About { group: &call.resource.group, what: "" }, "", &errors))
+    Err(StatusError::invalid(QualifiedName { group: &call.resource.group, name: "" }, "", &errors))
 }
 
-fn token_status(core: &Core, question: &Value) -> Value {
-    let token = object::str_at(question, "/spec/token");
+fn token_status(core: &Core, review: &Value) -> Value {
+    let token = object::str_at(review, "/spec/token");
     match core.tokens.user(token, &core.clock) {
         Some(user) => {
-            let audiences = question.pointer("/spec/audiences").cloned();
+            let audiences = review.pointer("/spec/audiences").cloned();
             let mut status = json!({"authenticated": true, "user": user.to_value()});
             status["audiences"] = audiences.unwrap_or_else(|| json!(["https://kubernetes.default.svc"]));
             status

@@ -1,7 +1,7 @@
 //! Parses resource paths.
 
-use crate::failure::Failure;
-use crate::kinds::{Catalog, Resource, Subresource};
+use crate::registry::{Catalog, Resource, Subresource};
+use crate::status_error::StatusError;
 use crate::verbs::call::{Plus, unescape};
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ pub(super) struct Target {
     pub watch: bool,
 }
 
-pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, Missing> {
-    let nothing = || if is_builtin(catalog, path) { Missing::Path } else { Missing::Page };
+pub(super) fn find(catalog: &Catalog, path: &str) -> Result<Target, RouteError> {
+    let nothing = || if is_builtin(catalog, path) { RouteError::Path } else { RouteError::Page };
     if path.contains("//") {
         return Err(nothing());
     }
-    locate(catalog, path).map_or_else(|| Err(nothing()), |found| found.map_err(Missing::Object))
+    locate(catalog, path).map_or_else(|| Err(nothing()), |found| found.map_err(RouteError::Object))
 }
 
 /// Why a path is not found.
 #[derive(Debug)]
-pub(super) enum Missing {
+pub(super) enum RouteError {
     /// Outside of the API groups.
     Page,
     /// An unknown path in a built-in group.
     Path,
     /// An unknown object.
-    Object(Failure),
+    Object(StatusError),
 }
 
 /// Whether the path is below a built-in group.
@@ -51,7 +51,7 @@ fn is_builtin(catalog: &Catalog, path: &str) -> bool {
     resources.any(|(_, resource)| resource.custom().is_none())
 }
 
-fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, Failure>> {
+fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, StatusError>> {
     let segments: Vec<String> =
         path.trim_matches('/').split('/').map(|segment| unescape(segment, Plus::IsPlus)).collect();
     let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -73,7 +73,7 @@ fn locate(catalog: &Catalog, path: &str) -> Option<Result<Target, Failure>> {
                 Some(part) => Some(part),
                 // apiextensions-apiserver serves the object at every unknown path below it.
                 None if resource.custom().is_some() => {
-                    return Some(Err(Failure::not_found(resource.about(), name)));
+                    return Some(Err(StatusError::not_found(resource.qualified_resource(), name)));
                 }
                 None => return None,
             },
@@ -114,7 +114,7 @@ fn is_part_of_namespace(group: &str, plural: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::Registry;
+    use crate::registry::Registry;
     use crate::store::Store;
 
     fn shown(path: &str) -> Option<String> {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_resources() {
+    fn paths_are_parsed_to_resources() {
         let cases = [
             ("/api/v1/pods", Some("pods   ")),
             ("/api/v1/namespaces/a/pods", Some("pods a  ")),

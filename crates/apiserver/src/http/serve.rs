@@ -1,7 +1,7 @@
 //! Serves the API over HTTPS with generated certificates.
 
-use super::guard::Guard;
-use super::{Access, router};
+use super::connection_limits::LimitedAcceptor;
+use super::{Authenticator, router};
 use crate::server::Core;
 use axum_server::Handle;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
@@ -138,7 +138,7 @@ pub fn listen(core: &Arc<Core>, address: SocketAddr) -> Result<Listening, Error>
     let handle = Handle::new();
     let tls =
         RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config))).handshake_timeout(HEAD_TIME_MAX);
-    let acceptor = Guard::new(tls);
+    let acceptor = LimitedAcceptor::new(tls);
     let mut server =
         axum_server::from_tcp(listener).map_err(failed)?.handle(handle.clone()).acceptor(acceptor);
     let builder = server.http_builder();
@@ -156,7 +156,7 @@ pub fn listen(core: &Arc<Core>, address: SocketAddr) -> Result<Listening, Error>
         .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let service = router(Arc::clone(core), Access::Token).into_make_service();
+    let service = router(Arc::clone(core), Authenticator::Token).into_make_service();
     let task = tokio::spawn(server.serve(service));
     Ok(Listening { address, ca_pem, token: core.admin_token.clone(), handle, task })
 }

@@ -1,15 +1,15 @@
 //! Lists and watches as response bodies that are encoded while they are sent.
 
-use super::negotiate::{Form, Wish};
+use super::negotiate::{Negotiated, Representation};
 use super::respond;
-use crate::failure::Failure;
-use crate::incoming::Format;
-use crate::kinds::{Origin, convert};
+use crate::registry::{Origin, convert};
+use crate::request_body::Format;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::store::{Action, Record, to_json};
 use crate::table::{Headers, IncludeObject, Printer, partial, partial_list};
 use crate::verbs::list::Listing;
-use crate::verbs::watch::{Seen, Signal, Watch};
+use crate::verbs::watch::{Transition, Watch, WatchItem};
 use crate::verbs::{Call, served};
 use axum::body::Body;
 use bytes::Bytes;
@@ -22,14 +22,17 @@ use std::sync::Arc;
 /// Approximate size of an encoded chunk of a list.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Response<Body> {
+pub(super) fn list(core: &Core, call: &Call, listing: Listing, negotiated: Negotiated) -> Response<Body> {
     let mut metadata = list_metadata(&listing);
-    if call.resource.custom().is_some() && listing.continue_token.is_none() && wish.form == Form::Object {
+    if call.resource.custom().is_some()
+        && listing.continue_token.is_none()
+        && negotiated.representation == Representation::Object
+    {
         metadata["continue"] = Value::from("");
     }
-    match (wish.form, wish.format) {
-        (Form::Object, Format::Json) => respond::json(200, list_body(call, listing, &metadata)),
-        (Form::Object, Format::Yaml) => {
+    match (negotiated.representation, negotiated.format) {
+        (Representation::Object, Format::Json) => respond::json(200, list_body(call, listing, &metadata)),
+        (Representation::Object, Format::Yaml) => {
             let items: Vec<Value> = listing.records.iter().map(|record| list_item(call, record)).collect();
             let resource = &*call.resource;
             let list = json!({
@@ -37,15 +40,19 @@ pub(super) fn list(core: &Core, call: &Call, listing: Listing, wish: Wish) -> Re
             });
             respond::value_as(200, &list, Format::Yaml)
         }
-        (Form::Metadata, format) => {
+        (Representation::Metadata, format) => {
             let objects: Vec<Value> =
                 listing.records.iter().map(|record| served(&call.resource, record)).collect();
             respond::value_as(200, &partial_list(&objects, &metadata), format)
         }
-        (Form::Table | Form::OldTable, format) => {
+        (Representation::Table | Representation::OldTable, format) => {
             let objects: Vec<Value> =
                 listing.records.iter().map(|record| served(&call.resource, record)).collect();
-            respond::value_as(200, &table(core, call, &objects, &metadata, Headers::Send, wish.form), format)
+            respond::value_as(
+                200,
+                &table(core, call, &objects, &metadata, Headers::Send, negotiated.representation),
+                format,
+            )
         }
     }
 }
@@ -126,7 +133,7 @@ pub(super) fn table(
     objects: &[Value],
     metadata: &Value,
     headers: Headers,
-    form: Form,
+    representation: Representation,
 ) -> Value {
     // The parameter is validated before the request is executed.
     let include = IncludeObject::parse(call.query.get("includeObject")).unwrap_or(IncludeObject::Metadata);
@@ -138,21 +145,25 @@ pub(super) fn table(
         }
     };
     let mut table = printer.table(objects, metadata, include, headers, core.clock.now());
-    if form == Form::OldTable {
+    if representation == Representation::OldTable {
         table["apiVersion"] = Value::from("meta.k8s.io/v1beta1");
     }
     table
 }
 
-pub(super) fn watch(core: &Arc<Core>, call: Call, wish: Wish) -> Result<Response<Body>, Failure> {
-    let watch = Watch::begin(core, &call)?;
+pub(super) fn watch(
+    core: &Arc<Core>,
+    call: Call,
+    negotiated: Negotiated,
+) -> Result<Response<Body>, StatusError> {
+    let watch = Watch::start(core, &call)?;
     let state = (Arc::clone(core), call, watch, true);
     let events = stream::unfold(state, move |(core, call, mut watch, first)| async move {
-        let signal = watch.next(&core).await?;
-        let event = encode(&core, &call, &signal, wish, first);
+        let item = watch.next(&core).await?;
+        let event = encode(&core, &call, &item, negotiated, first);
         Some((Ok::<_, Infallible>(event), (core, call, watch, false)))
     });
-    let media_type = match wish.format {
+    let media_type = match negotiated.format {
         Format::Json => "application/json",
         Format::Yaml => "application/yaml;stream=watch",
     };
@@ -160,47 +171,50 @@ pub(super) fn watch(core: &Arc<Core>, call: Call, wish: Wish) -> Result<Response
 }
 
 /// Encodes a watch event. An object in its storage version is sent as the stored bytes.
-fn encode(core: &Core, call: &Call, signal: &Signal, wish: Wish, first: bool) -> Bytes {
-    let as_kept =
-        wish.form == Form::Object && wish.format == Format::Json && call.resource.is_storage_version();
-    let (action, object) = match signal {
-        Signal::Present(record) if as_kept => return record.event_as(Action::Added),
-        Signal::Changed(change, seen) if as_kept => {
+fn encode(core: &Core, call: &Call, item: &WatchItem, negotiated: Negotiated, first: bool) -> Bytes {
+    let as_kept = negotiated.representation == Representation::Object
+        && negotiated.format == Format::Json
+        && call.resource.is_storage_version();
+    let (action, object) = match item {
+        WatchItem::Existing(record) if as_kept => return record.event_as(Action::Added),
+        WatchItem::Changed(change, seen) if as_kept => {
             let kept = match seen {
-                Seen::AsIs => Some(change.record().event()),
-                Seen::Entered => Some(change.entered()),
-                Seen::Left => change.left(),
+                Transition::Unchanged => Some(change.record().event()),
+                Transition::Entered => Some(change.entered()),
+                Transition::Left => change.left(),
             };
             return kept.unwrap_or_default();
         }
-        Signal::Present(record) => ("ADDED", served(&call.resource, record)),
-        Signal::Changed(change, seen) => {
+        WatchItem::Existing(record) => ("ADDED", served(&call.resource, record)),
+        WatchItem::Changed(change, seen) => {
             let (action, object) = match (seen, change.action()) {
-                (Seen::Entered, _) | (Seen::AsIs, Action::Added) => ("ADDED", change.record().value()),
-                (Seen::AsIs, Action::Modified) => ("MODIFIED", change.record().value()),
-                (Seen::AsIs, Action::Deleted) => ("DELETED", change.record().value()),
-                (Seen::Left, _) => ("DELETED", change.left_object().unwrap_or_default()),
+                (Transition::Entered, _) | (Transition::Unchanged, Action::Added) => {
+                    ("ADDED", change.record().value())
+                }
+                (Transition::Unchanged, Action::Modified) => ("MODIFIED", change.record().value()),
+                (Transition::Unchanged, Action::Deleted) => ("DELETED", change.record().value()),
+                (Transition::Left, _) => ("DELETED", change.left_object().unwrap_or_default()),
             };
             (action, convert::to_served(&call.resource, object))
         }
-        Signal::Bookmark { revision, initial_events_end } => {
+        WatchItem::Bookmark { revision, initial_events_end } => {
             ("BOOKMARK", bookmark(call, *revision, *initial_events_end))
         }
-        Signal::Failed(failure) => {
+        WatchItem::Failed(failure) => {
             let status = serde_json::from_slice(&failure.to_json()).unwrap_or_default();
-            return event("ERROR", &status, wish.format);
+            return event("ERROR", &status, negotiated.format);
         }
     };
-    let object = match wish.form {
-        Form::Object => object,
-        Form::Metadata => partial(&object),
-        Form::Table | Form::OldTable => {
+    let object = match negotiated.representation {
+        Representation::Object => object,
+        Representation::Metadata => partial(&object),
+        Representation::Table | Representation::OldTable => {
             let headers = if first { Headers::Send } else { Headers::Omit };
             let metadata = object["metadata"].clone();
-            table(core, call, &[object], &metadata, headers, wish.form)
+            table(core, call, &[object], &metadata, headers, negotiated.representation)
         }
     };
-    event(action, &object, wish.format)
+    event(action, &object, negotiated.format)
 }
 
 fn bookmark(call: &Call, revision: u64, initial_events_end: bool) -> Value {

@@ -1,12 +1,12 @@
 //! Serves subresources.
 
-use super::negotiate::{Accept, Wish};
+use super::negotiate::{Accept, Negotiated};
 use super::{body, respond};
 use crate::admission;
-use crate::failure::Failure;
-use crate::incoming::{self, Incoming};
-use crate::kinds::Subresource;
+use crate::registry::Subresource;
+use crate::request_body::{self, RequestBody};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::verbs::{self, Call, bind, evict, logs, patch, scale, token, update};
 use axum::body::Body;
 use futures::stream;
@@ -27,31 +27,31 @@ pub(super) async fn serve(
     accept: &Accept,
     parts: &Parts,
     body: Body,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, StatusError> {
     if part == Subresource::Log {
         return if parts.method == Method::GET { log(core, call) } else { Ok(respond::method_not_allowed()) };
     }
-    let wish = accept.objects()?;
+    let negotiated = accept.objects()?;
     match part {
         Subresource::EphemeralContainers
         | Subresource::Finalize
         | Subresource::Resize
-        | Subresource::Status => serve_part(core, &call, part, parts, body, wish).await,
-        Subresource::Scale => serve_scale(core, &call, parts, body, wish).await,
+        | Subresource::Status => serve_part(core, &call, part, parts, body, negotiated).await,
+        Subresource::Scale => serve_scale(core, &call, parts, body, negotiated).await,
         Subresource::Binding | Subresource::Eviction | Subresource::Token | Subresource::Log => {
             if parts.method != Method::POST {
                 return Ok(respond::method_not_allowed());
             }
             let request = decode(part, &body::object(&parts.headers, body).await?)?;
             let (request, warnings) = admission::admit_request(core, &call, request).await?;
-            let done = if part == Subresource::Binding {
+            let reply = if part == Subresource::Binding {
                 bind::bind(core, &call, &request)?
             } else if part == Subresource::Eviction {
                 evict::evict(core, &call, &request).await?
             } else {
                 token::issue(core, &call, request)?
             };
-            Ok(respond::done(core, &call, done.warn(warnings), wish))
+            Ok(respond::reply(core, &call, reply.warn(warnings), negotiated))
         }
     }
 }
@@ -63,10 +63,10 @@ async fn serve_part(
     part: Subresource,
     parts: &Parts,
     body: Body,
-    wish: Wish,
-) -> Result<Response<Body>, Failure> {
+    negotiated: Negotiated,
+) -> Result<Response<Body>, StatusError> {
     let allowed = |verb: &str| part.verbs().contains(&verb);
-    let done = match parts.method.as_str() {
+    let reply = match parts.method.as_str() {
         "GET" if allowed("get") => verbs::get(core, call)?,
         "PUT" => update::update(core, call, body::object(&parts.headers, body).await?).await?,
         "PATCH" if allowed("patch") => {
@@ -75,7 +75,7 @@ async fn serve_part(
         }
         _ => return Ok(respond::method_not_allowed()),
     };
-    Ok(respond::done(core, call, done, wish))
+    Ok(respond::reply(core, call, reply, negotiated))
 }
 
 async fn serve_scale(
@@ -83,15 +83,15 @@ async fn serve_scale(
     call: &Call,
     parts: &Parts,
     body: Body,
-    wish: Wish,
-) -> Result<Response<Body>, Failure> {
-    let done = match parts.method.as_str() {
+    negotiated: Negotiated,
+) -> Result<Response<Body>, StatusError> {
+    let reply = match parts.method.as_str() {
         "GET" => scale::get(core, call)?,
         "PUT" => {
             let scale = decode(Subresource::Scale, &body::object(&parts.headers, body).await?)?;
             if crate::object::name(&scale).is_empty() {
                 let name = &call.name;
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "the name of the object ({name} based on URL) was undeterminable: name must be provided"
                 )));
             }
@@ -104,17 +104,17 @@ async fn serve_scale(
         }
         _ => return Ok(respond::method_not_allowed()),
     };
-    Ok(respond::done(core, call, done, wish))
+    Ok(respond::reply(core, call, reply, negotiated))
 }
 
 /// Decodes the body for a subresource with a kind of its own.
-fn decode(part: Subresource, body: &Incoming) -> Result<Value, Failure> {
+fn decode(part: Subresource, body: &RequestBody) -> Result<Value, StatusError> {
     let (group, _, kind) = part.own_kind().unwrap_or_default();
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
-    incoming::admit_part(kind, package, body)
+    request_body::decode_subresource(kind, package, body)
 }
 
-fn log(core: &Arc<Core>, call: Call) -> Result<Response<Body>, Failure> {
+fn log(core: &Arc<Core>, call: Call) -> Result<Response<Body>, StatusError> {
     let Some(log) = logs::read(core, &call)? else {
         let mut nothing = Response::new(Body::empty());
         *nothing.status_mut() = StatusCode::NO_CONTENT;

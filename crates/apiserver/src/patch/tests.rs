@@ -1,4 +1,4 @@
-//! Patches and what they make of objects, case by case.
+//! JSON patch, merge patch and strategic merge patch, case by case.
 
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
@@ -16,7 +16,7 @@ fn on_pod(spec: Value, patch: Value) -> Value {
 }
 
 #[test]
-fn json_patch_does_its_operations_in_order() {
+fn json_patch_applies_operations_in_order() {
     let object = json!({"a": {"b": [1, 2, 3]}, "x~/y": 1});
     let patch = json!([
         {"op": "test", "path": "/a/b/0", "value": 1},
@@ -36,7 +36,7 @@ fn json_patch_does_its_operations_in_order() {
 }
 
 #[test]
-fn json_patch_errors_are_the_real_servers() {
+fn json_patch_errors_equal_kube_apiserver() {
     let object = json!({"a": {"b": [1]}});
     let cases = [
         (json!({"op": "test", "path": "/a/b/0", "value": 2}), "testing value /a/b/0 failed: test failed"),
@@ -96,7 +96,7 @@ fn json_patch_errors_are_the_real_servers() {
 }
 
 #[test]
-fn json_patches_are_bounded() {
+fn json_patch_operations_are_limited() {
     let operation = json!({"op": "test", "path": "/a", "value": null});
     let many = Value::Array(vec![operation; OPERATIONS_MAX + 1]);
     let error = json(&json!({}), &many).unwrap_err();
@@ -136,7 +136,7 @@ fn containers_are_merged_by_name() {
 }
 
 #[test]
-fn elements_and_maps_can_be_deleted_and_replaced() {
+fn patch_directive_deletes_and_replaces() {
     let spec = json!({"containers": [{"name": "a"}, {"name": "b"}], "nodeSelector": {"x": "1"}, "volumes": [{"name": "v"}]});
     let patch = json!({
         "containers": [{"name": "a", "$patch": "delete"}],
@@ -155,7 +155,7 @@ fn elements_and_maps_can_be_deleted_and_replaced() {
 }
 
 #[test]
-fn retained_keys_clear_the_rest() {
+fn retain_keys_clears_other_keys() {
     let deployment =
         json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
     let patch = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});
@@ -169,7 +169,7 @@ fn retained_keys_clear_the_rest() {
 }
 
 #[test]
-fn lists_of_scalars_are_joined_and_taken_from() {
+fn scalar_lists_are_merged_and_deleted_from() {
     let object = json!({"metadata": {"finalizers": ["a", "b"]}});
     let on = |patch: Value| strategic_on("v1", "Pod", object.clone(), json!({"metadata": patch})).unwrap();
     let finalizers = |patch: Value| on(patch)["metadata"]["finalizers"].clone();
@@ -179,7 +179,7 @@ fn lists_of_scalars_are_joined_and_taken_from() {
 }
 
 #[test]
-fn an_order_can_be_given() {
+fn set_element_order_orders_the_list() {
     let spec = json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "server"}]});
     let patch = json!({
         "$setElementOrder/containers": [{"name": "c"}, {"name": "b"}, {"name": "a"}],
@@ -201,7 +201,7 @@ fn an_order_can_be_given() {
 }
 
 #[test]
-fn ports_are_found_by_number() {
+fn ports_are_merged_by_container_port() {
     let service = json!({"spec": {"ports": [{"port": 80, "protocol": "TCP"}, {"port": 443}]}});
     let patch = json!({"spec": {"ports": [{"port": 80, "name": "http"}]}});
     assert_eq!(
@@ -222,7 +222,7 @@ fn conditions_are_merged_by_type() {
 }
 
 #[test]
-fn malformed_strategic_patches_are_refused() {
+fn malformed_strategic_patches_are_rejected() {
     let pod = || json!({"spec": {"containers": [{"name": "a"}]}, "metadata": {"labels": {"a": "b"}}});
     let refuse = |patch: Value| strategic_on("v1", "Pod", pod(), patch).unwrap_err();
     assert_eq!(
@@ -239,7 +239,7 @@ fn malformed_strategic_patches_are_refused() {
 }
 
 #[test]
-fn labels_take_any_name() {
+fn labels_accept_any_key() {
     let pod = json!({"metadata": {"labels": {"a": "1"}, "annotations": {"x": "y"}}});
     let patch = json!({"metadata": {"labels": {"b": "2", "a": null}, "annotations": null}});
     assert_eq!(strategic_on("v1", "Pod", pod, patch).unwrap(), json!({"metadata": {"labels": {"b": "2"}}}));
@@ -277,14 +277,14 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_patch_on_any_object_is_done_or_refused(object in any_json(), patch in any_json()) {
+    fn arbitrary_patches_do_not_panic(object in any_json(), patch in any_json()) {
         let _ = strategic(&object, &patch, builtin::schema("v1", "Pod").unwrap());
         let _ = merge(&object, &patch);
         let _ = json(&object, &patch);
     }
 
     #[test]
-    fn a_merge_patch_applied_twice_changes_nothing_more(object in any_json(), patch in any_json()) {
+    fn merge_patch_is_idempotent(object in any_json(), patch in any_json()) {
         if let Ok(once) = merge(&object, &patch) {
             prop_assert_eq!(merge(&once, &patch).unwrap(), once);
         }

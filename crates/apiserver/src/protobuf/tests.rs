@@ -1,4 +1,4 @@
-//! Bodies in protobuf, well formed and not.
+//! Valid and malformed protobuf bodies.
 
 use super::*;
 use proptest::prelude::*;
@@ -15,13 +15,13 @@ fn object(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_table_is_whole() {
+fn every_referenced_message_is_listed() {
     for (name, fields) in MESSAGES.iter().collect::<std::collections::BTreeMap<_, _>>() {
         for field in fields {
             if let Type::Message(inner) = field.kind {
                 assert!(
                     MESSAGES.contains_key(inner),
-                    "{name}.{} is a {inner}, which is not there",
+                    "{name}.{} refers to {inner}, which is not listed",
                     field.name
                 );
             }
@@ -31,7 +31,7 @@ fn the_table_is_whole() {
 }
 
 #[test]
-fn a_namespace_is_read() {
+fn namespace_is_decoded() {
     let metadata =
         [bytes_field(1, b"team"), bytes_field(11, &[bytes_field(1, b"a"), bytes_field(2, b"b")].concat())]
             .concat();
@@ -43,7 +43,7 @@ fn a_namespace_is_read() {
 }
 
 #[test]
-fn parts_without_a_name_are_inlined_and_odd_types_read() {
+fn embedded_messages_are_inlined_and_special_types_decoded() {
     let secret = bytes_field(2, &bytes_field(1, b"x"));
     let volume = [bytes_field(1, b"v"), bytes_field(2, &bytes_field(7, &secret))].concat();
     let mut fields = Map::new();
@@ -58,14 +58,14 @@ fn parts_without_a_name_are_inlined_and_odd_types_read() {
 }
 
 #[test]
-fn other_kinds_are_named() {
+fn unsupported_kinds_are_reported() {
     let error = decode(&object("example.com/v1", "Widget", &[])).unwrap_err();
     assert_eq!(error.to_string(), "example.com/v1 Widget is not read as protobuf");
 }
 
 proptest! {
     #[test]
-    fn anything_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode(&object("v1", "Pod", bytes.get(..100).unwrap_or(&bytes)));
         let _ = decode(&[MAGIC, &bytes].concat());
     }

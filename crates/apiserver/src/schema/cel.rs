@@ -115,7 +115,7 @@ impl Scope<'_> {
 
     pub(super) fn run(&self, program: &Program, optional_old: bool) -> Result<Cel, String> {
         let context = if optional_old { &self.optional } else { &self.plain };
-        program.execute(context).map_err(|error| words(&error))
+        program.execute(context).map_err(|error| message(&error))
     }
 
     /// The string result of an expression; `None` if it fails, is empty or has line breaks.
@@ -131,7 +131,7 @@ impl Scope<'_> {
 }
 
 /// Rewords an evaluation error as kube-apiserver reports it.
-fn words(error: &ExecutionError) -> String {
+fn message(error: &ExecutionError) -> String {
     let text = error.to_string();
     match text.split_once(':') {
         Some(("No such key", key)) => format!("no such key:{key}"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_strings_lists_and_maps_can_be_asked() {
+    fn scalars_lists_and_maps_are_converted() {
         let value = json!({"a": 1, "b": "x", "l": [1, 2, 3], "m": {"k": "v"}});
         for rule in [
             "self.a == 1",
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_identifiers_are_escaped() {
+    fn field_names_are_escaped_as_identifiers() {
         assert_eq!(escape("a-b.c/d"), "a__dash__b__dot__c__slash__d");
         assert_eq!(escape("in"), "__in__");
         assert_eq!(escape("a__b"), "a__underscores__b");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_give_types() {
+    fn formats_determine_cel_types() {
         let schema = |format: &str| Schema {
             kind: Type::String,
             format: Some(format.to_owned()),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_not_described_are_found() {
+    fn undeclared_fields_are_found() {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "object", "properties": {"b-c": {"type": "string"}}},
             "l": {"type": "array"}, "o": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {}},
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_that_do_not_parse_are_refused() {
+    fn malformed_expressions_are_rejected() {
         assert!(compile("self.a >").is_err());
         assert!(compile("self.a > 1").is_ok());
     }

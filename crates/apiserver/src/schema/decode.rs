@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_fit_are_read() {
+    fn valid_objects_are_decoded() {
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "creationTimestamp": null},
             "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "strategy": {"rollingUpdate": {"maxSurge": "25%"}},
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_that_does_not_fit_is_named() {
+    fn first_mismatch_is_reported() {
         assert_eq!(
             error("apps/v1", "Deployment", &json!({"spec": {"replicas": "two"}})),
             "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_small_numbers_must_be_such() {
+    fn bytes_and_narrow_integers_are_checked() {
         for (text, fault) in [
             ("", None),
             ("aGk=", None),

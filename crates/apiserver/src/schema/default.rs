@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn defaults_reach_into_maps_lists_and_other_defaults() {
+    fn defaults_are_applied_recursively() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "default": {}, "properties": {
             "size": {"type": "integer", "default": 3},
             "mode": {"type": "string", "default": "a"},

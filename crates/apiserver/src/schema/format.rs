@@ -132,7 +132,7 @@ mod tests {
     use super::has_format;
 
     #[test]
-    fn formats_accept_and_refuse() {
+    fn formats_are_validated() {
         let cases = [
             ("date-time", "2026-01-02T03:04:05Z", "2026-13-02T03:04:05Z"),
             ("date-time", "2026-01-02T03:04:05.123+02:00", "yesterday"),

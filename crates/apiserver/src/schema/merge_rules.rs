@@ -244,7 +244,7 @@ mod tests {
     use crate::schema::builtin;
 
     #[test]
-    fn names_lose_their_version() {
+    fn short_names_omit_the_version() {
         assert_eq!(short_name("io.k8s.api.core.v1.PodSpec").as_deref(), Some("core.PodSpec"));
         assert_eq!(
             short_name("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").as_deref(),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_names_a_field_that_exists() {
+    fn every_entry_names_an_existing_field() {
         let mut unknown = Vec::new();
         for entry in entries() {
             let mut parts = entry.at.splitn(3, '.');
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_is_listed_twice() {
+    fn entries_are_unique() {
         let mut seen: Vec<_> = entries().into_iter().map(|entry| entry.at).collect();
         let count = seen.len();
         seen.sort_unstable();

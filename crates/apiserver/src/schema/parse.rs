@@ -2,8 +2,8 @@
 
 use super::builtin::{self, REFERENCE};
 use super::check::Checks;
+use super::omitempty::OmitEmpty;
 use super::rules::Rule;
-use super::zeros::Zeros;
 use super::{ListType, Merge, Schema, SchemaRef, Type, merge_rules};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -36,7 +36,7 @@ pub(super) fn definition(raw: &'static Value, name: &'static str) -> Schema {
     }
     let mut schema = any(raw);
     schema.definition = Some(name);
-    schema.zeros = Zeros::of(name);
+    schema.omitempty = OmitEmpty::of(name);
     schema.merge.atomic_map = merge_rules::is_atomic_type(name);
     for (field, property) in &mut schema.properties {
         let rule = merge_rules::of_field(name, field);
@@ -86,7 +86,7 @@ fn any(raw: &Value) -> Schema {
         required: strings(raw.get("required")),
         checks: Checks::of(raw),
         rules: Rule::all_of(raw),
-        zeros: Zeros::default(),
+        omitempty: OmitEmpty::default(),
         written: OnceLock::new(),
     };
     if schema.embedded {

@@ -56,12 +56,12 @@ fn normalize_quantity(value: &mut Value) {
 }
 
 fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
-    let zeros = schema.zeros;
+    let omitempty = schema.omitempty;
     fields.retain(|name, value| {
         let Some(field) = schema.field(name) else { return false };
         normalize(field, value);
-        let required = || schema.required.contains(name) && !zeros.omit(name);
-        !value.is_null() && (!is_zero(field, value) || zeros.keep(name) || required())
+        let required = || schema.required.contains(name) && !omitempty.omit(name);
+        !value.is_null() && (!is_zero(field, value) || omitempty.keep(name) || required())
     });
     for (name, zero) in schema.written.get_or_init(|| always_written(schema)) {
         if !fields.contains_key(name) {
@@ -72,18 +72,18 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
 
 /// The fields of a struct that are written even if they are not set, with their values.
 fn always_written(schema: &Schema) -> Vec<(String, Value)> {
-    let zeros = schema.zeros;
+    let omitempty = schema.omitempty;
     let mut written = Vec::new();
     let is_kind = schema.properties.contains_key("apiVersion") && schema.properties.contains_key("kind");
     for (name, field) in &schema.properties {
         let embedded = match name.as_str() {
             "metadata" => field.definition == Some(OBJECT_META),
             "spec" | "status" if is_kind => true,
-            _ => zeros.embed(name),
+            _ => omitempty.embed(name),
         };
-        let scalar = (schema.required.contains(name) && !zeros.omit(name)) || zeros.write(name);
+        let scalar = (schema.required.contains(name) && !omitempty.omit(name)) || omitempty.write(name);
         let zero = match field.kind {
-            Type::String | Type::Array if zeros.null(name) => Value::Null,
+            Type::String | Type::Array if omitempty.null(name) => Value::Null,
             Type::Object if embedded => {
                 let mut empty = Value::Object(Map::new());
                 normalize(field, &mut empty);
@@ -92,7 +92,7 @@ fn always_written(schema: &Schema) -> Vec<(String, Value)> {
             Type::String if scalar && field.format.is_none() => Value::from(""),
             Type::Integer if scalar => Value::from(0),
             Type::Boolean if scalar => Value::from(false),
-            Type::IntOrString if zeros.write(name) => Value::from("0"),
+            Type::IntOrString if omitempty.write(name) => Value::from("0"),
             Type::Any
             | Type::Object
             | Type::Array
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_of_custom_resources_are_dropped_unless_preserved() {
+    fn unknown_fields_are_pruned_unless_preserved() {
         let schema = custom(&json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "known": {"type": "string"},
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_objects_lose_what_means_nothing() {
+    fn zero_values_with_omitempty_are_removed() {
         let mut pod = json!({
             "metadata": {"name": "p", "labels": {}, "creationTimestamp": null},
             "spec": {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_objects_gain_what_is_always_written() {
+    fn fields_without_omitempty_are_added() {
         let mut event = json!({"metadata": {"name": "e"}, "involvedObject": {}});
         normalize(builtin::schema("v1", "Event").unwrap(), &mut event);
         assert_eq!(

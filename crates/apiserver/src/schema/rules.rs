@@ -48,7 +48,7 @@ impl Rule {
         }
     }
 
-    fn words(&self) -> String {
+    fn message(&self) -> String {
         self.message.clone().unwrap_or_else(|| format!("failed rule: {}", self.text))
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn evaluate(
     if value.is_null() {
         return;
     }
-    ask(schema, value, old, path, errors);
+    evaluate_value(schema, value, old, path, errors);
     match value {
         Value::Object(fields) => {
             let correlated = if schema.merge.atomic_map { Old::None } else { old };
@@ -100,7 +100,7 @@ pub(super) fn evaluate(
     }
 }
 
-fn ask(schema: &Schema, value: &Value, old: Old<'_>, path: &Path<'_>, errors: &mut Vec<Error>) {
+fn evaluate_value(schema: &Schema, value: &Value, old: Old<'_>, path: &Path<'_>, errors: &mut Vec<Error>) {
     if schema.rules.is_empty() {
         return;
     }
@@ -129,15 +129,15 @@ fn ask(schema: &Schema, value: &Value, old: Old<'_>, path: &Path<'_>, errors: &m
 
 fn failure(rule: &Rule, schema: &Schema, value: &Value, scope: &cel::Scope<'_>, path: &Path<'_>) -> Error {
     let own = rule.message_program.as_ref().and_then(|program| scope.text(program));
-    let words = own.unwrap_or_else(|| rule.words());
+    let message = own.unwrap_or_else(|| rule.message());
     let path = if rule.field_path.is_empty() { *path } else { path.field(&rule.field_path) };
     let shown = !matches!(schema.kind, Type::Object | Type::Array);
     match rule.reason.as_deref() {
-        Some("FieldValueForbidden") => Error::forbidden(&path, words),
-        Some("FieldValueRequired") => Error::required(&path, words),
+        Some("FieldValueForbidden") => Error::forbidden(&path, message),
+        Some("FieldValueRequired") => Error::required(&path, message),
         Some("FieldValueDuplicate") if shown => Error::duplicate(&path, value.clone()),
-        _ if shown => Error::invalid(&path, value.clone(), words),
-        _ => Error::invalid_unshown(&path, words),
+        _ if shown => Error::invalid(&path, value.clone(), message),
+        _ => Error::invalid_unshown(&path, message),
     }
 }
 
@@ -181,8 +181,8 @@ fn check_rule(schema: &Value, raw: &Value, path: &Path<'_>, errors: &mut Vec<Err
         errors.push(Error::invalid(&path.field("message"), message, "must not contain line breaks"));
     }
     if rule.trim().contains(['\n', '\r']) && message.unwrap_or_default().is_empty() {
-        let words = "message must be specified if rule contains line breaks";
-        errors.push(Error::required(&path.field("message"), words));
+        let message = "message must be specified if rule contains line breaks";
+        errors.push(Error::required(&path.field("message"), message));
     }
     let known = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
     if let Some(reason) = text("reason").filter(|reason| !known.contains(reason)) {
@@ -201,8 +201,8 @@ fn check_rule(schema: &Value, raw: &Value, path: &Path<'_>, errors: &mut Vec<Err
     let optional_old = raw.get("optionalOldSelf").and_then(Value::as_bool);
     let uses_old = cel::compile(rule).is_ok_and(|program| program.references().has_variable("oldSelf"));
     if let Some(optional_old) = optional_old.filter(|_| !uses_old) {
-        let words = "may not be set if oldSelf is not used in rule";
-        errors.push(Error::invalid(&path.field("optionalOldSelf"), optional_old, words));
+        let message = "may not be set if oldSelf is not used in rule";
+        errors.push(Error::invalid(&path.field("optionalOldSelf"), optional_old, message));
     }
 }
 

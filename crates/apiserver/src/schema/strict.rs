@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn unknown_fields_are_named_with_their_place() {
+    fn unknown_fields_are_reported_with_their_path() {
         let pod = json!({
             "metadata": {"name": "p", "labels": {"any": "thing"}, "naem": 1},
             "spec": {"containers": [{"name": "c"}, {"name": "d", "imgae": "x", "env": [{"nam": 1}]}]},
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_given_twice_are_named_once() {
+    fn duplicate_fields_are_reported_once() {
         let text = r#"{"a": 1, "b": {"c": 1, "c": 2, "c": 3}, "l": [{}, {"x": 1, "x": [{"y": 0, "y": 0}]}], "a": null}"#;
         assert_eq!(
             duplicate_fields(text.as_bytes()),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_bounded() {
+    fn findings_are_limited() {
         let fields: Vec<_> = (0..500).map(|index| format!("\"f{index}\": 1, \"f{index}\": 1")).collect();
         let text = format!("{{{}}}", fields.join(", "));
         assert_eq!(duplicate_fields(text.as_bytes()).len(), FINDINGS_MAX);

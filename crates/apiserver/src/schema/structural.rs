@@ -79,26 +79,26 @@ fn unsupported(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
         }
     }
     if text(raw, "type") == "null" {
-        let words = "type cannot be set to null, use nullable as an alternative";
-        errors.push(Error::forbidden(&path.field("type"), words));
+        let message = "type cannot be set to null, use nullable as an alternative";
+        errors.push(Error::forbidden(&path.field("type"), message));
     }
     if raw.get("items").is_some_and(Value::is_array) {
-        let words = "items must be a schema object and not an array";
-        errors.push(Error::forbidden(&path.field("items"), words));
+        let message = "items must be a schema object and not an array";
+        errors.push(Error::forbidden(&path.field("items"), message));
     }
     if flag(raw, "uniqueItems") {
-        let words = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        errors.push(Error::forbidden(&path.field("uniqueItems"), words));
+        let message = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.push(Error::forbidden(&path.field("uniqueItems"), message));
     }
     if has("additionalProperties")
         && raw.get("properties").and_then(Value::as_object).is_some_and(|one| !one.is_empty())
     {
-        let words = "additionalProperties and properties are mutual exclusive";
-        errors.push(Error::forbidden(&path.field("additionalProperties"), words));
+        let message = "additionalProperties and properties are mutual exclusive";
+        errors.push(Error::forbidden(&path.field("additionalProperties"), message));
     }
     if raw.get("additionalProperties") == Some(&Value::Bool(false)) {
-        let words = "additionalProperties cannot be set to false";
-        errors.push(Error::forbidden(&path.field("additionalProperties"), words));
+        let message = "additionalProperties cannot be set to false";
+        errors.push(Error::forbidden(&path.field("additionalProperties"), message));
     }
     if raw.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let place = path.field("x-kubernetes-preserve-unknown-fields");
@@ -120,11 +120,11 @@ fn types(raw: &Value, level: Level, path: &Path<'_>, errors: &mut Vec<Error>) {
         (flag(raw, "x-kubernetes-int-or-string"), flag(raw, "x-kubernetes-preserve-unknown-fields"));
     let embedded = flag(raw, "x-kubernetes-embedded-resource");
     if embedded && kind != "object" {
-        let words = "must be object if x-kubernetes-embedded-resource is true";
+        let message = "must be object if x-kubernetes-embedded-resource is true";
         let error = if kind.is_empty() {
-            Error::required(&place, words)
+            Error::required(&place, message)
         } else {
-            Error::invalid(&place, kind, words)
+            Error::invalid(&place, kind, message)
         };
         errors.push(error);
     } else if kind.is_empty() && !mixed && !preserve {
@@ -144,23 +144,23 @@ fn types(raw: &Value, level: Level, path: &Path<'_>, errors: &mut Vec<Error>) {
         [("x-kubernetes-preserve-unknown-fields", preserve), ("x-kubernetes-embedded-resource", embedded)]
     {
         if mixed && set {
-            let words = "must be false if x-kubernetes-int-or-string is true";
-            errors.push(Error::invalid(&path.field(name), true, words));
+            let message = "must be false if x-kubernetes-int-or-string is true";
+            errors.push(Error::invalid(&path.field(name), true, message));
         }
     }
     if embedded && !preserve && properties(raw).next().is_none() {
-        let words = "must not be empty if x-kubernetes-embedded-resource is true without \
+        let message = "must not be empty if x-kubernetes-embedded-resource is true without \
             x-kubernetes-preserve-unknown-fields";
-        errors.push(Error::required(&path.field("properties"), words));
+        errors.push(Error::required(&path.field("properties"), message));
     }
 }
 
 fn merge_hints(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     let kind = text(raw, "type");
     let wrong_type = |wanted: &str, hint: &str| {
-        let words = format!("must be {wanted} if {hint} is specified");
+        let message = format!("must be {wanted} if {hint} is specified");
         let place = path.field("type");
-        if kind.is_empty() { Error::required(&place, words) } else { Error::invalid(&place, kind, words) }
+        if kind.is_empty() { Error::required(&place, message) } else { Error::invalid(&place, kind, message) }
     };
     let map_type = raw.get("x-kubernetes-map-type").and_then(Value::as_str);
     if let Some(map_type) = map_type {
@@ -184,10 +184,10 @@ fn merge_hints(raw: &Value, path: &Path<'_>, errors: &mut Vec<Error>) {
     }
     let keys = strings(raw.get("x-kubernetes-list-map-keys"));
     if !keys.is_empty() && list_type != Some("map") {
-        let words = "must be map if x-kubernetes-list-map-keys is non-empty";
+        let message = "must be map if x-kubernetes-list-map-keys is non-empty";
         errors.push(match list_type {
-            Some(other) => Error::invalid(&place, other, words),
-            None => Error::required(&place, words),
+            Some(other) => Error::invalid(&place, other, message),
+            None => Error::required(&place, message),
         });
     }
     if list_type == Some("map") {
@@ -206,8 +206,8 @@ fn list_keys(raw: &Value, keys: &[String], path: &Path<'_>, errors: &mut Vec<Err
         return;
     };
     if text(items, "type") != "object" {
-        let words = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(Error::invalid(&items_path.field("type"), text(items, "type"), words));
+        let message = "must be object if parent array's x-kubernetes-list-type is map";
+        errors.push(Error::invalid(&items_path.field("type"), text(items, "type"), message));
     }
     let required = strings(items.get("required"));
     let items_properties = items_path.field("properties");
@@ -221,16 +221,16 @@ fn list_keys(raw: &Value, keys: &[String], path: &Path<'_>, errors: &mut Vec<Err
         };
         let at = items_properties.key(key);
         if matches!(text(property, "type"), "array" | "object") {
-            let words = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            errors.push(Error::invalid(&at.field("type"), text(items, "type"), words));
+            let message = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+            errors.push(Error::invalid(&at.field("type"), text(items, "type"), message));
         }
         if !required.contains(key) && property.get("default").is_none_or(Value::is_null) {
-            let words = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-            errors.push(Error::required(&at.field("default"), words));
+            let message = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            errors.push(Error::required(&at.field("default"), message));
         }
         if flag(property, "nullable") {
-            let words = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            errors.push(Error::forbidden(&at.field("nullable"), words));
+            let message = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            errors.push(Error::forbidden(&at.field("nullable"), message));
         }
     }
 }
@@ -273,7 +273,7 @@ fn nested(raw: &Value, skip_any_of: bool, path: &Path<'_>, errors: &mut Vec<Erro
             errors.push(Error::forbidden(&place.key(name), "must not be specified in a nested context"));
         }
     }
-    for (name, words) in [
+    for (name, message) in [
         ("type", "must be empty to be structural"),
         ("additionalProperties", "must be undefined to be structural"),
         ("default", "must be undefined to be structural"),
@@ -292,7 +292,7 @@ fn nested(raw: &Value, skip_any_of: bool, path: &Path<'_>, errors: &mut Vec<Erro
             .get(name)
             .is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)) && value != "");
         if set {
-            errors.push(Error::forbidden(&path.field(name), words));
+            errors.push(Error::forbidden(&path.field(name), message));
         }
     }
 }
@@ -363,7 +363,7 @@ fn check_metadata(metadata: &Value, level: Level, embedded: bool, path: &Path<'_
     let plain = fields.keys().all(|name| matches!(name.as_str(), "type" | "properties" | "default"));
     let named = properties(metadata).all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
     if level == Level::Root && !(plain && named) {
-        let words = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        errors.push(Error::forbidden(path, words));
+        let message = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        errors.push(Error::forbidden(path, message));
     }
 }

@@ -1,4 +1,4 @@
-//! Schemas of custom and built-in kinds, case by case.
+//! Validation by schemas of custom and built-in kinds, case by case.
 
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
@@ -21,7 +21,7 @@ fn update_errors(schema: &Schema, old: Value, new: Value) -> Vec<String> {
 }
 
 #[test]
-fn wrong_types_are_told_in_the_real_servers_words() {
+fn type_errors_equal_kube_apiserver() {
     let schema = custom(json!({"type": "object", "properties": {
         "i": {"type": "integer"}, "i32": {"type": "integer", "format": "int32"}, "s": {"type": "string"},
         "t": {"type": "string", "format": "date-time"}, "l": {"type": "array", "items": {"type": "string"}},
@@ -78,7 +78,7 @@ fn wrong_types_are_told_in_the_real_servers_words() {
 }
 
 #[test]
-fn limits_are_told_in_the_real_servers_words() {
+fn limit_errors_equal_kube_apiserver() {
     let schema = custom(json!({"type": "object", "required": ["need"], "maxProperties": 20, "properties": {
         "need": {"type": "string"},
         "e": {"type": "string", "enum": ["b", "c"]}, "en": {"type": "integer", "enum": [1, 2]},
@@ -137,7 +137,7 @@ fn limits_are_told_in_the_real_servers_words() {
 }
 
 #[test]
-fn combinations_name_the_place_and_the_best_failure() {
+fn junctors_report_the_path_and_the_best_match() {
     let fields = json!({"a": {"type": "string"}, "b": {"type": "string"}});
     let with = |name: &str, value: Value| {
         let mut schema = json!({"type": "object", "properties": fields});
@@ -180,7 +180,7 @@ fn combinations_name_the_place_and_the_best_failure() {
 }
 
 #[test]
-fn elements_of_sets_and_maps_differ() {
+fn set_and_map_elements_are_unique() {
     let schema = custom(json!({"type": "object", "properties": {
         "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
@@ -197,7 +197,7 @@ fn elements_of_sets_and_maps_differ() {
 }
 
 #[test]
-fn what_did_not_change_is_not_complained_about() {
+fn unchanged_values_are_ratcheted() {
     let schema = custom(json!({"type": "object", "properties": {
         "a": {"type": "integer", "minimum": 5}, "b": {"type": "integer", "minimum": 5},
         "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n"],
@@ -211,7 +211,7 @@ fn what_did_not_change_is_not_complained_about() {
 }
 
 #[test]
-fn rules_speak_of_self() {
+fn rules_use_self() {
     let schema = custom(json!({"type": "object", "properties": {
         "min": {"type": "integer"}, "max": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 100"}]},
         "name": {"type": "string"},
@@ -272,7 +272,7 @@ fn refused(schema: Value) -> Vec<String> {
 }
 
 #[test]
-fn schemas_that_are_not_structural_are_refused() {
+fn non_structural_schemas_are_rejected() {
     assert_eq!(refused(json!({})), ["s.type: Required value: must not be empty at the root"]);
     assert_eq!(
         refused(json!({"type": "string"})),
@@ -316,7 +316,7 @@ fn schemas_that_are_not_structural_are_refused() {
 }
 
 #[test]
-fn the_two_ways_to_write_int_or_string_are_structural() {
+fn both_forms_of_int_or_string_are_structural() {
     for combination in [
         json!({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         json!({"allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "x"}]}),
@@ -329,7 +329,7 @@ fn the_two_ways_to_write_int_or_string_are_structural() {
 }
 
 #[test]
-fn rules_that_do_not_compile_are_refused() {
+fn rules_that_do_not_compile_are_rejected() {
     let rule = |rule: Value| refused(json!({"type": "object", "x-kubernetes-validations": [rule]}));
     assert!(rule(json!({"rule": "self.a >"}))[0].starts_with(
         r#"s.x-kubernetes-validations[0].rule: Invalid value: {"FieldPath":"","Message":"","MessageExpression":"","OptionalOldSelf":null,"Reason":null,"Rule":"self.a \u003e"}: compilation failed: "#
@@ -347,7 +347,7 @@ fn rules_that_do_not_compile_are_refused() {
 }
 
 #[test]
-fn embedded_resources_say_what_they_are() {
+fn embedded_resources_require_type_meta() {
     let schema = custom(json!({"type": "object", "properties": {"template":
         {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}));
     assert_eq!(

@@ -100,7 +100,7 @@ const OFTEN: [&str; 3] = ["spec.nodeName", "spec.schedulerName", "status.phase"]
 
 impl Field {
     /// Fields that are cached together with this one.
-    pub fn asked_together(&self) -> impl Iterator<Item = Self> + use<'_> {
+    pub fn cached_together(&self) -> impl Iterator<Item = Self> + use<'_> {
         let own = match self {
             Self::Plain(path) => path.as_str(),
             Self::Or(..) | Self::PodIp | Self::EventSource | Self::Empty(_) => "",

@@ -1,4 +1,4 @@
-//! Selectors, what they choose and how they are refused, case by case.
+//! Label and field selectors, case by case.
 
 use super::*;
 use serde_json::json;
@@ -58,7 +58,7 @@ fn equality_and_sets_select_by_label() {
 }
 
 #[test]
-fn labels_may_be_missing_altogether() {
+fn missing_labels_match_negated_requirements() {
     assert!(LabelSelector::parse("!a").unwrap().matches(None));
     assert!(LabelSelector::parse("a!=b").unwrap().matches_object(&json!({"metadata": {}})));
     assert!(!LabelSelector::parse("a").unwrap().matches_object(&json!({})));
@@ -66,7 +66,7 @@ fn labels_may_be_missing_altogether() {
 }
 
 #[test]
-fn malformed_selectors_are_explained_as_by_the_real_server() {
+fn selector_errors_equal_kube_apiserver() {
     let cases = [
         ("a,", "found '', expected: identifier after ','"),
         (",", "found ',', expected: !, identifier, or 'end of string'"),
@@ -101,7 +101,7 @@ fn malformed_selectors_are_explained_as_by_the_real_server() {
 }
 
 #[test]
-fn selectors_print_sorted_and_read_back() {
+fn selectors_are_formatted_sorted_and_round_trip() {
     let cases = [
         ("b,a=1", "a=1,b"),
         ("a==1", "a=1"),
@@ -117,7 +117,7 @@ fn selectors_print_sorted_and_read_back() {
 }
 
 #[test]
-fn label_selector_objects_select_by_both_of_their_parts() {
+fn label_selector_objects_combine_labels_and_expressions() {
     let selector = json!({
         "matchLabels": {"app": "web"},
         "matchExpressions": [
@@ -136,7 +136,7 @@ fn label_selector_objects_select_by_both_of_their_parts() {
 }
 
 #[test]
-fn bad_label_selector_objects_are_refused() {
+fn malformed_label_selector_objects_are_rejected() {
     let of = |expression: Value| {
         LabelSelector::from_object(&json!({"matchExpressions": [expression]})).unwrap_err().0
     };
@@ -161,7 +161,7 @@ fn wants(selector: &str, target: FieldTarget<'_>, object: &Value) -> bool {
 }
 
 #[test]
-fn pods_are_selected_by_their_fields() {
+fn pods_are_selected_by_fields() {
     let pod = json!({
         "metadata": {"name": "p", "namespace": "ns"},
         "spec": {"nodeName": "n1", "schedulerName": "kai"},
@@ -186,7 +186,7 @@ fn pods_are_selected_by_their_fields() {
 }
 
 #[test]
-fn exact_names_are_known_without_a_scan() {
+fn exact_name_is_extracted_from_the_selector() {
     let selector = FieldSelector::parse("metadata.name=a,spec.nodeName!=b", POD).unwrap();
     assert_eq!(selector.exact("metadata.name"), Some("a"));
     assert_eq!(selector.exact("spec.nodeName"), None);
@@ -194,7 +194,7 @@ fn exact_names_are_known_without_a_scan() {
 }
 
 #[test]
-fn other_kinds_have_their_own_fields() {
+fn other_kinds_have_selectable_fields() {
     let of = |api_version, kind| FieldTarget::BuiltIn { api_version, kind };
     let event = json!({"source": {"component": "kubelet"}, "involvedObject": {"name": "p"}, "type": "Warning", "reason": "r"});
     assert!(wants("involvedObject.name=p,type=Warning,reason=r,source=kubelet", of("v1", "Event"), &event));
@@ -217,7 +217,7 @@ fn other_kinds_have_their_own_fields() {
 }
 
 #[test]
-fn unknown_fields_are_refused_in_each_kinds_words() {
+fn unknown_field_labels_are_rejected_per_kind() {
     let refuse = |selector: &str, target| FieldSelector::parse(selector, target).unwrap_err().0;
     let of = |api_version, kind| FieldTarget::BuiltIn { api_version, kind };
     assert_eq!(refuse("spec.x=1", POD), "field label not supported: spec.x");
@@ -241,7 +241,7 @@ fn unknown_fields_are_refused_in_each_kinds_words() {
 }
 
 #[test]
-fn custom_resources_offer_what_their_definition_lists() {
+fn custom_resources_support_selectable_fields() {
     let selectable = [".spec.color".to_owned()];
     let namespaced = FieldTarget::Custom { namespaced: true, selectable: &selectable };
     let object = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"color": "a,b=c"}});

@@ -113,7 +113,7 @@ impl Log {
     }
 
     /// Compacts everything before this revision.
-    pub(super) fn begin_at(&mut self, revision: u64) {
+    pub(super) fn compact_to(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision);
     }
 
@@ -123,9 +123,9 @@ impl Log {
     }
 
     /// Fails if changes after `revision` are compacted.
-    pub(super) fn reaches(&self, revision: u64) -> Result<(), Compacted> {
+    pub(super) fn check_reachable(&self, revision: u64) -> Result<(), Compacted> {
         if revision < self.compacted {
-            return Err(Compacted { asked: revision, oldest: self.compacted });
+            return Err(Compacted { requested: revision, oldest: self.compacted });
         }
         Ok(())
     }
@@ -150,14 +150,14 @@ impl Store {
     /// A cursor after `revision`.
     pub fn cursor(&self, table: TableId, revision: u64) -> Result<Cursor, Compacted> {
         let state = self.read();
-        state.log.reaches(revision)?;
+        state.log.check_reachable(revision)?;
         Ok(Cursor { table, seen: revision, changed: Arc::clone(&state.tables[table.index()].changed) })
     }
 
     /// The next batch of changes, without waiting. Fails if the position is compacted.
     pub fn poll(&self, cursor: &mut Cursor) -> Result<Vec<Arc<Change>>, Compacted> {
         let state = self.read();
-        state.log.reaches(cursor.seen)?;
+        state.log.check_reachable(cursor.seen)?;
         let changes: Vec<_> = state.tables[cursor.table.index()]
             .changes
             .after(cursor.seen)

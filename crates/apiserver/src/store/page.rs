@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The range of a list.
 #[derive(Debug, Default)]
-pub struct Wanted<'a> {
+pub struct ListRange<'a> {
     /// The key prefix; empty for all.
     pub prefix: &'a str,
     /// Only keys after this one.
@@ -32,7 +32,7 @@ impl Store {
     pub fn list(
         &self,
         table: TableId,
-        wanted: &Wanted<'_>,
+        wanted: &ListRange<'_>,
         mut keep: impl FnMut(&Record) -> bool,
     ) -> Result<Page, Compacted> {
         let state = self.read();
@@ -59,7 +59,7 @@ impl Store {
     }
 }
 
-fn range<'a>(table: &'a Table, wanted: &'a Wanted<'_>) -> impl Iterator<Item = &'a Arc<Record>> {
+fn range<'a>(table: &'a Table, wanted: &'a ListRange<'_>) -> impl Iterator<Item = &'a Arc<Record>> {
     let start = match wanted.after {
         Some(after) if after >= wanted.prefix => Bound::Excluded(after),
         Some(_) | None => Bound::Included(wanted.prefix),
@@ -75,10 +75,10 @@ fn range<'a>(table: &'a Table, wanted: &'a Wanted<'_>) -> impl Iterator<Item = &
 fn past(
     state: &State,
     table: &Table,
-    wanted: &Wanted<'_>,
+    wanted: &ListRange<'_>,
     revision: u64,
 ) -> Result<BTreeMap<Arc<str>, Arc<Record>>, Compacted> {
-    state.log.reaches(revision)?;
+    state.log.check_reachable(revision)?;
     let mut records: BTreeMap<_, _> =
         range(table, wanted).map(|record| (Arc::clone(&record.key), Arc::clone(record))).collect();
     let in_range = |key: &str| key.starts_with(wanted.prefix) && wanted.after.is_none_or(|after| key > after);

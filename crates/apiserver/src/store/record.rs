@@ -110,7 +110,7 @@ impl Record {
         let same = own == value;
         known.push((field.clone(), own.into()));
         // Decoding the object is the expensive part.
-        for other in field.asked_together() {
+        for other in field.cached_together() {
             let own = other.value(&object).into();
             known.push((other, own));
         }
@@ -127,7 +127,7 @@ impl Record {
     }
 
     /// Whether the object has a `deletionTimestamp`.
-    pub fn is_going(&self) -> bool {
+    pub fn is_terminating(&self) -> bool {
         self.going
     }
 

@@ -1,4 +1,4 @@
-//! What the store keeps, tells and forgets.
+//! Writes, lists, the change log and its compaction.
 
 use super::*;
 use serde_json::json;
@@ -21,7 +21,7 @@ fn filled(log_bytes_max: usize) -> (Store, TableId) {
 }
 
 #[test]
-fn a_record_is_its_own_watch_event() {
+fn record_contains_its_watch_event() {
     let store = Store::new(1 << 20);
     let table = store.table("things");
     let record = store.create(table, "ns/a", &mut object("a", "red")).unwrap();
@@ -38,7 +38,7 @@ fn a_record_is_its_own_watch_event() {
 }
 
 #[test]
-fn a_second_writer_loses() {
+fn stale_write_conflicts() {
     let (store, table) = filled(1 << 20);
     let seen = store.get(table, "ns/a").unwrap();
     store.update(table, &seen, &mut object("a", "blue")).unwrap();
@@ -49,9 +49,9 @@ fn a_second_writer_loses() {
 }
 
 #[test]
-fn pages_show_one_revision_whatever_happens_between_them() {
+fn pages_are_consistent_at_one_revision() {
     let (store, table) = filled(1 << 20);
-    let first = store.list(table, &Wanted { limit: Some(2), ..Wanted::default() }, |_| true).unwrap();
+    let first = store.list(table, &ListRange { limit: Some(2), ..ListRange::default() }, |_| true).unwrap();
     assert_eq!((names(&first), first.remaining), (vec!["a", "b"], 2));
 
     let c = store.get(table, "ns/c").unwrap();
@@ -60,26 +60,26 @@ fn pages_show_one_revision_whatever_happens_between_them() {
     let d = store.get(table, "ns/d").unwrap();
     store.update(table, &d, &mut object("d", "blue")).unwrap();
 
-    let wanted = Wanted { after: Some("ns/b"), at: Some(first.revision), ..Wanted::default() };
+    let wanted = ListRange { after: Some("ns/b"), at: Some(first.revision), ..ListRange::default() };
     let second = store.list(table, &wanted, |_| true).unwrap();
     assert_eq!(names(&second), ["c", "d"]);
     assert_eq!(second.records[1].label("color"), Some("red"));
-    let latest = store.list(table, &Wanted::default(), |_| true).unwrap();
+    let latest = store.list(table, &ListRange::default(), |_| true).unwrap();
     assert_eq!(names(&latest), ["a", "b", "bb", "d"]);
 }
 
 #[test]
-fn a_prefix_bounds_a_list() {
+fn list_is_restricted_by_prefix() {
     let (store, table) = filled(1 << 20);
     store.create(table, "ns-2/a", &mut object("a", "red")).unwrap();
-    let wanted = Wanted { prefix: "ns/", ..Wanted::default() };
+    let wanted = ListRange { prefix: "ns/", ..ListRange::default() };
     assert_eq!(store.list(table, &wanted, |_| true).unwrap().records.len(), 4);
     assert!(store.any(table, "ns-2/"));
     assert!(!store.any(table, "ns-3/"));
 }
 
 #[test]
-fn the_log_keeps_to_its_size_and_tells_who_asks_too_late() {
+fn log_is_compacted_by_size() {
     let store = Store::new(2_000);
     let table = store.table("things");
     let mut cursor = store.cursor(table, 1).unwrap();
@@ -89,13 +89,13 @@ fn the_log_keeps_to_its_size_and_tells_who_asks_too_late() {
     assert!(store.read().log.bytes_for_test() <= 2_000);
     assert!(store.poll(&mut cursor).is_err());
     assert!(store.cursor(table, 50).is_err());
-    assert!(store.list(table, &Wanted { at: Some(50), ..Wanted::default() }, |_| true).is_err());
+    assert!(store.list(table, &ListRange { at: Some(50), ..ListRange::default() }, |_| true).is_err());
     let mut late = store.cursor(table, 99).unwrap();
     assert_eq!(store.poll(&mut late).unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_cursor_waits_and_misses_nothing() {
+async fn cursor_waits_for_changes_without_gaps() {
     let (store, table) = filled(1 << 20);
     let store = Arc::new(store);
     let mut cursor = store.cursor(table, store.revision()).unwrap();
@@ -119,7 +119,7 @@ async fn a_cursor_waits_and_misses_nothing() {
 }
 
 #[test]
-fn leaving_a_selector_shows_the_state_before_at_the_revision_of_the_change() {
+fn selector_exit_sends_the_previous_state_at_the_new_revision() {
     let (store, table) = filled(1 << 20);
     let mut cursor = store.cursor(table, store.revision()).unwrap();
     let seen = store.get(table, "ns/a").unwrap();

@@ -39,8 +39,8 @@ fn key_faults(key: &str) -> Vec<String> {
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if key.is_empty() || !key.bytes().all(plain) {
-        let words = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
-        faults.push(names::with_examples(words, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
+        let message = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+        faults.push(names::with_examples(message, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
     }
     if key == "." {
         faults.push("must not be '.'".to_owned());

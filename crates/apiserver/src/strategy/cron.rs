@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_are_read_as_cron_reads_them() {
+    fn schedules_are_validated_like_robfig_cron() {
         for good in ["* * * * *", "*/5 0-6 1,15 jan MON-fri", "@hourly", "@every 5m", "0 12 ? * 0"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_have_an_area_or_are_listed() {
+    fn time_zones_have_a_known_area_or_name() {
         assert!(is_zone("Europe/Berlin") && is_zone("UTC") && is_zone("Etc/GMT+1"));
         assert!(!is_zone("Nowhere/Else") && !is_zone("Local") && !is_zone(""));
     }

@@ -3,7 +3,7 @@
 use super::checks::Errors;
 use crate::crd::CustomVersion;
 use crate::field::{self, Error, Path};
-use crate::kinds::Subresource;
+use crate::registry::Subresource;
 use crate::schema::{self, Old};
 use serde_json::Value;
 

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_of_the_tables_exists_and_has_the_fields() {
+    fn every_defaulted_type_and_field_exists() {
         let known: Vec<_> = builtin::definitions().collect();
         for (name, constants) in CONSTANTS {
             let constants: Map<String, Value> = serde_json::from_str(constants).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_filled_in_like_pods() {
+    fn pod_templates_are_defaulted_like_pods() {
         let mut deployment = json!({"spec": {"strategy": {}, "template": {"spec": {"containers":
             [{"name": "a", "image": "a:1", "ports": [{"containerPort": 1}]}], "volumes": [{"name": "v"}]}}}});
         fill(builtin::schema("apps/v1", "Deployment").unwrap(), &mut deployment);

@@ -1,6 +1,6 @@
 //! The strategies of DeviceClasses, ResourceSlices, ResourceClaims and ResourceClaimTemplates (KEP-4381).
 
-mod shown;
+mod go_format;
 
 use super::checks::{Errors, immutable, list, number, part, required_name, text};
 use crate::field::{Error, Path};
@@ -210,7 +210,7 @@ pub(super) fn validate_spec_change(old: &Value, new: &Value) -> Errors {
     if old.get("spec") == new.get("spec") {
         return Vec::new();
     }
-    let value = shown::claim_spec(part(new, "spec"));
+    let value = go_format::claim_spec(part(new, "spec"));
     vec![Error::invalid_unshown(&Path::of("spec"), format!("{value}: field is immutable"))]
 }
 
@@ -227,7 +227,7 @@ pub(super) fn validate_claim_status(old: &Value, new: &Value) -> Errors {
     if let (Some(before), Some(after)) = (was.get("allocation"), allocation)
         && before != after
     {
-        let value = shown::allocation(after);
+        let value = go_format::allocation(after);
         errors
             .push(Error::invalid_unshown(&path.field("allocation"), format!("{value}: field is immutable")));
     }

@@ -2,9 +2,9 @@
 
 use super::checks::{Errors, invalid_all, text};
 use crate::field::{Error, Path};
-use crate::kinds::{Resource, convert};
 use crate::names;
 use crate::object;
+use crate::registry::{Resource, convert};
 use serde_json::Value;
 
 /// The group with the stricter validation.

@@ -82,7 +82,7 @@ pub(super) fn default(pod: &mut Value) {
 
 /// Sets the initial status.
 pub(super) fn prepare_create(core: &Core, pod: &mut Value) {
-    let mut status = json!({"phase": "Pending", "qosClass": quality(pod)});
+    let mut status = json!({"phase": "Pending", "qosClass": qos_class(pod)});
     if !list(part(pod, "spec"), "schedulingGates").is_empty() {
         status["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
@@ -94,7 +94,7 @@ pub(super) fn prepare_create(core: &Core, pod: &mut Value) {
 }
 
 /// The QoS class.
-pub(super) fn quality(pod: &Value) -> &'static str {
+pub(super) fn qos_class(pod: &Value) -> &'static str {
     let spec = part(pod, "spec");
     let (mut any, mut guaranteed) = (false, true);
     for container in CONTAINERS.iter().flat_map(|field| list(spec, field)) {

@@ -6,7 +6,7 @@ use crate::field::{Error, Path};
 use crate::object;
 use crate::selector::Field;
 use crate::server::Core;
-use crate::store::{Record, Wanted};
+use crate::store::{ListRange, Record};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
         part(part(service, "spec"), "selector").as_object().is_some_and(|labels| !labels.is_empty());
     let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let address = text(&json!(&*spec), "clusterIP").to_owned();
-    let address = if address.is_empty() { free_address(core) } else { address };
+    let address = if address.is_empty() { allocate_cluster_ip(core) } else { address };
     let (families, policy) = if address == "None" && !selects {
         (json!(["IPv4", "IPv6"]), "RequireDualStack")
     } else {
@@ -34,19 +34,19 @@ pub(super) fn prepare_create(core: &Core, service: &mut Value) {
     spec.entry("clusterIPs").or_insert_with(|| json!([address]));
     spec.entry("ipFamilies").or_insert(families);
     spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
-    hand_out_ports(core, &kind, spec);
+    allocate_node_ports(core, &kind, spec);
 }
 
 /// Allocates a free address of 10.96.0.0/12.
-fn free_address(core: &Core) -> String {
+fn allocate_cluster_ip(core: &Core) -> String {
     let services = core.builtin("", "services");
     let field = Field::Plain("spec.clusterIP".to_owned());
     loop {
-        let [a, b, c] = core.identities.draw();
+        let [a, b, c] = core.ids.draw();
         let address = format!("10.{}.{b}.{c}", 96 + a % 16);
         // The record caches the field, so that each service is decoded at most once.
         let taken = |record: &Record| record.has_field(&field, &address, || record.value());
-        let wanted = Wanted { limit: Some(1), ..Wanted::default() };
+        let wanted = ListRange { limit: Some(1), ..ListRange::default() };
         let page = core.store.list(services.table, &wanted, taken);
         if c != 0 && c != 255 && page.is_ok_and(|page| page.records.is_empty()) {
             return address;
@@ -54,30 +54,30 @@ fn free_address(core: &Core) -> String {
     }
 }
 
-fn hand_out_ports(core: &Core, kind: &str, spec: &mut Map<String, Value>) {
+fn allocate_node_ports(core: &Core, kind: &str, spec: &mut Map<String, Value>) {
     if !matches!(kind, "NodePort" | "LoadBalancer") {
         return;
     }
-    let mut used = UsedPorts::of(core);
+    let mut used = AllocatedPorts::of(core);
     let wanted = kind == "NodePort" || spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut).filter(|_| wanted) {
-        port.entry("nodePort").or_insert_with(|| json!(used.free_port(core)));
+        port.entry("nodePort").or_insert_with(|| json!(used.allocate(core)));
     }
     let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
     if kind == "LoadBalancer" && local {
-        spec.entry("healthCheckNodePort").or_insert_with(|| json!(used.free_port(core)));
+        spec.entry("healthCheckNodePort").or_insert_with(|| json!(used.allocate(core)));
     }
 }
 
 /// Allocated node ports.
-struct UsedPorts(BTreeSet<i64>);
+struct AllocatedPorts(BTreeSet<i64>);
 
-impl UsedPorts {
+impl AllocatedPorts {
     fn of(core: &Core) -> Self {
         let mut used = BTreeSet::new();
         let services = core.builtin("", "services");
-        let page = core.store.list(services.table, &Wanted::default(), |_| true);
+        let page = core.store.list(services.table, &ListRange::default(), |_| true);
         for record in page.map(|page| page.records).unwrap_or_default() {
             let service = record.value();
             let spec = part(&service, "spec");
@@ -87,10 +87,10 @@ impl UsedPorts {
         Self(used)
     }
 
-    fn free_port(&mut self, core: &Core) -> i64 {
+    fn allocate(&mut self, core: &Core) -> i64 {
         let (first, last) = NODE_PORTS;
         let span = last - first + 1;
-        let start = u16::from_be_bytes(core.identities.draw()) % span;
+        let start = u16::from_be_bytes(core.ids.draw()) % span;
         let free = (0..span).map(|step| i64::from(first + (start + step) % span));
         let port = free.into_iter().find(|port| !self.0.contains(port)).unwrap_or(i64::from(first));
         self.0.insert(port);
@@ -133,7 +133,7 @@ pub(super) fn prepare_update(core: &Core, old: &Value, new: &mut Value) {
             port.entry("nodePort").or_insert(known);
         }
     }
-    hand_out_ports(core, &kind, spec);
+    allocate_node_ports(core, &kind, spec);
 }
 
 /// Clears the fields that only the previous type uses, unless the client changes them.

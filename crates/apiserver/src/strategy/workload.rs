@@ -102,8 +102,8 @@ pub(super) fn int_or_percent(errors: &mut Errors, value: Option<&Value>, path: &
                     errors.push(Error::invalid(path, text.as_str(), "must not be greater than 100%"));
                 }
                 None => {
-                    let words = "a valid percent string must be a numeric string followed by an ending '%'";
-                    let detail = crate::names::with_examples(words, "[0-9]+%", &["1%", "93%"]);
+                    let message = "a valid percent string must be a numeric string followed by an ending '%'";
+                    let detail = crate::names::with_examples(message, "[0-9]+%", &["1%", "93%"]);
                     errors.push(Error::invalid(path, text.as_str(), detail));
                 }
             }

@@ -34,7 +34,7 @@ mod tests {
     use super::human;
 
     #[test]
-    fn durations_are_short() {
+    fn durations_are_formatted_like_kubectl() {
         let (minute, hour, day) = (60, 3600, 86_400);
         let cases = [
             (-5, "<invalid>"),

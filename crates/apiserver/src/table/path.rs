@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_values() {
+    fn paths_select_values() {
         assert_eq!(find(".spec.a"), [json!(1)]);
         assert_eq!(find("$.spec.a"), [json!(1)]);
         assert_eq!(find("{.spec.a}"), [json!(1)]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_choose_elements() {
+    fn filters_select_elements() {
         assert_eq!(find(".status.conditions[?(@.type==\"Ready\")].status"), [json!("True")]);
         assert_eq!(find(".status.conditions[?(@.type=='Other')].status"), [json!("False")]);
         assert_eq!(find(".status.conditions[?(@.type != 'Other')].n"), [json!(1)]);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_paths_are_refused() {
+    fn malformed_paths_are_rejected() {
         for bad in [".spec[", ".spec[x]", ".a[?(b)]", ".a[?(@.b==)]", ".a['b", ".a]"] {
             assert!(JsonPath::parse(bad).is_err(), "{bad}");
         }

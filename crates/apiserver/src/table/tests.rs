@@ -1,4 +1,4 @@
-//! Tables as people see them, case by case.
+//! Table rows and columns, case by case.
 
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without borrows")]
 
@@ -22,14 +22,14 @@ fn cells(api_version: &str, kind: &str, mut object: Value) -> Vec<Value> {
     cells
 }
 
-/// The word, the ready count and the restarts of a pod.
+/// The Status, Ready and Restarts columns of a pod.
 fn pod(spec: Value, status: Value) -> [String; 3] {
     let row = cells("v1", "Pod", json!({"spec": spec, "status": status}));
     [2, 1, 3].map(|index| row[index].as_str().unwrap().to_owned())
 }
 
 #[test]
-fn pods_say_how_they_are() {
+fn pod_status_column_follows_kubectl() {
     let one = json!({"containers": [{"name": "c"}]});
     let status = |phase: &str, containers: Value| json!({"phase": phase, "containerStatuses": containers});
     let cases = [
@@ -71,7 +71,7 @@ fn pods_say_how_they_are() {
 }
 
 #[test]
-fn init_containers_come_first() {
+fn init_containers_precede_containers_in_the_status_column() {
     let spec = json!({"initContainers": [{"name": "i"}, {"name": "side", "restartPolicy": "Always"}], "containers": [{"name": "c"}]});
     let status = |statuses: Value| json!({"phase": "Pending", "initContainerStatuses": statuses});
     let done = json!({"name": "i", "state": {"terminated": {"exitCode": 0}}});
@@ -104,7 +104,7 @@ fn init_containers_come_first() {
 }
 
 #[test]
-fn pods_on_their_way_out_terminate() {
+fn deleted_pods_are_terminating() {
     let leaving = |status: Value| {
         let object = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"}, "spec": {"containers": [{}]}, "status": status});
         cells("v1", "Pod", object)[2].clone()
@@ -115,7 +115,7 @@ fn pods_on_their_way_out_terminate() {
 }
 
 #[test]
-fn finished_containers_beside_running_ones() {
+fn completed_container_next_to_a_running_one() {
     let two = json!({"containers": [{"name": "a"}, {"name": "b"}]});
     let statuses = json!([{"state": {"terminated": {"reason": "Completed", "exitCode": 0}}}, {"ready": true, "state": {"running": {}}}]);
     let status = |ready: &str| json!({"phase": "Running", "containerStatuses": statuses, "conditions": [{"type": "Ready", "status": ready}]});
@@ -137,7 +137,7 @@ fn wide_columns_of_pods() {
 }
 
 #[test]
-fn nodes_show_roles_and_readiness() {
+fn node_columns() {
     let row = cells(
         "v1",
         "Node",
@@ -167,7 +167,7 @@ fn nodes_show_roles_and_readiness() {
 }
 
 #[test]
-fn workloads_show_their_counts() {
+fn workload_columns() {
     let template =
         json!({"spec": {"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "j"}]}});
     let row = cells(
@@ -201,7 +201,7 @@ fn workloads_show_their_counts() {
 }
 
 #[test]
-fn jobs_show_status_completions_and_duration() {
+fn job_columns() {
     let job = |spec: Value, status: Value| {
         cells("batch/v1", "Job", json!({"spec": spec, "status": status}))[1..4].to_vec()
     };
@@ -230,7 +230,7 @@ fn jobs_show_status_completions_and_duration() {
 }
 
 #[test]
-fn services_show_addresses_and_ports() {
+fn service_columns() {
     let service = |spec: Value, status: Value| {
         cells("v1", "Service", json!({"spec": spec, "status": status}))[1..5].to_vec()
     };
@@ -254,7 +254,7 @@ fn services_show_addresses_and_ports() {
 }
 
 #[test]
-fn events_read_like_sentences() {
+fn event_columns() {
     let row = cells(
         "v1",
         "Event",
@@ -293,7 +293,7 @@ fn events_read_like_sentences() {
 }
 
 #[test]
-fn storage_shows_sizes_and_classes() {
+fn storage_columns() {
     let volume = cells(
         "v1",
         "PersistentVolume",
@@ -317,7 +317,7 @@ fn storage_shows_sizes_and_classes() {
 }
 
 #[test]
-fn devices_show_their_state() {
+fn resource_claim_and_slice_columns() {
     let claim =
         |status: Value| cells("resource.k8s.io/v1", "ResourceClaim", json!({"status": status}))[1].clone();
     assert_eq!(claim(json!({})), "pending");
@@ -328,7 +328,7 @@ fn devices_show_their_state() {
 }
 
 #[test]
-fn small_kinds_show_their_one_thing() {
+fn columns_of_small_kinds() {
     assert_eq!(cells("v1", "ConfigMap", json!({"data": {"a": "1"}, "binaryData": {"b": "2"}}))[1], 2);
     assert_eq!(
         cells("v1", "Secret", json!({"type": "Opaque", "data": {"a": "1"}}))[1..3],
@@ -353,7 +353,7 @@ fn small_kinds_show_their_one_thing() {
 }
 
 #[test]
-fn every_kind_of_the_table_fills_its_columns_from_nothing() {
+fn empty_objects_fill_every_column() {
     for (api_version, kind) in [
         ("discovery.k8s.io/v1", "EndpointSlice"),
         ("v1", "ServiceAccount"),
@@ -374,7 +374,7 @@ fn every_kind_of_the_table_fills_its_columns_from_nothing() {
 }
 
 #[test]
-fn columns_are_documented_from_the_types() {
+fn column_descriptions_come_from_the_types() {
     let headers = Printer::built_in("v1", "Pod").headers.to_vec();
     assert_eq!(headers[0]["format"], "name");
     assert_eq!((headers[6]["name"].clone(), headers[6]["priority"].clone()), (json!("Node"), json!(1)));
@@ -382,7 +382,7 @@ fn columns_are_documented_from_the_types() {
 }
 
 #[test]
-fn custom_resources_show_what_their_definition_says() {
+fn custom_resources_use_additional_printer_columns() {
     let columns = [
         json!({"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}),
         json!({"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1, "description": "How many."}),
@@ -417,7 +417,7 @@ fn custom_resources_show_what_their_definition_says() {
 }
 
 #[test]
-fn tables_carry_as_much_of_objects_as_is_asked_for() {
+fn include_object_determines_the_row_object() {
     let printer = Printer::built_in("v1", "Pod");
     let pod = json!({"kind": "Pod", "metadata": {"name": "x"}, "status": {"phase": "Succeeded"}});
     let list = json!({"resourceVersion": "7", "continue": "c", "remainingItemCount": 2});

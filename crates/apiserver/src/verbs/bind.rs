@@ -1,17 +1,17 @@
 //! The `binding` subresource.
 
 use super::update::{ATTEMPTS, check_uid, commit};
-use super::{Call, Done, find, served};
-use crate::failure::{About, Failure};
+use super::{Call, Reply, find, served};
 use crate::field::{Error, Path};
 use crate::object;
 use crate::server::Core;
+use crate::status_error::{QualifiedName, StatusError};
 use serde_json::{Value, json};
 
-const ABOUT: About<'static> = About { group: "", what: "pods/binding" };
+const ABOUT: QualifiedName<'static> = QualifiedName { group: "", name: "pods/binding" };
 
 /// Binds the pod of the call to the node of the Binding.
-pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Done, Failure> {
+pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Reply, StatusError> {
     check(call, binding)?;
     let node = object::str_at(binding, "/target/name");
     let dry_run = call.dry_run()?;
@@ -26,19 +26,19 @@ pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Done, Failure> 
         let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
         set_condition(&mut pod, &condition);
         if dry_run {
-            return Ok(Done::success(201, None));
+            return Ok(Reply::success(201, None));
         }
         if commit(core, &call.resource, &live, pod).is_ok() {
-            return Ok(Done::success(201, None));
+            return Ok(Reply::success(201, None));
         }
     }
-    Err(Failure::modified(ABOUT, &call.name))
+    Err(StatusError::modified(ABOUT, &call.name))
 }
 
-fn check(call: &Call, binding: &Value) -> Result<(), Failure> {
+fn check(call: &Call, binding: &Value) -> Result<(), StatusError> {
     let name = object::name(binding);
     if !name.is_empty() && name != call.name {
-        return Err(Failure::bad_request("name in URL does not match name in Binding object"));
+        return Err(StatusError::bad_request("name in URL does not match name in Binding object"));
     }
     let target = Path::of("target");
     let mut errors = Vec::new();
@@ -52,7 +52,7 @@ fn check(call: &Call, binding: &Value) -> Result<(), Failure> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(500, "", crate::field::aggregate(&errors)))
+    Err(StatusError::new(500, "", crate::field::aggregate(&errors)))
 }
 
 /// Copies labels and annotations of the Binding to the pod.
@@ -68,9 +68,9 @@ fn copy_metadata(binding: &Value, pod: &mut Value) {
     }
 }
 
-fn check_pod(call: &Call, pod: &Value) -> Result<(), Failure> {
+fn check_pod(call: &Call, pod: &Value) -> Result<(), StatusError> {
     let name = &call.name;
-    let conflict = |why: String| Err(Failure::conflict(ABOUT, name, &why));
+    let conflict = |why: String| Err(StatusError::conflict(ABOUT, name, &why));
     if object::is_deleting(pod) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }

@@ -1,7 +1,7 @@
 //! A parsed request and its outcome.
 
-use crate::failure::Failure;
-use crate::kinds::{Resource, Subresource};
+use crate::registry::{Resource, Subresource};
+use crate::status_error::StatusError;
 use crate::store::Record;
 use crate::user::User;
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn dry_run(&self) -> Result<bool, Failure> {
+    pub fn dry_run(&self) -> Result<bool, StatusError> {
         check_dry_run(self.query.all("dryRun"))
     }
 
@@ -43,14 +43,14 @@ impl Call {
 }
 
 /// Whether these values of `dryRun` request a dry run.
-pub fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, Failure> {
+pub fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, StatusError> {
     let mut dry = false;
     for value in values {
         if value != "All" {
             let error =
                 crate::field::Error::not_supported(&crate::field::Path::of("dryRun"), vec![value], &["All"]);
-            let about = crate::failure::About { group: "meta.k8s.io", what: "CreateOptions" };
-            return Err(Failure::invalid(about, "", &[error]));
+            let about = crate::status_error::QualifiedName { group: "meta.k8s.io", name: "CreateOptions" };
+            return Err(StatusError::invalid(about, "", &[error]));
         }
         dry = true;
     }
@@ -85,12 +85,12 @@ impl Query {
     }
 
     /// An integer parameter; a malformed one is a bad request.
-    pub fn number(&self, key: &str) -> Result<Option<i64>, Failure> {
+    pub fn number(&self, key: &str) -> Result<Option<i64>, StatusError> {
         match self.get(key) {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
                 let quoted = crate::field::quote(text);
-                Failure::bad_request(format!("strconv.ParseInt: parsing {quoted}: invalid syntax"))
+                StatusError::bad_request(format!("strconv.ParseInt: parsing {quoted}: invalid syntax"))
             }),
         }
     }
@@ -149,7 +149,7 @@ pub fn unescape(text: &str, plus: Plus) -> String {
 
 /// The body of a successful response.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub enum ReplyBody {
     /// A stored object, in its storage version.
     Record(Arc<Record>),
     /// An object in the version of the call, such as the result of a dry run.
@@ -160,21 +160,21 @@ pub enum Reply {
 
 /// The outcome of a successful call.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct Reply {
     pub code: u16,
-    pub reply: Reply,
+    pub body: ReplyBody,
     /// Warning headers.
     pub warnings: Vec<String>,
 }
 
-impl Done {
+impl Reply {
     /// Status 200 with a stored object.
     pub fn found(record: Arc<Record>) -> Self {
-        Self { code: 200, reply: Reply::Record(record), warnings: Vec::new() }
+        Self { code: 200, body: ReplyBody::Record(record), warnings: Vec::new() }
     }
 
-    pub fn new(code: u16, reply: Reply) -> Self {
-        Self { code, reply, warnings: Vec::new() }
+    pub fn new(code: u16, body: ReplyBody) -> Self {
+        Self { code, body, warnings: Vec::new() }
     }
 
     /// A `Status` of success.
@@ -186,15 +186,15 @@ impl Done {
             Some(details) => status["details"] = details,
             None => status["code"] = Value::from(code),
         }
-        Self::new(code, Reply::Other(status))
+        Self::new(code, ReplyBody::Other(status))
     }
 
     /// Prepends warnings to an outcome.
-    pub fn warned(outcome: Result<Self, Failure>, warnings: Vec<String>) -> Result<Self, Failure> {
+    pub fn warned(outcome: Result<Self, StatusError>, warnings: Vec<String>) -> Result<Self, StatusError> {
         match outcome {
-            Ok(mut done) => {
-                done.warnings.splice(0..0, warnings);
-                Ok(done)
+            Ok(mut reply) => {
+                reply.warnings.splice(0..0, warnings);
+                Ok(reply)
             }
             Err(failure) => Err(failure.warn(warnings)),
         }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_unescaped() {
+    fn query_parameters_are_unescaped() {
         let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch&limit=5&x=%e2%82%ac&y=%zz");
         assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
         assert!(query.is_set("watch"));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn only_all_is_a_dry_run() {
+    fn dry_run_accepts_only_all() {
         assert!(check_dry_run(["All"].into_iter()).unwrap());
         assert!(!check_dry_run(std::iter::empty()).unwrap());
         assert!(check_dry_run(["Some"].into_iter()).is_err());

@@ -1,15 +1,15 @@
 //! The `create` verb.
 
-use super::{Call, Done, Reply, metadata};
-use crate::admission::{self, Operation, Review};
-use crate::failure::Failure;
-use crate::fields::{self, Writer};
-use crate::incoming::{self, Incoming};
-use crate::kinds::{Resource, convert};
+use super::{Call, Reply, ReplyBody, metadata};
+use crate::admission::{self, Attributes, Operation};
+use crate::field_management::{self, Writer};
 use crate::object;
+use crate::registry::{Resource, convert};
+use crate::request_body::{self, RequestBody};
 use crate::server::Core;
-use crate::store::{Raced, Record};
-use crate::{crd, expiry, strategy};
+use crate::status_error::StatusError;
+use crate::store::{Record, WriteConflict};
+use crate::{crd, event_ttl, strategy};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use std::sync::Arc;
 const NAME_ATTEMPTS: usize = 8;
 
 /// Creates the object of the request body.
-pub async fn create(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
-    let (object, warnings) = incoming::admit_object(core, call, &body)?;
-    Done::warned(create_object(core, call, object, Writer::Update).await, warnings)
+pub async fn create(core: &Core, call: &Call, body: RequestBody) -> Result<Reply, StatusError> {
+    let (object, warnings) = request_body::decode_object(core, call, &body)?;
+    Reply::warned(create_object(core, call, object, Writer::Update).await, warnings)
 }
 
 /// Creates a decoded object; also used by updates and patches that may create.
@@ -28,33 +28,33 @@ pub async fn create_object(
     call: &Call,
     mut object: Value,
     writer: Writer,
-) -> Result<Done, Failure> {
+) -> Result<Reply, StatusError> {
     let resource = &*call.resource;
     let dry_run = call.dry_run()?;
-    metadata::place(call, &mut object)?;
+    metadata::set_path_fields(call, &mut object)?;
     strategy::default(core, resource, &mut object);
     let generated = metadata::needs_generated_name(&object);
     for attempt in 1.. {
         // Only a generated name can be generated again.
         let mut object = if generated { object.clone() } else { std::mem::take(&mut object) };
-        metadata::begin(core, &mut object)?;
-        fields::track_create(core, call, &mut object, writer);
+        metadata::prepare_create(core, &mut object)?;
+        field_management::track_create(core, call, &mut object, writer);
         let mut warnings = Vec::new();
-        let mut review = Review::new(call, Operation::Create, dry_run);
-        admission::mutate(core, &mut review, Some(&mut object), None, &mut warnings).await?;
+        let mut attributes = Attributes::new(call, Operation::Create, dry_run);
+        admission::mutate(core, &mut attributes, Some(&mut object), None, &mut warnings).await?;
         strategy::prepare_create(core, resource, &mut object);
         if crd::is_definition(resource) {
-            crd::begin(&mut object);
+            crd::init_status(&mut object);
         }
         let mut errors = metadata::validate_new(resource, &object);
         errors.extend(strategy::validate_create(core, resource, &object));
         if !errors.is_empty() {
-            return Err(Failure::invalid(resource.about_kind(), object::name(&object), &errors));
+            return Err(StatusError::invalid(resource.qualified_kind(), object::name(&object), &errors));
         }
-        admission::validate(core, &mut review, Some(&object), None, &mut warnings).await?;
+        admission::validate(core, &mut attributes, Some(&object), None, &mut warnings).await?;
         warnings.extend(strategy::warnings(resource, &object));
         match insert(core, resource, object, dry_run) {
-            Ok(reply) => return Ok(Done::new(201, reply).warn(warnings)),
+            Ok(reply) => return Ok(Reply::new(201, reply).warn(warnings)),
             Err(_) if generated && attempt < NAME_ATTEMPTS => {}
             Err(failure) => return Err(failure),
         }
@@ -62,28 +62,28 @@ pub async fn create_object(
     unreachable!("the last attempt returns")
 }
 
-fn insert(core: &Core, resource: &Resource, object: Value, dry_run: bool) -> Result<Reply, Failure> {
+fn insert(core: &Core, resource: &Resource, object: Value, dry_run: bool) -> Result<ReplyBody, StatusError> {
     let name = object::name(&object).to_owned();
     let key = resource.key(object::namespace(&object), &name);
     if dry_run {
         if core.store.get(resource.table, &key).is_some() {
-            return Err(Failure::already_exists(resource.about(), &name));
+            return Err(StatusError::already_exists(resource.qualified_resource(), &name));
         }
-        return Ok(Reply::Object(object));
+        return Ok(ReplyBody::Object(object));
     }
     let mut kept = convert::to_storage(resource, object);
     let record = core
         .store
         .create(resource.table, &key, &mut kept)
-        .map_err(|Raced { .. }| Failure::already_exists(resource.about(), &name))?;
-    after(core, resource, &record);
-    Ok(Reply::Record(record))
+        .map_err(|WriteConflict { .. }| StatusError::already_exists(resource.qualified_resource(), &name))?;
+    on_stored(core, resource, &record);
+    Ok(ReplyBody::Record(record))
 }
 
 /// Handles a stored object: CustomResourceDefinitions take effect before the response, and Events enter the TTL queue.
-pub(super) fn after(core: &Core, resource: &Resource, record: &Arc<Record>) {
-    expiry::note(core, resource, record);
+pub(super) fn on_stored(core: &Core, resource: &Resource, record: &Arc<Record>) {
+    event_ttl::track(core, resource, record);
     if crd::is_definition(resource) {
-        crd::stored(core, record);
+        crd::on_stored(core, record);
     }
 }

@@ -1,20 +1,20 @@
 //! The `delete` and `deletecollection` verbs: immediate, graceful, and with finalizers.
 
 use super::update::check_preconditions;
-use super::{Call, Done, Reply, create, find, list, served};
-use crate::admission::{self, Operation, Review};
-use crate::failure::{About, Failure};
+use super::{Call, Reply, ReplyBody, create, find, list, served};
+use crate::admission::{self, Attributes, Operation};
 use crate::field::{Error, Path};
-use crate::kinds::{Resource, convert};
+use crate::registry::{Resource, convert};
 use crate::server::Core;
-use crate::store::{Raced, Record};
+use crate::status_error::{QualifiedName, StatusError};
+use crate::store::{Record, WriteConflict};
 use crate::verbs::call::check_dry_run;
 use crate::{clock, crd, object, strategy};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-const OPTIONS: About<'static> = About { group: "meta.k8s.io", what: "DeleteOptions" };
+const OPTIONS: QualifiedName<'static> = QualifiedName { group: "meta.k8s.io", name: "DeleteOptions" };
 /// The finalizer of orphaning deletion.
 const ORPHAN: &str = "orphan";
 /// The finalizer of foreground deletion.
@@ -46,7 +46,7 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     /// Options from the body, or from the query parameters.
-    pub fn read(call: &Call, body: Option<Value>) -> Result<Self, Failure> {
+    pub fn read(call: &Call, body: Option<Value>) -> Result<Self, StatusError> {
         let dry_run_parameter = call.dry_run()?;
         let source = match body {
             Some(body) => body,
@@ -69,12 +69,12 @@ impl DeleteOptions {
                     format!("supported values: {}", known.map(|name| format!("\"{name}\"")).join(", "));
                 let mut error = Error::not_supported::<&str>(&path, other, &[]);
                 error.detail = detail;
-                return Err(Failure::invalid(OPTIONS, "", &[error]));
+                return Err(StatusError::invalid(OPTIONS, "", &[error]));
             }
         };
         if let (Some(policy), Some(_)) = (&policy, orphan_dependents) {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
-            return Err(Failure::invalid(OPTIONS, "", &[Error::invalid(&path, policy.as_str(), detail)]));
+            return Err(StatusError::invalid(OPTIONS, "", &[Error::invalid(&path, policy.as_str(), detail)]));
         }
         Ok(Self {
             grace_period_seconds: source.get("gracePeriodSeconds").and_then(Value::as_i64),
@@ -102,7 +102,7 @@ impl DeleteOptions {
     }
 }
 
-fn from_query(call: &Call) -> Result<Value, Failure> {
+fn from_query(call: &Call) -> Result<Value, StatusError> {
     let mut options = json!({});
     if let Some(seconds) = call.query.number("gracePeriodSeconds")? {
         options["gracePeriodSeconds"] = Value::from(seconds);
@@ -116,29 +116,29 @@ fn from_query(call: &Call) -> Result<Value, Failure> {
     Ok(options)
 }
 
-pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result<Done, Failure> {
+pub async fn delete(core: &Core, call: &Call, options: &DeleteOptions) -> Result<Reply, StatusError> {
     let resource = &*call.resource;
     let mut warnings = Vec::new();
     for _ in 0..super::update::ATTEMPTS {
         let live = find(core, call)?;
         let old = served(resource, &live);
         check_delete_preconditions(resource, &live, &old, options)?;
-        let mut review = Review::new(call, Operation::Delete, options.dry_run);
+        let mut attributes = Attributes::new(call, Operation::Delete, options.dry_run);
         warnings.clear();
-        admission::mutate(core, &mut review, None, Some(&old), &mut warnings).await?;
-        admission::validate(core, &mut review, None, Some(&old), &mut warnings).await?;
+        admission::mutate(core, &mut attributes, None, Some(&old), &mut warnings).await?;
+        admission::validate(core, &mut attributes, None, Some(&old), &mut warnings).await?;
         match remove(core, resource, &live, &old, options) {
             Ok(outcome) => {
                 let warning = default_policy_warning(resource, options).map(str::to_owned);
-                return Ok(answer(resource, outcome, options)
+                return Ok(reply_for(resource, outcome, options)
                     .warn(warnings)
                     .warn(warning.into_iter().collect()));
             }
-            Err(Raced { .. }) if options.resource_version.is_some() => break,
-            Err(Raced { .. }) => {}
+            Err(WriteConflict { .. }) if options.resource_version.is_some() => break,
+            Err(WriteConflict { .. }) => {}
         }
     }
-    Err(Failure::modified(resource.about(), &call.name))
+    Err(StatusError::modified(resource.qualified_resource(), &call.name))
 }
 
 /// Checks the `preconditions` of a delete.
@@ -147,7 +147,7 @@ pub fn check_delete_preconditions(
     live: &Record,
     old: &Value,
     options: &DeleteOptions,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     if let Some(uid) = options.uid.as_deref()
         && uid != object::uid(old)
     {
@@ -155,7 +155,7 @@ pub fn check_delete_preconditions(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             object::uid(old)
         );
-        return Err(Failure::conflict(resource.about_kind(), live.name(), &why));
+        return Err(StatusError::conflict(resource.qualified_kind(), live.name(), &why));
     }
     if let Some(version) = options.resource_version.as_deref()
         && check_preconditions(resource, live, version, "").is_err()
@@ -164,7 +164,7 @@ pub fn check_delete_preconditions(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             live.revision
         );
-        return Err(Failure::conflict(resource.about_kind(), live.name(), &why));
+        return Err(StatusError::conflict(resource.qualified_kind(), live.name(), &why));
     }
     Ok(())
 }
@@ -173,26 +173,26 @@ pub fn check_delete_preconditions(
 #[derive(Debug)]
 pub enum Outcome {
     /// The object is removed; this was its last state.
-    Gone(Reply, String),
+    Gone(ReplyBody, String),
     /// The object is terminating.
-    Going(Reply),
+    Going(ReplyBody),
 }
 
-fn answer(resource: &Resource, outcome: Outcome, options: &DeleteOptions) -> Done {
+fn reply_for(resource: &Resource, outcome: Outcome, options: &DeleteOptions) -> Reply {
     match outcome {
-        Outcome::Going(reply) if options.orphan_dependents == Some(false) => Done::new(202, reply),
-        Outcome::Going(reply) => Done::new(200, reply),
-        Outcome::Gone(reply, _) if resource.returns_deleted => Done::new(200, reply),
+        Outcome::Going(reply) if options.orphan_dependents == Some(false) => Reply::new(202, reply),
+        Outcome::Going(reply) => Reply::new(200, reply),
+        Outcome::Gone(reply, _) if resource.returns_deleted => Reply::new(200, reply),
         Outcome::Gone(reply, uid) => {
             let name = match &reply {
-                Reply::Record(record) => record.name().to_owned(),
-                Reply::Object(object) | Reply::Other(object) => object::name(object).to_owned(),
+                ReplyBody::Record(record) => record.name().to_owned(),
+                ReplyBody::Object(object) | ReplyBody::Other(object) => object::name(object).to_owned(),
             };
             let mut details = json!({"name": name, "kind": &*resource.plural, "uid": uid});
             if !resource.group.is_empty() {
                 details["group"] = Value::from(&*resource.group);
             }
-            Done::success(200, Some(details))
+            Reply::success(200, Some(details))
         }
     }
 }
@@ -204,7 +204,7 @@ pub fn remove(
     live: &Arc<Record>,
     old: &Value,
     options: &DeleteOptions,
-) -> Result<Outcome, Raced> {
+) -> Result<Outcome, WriteConflict> {
     let mut new = old.clone();
     let finalizers = finalizers_for(resource, old, options.propagation);
     object::set_finalizers(&mut new, &finalizers);
@@ -219,12 +219,12 @@ pub fn remove(
             object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from("Terminating"));
         }
         if crd::is_definition(resource) {
-            crd::note_deletion(core, &mut new);
+            crd::set_terminating(core, &mut new);
         }
     }
     let uid = object::uid(old).to_owned();
     if options.dry_run {
-        let reply = Reply::Object(new);
+        let reply = ReplyBody::Object(new);
         return Ok(if at_once { Outcome::Gone(reply, uid) } else { Outcome::Going(reply) });
     }
     let mut live = Arc::clone(live);
@@ -233,15 +233,15 @@ pub fn remove(
         let mut kept = convert::to_storage(resource, new.clone());
         live = core.store.update(resource.table, &live, &mut kept)?;
         object::set_meta(&mut new, "resourceVersion", object::meta(&kept, "resourceVersion").cloned());
-        create::after(core, resource, &live);
+        create::on_stored(core, resource, &live);
     }
     if !at_once {
-        return Ok(Outcome::Going(Reply::Record(live)));
+        return Ok(Outcome::Going(ReplyBody::Record(live)));
     }
     let mut last = convert::to_storage(resource, new.clone());
     let record = core.store.delete(resource.table, &live, &mut last)?;
-    crd::gone(core, resource, &record);
-    Ok(Outcome::Gone(Reply::Object(new), uid))
+    crd::on_removed(core, resource, &record);
+    Ok(Outcome::Gone(ReplyBody::Object(new), uid))
 }
 
 fn has_content_finalizer(namespace: &Value) -> bool {
@@ -307,7 +307,7 @@ pub async fn delete_collection(
     core: &Core,
     call: &Call,
     options: &DeleteOptions,
-) -> Result<list::Listing, Failure> {
+) -> Result<list::Listing, StatusError> {
     let mut listing = list::list(core, call)?;
     let mut gone = Vec::with_capacity(listing.records.len());
     for record in &listing.records {

@@ -3,12 +3,12 @@
 use super::bind::set_condition;
 use super::delete::{self, DeleteOptions};
 use super::update::{ATTEMPTS, commit};
-use super::{Call, Done, find, served};
-use crate::failure::{About, Cause, Failure};
+use super::{Call, Reply, find, served};
 use crate::object;
 use crate::selector::LabelSelector;
 use crate::server::Core;
-use crate::store::{Raced, Record, Wanted};
+use crate::status_error::{QualifiedName, StatusCause, StatusError};
+use crate::store::{ListRange, Record, WriteConflict};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use std::sync::Arc;
 const DISRUPTED_PODS_MAX: usize = 2_000;
 
 /// Evicts the pod of the call.
-pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, Failure> {
+pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Reply, StatusError> {
     let name = object::name(eviction);
     if !name.is_empty() && name != call.name {
-        return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+        return Err(StatusError::bad_request("name in URL does not match name in Eviction object"));
     }
     let options = DeleteOptions::read(call, eviction.get("deleteOptions").cloned())?;
     for _ in 0..ATTEMPTS {
@@ -27,9 +27,9 @@ pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, F
         let pod = served(&call.resource, &live);
         delete::check_delete_preconditions(&call.resource, &live, &pod, &options)?;
         if !ignores_budgets(&pod) {
-            match spend(core, call, &pod, options.is_dry_run())? {
-                Spent::Yes => {}
-                Spent::Raced => continue,
+            match take_disruption(core, call, &pod, options.is_dry_run())? {
+                Disruption::Yes => {}
+                Disruption::WriteConflict => continue,
             }
         }
         if !options.is_dry_run() && mark(core, call, &live, pod.clone()).is_err() {
@@ -37,9 +37,9 @@ pub async fn evict(core: &Core, call: &Call, eviction: &Value) -> Result<Done, F
         }
         let options = options.clone().only(object::uid(&pod));
         delete::delete(core, call, &options).await?;
-        return Ok(Done::success(201, None));
+        return Ok(Reply::success(201, None));
     }
-    Err(Failure::modified(call.resource.about(), &call.name))
+    Err(StatusError::modified(call.resource.qualified_resource(), &call.name))
 }
 
 /// Whether the pod can be deleted without a budget: it is finished, pending or already terminating.
@@ -48,7 +48,7 @@ fn ignores_budgets(pod: &Value) -> bool {
     idle || object::is_deleting(pod)
 }
 
-fn mark(core: &Core, call: &Call, live: &Arc<Record>, mut pod: Value) -> Result<(), Raced> {
+fn mark(core: &Core, call: &Call, live: &Arc<Record>, mut pod: Value) -> Result<(), WriteConflict> {
     let time = core.clock.time();
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -59,17 +59,17 @@ fn mark(core: &Core, call: &Call, live: &Arc<Record>, mut pod: Value) -> Result<
 }
 
 /// Whether a disruption was taken from a budget.
-enum Spent {
+enum Disruption {
     Yes,
-    Raced,
+    WriteConflict,
 }
 
 /// Takes one disruption from the pod's budget, if it has one.
-fn spend(core: &Core, call: &Call, pod: &Value, dry_run: bool) -> Result<Spent, Failure> {
+fn take_disruption(core: &Core, call: &Call, pod: &Value, dry_run: bool) -> Result<Disruption, StatusError> {
     let budgets = core.builtin("policy", "poddisruptionbudgets");
     let prefix = budgets.prefix(&call.namespace);
-    let wanted = Wanted { prefix: &prefix, ..Wanted::default() };
-    let page = core.store.list(budgets.table, &wanted, |_| true).map_err(Failure::internal)?;
+    let wanted = ListRange { prefix: &prefix, ..ListRange::default() };
+    let page = core.store.list(budgets.table, &wanted, |_| true).map_err(StatusError::internal)?;
     let mut matching: Vec<(Arc<Record>, Value)> = page
         .records
         .into_iter()
@@ -78,15 +78,15 @@ fn spend(core: &Core, call: &Call, pod: &Value, dry_run: bool) -> Result<Spent, 
         .collect();
     if matching.len() > 1 {
         let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-        return Err(Failure::new(500, "", message));
+        return Err(StatusError::new(500, "", message));
     }
-    let Some((record, mut budget)) = matching.pop() else { return Ok(Spent::Yes) };
-    if goes_unhealthy(&budget, pod) {
-        return Ok(Spent::Yes);
+    let Some((record, mut budget)) = matching.pop() else { return Ok(Disruption::Yes) };
+    if may_evict_unhealthy(&budget, pod) {
+        return Ok(Disruption::Yes);
     }
     check_budget(&budget)?;
     if dry_run {
-        return Ok(Spent::Yes);
+        return Ok(Disruption::Yes);
     }
     let left = number(&budget, "/status/disruptionsAllowed") - 1;
     let time = core.clock.time();
@@ -100,8 +100,8 @@ fn spend(core: &Core, call: &Call, pod: &Value, dry_run: bool) -> Result<Spent, 
         set_condition(&mut budget, &condition);
     }
     match commit(core, &budgets, &record, budget) {
-        Ok(_) => Ok(Spent::Yes),
-        Err(Raced { .. }) => Ok(Spent::Raced),
+        Ok(_) => Ok(Disruption::Yes),
+        Err(WriteConflict { .. }) => Ok(Disruption::WriteConflict),
     }
 }
 
@@ -115,7 +115,7 @@ fn number(object: &Value, pointer: &str) -> i64 {
 }
 
 /// Whether the pod is not ready and `unhealthyPodEvictionPolicy` permits its eviction.
-fn goes_unhealthy(budget: &Value, pod: &Value) -> bool {
+fn may_evict_unhealthy(budget: &Value, pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions
         .into_iter()
@@ -129,12 +129,13 @@ fn goes_unhealthy(budget: &Value, pod: &Value) -> bool {
     object::str_at(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow" || healthy
 }
 
-fn check_budget(budget: &Value) -> Result<(), Failure> {
+fn check_budget(budget: &Value) -> Result<(), StatusError> {
     let name = object::name(budget);
     let too_many = |cause: String, seconds: Option<u32>| {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-        let cause = Cause { reason: "DisruptionBudget".to_owned(), message: cause, field: String::new() };
-        let failure = Failure::new(429, "TooManyRequests", message).causes([cause]);
+        let cause =
+            StatusCause { reason: "DisruptionBudget".to_owned(), message: cause, field: String::new() };
+        let failure = StatusError::new(429, "TooManyRequests", message).causes([cause]);
         match seconds {
             Some(seconds) => failure.retry_after(seconds),
             None => failure,
@@ -145,15 +146,15 @@ fn check_budget(budget: &Value) -> Result<(), Failure> {
         return Err(too_many(cause, Some(10)));
     }
     let allowed = number(budget, "/status/disruptionsAllowed");
-    let about = About { group: "policy", what: "poddisruptionbudgets" };
+    let about = QualifiedName { group: "policy", name: "poddisruptionbudgets" };
     if allowed < 0 {
-        return Err(Failure::forbidden(about, name, "pdb disruptions allowed is negative"));
+        return Err(StatusError::forbidden(about, name, "pdb disruptions allowed is negative"));
     }
     let disrupted =
         budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if disrupted > DISRUPTED_PODS_MAX {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
-        return Err(Failure::forbidden(about, name, why));
+        return Err(StatusError::forbidden(about, name, why));
     }
     if allowed == 0 {
         let cause = format!(

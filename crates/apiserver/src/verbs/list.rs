@@ -2,16 +2,16 @@
 
 use super::Call;
 use super::selection::Selection;
-use crate::failure::{About, Failure};
 use crate::field::{Error, Path, quote};
 use crate::server::Core;
-use crate::store::{Record, Wanted};
+use crate::status_error::{QualifiedName, StatusError};
+use crate::store::{ListRange, Record};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-const OPTIONS: About<'static> = About { group: "meta.k8s.io", what: "ListOptions" };
+const OPTIONS: QualifiedName<'static> = QualifiedName { group: "meta.k8s.io", name: "ListOptions" };
 /// Marks a continue token of an inconsistent continuation.
 const ANY_REVISION: i64 = -1;
 
@@ -50,19 +50,19 @@ pub fn parse_version(text: &str) -> Result<Version, String> {
 }
 
 /// The `resourceVersion` of a list or watch.
-pub fn read_version(call: &Call) -> Result<Version, Failure> {
+pub fn read_version(call: &Call) -> Result<Version, StatusError> {
     parse_version(call.query.get("resourceVersion").unwrap_or_default())
-        .map_err(|message| Failure::bad_request(format!("invalid resource version: {message}")))
+        .map_err(|message| StatusError::bad_request(format!("invalid resource version: {message}")))
 }
 
 /// Rejects a `resourceVersion` that does not exist yet.
-pub fn check_not_future(core: &Core, version: Version) -> Result<(), Failure> {
+pub fn check_not_future(core: &Core, version: Version) -> Result<(), StatusError> {
     let current = core.store.revision();
     match version {
         Version::At(wanted) if wanted > current => {
             let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
             let cause = "Too large resource version";
-            Err(Failure::new(504, "Timeout", message)
+            Err(StatusError::new(504, "Timeout", message)
                 .cause("ResourceVersionTooLarge", cause, "")
                 .retry_after(1))
         }
@@ -78,7 +78,7 @@ enum Match {
 }
 
 /// Lists the selected objects.
-pub fn list(core: &Core, call: &Call) -> Result<Listing, Failure> {
+pub fn list(core: &Core, call: &Call) -> Result<Listing, StatusError> {
     let selection = Selection::read(call)?;
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);
     let token = call.query.get("continue").filter(|token| !token.is_empty());
@@ -96,16 +96,17 @@ pub fn list(core: &Core, call: &Call) -> Result<Listing, Failure> {
         }
     };
     let after = from.as_ref().map(|from| from.after.as_str());
-    let wanted = Wanted { prefix: &selection.prefix, after, at, limit };
-    let page = core.store.list(call.resource.table, &wanted, |record| selection.picks(record)).map_err(
-        |compacted| match &from {
+    let wanted = ListRange { prefix: &selection.prefix, after, at, limit };
+    let page = core
+        .store
+        .list(call.resource.table, &wanted, |record| selection.matches_selectors(record))
+        .map_err(|compacted| match &from {
             Some(from) => expired_token(&from.after),
-            None => Failure::expired(format!(
+            None => StatusError::expired(format!(
                 "The provided resource version is too old: {} ({})",
-                compacted.asked, compacted.oldest
+                compacted.requested, compacted.oldest
             )),
-        },
-    )?;
+        })?;
     let more = page.remaining > 0;
     let last = page.records.last().filter(|_| more);
     Ok(Listing {
@@ -116,14 +117,16 @@ pub fn list(core: &Core, call: &Call) -> Result<Listing, Failure> {
     })
 }
 
-fn read_match(call: &Call, version: Version, limited: bool, continued: bool) -> Result<Match, Failure> {
+fn read_match(call: &Call, version: Version, limited: bool, continued: bool) -> Result<Match, StatusError> {
     let matching = call.query.get("resourceVersionMatch").unwrap_or_default();
     let errors = option_errors(call, matching, version, continued);
     if !errors.is_empty() {
-        return Err(Failure::invalid(OPTIONS, "", &errors));
+        return Err(StatusError::invalid(OPTIONS, "", &errors));
     }
     if continued && !matches!(version, Version::Latest | Version::Any) {
-        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+        return Err(StatusError::bad_request(
+            "specifying resource version is not allowed when using continue",
+        ));
     }
     Ok(if matching == "Exact" || (matching.is_empty() && limited) {
         Match::Exact
@@ -161,7 +164,7 @@ fn option_errors(call: &Call, matching: &str, version: Version, continued: bool)
     errors
 }
 
-struct From {
+struct Continue {
     revision: Option<u64>,
     after: String,
 }
@@ -171,24 +174,24 @@ fn write_token(revision: Option<u64>, after: &str) -> String {
     URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": after}).to_string())
 }
 
-fn read_token(token: &str) -> Result<From, Failure> {
-    let bad = || Failure::bad_request("invalid continue token: continue key is not valid");
+fn read_token(token: &str) -> Result<Continue, StatusError> {
+    let bad = || StatusError::bad_request("invalid continue token: continue key is not valid");
     let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| bad())?;
     let token: Value = serde_json::from_slice(&bytes).map_err(|error| {
-        let fault = crate::incoming::syntax_error(&bytes).unwrap_or_else(|| error.to_string());
-        Failure::bad_request(format!("invalid continue token: continue key is not valid: {fault}"))
+        let fault = crate::request_body::syntax_error(&bytes).unwrap_or_else(|| error.to_string());
+        StatusError::bad_request(format!("invalid continue token: continue key is not valid: {fault}"))
     })?;
     let revision = token["rv"].as_i64().ok_or_else(bad)?;
     if token["v"] != "meta.k8s.io/v1" || (revision <= 0 && revision != ANY_REVISION) {
         return Err(bad());
     }
     let after = token["start"].as_str().filter(|after| !after.is_empty()).ok_or_else(bad)?;
-    Ok(From { revision: u64::try_from(revision).ok(), after: after.to_owned() })
+    Ok(Continue { revision: u64::try_from(revision).ok(), after: after.to_owned() })
 }
 
-fn expired_token(after: &str) -> Failure {
+fn expired_token(after: &str) -> StatusError {
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
-    Failure::expired(message).continue_with(write_token(None, after))
+    StatusError::expired(message).continue_with(write_token(None, after))
 }
 
 #[cfg(test)]
@@ -196,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_says_where_to_go_on() {
+    fn continue_token_round_trips() {
         let from = read_token(&write_token(Some(17), "ns/pod-7")).unwrap();
         assert_eq!((from.revision, from.after.as_str()), (Some(17), "ns/pod-7"));
         assert_eq!(read_token(&write_token(None, "a")).unwrap().revision, None);
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_a_number() {
+    fn resource_version_is_a_number() {
         assert_eq!(parse_version("").unwrap(), Version::Latest);
         assert_eq!(parse_version("0").unwrap(), Version::Any);
         assert_eq!(parse_version("12").unwrap(), Version::At(12));

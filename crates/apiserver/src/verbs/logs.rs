@@ -3,9 +3,9 @@
 //! The log reports the state of the container. The annotation [`LOG_ANNOTATION`] overrides it.
 
 use super::{Call, find, served};
-use crate::failure::Failure;
 use crate::object;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub struct Log {
 }
 
 /// The log of the container that the call names, or of the only one; `None` if the pod is not bound.
-pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, Failure> {
+pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, StatusError> {
     let record = find(core, call)?;
     let pod = served(&call.resource, &record);
     let container = choose(call, &pod)?;
@@ -40,7 +40,7 @@ pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, Failure> {
         let reason = if reason.is_empty() { "ContainerCreating" } else { reason };
         let message =
             format!("container \"{container}\" in pod \"{}\" is waiting to start: {reason}", call.name);
-        return Err(Failure::bad_request(message));
+        return Err(StatusError::bad_request(message));
     };
     let mut text = String::new();
     let printed = object::meta(&pod, "annotations").and_then(|annotations| annotations.get(LOG_ANNOTATION));
@@ -61,14 +61,14 @@ pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, Failure> {
     Ok(Some(Log { text: tail(call, text)?, complete }))
 }
 
-fn tail(call: &Call, text: String) -> Result<String, Failure> {
+fn tail(call: &Call, text: String) -> Result<String, StatusError> {
     let Some(lines) = call.query.number("tailLines")? else { return Ok(text) };
     let count = text.lines().count();
     let skip = count.saturating_sub(usize::try_from(lines).unwrap_or(0));
     Ok(text.lines().skip(skip).flat_map(|line| [line, "\n"]).collect())
 }
 
-fn choose(call: &Call, pod: &Value) -> Result<String, Failure> {
+fn choose(call: &Call, pod: &Value) -> Result<String, StatusError> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         containers.map(|container| object::str_at(container, "/name").to_owned()).collect()
@@ -81,7 +81,7 @@ fn choose(call: &Call, pod: &Value) -> Result<String, Failure> {
             if known {
                 return Ok(name.to_owned());
             }
-            Err(Failure::bad_request(format!("container {name} is not valid for pod {}", call.name)))
+            Err(StatusError::bad_request(format!("container {name} is not valid for pod {}", call.name)))
         }
         None if own.len() == 1 => Ok(own[0].clone()),
         None => {
@@ -93,7 +93,7 @@ fn choose(call: &Call, pod: &Value) -> Result<String, Failure> {
             if !init.is_empty() {
                 let _ = write!(message, " or one of the init containers: [{}]", init.join(" "));
             }
-            Err(Failure::bad_request(message))
+            Err(StatusError::bad_request(message))
         }
     }
 }

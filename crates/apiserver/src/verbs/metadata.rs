@@ -1,10 +1,10 @@
 //! Object metadata: what the server sets, keeps and validates.
 
 use super::Call;
-use crate::failure::Failure;
 use crate::field::{Error, Path};
-use crate::kinds::Resource;
+use crate::registry::Resource;
 use crate::server::Core;
+use crate::status_error::StatusError;
 use crate::{names, object, strategy};
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ use serde_json::Value;
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Sets the namespace and name of the path, and rejects an object with others.
-pub fn place(call: &Call, object: &mut Value) -> Result<(), Failure> {
+pub fn set_path_fields(call: &Call, object: &mut Value) -> Result<(), StatusError> {
     let resource = &*call.resource;
     if resource.namespaced {
         let own = object::namespace(object);
         if own.is_empty() {
             object::set_meta(object, "namespace", Some(Value::from(call.namespace.as_str())));
         } else if own != call.namespace {
-            return Err(Failure::bad_request(
+            return Err(StatusError::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
@@ -33,7 +33,7 @@ pub fn place(call: &Call, object: &mut Value) -> Result<(), Failure> {
         } else if own != call.name {
             let message =
                 format!("the name of the object ({own}) does not match the name on the URL ({})", call.name);
-            return Err(Failure::bad_request(message));
+            return Err(StatusError::bad_request(message));
         }
     }
     Ok(())
@@ -45,21 +45,21 @@ pub fn needs_generated_name(object: &Value) -> bool {
 }
 
 /// Sets name, uid and creation time, and clears fields that only the server sets.
-pub fn begin(core: &Core, object: &mut Value) -> Result<(), Failure> {
+pub fn prepare_create(core: &Core, object: &mut Value) -> Result<(), StatusError> {
     if !object::meta_str(object, "resourceVersion").is_empty() {
-        return Err(Failure::new(500, "", "resourceVersion should not be set on objects to be created"));
+        return Err(StatusError::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     if needs_generated_name(object) {
         const BASE_MAX: usize = 58;
         let base = object::meta_str(object, "generateName");
         let base = base.get(..BASE_MAX).unwrap_or(base);
-        let name = format!("{base}{}", core.identities.suffix());
+        let name = format!("{base}{}", core.ids.suffix());
         object::set_meta(object, "name", Some(Value::from(name)));
     }
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
         object::set_meta(object, field, None);
     }
-    object::set_meta(object, "uid", Some(Value::from(core.identities.uid())));
+    object::set_meta(object, "uid", Some(Value::from(core.ids.uid())));
     object::set_meta(object, "creationTimestamp", Some(Value::from(core.clock.time())));
     Ok(())
 }
@@ -89,13 +89,13 @@ pub fn validate_new(resource: &Resource, object: &Value) -> Vec<Error> {
     let generate_name = object::meta_str(object, "generateName");
     if !generate_name.is_empty() {
         let path = metadata.field("generateName");
-        let faults = strategy::name_faults(resource, generate_name.trim_end_matches(['-', '.']));
+        let faults = strategy::validate_name(resource, generate_name.trim_end_matches(['-', '.']));
         errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, generate_name, fault)));
     }
     if name.is_empty() {
         errors.push(Error::required(&metadata.field("name"), "name or generateName is required"));
     } else {
-        let faults = strategy::name_faults(resource, name);
+        let faults = strategy::validate_name(resource, name);
         errors.extend(faults.into_iter().map(|fault| Error::invalid(&metadata.field("name"), name, fault)));
     }
     errors.extend(validate(object));
@@ -103,13 +103,13 @@ pub fn validate_new(resource: &Resource, object: &Value) -> Vec<Error> {
 }
 
 /// Rejects an update without `resourceVersion` for kinds that require it.
-pub fn check_versioned(resource: &Resource, new: &Value) -> Result<(), Failure> {
+pub fn check_versioned(resource: &Resource, new: &Value) -> Result<(), StatusError> {
     if resource.unconditional_update || !object::meta_str(new, "resourceVersion").is_empty() {
         return Ok(());
     }
     let metadata = Path::of("metadata");
     let error = Error::invalid(&metadata.field("resourceVersion"), 0, "must be specified for an update");
-    Err(Failure::invalid(resource.about(), object::name(new), &[error]))
+    Err(StatusError::invalid(resource.qualified_resource(), object::name(new), &[error]))
 }
 
 /// Validates the metadata of an update. Duplicate errors are kept, as kube-apiserver reports them.

@@ -1,14 +1,14 @@
 //! The `patch` verb for all four patch types.
 
 use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
-use super::{Call, Done, create, find, metadata, served};
-use crate::failure::{About, Failure};
+use super::{Call, Reply, create, find, metadata, served};
 use crate::field::{Error, Path, go_text};
-use crate::fields::{self, Writer};
-use crate::kinds::{Origin, Resource};
+use crate::field_management::{self, Writer};
+use crate::registry::{Origin, Resource};
 use crate::schema::{Reader, Schema, strict};
 use crate::server::Core;
-use crate::{incoming, object, patch};
+use crate::status_error::{QualifiedName, StatusError};
+use crate::{object, patch, request_body};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -19,15 +19,15 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// The patch type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PatchType {
     Json,
     Merge,
     Strategic,
     Apply,
 }
 
-impl Way {
-    fn of(media_type: &str, resource: &Resource) -> Result<Self, Failure> {
+impl PatchType {
+    fn of(media_type: &str, resource: &Resource) -> Result<Self, StatusError> {
         let builtin = matches!(resource.origin, Origin::Builtin(_));
         match media_type {
             JSON_PATCH => Ok(Self::Json),
@@ -35,57 +35,64 @@ impl Way {
             STRATEGIC_PATCH if builtin => Ok(Self::Strategic),
             APPLY_PATCH => Ok(Self::Apply),
             STRATEGIC_PATCH => Err(unknown_format(&[JSON_PATCH, MERGE_PATCH, APPLY_PATCH])),
-            _ => Err(Failure::unknown_patch()),
+            _ => Err(StatusError::unknown_patch()),
         }
     }
 }
 
 /// Patches the object of the call.
-pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> Result<Done, Failure> {
+pub async fn patch(core: &Core, call: &Call, media_type: &str, body: Bytes) -> Result<Reply, StatusError> {
     let resource = &*call.resource;
-    let way = Way::of(media_type, resource)?;
-    check_options(call, way)?;
-    if way == Way::Apply {
-        let wanted = incoming::decode_yaml(&body)
-            .map_err(|failure| Failure::bad_request(format!("error decoding YAML: {}", failure.message())))?;
+    let patch_type = PatchType::of(media_type, resource)?;
+    check_options(call, patch_type)?;
+    if patch_type == PatchType::Apply {
+        let wanted = request_body::decode_yaml(&body).map_err(|failure| {
+            StatusError::bad_request(format!("error decoding YAML: {}", failure.message()))
+        })?;
         check_applied(call, &wanted)?;
         return apply(core, call, &wanted).await;
     }
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
         let old = served(resource, &live);
-        let mut new = patched(resource.schema(), way, &body, &old)?;
-        keep_kind(core, resource, way, &old, &mut new)?;
+        let mut new = patched(resource.schema(), patch_type, &body, &old)?;
+        keep_kind(core, resource, patch_type, &old, &mut new)?;
         check_place(resource, &old, &new)?;
-        let reader = if way == Way::Strategic { Reader::Maps } else { Reader::Text };
-        let shown = |new: &Value| shown(way, &body, new);
-        let warnings = fields::decode_patched(call, findings(way, &body), reader, shown, &mut new)?;
+        let reader = if patch_type == PatchType::Strategic { Reader::Maps } else { Reader::Text };
+        let shown = |new: &Value| shown(patch_type, &body, new);
+        let warnings =
+            field_management::decode_patched(call, findings(patch_type, &body), reader, shown, &mut new)?;
         let version = object::meta_str(&new, "resourceVersion").to_owned();
         check_preconditions(resource, &live, &version, "")?;
         match replace(core, call, &live, &old, new, Writer::Patch).await {
-            Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
-            Ok(Replaced::Raced) => {}
+            Ok(Replaced::Written(reply)) => return Reply::warned(Ok(*reply), warnings),
+            Ok(Replaced::Conflict) => {}
             Err(failure) => return Err(failure.warn(warnings)),
         }
     }
-    Err(Failure::modified(resource.about(), &call.name))
+    Err(StatusError::modified(resource.qualified_resource(), &call.name))
 }
 
 /// Merges the apply configuration into the object, or creates it.
-async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure> {
+async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Reply, StatusError> {
     let resource = &*call.resource;
     for _ in 0..ATTEMPTS {
         let live = match find(core, call) {
             Ok(live) => live,
             Err(failure) if call.subresource.is_some() => return Err(failure),
             Err(_) => {
-                let mut object = fields::applied(core, call, None, wanted)?;
+                let mut object = field_management::applied(core, call, None, wanted)?;
                 check_named(call, wanted)?;
-                metadata::place(call, &mut object)?;
+                metadata::set_path_fields(call, &mut object)?;
                 check_absent(resource, wanted)?;
-                let warnings =
-                    fields::decode_patched(call, Vec::new(), Reader::Text, Value::to_string, &mut object)?;
-                return Done::warned(
+                let warnings = field_management::decode_patched(
+                    call,
+                    Vec::new(),
+                    Reader::Text,
+                    Value::to_string,
+                    &mut object,
+                )?;
+                return Reply::warned(
                     create::create_object(core, call, object, Writer::Apply).await,
                     warnings,
                 );
@@ -98,98 +105,99 @@ async fn apply(core: &Core, call: &Call, wanted: &Value) -> Result<Done, Failure
             object::meta_str(wanted, "resourceVersion"),
             object::uid(wanted),
         )?;
-        let mut new = fields::applied(core, call, Some(&old), wanted)?;
+        let mut new = field_management::applied(core, call, Some(&old), wanted)?;
         check_named(call, wanted)?;
         check_place(resource, &old, &new)?;
-        let warnings = fields::decode_patched(call, Vec::new(), Reader::Text, Value::to_string, &mut new)?;
+        let warnings =
+            field_management::decode_patched(call, Vec::new(), Reader::Text, Value::to_string, &mut new)?;
         match replace(core, call, &live, &old, new, Writer::Apply).await {
-            Ok(Replaced::Done(done)) => return Done::warned(Ok(*done), warnings),
-            Ok(Replaced::Raced) => {}
+            Ok(Replaced::Written(reply)) => return Reply::warned(Ok(*reply), warnings),
+            Ok(Replaced::Conflict) => {}
             Err(failure) => return Err(failure.warn(warnings)),
         }
     }
-    Err(Failure::modified(resource.about(), &call.name))
+    Err(StatusError::modified(resource.qualified_resource(), &call.name))
 }
 
 /// Rejects an apply configuration of another kind or object.
-fn check_applied(call: &Call, wanted: &Value) -> Result<(), Failure> {
+fn check_applied(call: &Call, wanted: &Value) -> Result<(), StatusError> {
     let resource = &*call.resource;
     let (version, kind) = (object::api_version(wanted), object::kind(wanted));
     if kind != &*resource.kind {
         let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
-        return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+        return Err(StatusError::bad_request(format!("invalid object type: {version}, Kind={kind}")));
     }
     Ok(())
 }
 
 /// An apply configuration must have a name; checked after its fields.
-fn check_named(call: &Call, wanted: &Value) -> Result<(), Failure> {
+fn check_named(call: &Call, wanted: &Value) -> Result<(), StatusError> {
     if !object::name(wanted).is_empty() {
         return Ok(());
     }
     let name = &call.name;
-    Err(Failure::bad_request(format!(
+    Err(StatusError::bad_request(format!(
         "the name of the object ({name} based on URL) was undeterminable: name must be provided"
     )))
 }
 
 /// Rejects an apply with a uid or `resourceVersion` if the object does not exist.
-fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), Failure> {
+fn check_absent(resource: &Resource, wanted: &Value) -> Result<(), StatusError> {
     let uid = object::uid(wanted);
     if uid.is_empty() {
         return Ok(());
     }
     let why =
         format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-    Err(Failure::conflict(resource.about(), object::name(wanted), &why))
+    Err(StatusError::conflict(resource.qualified_resource(), object::name(wanted), &why))
 }
 
-fn check_options(call: &Call, way: Way) -> Result<(), Failure> {
+fn check_options(call: &Call, patch_type: PatchType) -> Result<(), StatusError> {
     const MANAGER_BYTES_MAX: usize = 128;
-    let about = About { group: "meta.k8s.io", what: "PatchOptions" };
+    let about = QualifiedName { group: "meta.k8s.io", name: "PatchOptions" };
     let manager = call.query.get("fieldManager").unwrap_or_default();
-    let error = match way {
+    let error = match patch_type {
         _ if manager.len() > MANAGER_BYTES_MAX => {
             Error::too_long(&Path::of("fieldManager"), MANAGER_BYTES_MAX)
         }
-        Way::Apply if manager.is_empty() => {
+        PatchType::Apply if manager.is_empty() => {
             Error::required(&Path::of("fieldManager"), "is required for apply patch")
         }
-        Way::Json | Way::Merge | Way::Strategic if call.query.get("force").is_some() => {
+        PatchType::Json | PatchType::Merge | PatchType::Strategic if call.query.get("force").is_some() => {
             Error::forbidden(&Path::of("force"), "may not be specified for non-apply patch")
         }
-        Way::Apply | Way::Json | Way::Merge | Way::Strategic => return Ok(()),
+        PatchType::Apply | PatchType::Json | PatchType::Merge | PatchType::Strategic => return Ok(()),
     };
-    Err(Failure::invalid(about, "", &[error]))
+    Err(StatusError::invalid(about, "", &[error]))
 }
 
 /// Rejects a patch that changes the kind; a strategic merge patch cannot change it.
 fn keep_kind(
     core: &Core,
     resource: &Resource,
-    way: Way,
+    patch_type: PatchType,
     old: &Value,
     new: &mut Value,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     let Origin::Builtin(_) = resource.origin else { return check_custom_kind(resource, new) };
     let Some(fields) = new.as_object_mut() else { return Ok(()) };
     for field in ["kind", "apiVersion"] {
         let missing = fields.get(field).and_then(Value::as_str).is_none_or(str::is_empty);
-        if way == Way::Strategic || missing {
+        if patch_type == PatchType::Strategic || missing {
             fields.insert(field.to_owned(), old[field].clone());
         }
     }
-    match incoming::why_another(core, resource, new) {
+    match request_body::kind_mismatch(core, resource, new) {
         None => Ok(()),
-        Some(why) => Err(fields::unreadable_patch(new.to_string(), &why)),
+        Some(why) => Err(field_management::unreadable_patch(new.to_string(), &why)),
     }
 }
 
-fn check_custom_kind(resource: &Resource, new: &Value) -> Result<(), Failure> {
+fn check_custom_kind(resource: &Resource, new: &Value) -> Result<(), StatusError> {
     let kind = object::kind(new);
     if kind.is_empty() {
         let why = format!("Object 'Kind' is missing in '{new}'");
-        return Err(fields::unreadable_patch(new.to_string(), &why));
+        return Err(field_management::unreadable_patch(new.to_string(), &why));
     }
     let fixed =
         [("kind", kind, &*resource.kind), ("apiVersion", object::api_version(new), &*resource.api_version)];
@@ -201,65 +209,69 @@ fn check_custom_kind(resource: &Resource, new: &Value) -> Result<(), Failure> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Failure::invalid(About { group: &resource.group, what: kind }, object::name(new), &errors))
+    Err(StatusError::invalid(
+        QualifiedName { group: &resource.group, name: kind },
+        object::name(new),
+        &errors,
+    ))
 }
 
 /// Rejects a patch that changes name or namespace.
-fn check_place(resource: &Resource, old: &Value, new: &Value) -> Result<(), Failure> {
+fn check_place(resource: &Resource, old: &Value, new: &Value) -> Result<(), StatusError> {
     if resource.namespaced && object::namespace(new) != object::namespace(old) {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(Failure::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
     let name = object::name(new);
     if name != object::name(old) {
         let own = object::name(old);
         let message = format!("the name of the object ({name}) does not match the name on the URL ({own})");
-        return Err(Failure::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
     Ok(())
 }
 
-fn patched(schema: &Schema, way: Way, body: &[u8], old: &Value) -> Result<Value, Failure> {
-    let patch: Value = match way {
-        Way::Apply => incoming::decode_yaml(body)?,
-        Way::Json | Way::Merge => incoming::decode_patch(body, "error decoding patch: ")?,
-        Way::Strategic => incoming::decode_patch(body, "")?,
+fn patched(schema: &Schema, patch_type: PatchType, body: &[u8], old: &Value) -> Result<Value, StatusError> {
+    let patch: Value = match patch_type {
+        PatchType::Apply => request_body::decode_yaml(body)?,
+        PatchType::Json | PatchType::Merge => request_body::decode_patch(body, "error decoding patch: ")?,
+        PatchType::Strategic => request_body::decode_patch(body, "")?,
     };
-    if way == Way::Json && !patch.is_array() {
-        let kind = incoming::type_name(&patch);
+    if patch_type == PatchType::Json && !patch.is_array() {
+        let kind = request_body::type_name(&patch);
         let message = format!(
             "error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
         );
-        return Err(Failure::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
-    if matches!(way, Way::Merge | Way::Strategic) && patch.is_array() {
+    if matches!(patch_type, PatchType::Merge | PatchType::Strategic) && patch.is_array() {
         let message = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
-        return Err(Failure::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
-    let new = match way {
-        Way::Json => patch::json(old, &patch),
-        Way::Merge | Way::Apply => patch::merge(old, &patch),
-        Way::Strategic => patch::strategic(old, &patch, schema),
+    let new = match patch_type {
+        PatchType::Json => patch::json(old, &patch),
+        PatchType::Merge | PatchType::Apply => patch::merge(old, &patch),
+        PatchType::Strategic => patch::strategic(old, &patch, schema),
     };
     new.map_err(|error| {
         if error.status() == 422 {
-            return Failure::rejected();
+            return StatusError::rejected();
         }
         let reason = match error.status() {
             400 => "BadRequest",
             413 => "RequestEntityTooLarge",
             _ => "",
         };
-        Failure::new(error.status(), reason, error.to_string())
+        StatusError::new(error.status(), reason, error.to_string())
     })
 }
 
 /// Unknown and duplicate fields of the patch itself.
-fn findings(way: Way, body: &[u8]) -> Vec<String> {
-    match way {
-        Way::Merge | Way::Strategic => strict::duplicate_fields(body),
-        Way::Apply => Vec::new(),
-        Way::Json => {
+fn findings(patch_type: PatchType, body: &[u8]) -> Vec<String> {
+    match patch_type {
+        PatchType::Merge | PatchType::Strategic => strict::duplicate_fields(body),
+        PatchType::Apply => Vec::new(),
+        PatchType::Json => {
             let known = ["op", "path", "from", "value"];
             let operations: Vec<Value> = serde_json::from_slice(body).unwrap_or_default();
             let members = |(index, operation): (usize, &Value)| -> Vec<String> {
@@ -276,28 +288,28 @@ fn findings(way: Way, body: &[u8]) -> Vec<String> {
 }
 
 /// The value that an error quotes: the patch for strategic merge patches, otherwise the object.
-fn shown(way: Way, body: &[u8], object: &Value) -> String {
-    let patch = match way {
-        Way::Strategic => serde_json::from_slice::<Value>(body).ok(),
-        Way::Json | Way::Merge | Way::Apply => None,
+fn shown(patch_type: PatchType, body: &[u8], object: &Value) -> String {
+    let patch = match patch_type {
+        PatchType::Strategic => serde_json::from_slice::<Value>(body).ok(),
+        PatchType::Json | PatchType::Merge | PatchType::Apply => None,
     };
     patch.map_or_else(|| object.to_string(), |patch| go_text(&patch))
 }
 
 /// Applies a patch to a Scale.
-pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Value, Failure> {
-    let way = match media_type {
-        JSON_PATCH => Way::Json,
-        MERGE_PATCH => Way::Merge,
-        STRATEGIC_PATCH => Way::Strategic,
-        APPLY_PATCH => Way::Apply,
-        _ => return Err(Failure::unknown_patch()),
+pub fn patched_scale(media_type: &str, body: &[u8], scale: &Value) -> Result<Value, StatusError> {
+    let patch_type = match media_type {
+        JSON_PATCH => PatchType::Json,
+        MERGE_PATCH => PatchType::Merge,
+        STRATEGIC_PATCH => PatchType::Strategic,
+        APPLY_PATCH => PatchType::Apply,
+        _ => return Err(StatusError::unknown_patch()),
     };
-    patched(Schema::untyped(), way, body, scale)
+    patched(Schema::untyped(), patch_type, body, scale)
 }
 
-fn unknown_format(known: &[&str]) -> Failure {
-    Failure::unsupported_media_type(format!(
+fn unknown_format(known: &[&str]) -> StatusError {
+    StatusError::unsupported_media_type(format!(
         "the body of the request was in an unknown format - accepted media types include: {}",
         known.join(", ")
     ))

@@ -1,13 +1,13 @@
 //! The `scale` subresource.
 
 use super::update::{ATTEMPTS, Replaced, check_preconditions, replace};
-use super::{Call, Done, Reply, find, served};
-use crate::failure::Failure;
+use super::{Call, Reply, ReplyBody, find, served};
 use crate::field::{Error, Path};
-use crate::fields::Writer;
-use crate::kinds::{Origin, Resource};
+use crate::field_management::Writer;
 use crate::object;
+use crate::registry::{Origin, Resource};
 use crate::server::Core;
+use crate::status_error::StatusError;
 use serde_json::{Value, json};
 
 /// The fields behind the `scale` subresource, as JSON pointers.
@@ -21,17 +21,17 @@ pub struct ScalePaths {
     pub selector: String,
 }
 
-pub fn get(core: &Core, call: &Call) -> Result<Done, Failure> {
+pub fn get(core: &Core, call: &Call) -> Result<Reply, StatusError> {
     let record = find(core, call)?;
-    Ok(Done::new(200, Reply::Other(view(&call.resource, &served(&call.resource, &record))?)))
+    Ok(Reply::new(200, ReplyBody::Other(view(&call.resource, &served(&call.resource, &record))?)))
 }
 
 /// Writes the Scale that `edit` derives from the current one.
 pub async fn write(
     core: &Core,
     call: &Call,
-    mut edit: impl FnMut(&Value) -> Result<Value, Failure>,
-) -> Result<Done, Failure> {
+    mut edit: impl FnMut(&Value) -> Result<Value, StatusError>,
+) -> Result<Reply, StatusError> {
     let resource = &*call.resource;
     for _ in 0..ATTEMPTS {
         let live = find(core, call)?;
@@ -42,24 +42,25 @@ pub async fn write(
         let mut new = old.clone();
         set_replicas(resource, &mut new, &scale)?;
         match replace(core, call, &live, &old, new, Writer::Patch).await? {
-            Replaced::Done(done) => {
-                let object = match &done.reply {
-                    Reply::Record(record) => served(resource, record),
-                    Reply::Object(object) | Reply::Other(object) => object.clone(),
+            Replaced::Written(reply) => {
+                let object = match &reply.body {
+                    ReplyBody::Record(record) => served(resource, record),
+                    ReplyBody::Object(object) | ReplyBody::Other(object) => object.clone(),
                 };
-                return Ok(Done::new(200, Reply::Other(view(resource, &object)?)).warn(done.warnings));
+                return Ok(Reply::new(200, ReplyBody::Other(view(resource, &object)?)).warn(reply.warnings));
             }
-            Replaced::Raced => {}
+            Replaced::Conflict => {}
         }
     }
-    Err(Failure::modified(resource.about(), &call.name))
+    Err(StatusError::modified(resource.qualified_resource(), &call.name))
 }
 
-fn paths(resource: &Resource) -> Result<ScalePaths, Failure> {
+fn paths(resource: &Resource) -> Result<ScalePaths, StatusError> {
     match &resource.origin {
-        Origin::Custom(custom) => {
-            custom.scale.clone().ok_or_else(|| Failure::not_found(resource.about(), &resource.plural))
-        }
+        Origin::Custom(custom) => custom
+            .scale
+            .clone()
+            .ok_or_else(|| StatusError::not_found(resource.qualified_resource(), &resource.plural)),
         Origin::Builtin(_) => Ok(ScalePaths {
             spec_replicas: "/spec/replicas".to_owned(),
             status_replicas: "/status/replicas".to_owned(),
@@ -68,12 +69,12 @@ fn paths(resource: &Resource) -> Result<ScalePaths, Failure> {
     }
 }
 
-pub fn view(resource: &Resource, object: &Value) -> Result<Value, Failure> {
+pub fn view(resource: &Resource, object: &Value) -> Result<Value, StatusError> {
     let paths = paths(resource)?;
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     if resource.custom().is_some() && number(&paths.spec_replicas).is_none() {
         let path = paths.spec_replicas.replace('/', ".");
-        return Err(Failure::internal(format!("the spec replicas field \"{path}\" does not exist")));
+        return Err(StatusError::internal(format!("the spec replicas field \"{path}\" does not exist")));
     }
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -132,13 +133,13 @@ fn selector_text(selector: &Value) -> String {
     terms.join(",")
 }
 
-fn set_replicas(resource: &Resource, object: &mut Value, scale: &Value) -> Result<(), Failure> {
+fn set_replicas(resource: &Resource, object: &mut Value, scale: &Value) -> Result<(), StatusError> {
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     if replicas < 0 {
         let path = Path::of("spec");
         let error = Error::invalid(&path.field("replicas"), replicas, "must be greater than or equal to 0");
-        let about = crate::failure::About { group: "autoscaling", what: "Scale" };
-        return Err(Failure::invalid(about, object::name(object), &[error]));
+        let about = crate::status_error::QualifiedName { group: "autoscaling", name: "Scale" };
+        return Err(StatusError::invalid(about, object::name(object), &[error]));
     }
     let pointer = paths(resource)?.spec_replicas;
     let mut place = object;
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selector_is_written_as_one_line() {
+    fn scale_selector_is_formatted_as_text() {
         let selector = json!({
             "matchLabels": {"b": "c", "a": "x"},
             "matchExpressions": [

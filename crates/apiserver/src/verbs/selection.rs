@@ -1,9 +1,9 @@
 //! The selectors of a list, watch or `deletecollection`.
 
 use super::Call;
-use crate::failure::Failure;
-use crate::kinds::{Origin, Resource};
+use crate::registry::{Origin, Resource};
 use crate::selector::{FieldSelector, FieldTarget, LabelSelector};
+use crate::status_error::StatusError;
 use crate::store::Record;
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub struct Selection {
 
 impl Selection {
     /// Parses the selectors of a call; one that names an object selects only that.
-    pub fn read(call: &Call) -> Result<Self, Failure> {
+    pub fn read(call: &Call) -> Result<Self, StatusError> {
         let resource = &*call.resource;
-        let unable = |error: crate::selector::Error| Failure::bad_request(error.to_string());
+        let unable = |error: crate::selector::Error| StatusError::bad_request(error.to_string());
         let labels =
             LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default()).map_err(unable)?;
         let text = call.query.get("fieldSelector").unwrap_or_default();
@@ -37,8 +37,8 @@ impl Selection {
                 FieldTarget::Custom { namespaced: resource.namespaced, selectable: custom_fields }
             }
         };
-        let fields =
-            FieldSelector::parse(text, target).map_err(|error| Failure::bad_request(error.to_string()))?;
+        let fields = FieldSelector::parse(text, target)
+            .map_err(|error| StatusError::bad_request(error.to_string()))?;
         let mut selection = Self {
             resource: Arc::clone(&call.resource),
             prefix: resource.prefix(&call.namespace),
@@ -53,7 +53,7 @@ impl Selection {
                 let name = selection.name.as_deref().unwrap_or_default();
                 let message =
                     format!("fieldSelector metadata.name={name} conflicts with the name in the path");
-                return Err(Failure::bad_request(message));
+                return Err(StatusError::bad_request(message));
             }
             selection.name = Some(call.name.clone());
         }
@@ -67,7 +67,7 @@ impl Selection {
     }
 
     /// Whether the selectors match an object whose key has the prefix.
-    pub fn picks(&self, record: &Record) -> bool {
+    pub fn matches_selectors(&self, record: &Record) -> bool {
         self.name.as_deref().is_none_or(|name| name == record.name())
             && self.namespace.as_deref().is_none_or(|namespace| namespace == record.namespace())
             && self.labels.matches_with(|key| record.label(key))
@@ -79,7 +79,7 @@ impl Selection {
 
     /// Whether the key prefix and the selectors match.
     pub fn matches(&self, record: &Record) -> bool {
-        record.key.starts_with(&self.prefix) && self.picks(record)
+        record.key.starts_with(&self.prefix) && self.matches_selectors(record)
     }
 
     /// Extends the key prefix as far as the selectors allow, to reduce the scan.

@@ -1,9 +1,9 @@
 //! The `token` subresource of ServiceAccounts (TokenRequest).
 
-use super::{Call, Done, Reply, find};
-use crate::failure::{About, Failure};
+use super::{Call, Reply, ReplyBody, find};
 use crate::field::{Error, Path};
 use crate::server::Core;
+use crate::status_error::{QualifiedName, StatusError};
 use crate::user::User;
 use crate::{clock, object};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 
 /// Issues a token for the service account of the call.
-pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failure> {
+pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Reply, StatusError> {
     let account = find(core, call)?.value();
     let seconds =
         request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);
@@ -26,8 +26,8 @@ pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failu
     if let Some(detail) = detail {
         let spec = Path::of("spec");
         let error = Error::invalid(&spec.field("expirationSeconds"), seconds, detail);
-        return Err(Failure::invalid(
-            About { group: "authentication.k8s.io", what: "TokenRequest" },
+        return Err(StatusError::invalid(
+            QualifiedName { group: "authentication.k8s.io", name: "TokenRequest" },
             "",
             &[error],
         ));
@@ -38,7 +38,7 @@ pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failu
     let audiences =
         audiences.cloned().unwrap_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]));
     let user = User::service_account(&call.namespace, &call.name, object::uid(&account));
-    let (token, expires) = core.tokens.issue(user, &audiences, seconds, &core.clock, &core.identities);
+    let (token, expires) = core.tokens.issue(user, &audiences, seconds, &core.clock, &core.ids);
     request["kind"] = Value::from("TokenRequest");
     request["apiVersion"] = Value::from("authentication.k8s.io/v1");
     object::set_meta(&mut request, "name", Some(Value::from(call.name.as_str())));
@@ -49,5 +49,5 @@ pub fn issue(core: &Core, call: &Call, mut request: Value) -> Result<Done, Failu
     spec.insert("expirationSeconds".to_owned(), Value::from(seconds));
     spec.entry("boundObjectRef").or_insert(Value::Null);
     request["status"] = json!({"token": token, "expirationTimestamp": clock::time(expires)});
-    Ok(Done::new(201, Reply::Other(request)))
+    Ok(Reply::new(201, ReplyBody::Other(request)))
 }

@@ -1,13 +1,13 @@
 //! The `update` verb, with optimistic concurrency.
 
-use super::{Call, Done, Reply, create, find_named, metadata, served};
-use crate::admission::{self, Operation, Review};
-use crate::failure::Failure;
-use crate::fields::{self, Writer};
-use crate::incoming::{self, Incoming};
-use crate::kinds::{Resource, convert};
+use super::{Call, Reply, ReplyBody, create, find_named, metadata, served};
+use crate::admission::{self, Attributes, Operation};
+use crate::field_management::{self, Writer};
+use crate::registry::{Resource, convert};
+use crate::request_body::{self, RequestBody};
 use crate::server::Core;
-use crate::store::{Raced, Record};
+use crate::status_error::StatusError;
+use crate::store::{Record, WriteConflict};
 use crate::{crd, object, strategy};
 use serde_json::Value;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use std::sync::Arc;
 pub(super) const ATTEMPTS: usize = 16;
 
 /// Replaces the object of the call with the request body.
-pub async fn update(core: &Core, call: &Call, body: Incoming) -> Result<Done, Failure> {
-    let (mut object, warnings) = incoming::admit_object(core, call, &body)?;
+pub async fn update(core: &Core, call: &Call, body: RequestBody) -> Result<Reply, StatusError> {
+    let (mut object, warnings) = request_body::decode_object(core, call, &body)?;
     if object::name(&object).is_empty() {
         let name = &call.name;
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
         )));
     }
-    metadata::place(call, &mut object)?;
-    Done::warned(update_object(core, call, object).await, warnings)
+    metadata::set_path_fields(call, &mut object)?;
+    Reply::warned(update_object(core, call, object).await, warnings)
 }
 
-async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, Failure> {
+async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Reply, StatusError> {
     let resource = &*call.resource;
     let version = object::meta_str(&object, "resourceVersion").to_owned();
     for _ in 0..ATTEMPTS {
@@ -41,15 +41,16 @@ async fn update_object(core: &Core, call: &Call, object: Value) -> Result<Done, 
         };
         check_preconditions(resource, &live, &version, object::uid(&object))?;
         let old = served(resource, &live);
-        if let Replaced::Done(done) = replace(core, call, &live, &old, object.clone(), Writer::Update).await?
+        if let Replaced::Written(reply) =
+            replace(core, call, &live, &old, object.clone(), Writer::Update).await?
         {
-            return Ok(*done);
+            return Ok(*reply);
         }
         if !version.is_empty() {
-            return Err(Failure::modified(resource.about(), &call.name));
+            return Err(StatusError::modified(resource.qualified_resource(), &call.name));
         }
     }
-    Err(Failure::modified(resource.about(), &call.name))
+    Err(StatusError::modified(resource.qualified_resource(), &call.name))
 }
 
 /// Checks `resourceVersion` and uid.
@@ -58,7 +59,7 @@ pub fn check_preconditions(
     live: &Record,
     version: &str,
     uid: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     if !uid.is_empty() {
         let own = live.value();
         check_uid(resource, live, uid, object::uid(&own))?;
@@ -68,13 +69,17 @@ pub fn check_preconditions(
     }
     let Ok(number) = version.parse::<u64>() else {
         let message = format!("strconv.ParseUint: parsing {}: invalid syntax", crate::field::quote(version));
-        return Err(Failure::new(500, "", message));
+        return Err(StatusError::new(500, "", message));
     };
-    if number == live.revision { Ok(()) } else { Err(Failure::modified(resource.about(), live.name())) }
+    if number == live.revision {
+        Ok(())
+    } else {
+        Err(StatusError::modified(resource.qualified_resource(), live.name()))
+    }
 }
 
 /// Checks the uid precondition.
-pub fn check_uid(resource: &Resource, live: &Record, uid: &str, own: &str) -> Result<(), Failure> {
+pub fn check_uid(resource: &Resource, live: &Record, uid: &str, own: &str) -> Result<(), StatusError> {
     if uid.is_empty() || uid == own {
         return Ok(());
     }
@@ -83,16 +88,16 @@ pub fn check_uid(resource: &Resource, live: &Record, uid: &str, own: &str) -> Re
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"
     );
-    Err(Failure::conflict(resource.about(), live.name(), &why))
+    Err(StatusError::conflict(resource.qualified_resource(), live.name(), &why))
 }
 
 /// The outcome of an attempt to write.
 #[derive(Debug)]
 pub enum Replaced {
     /// Written, or nothing changed.
-    Done(Box<Done>),
+    Written(Box<Reply>),
     /// Another writer was faster.
-    Raced,
+    Conflict,
 }
 
 /// Writes a new version over the one read as `live` (`old` in the version of the call).
@@ -103,15 +108,15 @@ pub async fn replace(
     old: &Value,
     mut new: Value,
     writer: Writer,
-) -> Result<Replaced, Failure> {
+) -> Result<Replaced, StatusError> {
     let resource = &*call.resource;
     let dry_run = call.dry_run()?;
     metadata::carry_over(old, &mut new);
     strategy::default(core, resource, &mut new);
-    fields::track_update(core, call, old, &mut new, writer);
+    field_management::track_update(core, call, old, &mut new, writer);
     let mut warnings = Vec::new();
-    let mut review = Review::new(call, Operation::Update, dry_run);
-    admission::mutate(core, &mut review, Some(&mut new), Some(old), &mut warnings).await?;
+    let mut attributes = Attributes::new(call, Operation::Update, dry_run);
+    admission::mutate(core, &mut attributes, Some(&mut new), Some(old), &mut warnings).await?;
     // Changes by the client and by admission are validated alike.
     strategy::prepare_update(core, resource, call.subresource, old, &mut new);
     if writer != Writer::Update {
@@ -121,32 +126,32 @@ pub async fn replace(
     let mut errors = metadata::validate_change(old, &new);
     errors.extend(strategy::validate_update(core, resource, call.subresource, old, &new));
     if crd::is_definition(resource) {
-        errors.extend(crd::fixed_fields(old, &new));
+        errors.extend(crd::validate_update(old, &new));
     }
     if !errors.is_empty() {
-        return Err(Failure::invalid(resource.about_kind(), &call.name, &errors));
+        return Err(StatusError::invalid(resource.qualified_kind(), &call.name, &errors));
     }
-    admission::validate(core, &mut review, Some(&new), Some(old), &mut warnings).await?;
+    admission::validate(core, &mut attributes, Some(&new), Some(old), &mut warnings).await?;
     // kube-apiserver returns no warnings for pod updates.
     if call.subresource.is_none() && !resource.is("", "pods") && old.get("spec") != new.get("spec") {
         warnings.extend(strategy::warnings(resource, &new));
     }
     object::set_meta(&mut new, "resourceVersion", object::meta(old, "resourceVersion").cloned());
-    fields::forget_new_times(old, &mut new);
+    field_management::ignore_new_times(old, &mut new);
     let reply = if new == *old {
-        Reply::Record(Arc::clone(live))
+        ReplyBody::Record(Arc::clone(live))
     } else if dry_run {
-        Reply::Object(new)
+        ReplyBody::Object(new)
     } else {
         // An object that is removed by this write keeps its `resourceVersion` in the response.
-        let last = may_go(resource, &new).then(|| new.clone());
+        let last = can_be_removed(resource, &new).then(|| new.clone());
         match (commit(core, resource, live, new), last) {
-            (Ok(_), Some(last)) => Reply::Object(last),
-            (Ok(record), None) => Reply::Record(record),
-            (Err(Raced { .. }), _) => return Ok(Replaced::Raced),
+            (Ok(_), Some(last)) => ReplyBody::Object(last),
+            (Ok(record), None) => ReplyBody::Record(record),
+            (Err(WriteConflict { .. }), _) => return Ok(Replaced::Conflict),
         }
     };
-    Ok(Replaced::Done(Box::new(Done::new(200, reply).warn(warnings))))
+    Ok(Replaced::Written(Box::new(Reply::new(200, reply).warn(warnings))))
 }
 
 /// Stores a new version, or removes a terminating object without finalizers.
@@ -155,20 +160,20 @@ pub fn commit(
     resource: &Resource,
     live: &Arc<Record>,
     new: Value,
-) -> Result<Arc<Record>, Raced> {
+) -> Result<Arc<Record>, WriteConflict> {
     let mut kept = convert::to_storage(resource, new);
-    if may_go(resource, &kept) {
+    if can_be_removed(resource, &kept) {
         let record = core.store.delete(resource.table, live, &mut kept)?;
-        crd::gone(core, resource, &record);
+        crd::on_removed(core, resource, &record);
         return Ok(record);
     }
     let record = core.store.update(resource.table, live, &mut kept)?;
-    create::after(core, resource, &record);
+    create::on_stored(core, resource, &record);
     Ok(record)
 }
 
 /// Whether a terminating object can be removed.
-pub fn may_go(resource: &Resource, object: &Value) -> bool {
+pub fn can_be_removed(resource: &Resource, object: &Value) -> bool {
     let namespace_waits = resource.is("", "namespaces")
         && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     object::is_deleting(object)

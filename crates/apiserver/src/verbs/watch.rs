@@ -3,11 +3,11 @@
 use super::Call;
 use super::list::{Version, parse_version};
 use super::selection::Selection;
-use crate::failure::{About, Failure};
 use crate::field::{Error, Path};
-use crate::kinds::Resource;
+use crate::registry::Resource;
 use crate::server::Core;
-use crate::store::{Action, Change, Compacted, Cursor, Record, Wanted};
+use crate::status_error::{QualifiedName, StatusError};
+use crate::store::{Action, Change, Compacted, Cursor, ListRange, Record};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 
 /// An item of a watch stream.
 #[derive(Debug)]
-pub enum Signal {
+pub enum WatchItem {
     /// An initial event.
-    Present(Arc<Record>),
+    Existing(Arc<Record>),
     /// A change, and its event type for this watcher.
-    Changed(Arc<Change>, Seen),
+    Changed(Arc<Change>, Transition),
     /// A bookmark.
     Bookmark {
         revision: u64,
@@ -32,14 +32,14 @@ pub enum Signal {
         initial_events_end: bool,
     },
     /// An `ERROR` event; the stream ends.
-    Failed(Failure),
+    Failed(StatusError),
 }
 
 /// What a change means for the selectors of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Transition {
     /// The selectors matched before and after.
-    AsIs,
+    Unchanged,
     /// The selectors start to match: `ADDED`.
     Entered,
     /// The selectors stop matching: `DELETED`.
@@ -52,7 +52,7 @@ pub struct Watch {
     resource: Arc<Resource>,
     selection: Selection,
     cursor: Cursor,
-    pending: VecDeque<Signal>,
+    pending: VecDeque<WatchItem>,
     bookmarks: bool,
     next_bookmark: Instant,
     deadline: Instant,
@@ -61,10 +61,10 @@ pub struct Watch {
 
 impl Watch {
     /// Starts a watch. A compacted `resourceVersion` is reported in the stream, like every error after option parsing.
-    pub fn begin(core: &Core, call: &Call) -> Result<Self, Failure> {
+    pub fn start(core: &Core, call: &Call) -> Result<Self, StatusError> {
         let selection = Selection::read(call)?;
         let version = parse_version(call.query.get("resourceVersion").unwrap_or_default())
-            .map_err(|message| Failure::new(500, "", message))?;
+            .map_err(|message| StatusError::new(500, "", message))?;
         let bookmarks = call.query.is_set("allowWatchBookmarks");
         let initial = initial_events(core, call, version)?;
         let timeout = match call.query.number("timeoutSeconds")? {
@@ -77,14 +77,15 @@ impl Watch {
         let start = match initial {
             Initial::None(revision) => revision,
             Initial::List { mark_end } => {
-                let wanted = Wanted { prefix: &selection.prefix, ..Wanted::default() };
+                let wanted = ListRange { prefix: &selection.prefix, ..ListRange::default() };
                 let page = core
                     .store
-                    .list(table, &wanted, |record| selection.picks(record))
+                    .list(table, &wanted, |record| selection.matches_selectors(record))
                     .map_err(|gone| expired(&gone))?;
-                pending.extend(page.records.into_iter().map(Signal::Present));
+                pending.extend(page.records.into_iter().map(WatchItem::Existing));
                 if mark_end && bookmarks {
-                    pending.push_back(Signal::Bookmark { revision: page.revision, initial_events_end: true });
+                    pending
+                        .push_back(WatchItem::Bookmark { revision: page.revision, initial_events_end: true });
                 }
                 page.revision
             }
@@ -92,7 +93,7 @@ impl Watch {
         let cursor = match core.store.cursor(table, start) {
             Ok(cursor) => cursor,
             Err(compacted) => {
-                pending.push_back(Signal::Failed(expired(&compacted)));
+                pending.push_back(WatchItem::Failed(expired(&compacted)));
                 ended = true;
                 core.store.cursor(table, core.store.revision()).map_err(|gone| expired(&gone))?
             }
@@ -112,15 +113,15 @@ impl Watch {
     }
 
     /// Waits for the next item; `None` at the end of the watch.
-    pub async fn next(&mut self, core: &Core) -> Option<Signal> {
+    pub async fn next(&mut self, core: &Core) -> Option<WatchItem> {
         loop {
-            if let Some(signal) = self.pending.pop_front() {
-                return Some(signal);
+            if let Some(item) = self.pending.pop_front() {
+                return Some(item);
             }
             if self.ended {
                 return None;
             }
-            let alarm = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+            let wake_up = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
             tokio::select! {
                 biased;
                 changes = core.store.next(&mut self.cursor) => match changes {
@@ -128,7 +129,7 @@ impl Watch {
                     Ok(changes) => self.take(&changes),
                     Err(compacted) => self.fail(expired(&compacted)),
                 },
-                () = tokio::time::sleep_until(alarm) => self.ring(),
+                () = tokio::time::sleep_until(wake_up) => self.on_timer(),
             }
         }
     }
@@ -141,40 +142,42 @@ impl Watch {
 
     fn take(&mut self, changes: &[Arc<Change>]) {
         for change in changes {
-            if let Some(seen) = see(&self.selection, change) {
-                self.pending.push_back(Signal::Changed(Arc::clone(change), seen));
+            if let Some(transition) = transition(&self.selection, change) {
+                self.pending.push_back(WatchItem::Changed(Arc::clone(change), transition));
             }
         }
     }
 
-    fn ring(&mut self) {
+    fn on_timer(&mut self) {
         let now = Instant::now();
         if self.bookmarks {
             self.next_bookmark = now + BOOKMARK_PERIOD;
             let revision = self.cursor.revision();
-            self.pending.push_back(Signal::Bookmark { revision, initial_events_end: false });
+            self.pending.push_back(WatchItem::Bookmark { revision, initial_events_end: false });
         }
         self.ended = now >= self.deadline;
     }
 
-    fn fail(&mut self, failure: Failure) {
-        self.pending.push_back(Signal::Failed(failure));
+    fn fail(&mut self, failure: StatusError) {
+        self.pending.push_back(WatchItem::Failed(failure));
         self.ended = true;
     }
 }
 
-fn expired(compacted: &Compacted) -> Failure {
-    Failure::expired(format!("too old resource version: {} ({})", compacted.asked, compacted.oldest))
+fn expired(compacted: &Compacted) -> StatusError {
+    StatusError::expired(format!("too old resource version: {} ({})", compacted.requested, compacted.oldest))
 }
 
-fn see(selection: &Selection, change: &Change) -> Option<Seen> {
+fn transition(selection: &Selection, change: &Change) -> Option<Transition> {
     let now = change.action() != Action::Deleted && selection.matches(change.record());
     let before = change.previous().is_some_and(|previous| selection.matches(previous));
     match (before, now, change.action()) {
         (false, false, _) => None,
-        (true, true, _) | (true, false, Action::Deleted) | (false, true, Action::Added) => Some(Seen::AsIs),
-        (false, true, Action::Modified | Action::Deleted) => Some(Seen::Entered),
-        (true, false, Action::Added | Action::Modified) => Some(Seen::Left),
+        (true, true, _) | (true, false, Action::Deleted) | (false, true, Action::Added) => {
+            Some(Transition::Unchanged)
+        }
+        (false, true, Action::Modified | Action::Deleted) => Some(Transition::Entered),
+        (true, false, Action::Added | Action::Modified) => Some(Transition::Left),
     }
 }
 
@@ -186,11 +189,15 @@ enum Initial {
     List { mark_end: bool },
 }
 
-fn initial_events(core: &Core, call: &Call, version: Version) -> Result<Initial, Failure> {
+fn initial_events(core: &Core, call: &Call, version: Version) -> Result<Initial, StatusError> {
     let wanted = call.query.get("sendInitialEvents").map(|value| !matches!(value, "false" | "0"));
     let errors = option_errors(call, wanted);
     if !errors.is_empty() {
-        return Err(Failure::invalid(About { group: "meta.k8s.io", what: "ListOptions" }, "", &errors));
+        return Err(StatusError::invalid(
+            QualifiedName { group: "meta.k8s.io", name: "ListOptions" },
+            "",
+            &errors,
+        ));
     }
     Ok(match (wanted, version) {
         (Some(true), _) => Initial::List { mark_end: true },

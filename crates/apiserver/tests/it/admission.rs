@@ -1,4 +1,4 @@
-//! What is added to writes and refused beside the rules of kinds: built-in admission, and webhooks in this process.
+//! Built-in admission plugins and in-process webhooks.
 
 use crate::{config_map, delete, get, merge, pod, post, server};
 use axum::Router;
@@ -16,13 +16,13 @@ use std::time::Duration;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
-/// The host of the service that answers in this process.
+/// The host of the in-process webhook service.
 const HOST: &str = "hooks.default.svc";
 
-/// Serves webhooks that answer as their paths say.
+/// Serves webhooks whose response depends on their path.
 fn with_hooks() -> ApiServer {
     let server = server();
-    server.core().hooks.serve(HOST, Router::new().route("/{answer}", on_post(answer)));
+    server.core().webhooks.serve(HOST, Router::new().route("/{answer}", on_post(answer)));
     server
 }
 
@@ -80,23 +80,19 @@ async fn install(server: &ApiServer, phase: &str, hooks: Value) {
 }
 
 #[tokio::test]
-async fn a_webhook_of_a_service_is_asked_in_process_until_it_is_deleted() {
+async fn service_webhook_is_called_in_process_until_deleted() {
     let server = with_hooks();
     install(&server, "validating", json!([hook("deny", "/deny", &["configmaps"])])).await;
     let (status, body) = post(&server, MAPS, &config_map("a")).await;
     assert_eq!(status, 400);
     assert_eq!(body["message"], "admission webhook \"deny.hooks.test\" denied the request: no");
     let path = format!("{HOOKS}/validatingwebhookconfigurations/hooks");
-    assert_eq!(
-        delete(&server, &path, "").await.0,
-        200,
-        "nobody is asked about the configurations themselves"
-    );
+    assert_eq!(delete(&server, &path, "").await.0, 200, "webhooks are not called for webhook configurations");
     assert_eq!(post(&server, MAPS, &config_map("a")).await.0, 201);
 }
 
 #[tokio::test]
-async fn a_changed_object_is_filled_in_like_any_other() {
+async fn patched_object_is_defaulted() {
     let server = with_hooks();
     install(&server, "mutating", json!([hook("limit", "/limit", &["pods"])])).await;
     let (status, body) = post(&server, PODS, &pod("p")).await;
@@ -107,7 +103,7 @@ async fn a_changed_object_is_filled_in_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_webhook_is_asked_again_only_after_others_and_where_it_wants_so() {
+async fn webhook_is_reinvoked_only_if_needed() {
     let server = with_hooks();
     let mut first = hook("first", "/count", &["configmaps"]);
     first["reinvocationPolicy"] = json!("IfNeeded");
@@ -118,7 +114,7 @@ async fn a_webhook_is_asked_again_only_after_others_and_where_it_wants_so() {
 }
 
 #[tokio::test]
-async fn rules_selectors_and_conditions_choose_what_a_webhook_sees() {
+async fn rules_selectors_and_match_conditions_select_requests() {
     let server = with_hooks();
     let mut labelled = hook("labelled", "/deny", &["configmaps"]);
     labelled["objectSelector"] = json!({"matchLabels": {"hook": "yes"}});
@@ -142,7 +138,7 @@ async fn rules_selectors_and_conditions_choose_what_a_webhook_sees() {
 }
 
 #[tokio::test]
-async fn sub_resources_are_asked_about_by_their_own_kind() {
+async fn subresource_review_has_the_kind_of_its_body() {
     let server = with_hooks();
     install(&server, "validating", json!([hook("show", "/show", &["pods/binding", "pods/eviction"])])).await;
     assert_eq!(post(&server, PODS, &pod("p")).await.0, 201);
@@ -155,7 +151,7 @@ async fn sub_resources_are_asked_about_by_their_own_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_hangs_fails_the_write_or_is_ignored() {
+async fn webhook_timeout_follows_the_failure_policy() {
     let server = with_hooks();
     let mut hanging = hook("hang", "/hang", &["configmaps"]);
     hanging["timeoutSeconds"] = json!(5);
@@ -173,7 +169,7 @@ async fn a_webhook_that_hangs_fails_the_write_or_is_ignored() {
     assert_eq!((status.as_u16(), &body["data"]["a"]), (201, &json!("Yg==")));
 }
 
-/// Passes connections on to a server, and counts them.
+/// Forwards and counts connections.
 async fn counting(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -183,7 +179,7 @@ async fn counting(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Atomic
             counted.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
-                // Either side may end it.
+                // Either side may close the connection.
                 let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
             });
         }
@@ -192,7 +188,7 @@ async fn counting(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Atomic
 }
 
 #[tokio::test]
-async fn a_webhook_is_asked_by_the_same_connection_again_and_again() {
+async fn webhook_connection_is_reused() {
     let webhook = kai_kubetest::webhook::Webhook::start().await.unwrap();
     let to = webhook.url().strip_prefix("https://").unwrap().parse().unwrap();
     let (address, connections) = counting(to).await;
@@ -213,7 +209,7 @@ async fn a_webhook_is_asked_by_the_same_connection_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_service_that_nobody_answers_for_is_named() {
+async fn unknown_webhook_service_is_reported() {
     let server = server();
     install(&server, "validating", json!([hook("lost", "/x", &["configmaps"])])).await;
     let (_, body) = post(&server, MAPS, &config_map("a")).await;
@@ -221,7 +217,7 @@ async fn a_service_that_nobody_answers_for_is_named() {
 }
 
 #[tokio::test]
-async fn a_pod_gets_its_account_priority_and_tolerations() {
+async fn pod_gets_service_account_priority_and_tolerations() {
     let server = server();
     let class = json!({"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"});
     assert_eq!(post(&server, "/apis/scheduling.k8s.io/v1/priorityclasses", &class).await.0, 201);
@@ -236,12 +232,12 @@ async fn a_pod_gets_its_account_priority_and_tolerations() {
     assert_eq!(mount["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
     assert_eq!(mount["name"], spec["volumes"][0]["name"]);
     wanted["metadata"]["name"] = json!("q");
-    wanted["spec"]["serviceAccountName"] = json!("nobody");
+    wanted["spec"]["serviceAccountName"] = json!("missing");
     assert_eq!(post(&server, PODS, &wanted).await.0, 403);
 }
 
 #[tokio::test]
-async fn a_claim_without_a_class_gets_the_default_one() {
+async fn claim_gets_the_default_storage_class() {
     let server = server();
     for (name, default) in [("slow", "false"), ("fast", "true")] {
         let class = json!({

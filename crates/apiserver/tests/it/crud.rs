@@ -10,7 +10,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
-async fn a_kube_client_creates_reads_replaces_and_deletes() {
+async fn kube_client_creates_reads_replaces_and_deletes() {
     let server = server();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
     let map: ConfigMap = serde_json::from_value(config_map("a")).unwrap();
@@ -28,7 +28,7 @@ async fn a_kube_client_creates_reads_replaces_and_deletes() {
 }
 
 #[tokio::test]
-async fn every_cluster_has_its_namespaces() {
+async fn bootstrap_namespaces_exist() {
     let server = server();
     let namespaces: Api<Namespace> = Api::all(client(&server));
     let names: Vec<String> = namespaces
@@ -43,7 +43,7 @@ async fn every_cluster_has_its_namespaces() {
 }
 
 #[tokio::test]
-async fn what_the_server_sets_cannot_be_sent() {
+async fn server_managed_metadata_is_ignored_on_create() {
     let server = server();
     let mut map = config_map("a");
     map["metadata"]["uid"] = json!("mine");
@@ -57,7 +57,7 @@ async fn what_the_server_sets_cannot_be_sent() {
 }
 
 #[tokio::test]
-async fn names_are_generated_and_differ() {
+async fn generate_name_yields_unique_names() {
     let server = server();
     let map = json!({"metadata": {"generateName": "job-"}});
     let (_, one) = post(&server, MAPS, &map).await;
@@ -69,7 +69,7 @@ async fn names_are_generated_and_differ() {
 }
 
 #[tokio::test]
-async fn refusals_read_as_kubernetes_words_them() {
+async fn error_statuses_equal_kubernetes() {
     let server = server();
     post(&server, MAPS, &config_map("a")).await;
     let (status, body) = post(&server, MAPS, &config_map("a")).await;
@@ -102,7 +102,7 @@ async fn refusals_read_as_kubernetes_words_them() {
 }
 
 #[tokio::test]
-async fn a_second_writer_is_told_of_the_first() {
+async fn stale_update_conflicts() {
     let server = server();
     let (_, first) = post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}/a");
@@ -127,7 +127,7 @@ async fn a_second_writer_is_told_of_the_first() {
 }
 
 #[tokio::test]
-async fn an_update_that_changes_nothing_writes_nothing() {
+async fn no_op_update_keeps_the_resource_version() {
     let server = server();
     let (_, first) = post(&server, MAPS, &config_map("a")).await;
     let (_, second) = put(&server, &format!("{MAPS}/a"), &first).await;
@@ -135,7 +135,7 @@ async fn an_update_that_changes_nothing_writes_nothing() {
 }
 
 #[tokio::test]
-async fn immutable_metadata_stays() {
+async fn immutable_metadata_is_kept() {
     let server = server();
     let (_, first) = post(&server, MAPS, &config_map("a")).await;
     let mut other = first.clone();
@@ -150,7 +150,7 @@ async fn immutable_metadata_stays() {
 }
 
 #[tokio::test]
-async fn status_and_spec_are_written_apart() {
+async fn status_and_spec_are_written_separately() {
     let server = server();
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = json!({
@@ -180,7 +180,7 @@ fn change_of(replicas: i64) -> Value {
 }
 
 #[tokio::test]
-async fn a_dry_run_stores_nothing() {
+async fn dry_run_stores_nothing() {
     let server = server();
     let (status, body) = post(&server, &format!("{MAPS}?dryRun=All"), &config_map("a")).await;
     assert_eq!(status, 201);
@@ -191,7 +191,7 @@ async fn a_dry_run_stores_nothing() {
 }
 
 #[tokio::test]
-async fn an_update_creates_only_kinds_that_allow_it() {
+async fn update_creates_only_kinds_that_allow_it() {
     let server = server();
     let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});
     let (status, _) = put(&server, "/apis/coordination.k8s.io/v1/namespaces/default/leases/l", &lease).await;
@@ -201,22 +201,22 @@ async fn an_update_creates_only_kinds_that_allow_it() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_dropped_warned_of_or_refused() {
+async fn field_validation_ignores_warns_or_rejects() {
     let server = server();
-    let mut odd = pod("odd");
-    odd["spec"]["colour"] = json!("red");
-    let (status, body) = post(&server, &format!("{PODS}?fieldValidation=Strict"), &odd).await;
+    let mut unknown = pod("unknown");
+    unknown["spec"]["colour"] = json!("red");
+    let (status, body) = post(&server, &format!("{PODS}?fieldValidation=Strict"), &unknown).await;
     assert_eq!(status, 400);
     assert_eq!(
         body["message"],
         "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.colour\""
     );
-    let (status, body) = post(&server, PODS, &odd).await;
+    let (status, body) = post(&server, PODS, &unknown).await;
     assert_eq!((status.as_u16(), body["spec"].get("colour")), (201, None));
 }
 
 #[tokio::test]
-async fn a_pod_is_read_as_typed_object() {
+async fn pod_decodes_as_a_typed_object() {
     let server = server();
     let pods: Api<Pod> = Api::default_namespaced(client(&server));
     let made: Pod = serde_json::from_value(pod("p")).unwrap();
@@ -226,7 +226,7 @@ async fn a_pod_is_read_as_typed_object() {
 }
 
 #[tokio::test]
-async fn yaml_is_read_and_written() {
+async fn yaml_is_accepted_and_returned() {
     let server = server();
     let yaml = "kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: m\ndata:\n  k: v\n";
     let (status, body) = send(&server, Method::POST, MAPS, "application/yaml", yaml).await;

@@ -1,4 +1,4 @@
-//! Deletion: preconditions, finalizers, grace, policies, many at once, namespaces.
+//! Deletion: preconditions, finalizers, grace periods, propagation policies, collections and namespaces.
 
 use crate::{config_map, delete, get, merge, pod, post, put, server};
 use serde_json::json;
@@ -7,7 +7,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
-async fn a_deleted_object_is_told_by_a_status_or_by_itself() {
+async fn delete_returns_a_status_or_the_object() {
     let server = server();
     let (_, map) = post(&server, MAPS, &config_map("a")).await;
     let (status, body) = delete(&server, &format!("{MAPS}/a"), "").await;
@@ -21,7 +21,7 @@ async fn a_deleted_object_is_told_by_a_status_or_by_itself() {
 }
 
 #[tokio::test]
-async fn preconditions_guard_a_deletion() {
+async fn delete_preconditions_are_checked() {
     let server = server();
     let (_, map) = post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}/a");
@@ -41,7 +41,7 @@ async fn preconditions_guard_a_deletion() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object_until_the_last_is_gone() {
+async fn object_is_removed_with_its_last_finalizer() {
     let server = server();
     let mut map = config_map("a");
     map["metadata"]["finalizers"] = json!(["example.com/one", "example.com/two"]);
@@ -62,7 +62,7 @@ async fn finalizers_hold_an_object_until_the_last_is_gone() {
 }
 
 #[tokio::test]
-async fn a_running_pod_goes_gracefully() {
+async fn running_pod_is_deleted_gracefully() {
     let server = server();
     let mut running = pod("p");
     running["spec"]["nodeName"] = json!("n1");
@@ -82,7 +82,7 @@ async fn a_running_pod_goes_gracefully() {
 }
 
 #[tokio::test]
-async fn policies_leave_their_finalizers() {
+async fn propagation_policies_set_their_finalizers() {
     let server = server();
     for (policy, finalizer) in [("Orphan", "orphan"), ("Foreground", "foregroundDeletion")] {
         post(&server, MAPS, &config_map("a")).await;
@@ -101,7 +101,7 @@ async fn policies_leave_their_finalizers() {
 }
 
 #[tokio::test]
-async fn many_are_deleted_by_selector() {
+async fn delete_collection_honours_selectors() {
     let server = server();
     for (name, color) in [("a", "red"), ("b", "red"), ("c", "blue")] {
         let mut map = config_map(name);
@@ -115,7 +115,7 @@ async fn many_are_deleted_by_selector() {
 }
 
 #[tokio::test]
-async fn a_namespace_on_its_way_out_takes_nothing_in_and_waits_for_its_finalizer() {
+async fn terminating_namespace_rejects_creates_until_finalized() {
     let server = server();
     let (_, made) = post(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await;
     assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));

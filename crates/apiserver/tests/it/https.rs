@@ -1,4 +1,4 @@
-//! Over HTTPS: the token, the kubeconfig, HTTP/1.1 and HTTP/2, and clients that misbehave.
+//! HTTPS: authentication, the kubeconfig, HTTP/1.1 and HTTP/2, and incomplete requests.
 
 use crate::{config_map, server};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,7 +15,7 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_written_kubeconfig_lets_a_client_in_and_nobody_else() {
+async fn kubeconfig_authenticates_and_other_clients_are_rejected() {
     let server = server();
     let listening = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let path = scratch("config").join("kubeconfig");
@@ -43,7 +43,7 @@ async fn the_written_kubeconfig_lets_a_client_in_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn half_sent_requests_leave_the_server_to_others() {
+async fn incomplete_requests_do_not_block_other_clients() {
     let server = server();
     let listening = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut silent = Vec::new();

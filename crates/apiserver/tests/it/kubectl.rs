@@ -1,4 +1,4 @@
-//! `kubectl` against the server, as people use it: the installed one, and the one of the real server's version.
+//! `kubectl` against the server: the installed version, and the one of the recorded kube-apiserver.
 
 use crate::server;
 use kai_apiserver::Listening;
@@ -11,7 +11,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// A server for each `kubectl`, and the way to reach it; none where `kubectl` is not installed.
+    /// One server for each `kubectl`; none if `kubectl` is not installed.
     fn each(name: &str) -> Vec<Self> {
         let programs = Program::programs().into_iter().enumerate();
         programs
@@ -34,7 +34,7 @@ impl Kubectl {
         self.program.output_beside(arguments, input).await
     }
 
-    /// What it says when it fails.
+    /// Standard error of a failing command.
     async fn refused(&self, arguments: &str, input: &str) -> String {
         let output = self.try_run(arguments, input).await;
         assert!(!output.status.success(), "kubectl {arguments} succeeds");
@@ -57,7 +57,7 @@ spec: {containers: [{name: main, image: busybox}]}
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_are_made_read_changed_and_deleted() {
+async fn kubectl_creates_reads_updates_and_deletes() {
     for kubectl in Kubectl::each("crud") {
         assert_eq!(kubectl.run("create -f -", POD).await, "pod/web created\n");
         assert_eq!(kubectl.run("get pod web -o jsonpath={.status.phase}", "").await, "Pending");
@@ -83,7 +83,7 @@ async fn objects_are_made_read_changed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kinds_are_listed_and_explained() {
+async fn kubectl_api_resources_and_explain() {
     for kubectl in Kubectl::each("explain") {
         let resources = kubectl.run("api-resources -o wide", "").await;
         has(&resources, &["poddisruptionbudgets", "pdb", "resourceclaims", "customresourcedefinitions"]);
@@ -102,7 +102,7 @@ async fn kinds_are_listed_and_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_with_typed_clients_work() {
+async fn kubectl_commands_with_typed_clients() {
     for kubectl in Kubectl::each("typed") {
         assert_eq!(kubectl.run("create namespace team", "").await, "namespace/team created\n");
         assert_eq!(
@@ -126,9 +126,9 @@ async fn commands_with_typed_clients_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_about_rights_are_answered_with_a_warning() {
+async fn kubectl_auth_can_i_warns_that_rbac_is_not_enforced() {
     for kubectl in Kubectl::each("rights") {
-        for question in ["create pods", "delete nodes --as=nobody", "get /healthz", "patch deployments/scale"]
+        for question in ["create pods", "delete nodes --as=alice", "get /healthz", "patch deployments/scale"]
         {
             let answer = kubectl.try_run(&format!("auth can-i {question}"), "").await;
             let (said, warned) =
@@ -154,7 +154,7 @@ spec:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn manifests_are_applied_by_client_and_by_server() {
+async fn kubectl_apply_client_side_and_server_side() {
     for kubectl in Kubectl::each("apply") {
         assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web created\n");
         assert_eq!(kubectl.run("apply -f -", DEPLOYMENT).await, "deployment.apps/web unchanged\n");
@@ -177,7 +177,7 @@ async fn manifests_are_applied_by_client_and_by_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_side_apply_names_who_owns_a_field() {
+async fn server_side_apply_conflict_names_the_manager() {
     for kubectl in Kubectl::each("owners") {
         kubectl.run("apply --server-side --field-manager=one -f -", DEPLOYMENT).await;
         let four = DEPLOYMENT.replace("replicas: 2", "replicas: 4");
@@ -191,7 +191,7 @@ async fn server_side_apply_names_who_owns_a_field() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_editor_and_patches_change_objects() {
+async fn kubectl_edit_and_patch() {
     for kubectl in Kubectl::each("edit") {
         kubectl.run("create -f -", DEPLOYMENT).await;
         let editor = kubectl.program.clone().editing("sed -i 's/replicas: 2/replicas: 5/' \"$1\"");
@@ -224,7 +224,7 @@ async fn an_editor_and_patches_change_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_look_as_people_expect() {
+async fn kubectl_get_prints_tables() {
     for kubectl in Kubectl::each("tables") {
         kubectl.run("create -f -", POD).await;
         let pods = kubectl.run("get pods", "").await;
@@ -292,7 +292,7 @@ spec: {size: 3}
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn custom_resources_are_like_any_other() {
+async fn kubectl_handles_custom_resources() {
     for kubectl in Kubectl::each("custom") {
         kubectl.run("apply -f -", DEFINITION).await;
         let established = "wait --for=condition=Established crd/widgets.example.com --timeout=10s";
@@ -330,7 +330,7 @@ async fn custom_resources_are_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_waits_for_finalizers() {
+async fn kubectl_delete_waits_for_finalizers() {
     for kubectl in Kubectl::each("finalizers") {
         let held = "
 apiVersion: v1

@@ -1,21 +1,21 @@
-//! The server as its clients see it: `kube` in process and over HTTPS, and `kubectl`.
+//! Client tests: `kube` in process and over HTTPS, and `kubectl`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a panic reports where a test failed")]
 
-mod abuse;
 mod admission;
-mod applying;
 mod crud;
-mod custom;
+mod custom_resources;
 mod deletion;
 mod https;
 mod kubectl;
-mod listing;
+mod list;
+mod overload;
+mod persistence;
 mod requests;
-mod rules;
-mod saving;
+mod server_side_apply;
+mod strategies;
 mod subresources;
-mod watching;
+mod watch;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -25,7 +25,7 @@ use kai_clock::Clock;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// A server whose time and names are the same in every run.
+/// A server with a deterministic clock and seed.
 fn server() -> ApiServer {
     let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
     ApiServer::new(&Options::new(1, Clock::starting_at(epoch)))
@@ -35,7 +35,7 @@ fn client(server: &ApiServer) -> kube::Client {
     kube::Client::new(server.service(), "default")
 }
 
-/// One request, as it is written on the wire, and its answer.
+/// Sends a raw request; returns status and body.
 async fn send(
     server: &ApiServer,
     method: Method,

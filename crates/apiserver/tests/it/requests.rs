@@ -1,4 +1,4 @@
-//! Bad input gets the status that the real server gives.
+//! Malformed requests get the status of kube-apiserver.
 
 use crate::{config_map, get, post, send, server};
 use http::{Method, StatusCode};
@@ -30,7 +30,7 @@ async fn malformed_bodies_are_bad_requests() {
 }
 
 #[tokio::test]
-async fn foreign_formats_are_named() {
+async fn unsupported_media_types_are_reported() {
     let server = server();
     let protobuf = "application/vnd.kubernetes.protobuf";
     let (status, body) = send(&server, Method::POST, MAPS, "text/csv", "a,b").await;
@@ -46,7 +46,7 @@ async fn foreign_formats_are_named() {
 }
 
 #[tokio::test]
-async fn a_body_of_more_than_3_mib_is_too_large() {
+async fn body_over_3_mib_is_too_large() {
     let server = server();
     let mut map = config_map("big");
     map["data"]["a"] = json!("x".repeat(3 * 1024 * 1024));
@@ -56,7 +56,7 @@ async fn a_body_of_more_than_3_mib_is_too_large() {
 }
 
 #[tokio::test]
-async fn unknown_paths_and_methods_are_refused() {
+async fn unknown_paths_and_methods_are_rejected() {
     let server = server();
     for path in ["/nothing", "/api/v9/pods", "/apis/none/v1/things", "/api/v1/namespaces/a/pods/b/nothing"] {
         assert_eq!(get(&server, path).await.0, 404, "{path}");
@@ -68,7 +68,7 @@ async fn unknown_paths_and_methods_are_refused() {
 }
 
 #[tokio::test]
-async fn objects_of_another_kind_are_refused() {
+async fn objects_of_another_kind_are_rejected() {
     let server = server();
     let (status, body) = post(&server, "/api/v1/namespaces/default/secrets", &config_map("a")).await;
     assert_eq!(status, 400, "{body}");
@@ -82,7 +82,7 @@ async fn objects_of_another_kind_are_refused() {
 }
 
 #[tokio::test]
-async fn selectors_that_make_no_sense_are_bad_requests() {
+async fn malformed_selectors_are_bad_requests() {
     let server = server();
     for query in ["labelSelector=a%20b%20c", "fieldSelector=spec.nothing%3D1", "limit=x", "continue=zzz"] {
         let (status, body) = get(&server, &format!("{MAPS}?{query}")).await;
@@ -91,7 +91,7 @@ async fn selectors_that_make_no_sense_are_bad_requests() {
 }
 
 #[tokio::test]
-async fn discovery_tells_what_is_served_in_both_forms() {
+async fn discovery_is_served_aggregated_and_unaggregated() {
     let server = server();
     let (_, groups) = get(&server, "/apis").await;
     let names: Vec<&str> =
@@ -125,7 +125,7 @@ async fn discovery_tells_what_is_served_in_both_forms() {
 }
 
 #[tokio::test]
-async fn health_and_version_are_told() {
+async fn health_and_version_are_served() {
     let server = server();
     for path in ["/healthz", "/readyz", "/livez"] {
         assert_eq!(get(&server, path).await, (StatusCode::OK, json!("ok")), "{path}");
@@ -134,7 +134,7 @@ async fn health_and_version_are_told() {
 }
 
 #[tokio::test]
-async fn documents_describe_kinds_and_their_options() {
+async fn openapi_describes_kinds_and_parameters() {
     let server = server();
     let (_, index) = get(&server, "/openapi/v3").await;
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -149,7 +149,7 @@ async fn documents_describe_kinds_and_their_options() {
 }
 
 #[tokio::test]
-async fn every_question_about_rights_is_allowed_and_says_why() {
+async fn access_reviews_are_allowed_with_a_reason() {
     let server = server();
     let review = json!({"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}});
     let (status, body) =

@@ -1,4 +1,4 @@
-//! Scale, binding, eviction, logs and tokens.
+//! The subresources scale, binding, eviction, log and token.
 
 use crate::{delete, get, merge, pod, post, put, server};
 use kai_apiserver::ApiServer;
@@ -8,7 +8,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
 #[tokio::test]
-async fn a_scale_reads_and_writes_replicas() {
+async fn scale_reads_and_writes_replicas() {
     let server = server();
     let sets = "/apis/apps/v1/namespaces/default/replicasets";
     let set = json!({
@@ -40,7 +40,7 @@ fn binding(node: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_binding_puts_a_pod_on_a_node_once() {
+async fn binding_binds_a_pod_once() {
     let server = server();
     post(&server, PODS, &pod("p")).await;
     let path = format!("{PODS}/p/binding");
@@ -81,7 +81,7 @@ async fn budget(server: &ApiServer, allowed: i64) {
 }
 
 #[tokio::test]
-async fn an_eviction_spends_the_budget_and_then_is_refused() {
+async fn eviction_consumes_the_disruption_budget() {
     let server = server();
     running(&server, "a").await;
     running(&server, "b").await;
@@ -104,7 +104,7 @@ async fn an_eviction_spends_the_budget_and_then_is_refused() {
 }
 
 #[tokio::test]
-async fn a_pod_that_never_ran_is_evicted_whatever_the_budget() {
+async fn pending_pod_is_evicted_regardless_of_budgets() {
     let server = server();
     post(&server, PODS, &pod("a")).await;
     budget(&server, 0).await;
@@ -113,7 +113,7 @@ async fn a_pod_that_never_ran_is_evicted_whatever_the_budget() {
 }
 
 #[tokio::test]
-async fn a_log_stands_in_for_what_a_container_prints() {
+async fn log_reports_the_container_state_or_the_annotation() {
     let server = server();
     post(&server, PODS, &pod("p")).await;
     let path = format!("{PODS}/p/log");
@@ -132,7 +132,7 @@ async fn a_log_stands_in_for_what_a_container_prints() {
 }
 
 #[tokio::test]
-async fn a_token_is_known_again() {
+async fn issued_token_authenticates() {
     let server = server();
     let (status, body) = post(
         &server,

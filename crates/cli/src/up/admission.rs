@@ -38,7 +38,7 @@ pub(super) async fn install(cluster: &Cluster) -> Result<()> {
         .route("/default-scheduler", post(|body: Bytes| async move { respond(&body) }))
         .merge(kai_admission::podgroup::router())
         .merge(kai_admission::queue::router(cluster.api().clone(), QuotaValidation::Disabled));
-    cluster.server().core().hooks.serve(HOST, router);
+    cluster.server().core().webhooks.serve(HOST, router);
     let api = cluster.api();
     let pods = webhook("pods.kai-up.kai.scheduler", "/default-scheduler", "", "v1", "pods", &["CREATE"]);
     register(api, &MUTATING, "kai-up-pods", vec![pods]).await?;

@@ -217,8 +217,8 @@ async fn with_webhook(policy: &str) -> TestServer {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
             .to_string()
     };
-    server.inner.core().hooks.serve(HOST, axum::Router::new().route("/", post(answer)));
-    server.inner.core().hooks.go_by(Arc::new(server.faults.clone()));
+    server.inner.core().webhooks.serve(HOST, axum::Router::new().route("/", post(answer)));
+    server.inner.core().webhooks.set_transport(Arc::new(server.faults.clone()));
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "hooks"},

@@ -3,7 +3,7 @@
 use super::{Client, Faults, lineage};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use kai_apiserver::admission::webhook::{Answered, Way};
+use kai_apiserver::admission::webhook::{WebhookResponse, WebhookTransport};
 use std::time::Duration;
 
 /// The client name of a webhook's host; all webhooks are children of `webhook`.
@@ -45,13 +45,13 @@ fn fault(client: &mut Client) -> Fault {
     fault
 }
 
-impl Way for Faults {
-    fn pass<'a>(
+impl WebhookTransport for Faults {
+    fn call<'a>(
         &'a self,
         host: &'a str,
         asked: &'a Bytes,
-        call: BoxFuture<'a, Answered>,
-    ) -> BoxFuture<'a, Answered> {
+        call: BoxFuture<'a, WebhookResponse>,
+    ) -> BoxFuture<'a, WebhookResponse> {
         let client = webhook_client(host);
         let mut faults = lineage(&client).map(|name| self.with(name, fault));
         let fault = faults.find(|fault| *fault != Fault::Passed).unwrap_or(Fault::Passed);

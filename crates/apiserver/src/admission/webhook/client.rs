@@ -1,10 +1,10 @@
 //! Calls a webhook over HTTPS or in process.
 
-use super::Answered;
-use super::answer::Answer;
-use super::hook::Hook;
+use super::WebhookResponse;
+use super::hook::Webhook;
 use super::pool::Pool;
-use super::review::Asked;
+use super::request::AdmissionRequest;
+use super::response::AdmissionResponse;
 use crate::server::Core;
 use axum::body::Body;
 use base64::Engine as _;
@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
 /// Limit of the response body, the same as for request bodies.
-const ANSWER_BYTES_MAX: usize = 3 << 20;
+const RESPONSE_BYTES_MAX: usize = 3 << 20;
 
 /// The `clientConfig` of a webhook: its address and the CA bundle.
 #[derive(Debug)]
@@ -77,14 +77,18 @@ fn trust(bundle: &str) -> Option<Arc<ClientConfig>> {
 }
 
 /// Sends an `AdmissionReview` and returns the response, or why there is none.
-pub(super) async fn ask(core: &Core, hook: &Hook, asked: &Asked<'_>) -> Result<Answer, String> {
+pub(super) async fn call(
+    core: &Core,
+    hook: &Webhook,
+    request: &AdmissionRequest<'_>,
+) -> Result<AdmissionResponse, String> {
     let client = &hook.client;
     let query = format!("?timeout={}s", hook.timeout.as_secs());
     let failed = |why: &str| format!("failed to call webhook: Post \"{}{query}\": {why}", client.url);
-    let review = Bytes::from(asked.to_json());
-    let call: BoxFuture<'_, Answered> = Box::pin(post(core, client, &query, review.clone()));
-    let call = match core.hooks.way.get() {
-        Some(way) => way.pass(&client.host, &review, call),
+    let review = Bytes::from(request.to_json());
+    let call: BoxFuture<'_, WebhookResponse> = Box::pin(post(core, client, &query, review.clone()));
+    let call = match core.webhooks.transport.get() {
+        Some(transport) => transport.call(&client.host, &review, call),
         None => call,
     };
     let (code, body) = match tokio::time::timeout(hook.timeout, call).await {
@@ -95,7 +99,7 @@ pub(super) async fn ask(core: &Core, hook: &Hook, asked: &Asked<'_>) -> Result<A
     if !(200..300).contains(&code) {
         return Err(format!("failed to call webhook: {}", refusal(code, &body)));
     }
-    Answer::read(&body, &asked.uid)
+    AdmissionResponse::read(&body, &request.uid)
 }
 
 /// The error of client-go for a status code other than success.
@@ -122,13 +126,13 @@ fn refusal(code: u16, body: &[u8]) -> String {
     }
 }
 
-async fn post(core: &Core, client: &Client, query: &str, body: Bytes) -> Answered {
+async fn post(core: &Core, client: &Client, query: &str, body: Bytes) -> WebhookResponse {
     let uri = format!("{}{query}", client.path());
     let request = Request::post(uri)
         .header("host", format!("{}:{}", client.host, client.port))
         .header("content-type", "application/json")
         .header("accept", "application/json");
-    if let Some(service) = core.hooks.service(&client.host) {
+    if let Some(service) = core.webhooks.service(&client.host) {
         let request = request.body(Body::from(body)).map_err(|error| error.to_string())?;
         let response = service.oneshot(request).await.unwrap_or_else(|never| match never {});
         return collect(response).await;
@@ -138,11 +142,11 @@ async fn post(core: &Core, client: &Client, query: &str, body: Bytes) -> Answere
     }
     let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
     let (mut connection, response) = client.pool.send(request, || connect(client)).await?;
-    let answered = collect(response).await?;
+    let response = collect(response).await?;
     if connection.ready().await.is_ok() {
-        client.pool.give_back(connection);
+        client.pool.release(connection);
     }
-    Ok(answered)
+    Ok(response)
 }
 
 async fn connect(client: &Client) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
@@ -164,13 +168,13 @@ async fn connect(client: &Client) -> Result<tokio_rustls::client::TlsStream<TcpS
     })
 }
 
-async fn collect<B>(response: Response<B>) -> Answered
+async fn collect<B>(response: Response<B>) -> WebhookResponse
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let code = response.status().as_u16();
-    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
     let body = body.collect().await.map_err(|error| error.to_string())?;
     Ok((code, body.to_bytes()))
 }

@@ -1,8 +1,8 @@
 //! One webhook of a configuration: rules, selectors, conditions and call settings.
 
 use super::client::Client;
-use super::condition::{self, Condition};
-use crate::admission::{Operation, Review};
+use super::match_condition::{self, Condition};
+use crate::admission::{Attributes, Operation};
 use crate::object;
 use crate::selector::LabelSelector;
 use crate::server::Core;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// `failurePolicy` of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub(super) enum FailurePolicy {
     /// The request fails.
     Fail,
     /// The webhook is skipped.
@@ -19,9 +19,9 @@ pub(super) enum Policy {
 }
 
 #[derive(Debug)]
-pub(super) struct Hook {
+pub(super) struct Webhook {
     pub(super) name: String,
-    pub(super) policy: Policy,
+    pub(super) policy: FailurePolicy,
     pub(super) timeout: Duration,
     pub(super) client: Client,
     pub(super) conditions: Vec<Condition>,
@@ -51,7 +51,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-impl Hook {
+impl Webhook {
     /// Parses a webhook of a configuration that passed validation.
     pub(super) fn of(hook: &Value) -> Self {
         let selector = |field: &str| {
@@ -62,10 +62,14 @@ impl Hook {
         let rules = hook.get("rules").and_then(Value::as_array);
         Self {
             name: text(hook, "name").to_owned(),
-            policy: if text(hook, "failurePolicy") == "Ignore" { Policy::Ignore } else { Policy::Fail },
+            policy: if text(hook, "failurePolicy") == "Ignore" {
+                FailurePolicy::Ignore
+            } else {
+                FailurePolicy::Fail
+            },
             timeout: Duration::from_secs(seconds),
             client: Client::of(hook.get("clientConfig").unwrap_or(&Value::Null)),
-            conditions: condition::read(hook),
+            conditions: match_condition::read(hook),
             again: text(hook, "reinvocationPolicy") == "IfNeeded",
             rules: rules.into_iter().flatten().map(Rule::of).collect(),
             namespaces: selector("namespaceSelector"),
@@ -74,11 +78,11 @@ impl Hook {
     }
 
     /// Whether the rules and selectors match a request.
-    pub(super) fn selects(&self, subject: &Subject<'_>) -> bool {
-        self.rules.iter().any(|rule| rule.matches(subject))
-            && (self.namespaces.is_everything() || subject.namespace().matches(&self.namespaces))
+    pub(super) fn selects(&self, input: &MatchAttributes<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.matches(input))
+            && (self.namespaces.is_everything() || input.namespace().matches(&self.namespaces))
             && (self.objects.is_everything()
-                || subject.objects.iter().flatten().any(|object| self.objects.matches_object(object)))
+                || input.objects.iter().flatten().any(|object| self.objects.matches_object(object)))
     }
 }
 
@@ -93,25 +97,25 @@ impl Rule {
         }
     }
 
-    fn matches(&self, subject: &Subject<'_>) -> bool {
+    fn matches(&self, input: &MatchAttributes<'_>) -> bool {
         let any = |list: &[String], own: &str| list.iter().any(|one| one == "*" || one == own);
         let in_scope = match &*self.scope {
-            "Namespaced" => subject.namespaced,
-            "Cluster" => !subject.namespaced,
+            "Namespaced" => input.namespaced,
+            "Cluster" => !input.namespaced,
             _ => true,
         };
         in_scope
-            && any(&self.operations, subject.operation.name())
-            && any(&self.groups, subject.group)
-            && any(&self.versions, subject.version)
-            && self.resources.iter().any(|pattern| subject.is(pattern))
+            && any(&self.operations, input.operation.name())
+            && any(&self.groups, input.group)
+            && any(&self.versions, input.version)
+            && self.resources.iter().any(|pattern| input.is(pattern))
     }
 }
 
 /// The request attributes that rules and selectors are matched against.
-pub(super) struct Subject<'a> {
+pub(super) struct MatchAttributes<'a> {
     core: &'a Core,
-    review: &'a Review<'a>,
+    attributes: &'a Attributes<'a>,
     operation: Operation,
     group: &'a str,
     version: &'a str,
@@ -139,19 +143,19 @@ impl Namespace {
     }
 }
 
-impl<'a> Subject<'a> {
+impl<'a> MatchAttributes<'a> {
     pub(super) fn of(
         core: &'a Core,
-        review: &'a Review<'a>,
+        attributes: &'a Attributes<'a>,
         object: Option<&'a Value>,
         old: Option<&'a Value>,
     ) -> Self {
-        let call = review.call;
+        let call = attributes.call;
         let resource = &*call.resource;
         Self {
             core,
-            review,
-            operation: review.operation,
+            attributes,
+            operation: attributes.operation,
             group: &resource.group,
             version: &resource.version,
             resource: &resource.plural,
@@ -163,7 +167,7 @@ impl<'a> Subject<'a> {
 
     /// Reads the namespace lazily, since few webhooks have a `namespaceSelector`.
     fn namespace(&self) -> Namespace {
-        let (call, [object, old]) = (self.review.call, self.objects);
+        let (call, [object, old]) = (self.attributes.call, self.objects);
         let labels = |object: &Value| {
             object::meta(object, "labels").and_then(Value::as_object).cloned().unwrap_or_default()
         };

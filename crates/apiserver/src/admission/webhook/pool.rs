@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::Incoming as ResponseBody;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ impl Pool {
         &self,
         mut request: Request<Full<Bytes>>,
         connect: impl Fn() -> F,
-    ) -> Result<(Connection, Response<Incoming>), String>
+    ) -> Result<(Connection, Response<ResponseBody>), String>
     where
         F: Future<Output = Result<TlsStream<TcpStream>, String>>,
     {
@@ -48,7 +48,7 @@ impl Pool {
         Ok((made, response))
     }
 
-    pub(super) fn give_back(&self, connection: Connection) {
+    pub(super) fn release(&self, connection: Connection) {
         let mut idle = self.0.lock();
         if idle.len() < IDLE_MAX {
             idle.push(connection);

@@ -1,6 +1,6 @@
 //! The `paths` of an `OpenAPI` document.
 
-use crate::kinds::Resource;
+use crate::registry::Resource;
 use serde_json::{Map, Value, json};
 
 const OPTIONS: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];

@@ -1,7 +1,7 @@
 //! The `components.schemas` of an `OpenAPI` document: the kinds of the group version and everything they refer to.
 
-use crate::kinds::{Origin, Resource};
 use crate::object;
+use crate::registry::{Origin, Resource};
 use crate::schema::builtin::{self, OBJECT_META, REFERENCE};
 use crate::schema::{ListType, Strategy, merge_rules};
 use serde_json::{Map, Value, json};

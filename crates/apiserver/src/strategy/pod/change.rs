@@ -1,8 +1,8 @@
 //! Validation of pod updates: which fields are mutable, and which only while the pod has scheduling gates (KEP-3838).
 
 use crate::field::{Error, Path};
-use crate::kinds::Subresource;
 use crate::object;
+use crate::registry::Subresource;
 use crate::strategy::checks::{Errors, list, number, part, text};
 use serde_json::{Map, Value};
 

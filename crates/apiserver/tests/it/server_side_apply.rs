@@ -1,4 +1,4 @@
-//! Server-side apply and the account of who manages what.
+//! Server-side apply and managed fields.
 
 use crate::{config_map, merge, post, send, server};
 use http::{Method, StatusCode};
@@ -28,7 +28,7 @@ fn managers(object: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn an_apply_makes_changes_and_takes_back_what_it_no_longer_wants() {
+async fn apply_creates_changes_and_removes_fields() {
     let server = server();
     let path = format!("{MAPS}/a");
     let (status, made) = apply(&server, &path, "me", &map(&json!({"x": "1", "y": "2"}))).await;
@@ -41,7 +41,7 @@ async fn an_apply_makes_changes_and_takes_back_what_it_no_longer_wants() {
 }
 
 #[tokio::test]
-async fn what_others_own_is_a_conflict_unless_it_is_forced() {
+async fn conflicting_apply_is_rejected_unless_forced() {
     let server = server();
     let path = format!("{MAPS}/a");
     apply(&server, &path, "one", &map(&json!({"x": "1"}))).await;
@@ -56,7 +56,7 @@ async fn what_others_own_is_a_conflict_unless_it_is_forced() {
 }
 
 #[tokio::test]
-async fn creates_and_patches_are_accounted_for() {
+async fn creates_and_patches_are_recorded_in_managed_fields() {
     let server = server();
     let (_, made) = post(&server, &format!("{MAPS}?fieldManager=maker"), &config_map("a")).await;
     assert_eq!(managers(&made), [("maker", "Update")]);
@@ -72,7 +72,7 @@ async fn creates_and_patches_are_accounted_for() {
 }
 
 #[tokio::test]
-async fn a_status_has_managers_of_its_own() {
+async fn status_subresource_has_its_own_managers() {
     let server = server();
     let path = format!("{DEPLOYMENTS}/web");
     let deployment = json!({
@@ -91,7 +91,7 @@ async fn a_status_has_managers_of_its_own() {
 }
 
 #[tokio::test]
-async fn options_of_apply_are_checked() {
+async fn apply_options_are_validated() {
     let server = server();
     let apply = "application/apply-patch+yaml";
     let body = map(&json!({})).to_string();

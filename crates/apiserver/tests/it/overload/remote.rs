@@ -1,4 +1,4 @@
-//! A server in a process of its own, whose memory can be told from the test's, and connections that do as they are told.
+//! A server in a separate process, so that its memory can be measured, and raw connections to it.
 
 use crate::server;
 use bytes::Bytes;
@@ -19,25 +19,25 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Tells this program to be the server, and where to write how to reach it.
+/// Makes this test program the server; its value is the file for the endpoint.
 const VARIABLE: &str = "KAI_TEST_SERVE";
 
-/// The other half of [`Remote::start`]: this test program, started again for this one test, is the server.
+/// The server side of [`Remote::start`], which re-executes this test program with this one test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn serves_for_as_long_as_its_parent_lives() {
+async fn serves_until_the_parent_process_ends() {
     let Some(file) = std::env::var_os(VARIABLE) else { return };
     let listening = server().listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let access: Value = serde_saphyr::from_str(&listening.kubeconfig()).unwrap();
     let token = access["users"][0]["user"]["token"].as_str().unwrap();
-    let told = format!("{}\n{token}\n{}", listening.address(), listening.ca_pem());
+    let endpoint = format!("{}\n{token}\n{}", listening.address(), listening.ca_pem());
     let unfinished = std::path::Path::new(&file).with_extension("new");
-    std::fs::write(&unfinished, told).unwrap();
+    std::fs::write(&unfinished, endpoint).unwrap();
     std::fs::rename(&unfinished, &file).unwrap();
     tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin())).await.unwrap().unwrap();
     listening.stop().await;
 }
 
-/// A server in another process; it ends with this.
+/// A server in another process; dropping it ends the process.
 pub(super) struct Remote {
     child: Child,
     _stdin: ChildStdin,
@@ -50,7 +50,7 @@ impl Remote {
     pub(super) async fn start(name: &str) -> Self {
         let file = std::env::temp_dir().join(format!("kai-remote-{}-{name}", std::process::id()));
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "abuse::remote::serves_for_as_long_as_its_parent_lives"])
+            .args(["--exact", "overload::remote::serves_until_the_parent_process_ends"])
             .env(VARIABLE, &file)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -61,9 +61,9 @@ impl Remote {
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(child.try_wait().unwrap().is_none(), "the server ended");
         }
-        let told = std::fs::read_to_string(&file).unwrap();
+        let endpoint = std::fs::read_to_string(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
-        let mut lines = told.splitn(3, '\n');
+        let mut lines = endpoint.splitn(3, '\n');
         let mut next = || lines.next().unwrap().to_owned();
         let (address, token, authority) = (next().parse().unwrap(), next(), next());
         Self { child, _stdin: stdin, address, token, authority }
@@ -76,7 +76,7 @@ impl Remote {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// How many files and sockets the server has open.
+    /// The number of open file descriptors of the server.
     pub(super) fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -127,13 +127,13 @@ impl Remote {
             .unwrap()
     }
 
-    /// The head of a request as it is written on the wire, without the line that ends it.
+    /// A raw request head without its final empty line.
     pub(super) fn head(&self, first: &str) -> String {
         format!("{first} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n", self.address, self.token)
     }
 
-    /// One request on a connection of its own: its status and its answer.
-    pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    /// Sends a request on a new connection; returns status and body.
+    pub(super) async fn send(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let response = self.http1().await.send_request(self.request(method, path, body)).await.unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -143,7 +143,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // One that is gone already is as good.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

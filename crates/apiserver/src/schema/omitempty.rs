@@ -266,7 +266,7 @@ fn table(text: &'static str) -> Table {
 
 /// The lists of one type.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Zeros {
+pub(super) struct OmitEmpty {
     kept: Option<&'static FxHashSet<&'static str>>,
     written: Option<&'static FxHashSet<&'static str>>,
     embedded: Option<&'static FxHashSet<&'static str>>,
@@ -274,7 +274,7 @@ pub(super) struct Zeros {
     nulled: Option<&'static FxHashSet<&'static str>>,
 }
 
-impl Zeros {
+impl OmitEmpty {
     pub(super) fn of(definition: &str) -> Self {
         let name = short_name(definition).unwrap_or_default();
         let name = name.as_str();
@@ -319,11 +319,11 @@ mod tests {
     use crate::schema::builtin;
 
     #[test]
-    fn optional_numbers_and_names_that_mean_something_when_empty_stay() {
-        assert!(Zeros::of("io.k8s.api.apps.v1.DeploymentSpec").keep("replicas"));
-        assert!(Zeros::of("io.k8s.api.core.v1.PersistentVolumeClaimSpec").keep("storageClassName"));
-        assert!(!Zeros::of("io.k8s.api.core.v1.PodSpec").keep("nodeName"));
-        assert!(Zeros::of("io.k8s.api.core.v1.Event").write("reportingComponent"));
+    fn pointer_fields_keep_zero_values() {
+        assert!(OmitEmpty::of("io.k8s.api.apps.v1.DeploymentSpec").keep("replicas"));
+        assert!(OmitEmpty::of("io.k8s.api.core.v1.PersistentVolumeClaimSpec").keep("storageClassName"));
+        assert!(!OmitEmpty::of("io.k8s.api.core.v1.PodSpec").keep("nodeName"));
+        assert!(OmitEmpty::of("io.k8s.api.core.v1.Event").write("reportingComponent"));
     }
 
     #[test]

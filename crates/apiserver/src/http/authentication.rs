@@ -1,27 +1,27 @@
 //! Authentication of requests.
 
 use super::{dispatch, route};
-use crate::failure::{About, Failure};
 use crate::field::quote;
 use crate::server::Core;
+use crate::status_error::{QualifiedName, StatusError};
 use crate::user::User;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-pub enum Access {
+pub enum Authenticator {
     /// In-process clients, all with the same user.
-    As(Arc<User>),
+    InProcess(Arc<User>),
     /// Bearer tokens.
     Token,
 }
 
-impl Access {
+impl Authenticator {
     /// The user of a request. Impersonation is always granted, since RBAC is not enforced.
-    pub(super) fn user(&self, core: &Core, headers: &HeaderMap) -> Result<Arc<User>, Failure> {
+    pub(super) fn user(&self, core: &Core, headers: &HeaderMap) -> Result<Arc<User>, StatusError> {
         let user = match self {
-            Self::As(user) => Arc::clone(user),
+            Self::InProcess(user) => Arc::clone(user),
             Self::Token => by_token(core, headers)?,
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -36,26 +36,26 @@ impl Access {
     }
 }
 
-fn by_token(core: &Core, headers: &HeaderMap) -> Result<Arc<User>, Failure> {
+fn by_token(core: &Core, headers: &HeaderMap) -> Result<Arc<User>, StatusError> {
     let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let Some(token) = token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty()) else {
         return Ok(Arc::new(User::anonymous()));
     };
     let user = core.tokens.user(token, &core.clock);
-    user.ok_or_else(|| Failure::new(401, "Unauthorized", "Unauthorized"))
+    user.ok_or_else(|| StatusError::new(401, "Unauthorized", "Unauthorized"))
 }
 
 /// Rejects anonymous requests.
-pub(super) fn check(core: &Core, user: &User, method: &Method, path: &str) -> Result<(), Failure> {
+pub(super) fn check(core: &Core, user: &User, method: &Method, path: &str) -> Result<(), StatusError> {
     if !user.is_anonymous() {
         return Ok(());
     }
-    let who = quote(&user.name);
+    let user_name = quote(&user.name);
     let Ok(target) = route::find(&core.catalog(), path) else {
         let verb = method.as_str().to_lowercase();
-        let message = format!("forbidden: User {who} cannot {verb} path {}", quote(path));
-        return Err(Failure::new(403, "Forbidden", message).on(About { group: "", what: "" }, ""));
+        let message = format!("forbidden: User {user_name} cannot {verb} path {}", quote(path));
+        return Err(StatusError::new(403, "Forbidden", message).on(QualifiedName { group: "", name: "" }, ""));
     };
     let resource = &*target.resource;
     let verb = dispatch::verb_of(method, target.name.is_empty()).unwrap_or_default();
@@ -65,6 +65,6 @@ pub(super) fn check(core: &Core, user: &User, method: &Method, path: &str) -> Re
         format!("in the namespace {}", quote(&target.namespace))
     };
     let (plural, group) = (quote(&resource.plural), quote(&resource.group));
-    let why = format!("User {who} cannot {verb} resource {plural} in API group {group} {place}");
-    Err(Failure::forbidden(resource.about(), &target.name, &why))
+    let why = format!("User {user_name} cannot {verb} resource {plural} in API group {group} {place}");
+    Err(StatusError::forbidden(resource.qualified_resource(), &target.name, &why))
 }

@@ -1,4 +1,4 @@
-//! A saved state comes back whole.
+//! Saving and loading the server state.
 
 use crate::{config_map, get, merge, post, server};
 use kai_apiserver::{ApiServer, Options};
@@ -6,7 +6,7 @@ use kai_clock::Clock;
 use serde_json::json;
 
 #[tokio::test]
-async fn a_saved_state_comes_back_with_its_uids_revisions_and_definitions() {
+async fn saved_state_keeps_uids_revisions_and_definitions() {
     let first = server();
     let maps = "/api/v1/namespaces/default/configmaps";
     post(&first, maps, &config_map("a")).await;

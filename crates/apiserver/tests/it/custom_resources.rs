@@ -1,4 +1,4 @@
-//! Custom resources: from their definition to their end.
+//! CustomResourceDefinitions and custom resources.
 
 use crate::{delete, get, merge, post, put, send, server};
 use http::Method;
@@ -47,7 +47,7 @@ async fn with_widgets() -> ApiServer {
 }
 
 #[tokio::test]
-async fn a_definition_is_served_at_once() {
+async fn definition_is_established_immediately() {
     let server = with_widgets().await;
     let (_, made) = get(&server, &format!("{DEFINITIONS}/widgets.example.com")).await;
     let conditions: Vec<_> = made["status"]["conditions"]
@@ -70,11 +70,11 @@ async fn a_definition_is_served_at_once() {
 }
 
 #[tokio::test]
-async fn objects_are_pruned_defaulted_and_validated() {
+async fn custom_resources_are_pruned_defaulted_and_validated() {
     let server = with_widgets().await;
-    let mut odd = widget("a", 3);
-    odd["spec"]["unknown"] = json!(1);
-    let (status, body) = post(&server, WIDGETS, &odd).await;
+    let mut object = widget("a", 3);
+    object["spec"]["unknown"] = json!(1);
+    let (status, body) = post(&server, WIDGETS, &object).await;
     assert_eq!(status, 201, "{body}");
     assert_eq!(body["spec"], json!({"size": 3, "color": "red"}));
     assert_eq!(body["metadata"]["generation"], 1);
@@ -94,9 +94,9 @@ async fn objects_are_pruned_defaulted_and_validated() {
         );
     }
     let (status, body) = post(&server, &format!("{WIDGETS}?fieldValidation=Strict"), &{
-        let mut odd = widget("c", 3);
-        odd["spec"]["unknown"] = json!(1);
-        odd
+        let mut object = widget("c", 3);
+        object["spec"]["unknown"] = json!(1);
+        object
     })
     .await;
     assert_eq!(
@@ -111,7 +111,7 @@ async fn objects_are_pruned_defaulted_and_validated() {
 }
 
 #[tokio::test]
-async fn versions_show_the_same_objects() {
+async fn versions_serve_the_same_objects() {
     let server = with_widgets().await;
     post(&server, WIDGETS, &widget("a", 3)).await;
     let beta = "/apis/example.com/v1beta1/namespaces/default/widgets";
@@ -125,7 +125,7 @@ async fn versions_show_the_same_objects() {
 }
 
 #[tokio::test]
-async fn status_and_scale_are_apart() {
+async fn status_and_scale_are_subresources() {
     let server = with_widgets().await;
     post(&server, WIDGETS, &widget("a", 3)).await;
     let (_, body) =
@@ -143,7 +143,7 @@ async fn status_and_scale_are_apart() {
 }
 
 #[tokio::test]
-async fn an_update_must_name_its_version_and_a_strategic_patch_is_not_taken() {
+async fn update_requires_resource_version_and_strategic_patch_is_unsupported() {
     let server = with_widgets().await;
     post(&server, WIDGETS, &widget("a", 3)).await;
     let (status, body) = put(&server, &format!("{WIDGETS}/a"), &widget("a", 4)).await;
@@ -155,7 +155,7 @@ async fn an_update_must_name_its_version_and_a_strategic_patch_is_not_taken() {
 }
 
 #[tokio::test]
-async fn selectable_fields_select() {
+async fn selectable_fields_filter_lists() {
     let server = with_widgets().await;
     for (name, color) in [("a", "red"), ("b", "blue")] {
         let mut widget = widget(name, 1);
@@ -168,7 +168,7 @@ async fn selectable_fields_select() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_with_its_last_object() {
+async fn definition_is_removed_with_its_last_custom_resource() {
     let server = with_widgets().await;
     post(&server, WIDGETS, &widget("free", 1)).await;
     let mut held = widget("held", 1);
@@ -185,7 +185,7 @@ async fn a_definition_goes_with_its_last_object() {
 }
 
 #[tokio::test]
-async fn a_bad_definition_is_refused_with_its_faults() {
+async fn invalid_definition_is_rejected_with_all_errors() {
     let server = server();
     let mut bad = definition();
     bad["metadata"]["name"] = json!("other.example.com");
@@ -202,7 +202,7 @@ async fn a_bad_definition_is_refused_with_its_faults() {
 }
 
 #[tokio::test]
-async fn nothing_is_made_while_a_definition_goes() {
+async fn creates_are_rejected_while_the_definition_terminates() {
     let server = with_widgets().await;
     let mut held = widget("held", 1);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -214,7 +214,7 @@ async fn nothing_is_made_while_a_definition_goes() {
 }
 
 #[tokio::test]
-async fn a_storage_version_can_change() {
+async fn storage_version_can_change() {
     let server = with_widgets().await;
     post(&server, WIDGETS, &widget("old", 1)).await;
     let path = format!("{DEFINITIONS}/widgets.example.com");

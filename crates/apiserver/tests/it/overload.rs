@@ -1,5 +1,5 @@
-//! Clients in great number, clients that read nothing and clients that stop half-way, over HTTPS: what the server
-//! costs stays within bounds, and others are served as if nothing were.
+//! Many clients, clients that do not read and incomplete requests over HTTPS: memory and connections stay limited,
+//! and other clients are served.
 
 mod remote;
 
@@ -18,26 +18,26 @@ use tower::ServiceExt;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=";
-/// How long anything may take that is to be served at once, on a machine that is busy with these tests.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Upper limit for a request that is served immediately, on a machine that runs tests concurrently.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    let outcome = tokio::time::timeout(PATIENCE, future).await;
-    outcome.unwrap_or_else(|_| panic!("{what} takes more than {PATIENCE:?}"))
+async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
+    let outcome = tokio::time::timeout(TIMEOUT, future).await;
+    outcome.unwrap_or_else(|_| panic!("{what} takes more than {TIMEOUT:?}"))
 }
 
 async fn version(remote: &Remote) -> String {
-    let (status, list) = remote.ask("GET", &format!("{MAPS}?limit=1"), "").await;
+    let (status, list) = remote.send("GET", &format!("{MAPS}?limit=1"), "").await;
     assert_eq!(status, 200);
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
-/// Reads events and says what each is about, for as long as the tasks run.
+/// Reads events and sends the name of each object, until the tasks are aborted.
 fn listen(tasks: &mut JoinSet<()>, mut body: Incoming, seen: mpsc::UnboundedSender<String>) {
     tasks.spawn(async move {
         let mut rest = Vec::new();
         while let Some(event) = line(&mut body, &mut rest).await {
-            let name = event["object"]["metadata"]["name"].as_str().unwrap_or("nobody").to_owned();
+            let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if seen.send(name).is_err() {
                 return;
             }
@@ -46,7 +46,7 @@ fn listen(tasks: &mut JoinSet<()>, mut body: Incoming, seen: mpsc::UnboundedSend
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_watches_cost_little_and_see_everything() {
+async fn ten_thousand_watches_use_bounded_memory_and_receive_every_event() {
     const SHARED: usize = 9;
     const STREAMS: usize = 1_000;
     const ALONE: usize = 1_000;
@@ -61,7 +61,7 @@ async fn ten_thousand_watches_cost_little_and_see_everything() {
         for _ in 0..STREAMS {
             connection.ready().await.unwrap();
             let request = remote.request("GET", &path, "");
-            let response = soon("a watch", connection.send_request(request)).await.unwrap();
+            let response = in_time("a watch", connection.send_request(request)).await.unwrap();
             listen(&mut watches, response.into_body(), send.clone());
         }
         connections.push(connection);
@@ -70,7 +70,7 @@ async fn ten_thousand_watches_cost_little_and_see_everything() {
     let mut alone = Vec::new();
     for _ in 0..ALONE {
         let mut connection = remote.http1().await;
-        let response = soon("a watch", connection.send_request(remote.request("GET", &path, ""))).await;
+        let response = in_time("a watch", connection.send_request(remote.request("GET", &path, ""))).await;
         listen(&mut watches, response.unwrap().into_body(), send.clone());
         alone.push(connection);
     }
@@ -81,12 +81,12 @@ async fn ten_thousand_watches_cost_little_and_see_everything() {
     assert!(per_connection <= 128, "{per_connection} KiB for each connection");
 
     for name in ["one", "two"] {
-        assert_eq!(remote.ask("POST", MAPS, &config_map(name).to_string()).await.0, 201);
-        let mut told = 0;
-        while told < ALL {
-            let about = soon("an event", seen.recv()).await.unwrap();
-            assert_eq!(about, name, "after {told} watches");
-            told += 1;
+        assert_eq!(remote.send("POST", MAPS, &config_map(name).to_string()).await.0, 201);
+        let mut received = 0;
+        while received < ALL {
+            let about = in_time("an event", seen.recv()).await.unwrap();
+            assert_eq!(about, name, "after {received} watches");
+            received += 1;
         }
     }
     let after = remote.resident_kib() - before.0;
@@ -109,7 +109,7 @@ fn large(name: &str, text: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_stop_hold_no_answers_in_memory() {
+async fn stalled_readers_do_not_hold_responses_in_memory() {
     const OBJECTS: usize = 150;
     const CLIENTS: usize = 40;
     let remote = Remote::start("slow").await;
@@ -123,7 +123,7 @@ async fn readers_that_stop_hold_no_answers_in_memory() {
     let path = format!("{WATCH}{}", version(&remote).await);
     let before = remote.resident_kib();
 
-    // Each would get 30 MB, half of them as a list and half of them as events.
+    // Each response is 30 MB: half of the clients list, half of them watch.
     let mut stopped = Vec::new();
     for number in 0..CLIENTS {
         let path = if number % 2 == 0 { MAPS } else { &path };
@@ -142,27 +142,27 @@ async fn readers_that_stop_hold_no_answers_in_memory() {
         let body = json!({"data": {"text": text, "again": "yes"}}).to_string();
         let mut request = remote.request("PATCH", &format!("{MAPS}/m{number}"), &body);
         request.headers_mut().insert("content-type", "application/merge-patch+json".parse().unwrap());
-        let response = soon("a write", writer.send_request(request)).await.unwrap();
+        let response = in_time("a write", writer.send_request(request)).await.unwrap();
         assert_eq!(response.status(), 200);
-        let about = soon("an event for somebody who reads", seen.recv()).await.unwrap();
+        let about = in_time("an event for the reading client", seen.recv()).await.unwrap();
         assert_eq!(about, format!("m{number}"));
     }
-    let (status, list) = soon("a list", remote.ask("GET", MAPS, "")).await;
+    let (status, list) = in_time("a list", remote.send("GET", MAPS, "")).await;
     assert_eq!((status, list["items"].as_array().unwrap().len()), (200, OBJECTS));
     let grown = remote.resident_kib().saturating_sub(before);
     eprintln!("{CLIENTS} clients that read nothing cost {grown} KiB, the log of 30 MB of changes among them");
-    // Old and new versions of 30 MB each, and a megabyte or so for each client.
+    // Old and new versions of 30 MB each, and about a megabyte for each client.
     assert!(grown < (2 * 30 + 2 * CLIENTS) * 1_024, "{grown} KiB");
 
-    // Whoever begins to read again gets everything.
+    // A client that resumes reading gets the complete response.
     let first = stopped.swap_remove(0);
-    let whole = soon("the rest of a list", first.into_body().collect()).await.unwrap().to_bytes();
+    let whole = in_time("the rest of a list", first.into_body().collect()).await.unwrap().to_bytes();
     let list: Value = serde_json::from_slice(&whole).unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), OBJECTS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heads_that_stop_half_way_are_closed_and_leave_nothing() {
+async fn incomplete_request_heads_are_closed() {
     const EACH: usize = 50;
     let remote = Remote::start("half").await;
     version(&remote).await;
@@ -180,7 +180,8 @@ async fn heads_that_stop_half_way_are_closed_and_leave_nothing() {
         body.write_all(sent.as_bytes()).await.unwrap();
         bodies.push(body);
     }
-    let (status, _) = soon("a whole request", remote.ask("POST", MAPS, &config_map("a").to_string())).await;
+    let (status, _) =
+        in_time("a whole request", remote.send("POST", MAPS, &config_map("a").to_string())).await;
     assert_eq!(status, 201);
 
     drop(bodies);
@@ -191,19 +192,20 @@ async fn heads_that_stop_half_way_are_closed_and_leave_nothing() {
     for mut half in heads {
         all.spawn(async move {
             let mut answer = Vec::new();
-            // The end of TLS may be missing: there is nobody to blame for it.
+            // The server may close without a TLS close_notify.
             let _ = half.read_to_end(&mut answer).await;
             answer.is_empty()
         });
     }
-    let closed = tokio::time::timeout(2 * PATIENCE, all.join_all()).await.expect("all are closed");
+    let closed =
+        tokio::time::timeout(2 * TIMEOUT, all.join_all()).await.expect("the server closes all connections");
     assert!(closed.iter().all(|as_it_should| *as_it_should));
     assert!(remote.open_files() <= files + 1, "{} files are open, {files} before", remote.open_files());
-    assert_eq!(remote.ask("GET", &format!("{MAPS}/a"), "").await.0, 200);
+    assert_eq!(remote.send("GET", &format!("{MAPS}/a"), "").await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_half_way_is_given_up_after_a_minute() {
+async fn incomplete_body_times_out_after_a_minute() {
     let begin = "{\"kind\": \"Config";
     let half = stream::iter([Ok::<_, std::io::Error>(begin)]).chain(stream::pending());
     let request = http::Request::post(MAPS).header("content-type", "application/json");
@@ -214,16 +216,16 @@ async fn a_body_that_stops_half_way_is_given_up_after_a_minute() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_bodies_are_taken_up_to_3_mib_and_many_at_once_cost_little() {
+async fn concurrent_large_bodies_use_bounded_memory() {
     const CLIENTS: usize = 60;
     let remote = Arc::new(Remote::start("large").await);
-    // A megabyte is the most that etcd takes, and so it is for everybody; JSON around it may be larger.
+    // ConfigMap data is limited to 1 MiB; the request body may be larger.
     let mut padded = config_map("padded").to_string();
     padded.insert_str(1, &" ".repeat(3_000_000));
-    assert_eq!(remote.ask("POST", MAPS, &padded).await.0, 201);
+    assert_eq!(remote.send("POST", MAPS, &padded).await.0, 201);
     let too_large = " ".repeat(3 * 1_024 * 1_024 + 1);
     for (method, path) in [("POST", MAPS.to_owned()), ("PUT", format!("{MAPS}/padded"))] {
-        let (status, answer) = remote.ask(method, &path, &too_large).await;
+        let (status, answer) = remote.send(method, &path, &too_large).await;
         assert_eq!((status, answer["reason"].as_str()), (413, Some("RequestEntityTooLarge")), "{method}");
     }
     let before = remote.resident_kib();
@@ -239,11 +241,11 @@ async fn large_bodies_are_taken_up_to_3_mib_and_many_at_once_cost_little() {
         }));
     }
     for one in all {
-        assert_eq!(soon("a large request", one).await.unwrap(), 201);
+        assert_eq!(in_time("a large request", one).await.unwrap(), 201);
     }
     let grown = remote.resident_kib().saturating_sub(before);
     eprintln!("{CLIENTS} bodies of 3 MB at once leave {grown} KiB behind");
     assert!(grown < 256 * 1_024, "{grown} KiB");
-    let (status, list) = remote.ask("GET", MAPS, "").await;
+    let (status, list) = remote.send("GET", MAPS, "").await;
     assert_eq!((status, list["items"].as_array().unwrap().len()), (200, CLIENTS + 1));
 }

@@ -5,7 +5,7 @@
 use crate::crd;
 use crate::object;
 use crate::server::Core;
-use crate::store::Kept;
+use crate::store::StoredObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, BufRead, Write};
@@ -41,10 +41,10 @@ struct Row {
 
 /// Writes a consistent copy of all objects.
 pub fn save(core: &Core, mut to: impl Write) -> io::Result<()> {
-    let (revision, records) = core.store.everything();
+    let (revision, records) = core.store.all_objects();
     serde_json::to_writer(&mut to, &Head { format: FORMAT.to_owned(), revision })?;
     to.write_all(b"\n")?;
-    for Kept { table, record } in records {
+    for StoredObject { table, record } in records {
         write!(to, "{{\"table\":{},\"object\":", Value::from(&*table))?;
         to.write_all(&record.json())?;
         to.write_all(b"}\n")?;
@@ -72,11 +72,11 @@ pub fn load(core: &Core, from: impl BufRead) -> Result<(), Error> {
             return Err(Error::NotEmpty { table: row.table, key });
         }
     }
-    core.store.resume_after(head.revision);
+    core.store.resume_from(head.revision);
     let definitions = core.builtin("apiextensions.k8s.io", "customresourcedefinitions");
-    let page = core.store.list(definitions.table, &crate::store::Wanted::default(), |_| true);
+    let page = core.store.list(definitions.table, &crate::store::ListRange::default(), |_| true);
     for record in page.into_iter().flat_map(|page| page.records) {
-        crd::stored(core, &record);
+        crd::on_stored(core, &record);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Watches: what is there, what changes, what a selector sees, and how a watch ends.
+//! Watches: initial events, changes, selectors, bookmarks and errors.
 
 use crate::{client, config_map, delete, merge, pod, post, server};
 use futures::{StreamExt, TryStreamExt};
@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The events of a watch, line by line.
+/// Reads watch events line by line.
 struct Events {
     body: axum::body::Body,
     rest: Vec<u8>,
@@ -54,7 +54,7 @@ impl Events {
 }
 
 #[tokio::test]
-async fn a_watch_shows_what_is_there_and_then_every_change() {
+async fn watch_sends_initial_events_and_changes() {
     let server = server();
     post(&server, MAPS, &config_map("a")).await;
     let mut events = Events::open(&server, &format!("{MAPS}?watch=true")).await;
@@ -70,7 +70,7 @@ async fn a_watch_shows_what_is_there_and_then_every_change() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_after_a_revision() {
+async fn watch_resumes_from_a_resource_version() {
     let server = server();
     let (_, made) = post(&server, MAPS, &config_map("a")).await;
     post(&server, MAPS, &config_map("b")).await;
@@ -80,7 +80,7 @@ async fn a_watch_goes_on_after_a_revision() {
 }
 
 #[tokio::test]
-async fn objects_enter_and_leave_a_selector() {
+async fn selector_changes_send_added_and_deleted() {
     let server = server();
     let mut events =
         Events::open(&server, &format!("{MAPS}?watch=true&labelSelector=color%3Dred&resourceVersion=1"))
@@ -104,7 +104,7 @@ async fn objects_enter_and_leave_a_selector() {
 }
 
 #[tokio::test]
-async fn a_field_selector_follows_a_pod_to_its_node() {
+async fn field_selector_matches_a_pod_after_binding() {
     let server = server();
     let pods = "/api/v1/namespaces/default/pods";
     let mut events =
@@ -135,7 +135,7 @@ async fn initial_events_end_with_a_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_every_minute_and_a_watch_ends_in_time() {
+async fn bookmarks_are_periodic_and_watch_times_out() {
     let server = server();
     let begin = tokio::time::Instant::now();
     let mut events =
@@ -153,7 +153,7 @@ async fn bookmarks_come_every_minute_and_a_watch_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_revision_that_is_gone_is_told_in_the_stream() {
+async fn compacted_resource_version_is_reported_in_the_stream() {
     let mut options = Options::new(1, Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
     options.log_bytes_max = 4_000;
     let server = ApiServer::new(&options);
@@ -171,7 +171,7 @@ async fn a_revision_that_is_gone_is_told_in_the_stream() {
 }
 
 #[tokio::test]
-async fn a_reflector_follows() {
+async fn reflector_follows_changes() {
     let server = server();
     post(&server, MAPS, &config_map("a")).await;
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
@@ -193,7 +193,7 @@ async fn a_reflector_follows() {
 }
 
 #[tokio::test]
-async fn a_thousand_watchers_see_one_write() {
+async fn thousand_watchers_receive_one_write() {
     let server = server();
     let mut watchers = Vec::new();
     for _ in 0..1_000 {
@@ -206,7 +206,7 @@ async fn a_thousand_watchers_see_one_write() {
 }
 
 #[tokio::test]
-async fn a_typed_watcher_sees_pods_come_and_go() {
+async fn typed_watcher_receives_pod_events() {
     let server = server();
     let pods: Api<Pod> = Api::all(client(&server));
     let mut stream = pin!(watcher(pods, watcher::Config::default()).applied_objects());

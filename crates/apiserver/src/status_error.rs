@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A failed request. It becomes the status code and the body of the response.
 #[derive(Clone, Debug)]
-pub struct Failure(Box<Body>);
+pub struct StatusError(Box<Body>);
 
 /// The response body, field for field a `metav1.Status`.
 #[derive(Clone, Debug, Serialize)]
@@ -45,13 +45,13 @@ struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     uid: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
+    causes: Vec<StatusCause>,
     #[serde(rename = "retryAfterSeconds", skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u32>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Cause {
+pub struct StatusCause {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     pub message: String,
@@ -61,21 +61,21 @@ pub struct Cause {
 
 /// The group and resource (plural), or group and kind in validation errors, as messages name them.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct QualifiedName<'a> {
     /// The API group; empty for the core group.
     pub group: &'a str,
     /// The plural name of the resource, or the kind.
-    pub what: &'a str,
+    pub name: &'a str,
 }
 
-impl fmt::Display for About<'_> {
+impl fmt::Display for QualifiedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)?;
+        f.write_str(self.name)?;
         if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
     }
 }
 
-impl Failure {
+impl StatusError {
     /// An error with a code, a reason and a message; `reason` may be empty.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self(Box::new(Body {
@@ -91,7 +91,7 @@ impl Failure {
         }))
     }
 
-    pub fn not_found(about: About<'_>, name: &str) -> Self {
+    pub fn not_found(about: QualifiedName<'_>, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{about} {} not found", field::quote(name))).on(about, name)
     }
 
@@ -125,25 +125,25 @@ impl Failure {
         failure
     }
 
-    pub fn already_exists(about: About<'_>, name: &str) -> Self {
+    pub fn already_exists(about: QualifiedName<'_>, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{about} {} already exists", field::quote(name)))
             .on(about, name)
     }
 
     /// The request conflicts with the state of the object.
-    pub fn conflict(about: About<'_>, name: &str, why: &str) -> Self {
+    pub fn conflict(about: QualifiedName<'_>, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {about} {}: {why}", field::quote(name));
         Self::new(409, "Conflict", message).on(about, name)
     }
 
     /// The object has a newer `resourceVersion`.
-    pub fn modified(about: About<'_>, name: &str) -> Self {
+    pub fn modified(about: QualifiedName<'_>, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(about, name, why)
     }
 
-    pub fn forbidden(about: About<'_>, name: &str, why: &str) -> Self {
+    pub fn forbidden(about: QualifiedName<'_>, name: &str, why: &str) -> Self {
         let message = if name.is_empty() {
             format!("{about} is forbidden: {why}")
         } else {
@@ -153,12 +153,12 @@ impl Failure {
     }
 
     /// Validation failed; `about` names the kind.
-    pub fn invalid(about: About<'_>, name: &str, errors: &[field::Error]) -> Self {
+    pub fn invalid(about: QualifiedName<'_>, name: &str, errors: &[field::Error]) -> Self {
         let mut message = format!("{about} {} is invalid", field::quote(name));
         if !errors.is_empty() {
             message = format!("{message}: {}", field::aggregate(errors));
         }
-        let causes = errors.iter().map(|error| Cause {
+        let causes = errors.iter().map(|error| StatusCause {
             reason: error.reason.cause().to_owned(),
             message: error.body(),
             field: error.field.clone(),
@@ -182,7 +182,7 @@ impl Failure {
 
     pub fn internal(why: impl fmt::Display) -> Self {
         let message = why.to_string();
-        let cause = Cause { reason: String::new(), message: message.clone(), field: String::new() };
+        let cause = StatusCause { reason: String::new(), message: message.clone(), field: String::new() };
         let mut failure = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
         failure.0.details = Some(Details { causes: vec![cause], ..Details::default() });
         failure
@@ -195,11 +195,11 @@ impl Failure {
 
     /// Sets the object in `details`.
     #[must_use]
-    pub fn on(mut self, about: About<'_>, name: &str) -> Self {
+    pub fn on(mut self, about: QualifiedName<'_>, name: &str) -> Self {
         let details = self.0.details.get_or_insert_default();
         name.clone_into(&mut details.name);
         about.group.clone_into(&mut details.group);
-        about.what.clone_into(&mut details.kind);
+        about.name.clone_into(&mut details.kind);
         self
     }
 
@@ -215,14 +215,14 @@ impl Failure {
     }
 
     #[must_use]
-    pub fn causes(mut self, causes: impl IntoIterator<Item = Cause>) -> Self {
+    pub fn causes(mut self, causes: impl IntoIterator<Item = StatusCause>) -> Self {
         self.0.details.get_or_insert_default().causes.extend(causes);
         self
     }
 
     #[must_use]
     pub fn cause(self, reason: &str, message: &str, field: &str) -> Self {
-        self.causes([Cause {
+        self.causes([StatusCause {
             reason: reason.to_owned(),
             message: message.to_owned(),
             field: field.to_owned(),
@@ -263,21 +263,21 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StatusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for StatusError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_object_reads_as_kubernetes_words_it() {
-        let failure = Failure::not_found(About { group: "apps", what: "deployments" }, "web");
+    fn not_found_status_equals_kubernetes() {
+        let failure = StatusError::not_found(QualifiedName { group: "apps", name: "deployments" }, "web");
         let body: serde_json::Value = serde_json::from_slice(&failure.to_json()).unwrap();
         assert_eq!(
             body,

@@ -10,11 +10,11 @@ const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The same seed and the same sequence of requests give the same values.
 #[derive(Debug)]
-pub struct Identities {
+pub struct IdGenerator {
     rng: Mutex<ChaCha8Rng>,
 }
 
-impl Identities {
+impl IdGenerator {
     pub fn seeded(seed: u64) -> Self {
         Self { rng: Mutex::new(ChaCha8Rng::seed_from_u64(seed)) }
     }
@@ -56,17 +56,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_draws_the_same_uids() {
-        let (one, two) = (Identities::seeded(7), Identities::seeded(7));
+    fn same_seed_gives_same_uids() {
+        let (one, two) = (IdGenerator::seeded(7), IdGenerator::seeded(7));
         assert_eq!(one.uid(), two.uid());
         assert_eq!(one.suffix(), two.suffix());
         assert_ne!(one.uid(), one.uid());
-        assert_ne!(Identities::seeded(8).uid(), Identities::seeded(7).uid());
+        assert_ne!(IdGenerator::seeded(8).uid(), IdGenerator::seeded(7).uid());
     }
 
     #[test]
-    fn a_uid_is_a_version_4_uuid() {
-        let uid = Identities::seeded(1).uid();
+    fn uid_is_a_version_4_uuid() {
+        let uid = IdGenerator::seeded(1).uid();
         assert_eq!(uid.len(), 36);
         assert_eq!(&uid[14..15], "4");
         assert!("89ab".contains(&uid[19..20]), "{uid}");

@@ -1,6 +1,6 @@
 //! Evaluates the `matchConditions` of a webhook: CEL expressions over the request and its objects.
 
-use super::review::Asked;
+use super::request::AdmissionRequest;
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Program, Value as Cel};
@@ -25,16 +25,16 @@ pub(super) fn read(hook: &Value) -> Vec<Condition> {
 }
 
 /// Whether all conditions hold. As in kube-apiserver, one false condition decides even when another one fails.
-pub(super) fn hold(conditions: &[Condition], asked: &Asked<'_>) -> Result<bool, String> {
+pub(super) fn hold(conditions: &[Condition], request: &AdmissionRequest<'_>) -> Result<bool, String> {
     let mut context = Context::default().with_all();
-    for (name, value) in [("object", asked.object), ("oldObject", asked.old)] {
+    for (name, value) in [("object", request.object), ("oldObject", request.old)] {
         context.add_variable_from_value(name, value.map_or(Cel::Null, of_json));
     }
-    context.add_variable_from_value("request", of_json(&asked.request()));
+    context.add_variable_from_value("request", of_json(&request.request()));
     let mut failed = None;
     for condition in conditions {
         let outcome = match &condition.program {
-            Some(program) => program.execute(&context).map_err(|error| words(&error.to_string())),
+            Some(program) => program.execute(&context).map_err(|error| message(&error.to_string())),
             None => Err("the expression does not compile".to_owned()),
         };
         match outcome {
@@ -53,7 +53,7 @@ pub(super) fn hold(conditions: &[Condition], asked: &Asked<'_>) -> Result<bool, 
 }
 
 /// Rewords an evaluation error as kube-apiserver reports it.
-fn words(error: &str) -> String {
+fn message(error: &str) -> String {
     match error.split_once(':') {
         Some(("No such key", key)) => format!("no such key:{key}"),
         Some(("Index out of bounds", index)) => format!("index out of bounds:{index}"),

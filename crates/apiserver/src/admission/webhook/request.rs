@@ -1,32 +1,32 @@
 //! The `AdmissionReview` request that is sent to a webhook.
 
-use crate::admission::{Operation, Review};
-use crate::kinds::Subresource;
+use crate::admission::{Attributes, Operation};
 use crate::object;
+use crate::registry::Subresource;
 use serde_json::{Value, json};
 
 /// An admission request with its objects.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
-    review: &'a Review<'a>,
+pub(super) struct AdmissionRequest<'a> {
+    attributes: &'a Attributes<'a>,
     pub(super) object: Option<&'a Value>,
     pub(super) old: Option<&'a Value>,
     pub(super) uid: String,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AdmissionRequest<'a> {
     pub(super) fn new(
-        review: &'a Review<'a>,
+        attributes: &'a Attributes<'a>,
         object: Option<&'a Value>,
         old: Option<&'a Value>,
         uid: String,
     ) -> Self {
-        Self { review, object, old, uid }
+        Self { attributes, object, old, uid }
     }
 
     /// The request without its objects, as `matchConditions` see it.
     pub(super) fn request(&self) -> Value {
-        let call = self.review.call;
+        let call = self.attributes.call;
         let resource = &*call.resource;
         let (group, version, kind) = call.subresource.and_then(Subresource::own_kind).unwrap_or((
             &resource.group,
@@ -38,8 +38,8 @@ impl<'a> Asked<'a> {
             json!({"group": &*resource.group, "version": &*resource.version, "resource": &*resource.plural});
         let mut request = json!({
             "uid": self.uid, "kind": kind, "requestKind": kind, "resource": name, "requestResource": name,
-            "operation": self.review.operation.name(), "userInfo": call.user.to_value(),
-            "dryRun": self.review.dry_run, "options": self.options(),
+            "operation": self.attributes.operation.name(), "userInfo": call.user.to_value(),
+            "dryRun": self.attributes.dry_run, "options": self.options(),
         });
         let own = self.object.or(self.old).map(object::name).unwrap_or_default();
         let own = if call.name.is_empty() { own } else { &call.name };
@@ -57,18 +57,18 @@ impl<'a> Asked<'a> {
     }
 
     fn options(&self) -> Value {
-        let kind = match self.review.operation {
+        let kind = match self.attributes.operation {
             Operation::Create => "CreateOptions",
             Operation::Update => "UpdateOptions",
             Operation::Delete => "DeleteOptions",
             Operation::Connect => return Value::Null,
         };
         let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
-        let call = self.review.call;
-        if self.review.dry_run {
+        let call = self.attributes.call;
+        if self.attributes.dry_run {
             options["dryRun"] = json!(["All"]);
         }
-        if self.review.operation != Operation::Delete {
+        if self.attributes.operation != Operation::Delete {
             for field in ["fieldManager", "fieldValidation"] {
                 if let Some(value) = call.query.get(field) {
                     options[field] = Value::from(value);

@@ -1,4 +1,4 @@
-//! The rules of built-in kinds, beyond what the recordings of a real server hold.
+//! Strategies of built-in kinds, beyond the recordings of kube-apiserver.
 
 use crate::{get, merge, pod, post, put, server};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn service(name: &str, spec: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn addresses_and_ports_of_services_are_handed_out_once() {
+async fn cluster_ips_and_node_ports_are_unique() {
     let server = server();
     let mut seen = Vec::new();
     for name in ["a", "b", "c"] {
@@ -27,7 +27,7 @@ async fn addresses_and_ports_of_services_are_handed_out_once() {
 }
 
 #[tokio::test]
-async fn a_replaced_service_keeps_what_it_was_given() {
+async fn updated_service_keeps_its_allocations() {
     let server = server();
     let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
     let (_, made) = post(&server, SERVICES, &service("a", &spec)).await;
@@ -41,7 +41,7 @@ async fn a_replaced_service_keeps_what_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_job_selects_its_own_pods() {
+async fn job_gets_a_generated_selector() {
     let server = server();
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "image": "x"}]}});
     let job = json!({"metadata": {"name": "j"}, "spec": {"template": template}});
@@ -54,7 +54,7 @@ async fn a_job_selects_its_own_pods() {
 }
 
 #[tokio::test]
-async fn the_generation_counts_what_is_wanted() {
+async fn generation_counts_spec_changes() {
     let server = server();
     let sets = "/apis/apps/v1/namespaces/default/deployments";
     let labels = json!({"matchLabels": {"a": "b"}});
@@ -76,7 +76,7 @@ async fn the_generation_counts_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn the_quality_of_a_pod_follows_from_its_resources() {
+async fn qos_class_follows_from_resources() {
     let server = server();
     for (name, resources, class) in [
         ("a", json!({}), "BestEffort"),
@@ -94,7 +94,7 @@ async fn the_quality_of_a_pod_follows_from_its_resources() {
 }
 
 #[tokio::test]
-async fn the_parts_of_a_pod_that_may_change_do() {
+async fn mutable_pod_fields_can_be_updated() {
     let server = server();
     post(&server, PODS, &pod("p")).await;
     let path = format!("{PODS}/p");
@@ -111,7 +111,7 @@ async fn the_parts_of_a_pod_that_may_change_do() {
 }
 
 #[tokio::test]
-async fn amounts_are_kept_in_one_form() {
+async fn quantities_are_stored_canonically() {
     let server = server();
     let node = json!({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": 64, "memory": "1048576Ki", "nvidia.com/gpu": 8}}});
     let (_, body) = post(&server, "/api/v1/nodes", &node).await;

@@ -1,7 +1,7 @@
 //! The `AdmissionReview` response of a webhook.
 
-use crate::failure::Failure;
 use crate::patch;
+use crate::status_error::StatusError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -32,22 +32,22 @@ const REASONS: [&str; 20] = [
 const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct AdmissionResponse {
     response: Value,
 }
 
-impl Answer {
+impl AdmissionResponse {
     /// Parses a response body; its uid must be that of the request.
     pub(super) fn read(body: &[u8], uid: &str) -> Result<Self, String> {
         // kube-apiserver decodes a body that is not JSON as YAML, where almost any text is a string.
-        let review: Value = match serde_json::from_slice(body) {
-            Ok(review) => review,
-            Err(error) => crate::incoming::decode_yaml(body).map_err(|_| {
+        let attributes: Value = match serde_json::from_slice(body) {
+            Ok(attributes) => attributes,
+            Err(error) => crate::request_body::decode_yaml(body).map_err(|_| {
                 format!("failed to call webhook: couldn't get version/kind; json parse error: {error}")
             })?,
         };
-        if !review.is_object() {
-            let what = match review {
+        if !attributes.is_object() {
+            let what = match attributes {
                 Value::Null => "null",
                 Value::Bool(_) => "bool",
                 Value::Number(_) => "number",
@@ -58,7 +58,7 @@ impl Answer {
                 "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type {TYPE_META}"
             ));
         }
-        let text = |pointer: &str| review.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let text = |pointer: &str| attributes.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("/apiVersion"), text("/kind"));
         let invalid = |why: String| Err(format!("received invalid webhook response: {why}"));
         if kind != "AdmissionReview" || version != "admission.k8s.io/v1" {
@@ -66,7 +66,7 @@ impl Answer {
                 "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {version}, Kind={kind}"
             ));
         }
-        let Some(response) = review.get("response").filter(|response| response.is_object()) else {
+        let Some(response) = attributes.get("response").filter(|response| response.is_object()) else {
             return invalid("webhook response was absent".to_owned());
         };
         let own = text("/response/uid");
@@ -82,7 +82,7 @@ impl Answer {
     }
 
     /// Returns an error if the webhook denied the request.
-    pub(super) fn check(&self, hook: &str) -> Result<(), Failure> {
+    pub(super) fn check(&self, hook: &str) -> Result<(), StatusError> {
         if self.response.get("allowed") == Some(&Value::Bool(true)) {
             return Ok(());
         }
@@ -97,11 +97,11 @@ impl Answer {
         let code = self.response.pointer("/status/code").and_then(Value::as_u64);
         let code = code.and_then(|code| u16::try_from(code).ok()).filter(|code| *code >= 400).unwrap_or(400);
         let reason = REASONS.iter().find(|known| **known == reason).copied().unwrap_or_default();
-        Err(Failure::new(code, reason, message))
+        Err(StatusError::new(code, reason, message))
     }
 
     /// The JSON patch of the response.
-    pub(super) fn patch(&self, hook: &str) -> Result<Option<Value>, Failure> {
+    pub(super) fn patch(&self, hook: &str) -> Result<Option<Value>, StatusError> {
         let Some(patch) =
             self.response.get("patch").and_then(Value::as_str).filter(|patch| !patch.is_empty())
         else {
@@ -109,7 +109,7 @@ impl Answer {
         };
         let kind = self.response.get("patchType").and_then(Value::as_str).unwrap_or_default();
         let broken = |why: String| {
-            Failure::internal(format!(
+            StatusError::internal(format!(
                 "failed calling webhook \"{hook}\": received invalid webhook response: {why}"
             ))
         };
@@ -117,19 +117,19 @@ impl Answer {
             return Err(broken(format!("webhook returned invalid response.patchType of \"{kind}\"")));
         }
         let bytes = STANDARD.decode(patch).map_err(|error| broken(error.to_string()))?;
-        serde_json::from_slice(&bytes).map(Some).map_err(Failure::internal)
+        serde_json::from_slice(&bytes).map(Some).map_err(StatusError::internal)
     }
 }
 
 /// Applies the JSON patch of a webhook.
-pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, Failure> {
+pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, StatusError> {
     let mut object = object.clone();
     for operation in patch.as_array().into_iter().flatten() {
         // Operations are applied one by one so that the error names the one that failed.
         object = patch::json(&object, &json!([operation])).map_err(|_| {
             let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default();
             let (kind, path) = (text("op"), text("path"));
-            Failure::internal(match kind {
+            StatusError::internal(match kind {
                 "test" => format!("testing value {path} failed: test failed"),
                 "add" | "remove" | "replace" | "move" | "copy" => {
                     format!("{kind} operation does not apply: doc is missing path: \"{path}\": missing value")

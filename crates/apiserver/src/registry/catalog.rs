@@ -122,7 +122,7 @@ fn resource_of(builtin: &'static Builtin, store: &Store) -> Resource {
     } else {
         format!("{}/{}", builtin.group, builtin.plural)
     };
-    let (table, storage) = builtin.kept_as.unwrap_or((&own_table, &own_version));
+    let (table, storage) = builtin.stored_as.unwrap_or((&own_table, &own_version));
     Resource {
         group: builtin.group.into(),
         version: builtin.version.into(),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_rank_as_kubernetes_ranks_them() {
+    fn version_priority_equals_kubernetes() {
         let mut versions =
             ["v1alpha1", "v10", "foo1", "v2", "v1", "v1beta2", "v11beta2", "foo10", "v12alpha1", "v1beta1"];
         versions.sort_by_key(|version| Reverse(version_rank(version)));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_builtin_resources_are_theirs_alone() {
+    fn builtin_resource_names_are_unique() {
         let catalog = Registry::new(&Store::new(1 << 20)).current();
         let mut names: Vec<_> = catalog
             .all()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_both_groups_are_the_same_objects() {
+    fn both_event_groups_share_storage() {
         let catalog = Registry::new(&Store::new(1 << 20)).current();
         let one = catalog.find("", "v1", "events").unwrap();
         let two = catalog.find("events.k8s.io", "v1", "events").unwrap();

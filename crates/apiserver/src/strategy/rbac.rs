@@ -8,12 +8,12 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The scope of a role or binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum Scope {
     Namespace,
     Cluster,
 }
 
-pub(super) fn validate_role(role: &Value, reach: Reach) -> Errors {
+pub(super) fn validate_role(role: &Value, scope: Scope) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("rules");
     for (index, rule) in list(role, "rules").iter().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn validate_role(role: &Value, reach: Reach) -> Errors {
             let at = path.field("nonResourceURLs");
             let mixed =
                 !groups.is_empty() || !resources.is_empty() || !list(rule, "resourceNames").is_empty();
-            if reach == Reach::Namespace {
+            if scope == Scope::Namespace {
                 let detail = "namespaced rules cannot apply to non-resource URLs";
                 errors.push(Error::invalid(&at, json!(urls), detail));
             } else if mixed {
@@ -49,16 +49,16 @@ pub(super) fn validate_role(role: &Value, reach: Reach) -> Errors {
     errors
 }
 
-pub(super) fn validate_binding(binding: &Value, reach: Reach) -> Errors {
+pub(super) fn validate_binding(binding: &Value, scope: Scope) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("roleRef");
     let reference = part(binding, "roleRef");
     if text(reference, "apiGroup") != GROUP {
         errors.push(Error::not_supported(&path.field("apiGroup"), text(reference, "apiGroup"), &[GROUP]));
     }
-    let kinds: &[&str] = match reach {
-        Reach::Namespace => &["Role", "ClusterRole"],
-        Reach::Cluster => &["ClusterRole"],
+    let kinds: &[&str] = match scope {
+        Scope::Namespace => &["Role", "ClusterRole"],
+        Scope::Cluster => &["ClusterRole"],
     };
     if !kinds.contains(&text(reference, "kind")) {
         errors.push(Error::not_supported(&path.field("kind"), text(reference, "kind"), kinds));
@@ -74,7 +74,7 @@ pub(super) fn validate_binding(binding: &Value, reach: Reach) -> Errors {
         }
         match text(subject, "kind") {
             "ServiceAccount" => {
-                if reach == Reach::Cluster && text(subject, "namespace").is_empty() {
+                if scope == Scope::Cluster && text(subject, "namespace").is_empty() {
                     errors.push(Error::required(&path.field("namespace"), ""));
                 }
             }

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_worded_as_go_words_them() {
+    fn syntax_errors_equal_go() {
         let cases = [
             ("{not json", Some("invalid character 'n' looking for beginning of object key string")),
             ("{", Some("unexpected end of JSON input")),

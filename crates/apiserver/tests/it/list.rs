@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, revisions.
+//! Lists: selectors, pagination and resourceVersions.
 
 use crate::{config_map, delete, get, merge, pod, post, server};
 use kai_apiserver::{ApiServer, Options};
@@ -15,13 +15,13 @@ fn names(list: &Value) -> Vec<&str> {
 async fn with_maps(server: &ApiServer, count: usize) {
     for index in 0..count {
         let mut map = config_map(&format!("m{index:02}"));
-        map["metadata"]["labels"] = json!({"parity": if index % 2 == 0 { "even" } else { "odd" }});
+        map["metadata"]["labels"] = json!({"parity": if index % 2 == 0 { "even" } else { "uneven" }});
         assert_eq!(post(server, MAPS, &map).await.0, 201);
     }
 }
 
 #[tokio::test]
-async fn items_of_builtin_lists_do_not_repeat_their_kind() {
+async fn builtin_list_items_omit_type_meta() {
     let server = server();
     with_maps(&server, 2).await;
     let (_, list) = get(&server, MAPS).await;
@@ -33,7 +33,7 @@ async fn items_of_builtin_lists_do_not_repeat_their_kind() {
 }
 
 #[tokio::test]
-async fn selectors_choose() {
+async fn lists_honour_selectors() {
     let server = server();
     with_maps(&server, 6).await;
     let (_, list) = get(&server, &format!("{MAPS}?labelSelector=parity%3Dodd")).await;
@@ -49,7 +49,7 @@ async fn selectors_choose() {
 }
 
 #[tokio::test]
-async fn pods_are_found_by_node_and_phase() {
+async fn pods_are_listed_by_node_and_phase() {
     let server = server();
     for (name, node) in [("a", "n1"), ("b", "n2"), ("c", "")] {
         let mut pod = pod(name);
@@ -70,7 +70,7 @@ async fn pods_are_found_by_node_and_phase() {
 }
 
 #[tokio::test]
-async fn pages_show_one_revision() {
+async fn pages_are_consistent() {
     let server = server();
     with_maps(&server, 5).await;
     let (_, first) = get(&server, &format!("{MAPS}?limit=2")).await;
@@ -89,7 +89,7 @@ async fn pages_show_one_revision() {
 }
 
 #[tokio::test]
-async fn a_page_that_comes_too_late_can_go_on_inconsistently() {
+async fn expired_continue_token_allows_an_inconsistent_continuation() {
     let mut options = Options::new(1, Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
     options.log_bytes_max = 4_000;
     let server = ApiServer::new(&options);
@@ -107,7 +107,7 @@ async fn a_page_that_comes_too_late_can_go_on_inconsistently() {
 }
 
 #[tokio::test]
-async fn revisions_are_exact_or_at_least() {
+async fn resource_version_match_is_honoured() {
     let server = server();
     with_maps(&server, 3).await;
     let (_, before) = get(&server, MAPS).await;
@@ -130,7 +130,7 @@ async fn revisions_are_exact_or_at_least() {
 }
 
 #[tokio::test]
-async fn both_groups_show_the_same_events() {
+async fn both_event_groups_list_the_same_events() {
     let server = server();
     let event = json!({
         "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},

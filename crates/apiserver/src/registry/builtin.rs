@@ -30,7 +30,7 @@ pub struct Builtin {
     /// Sorted by name.
     pub subresources: &'static [Subresource],
     /// The table and API version of another resource that stores the objects.
-    pub kept_as: Option<(&'static str, &'static str)>,
+    pub stored_as: Option<(&'static str, &'static str)>,
     /// Whether `metadata.generation` counts changes of the spec.
     pub generation: bool,
     /// Whether an update without `resourceVersion` is allowed (`AllowUnconditionalUpdate`).
@@ -74,7 +74,7 @@ where
         categories: &[],
         verbs: Verbs::All,
         subresources: &[],
-        kept_as: None,
+        stored_as: None,
         generation: false,
         unconditional_update: true,
         create_on_update: false,
@@ -131,8 +131,8 @@ impl Builtin {
         self
     }
 
-    fn kept_as(mut self, table: &'static str, api_version: &'static str) -> Self {
-        self.kept_as = Some((table, api_version));
+    fn stored_as(mut self, table: &'static str, api_version: &'static str) -> Self {
+        self.stored_as = Some((table, api_version));
         self
     }
 }
@@ -178,7 +178,7 @@ fn foundation() -> Vec<Builtin> {
         of::<apps::Deployment>().short(&["deploy"]).within(ALL).with(SCALE_STATUS).generation(),
         of::<apps::ReplicaSet>().short(&["rs"]).within(ALL).with(SCALE_STATUS).generation(),
         of::<apps::StatefulSet>().short(&["sts"]).within(ALL).with(SCALE_STATUS).generation(),
-        of::<events::Event>().short(&["ev"]).create_on_update().kept_as("events", "v1"),
+        of::<events::Event>().short(&["ev"]).create_on_update().stored_as("events", "v1"),
         of::<authentication::SelfSubjectReview>().verbs(Verbs::CreateOnly),
         of::<authentication::TokenReview>().verbs(Verbs::CreateOnly),
         of::<authorization::LocalSubjectAccessReview>().verbs(Verbs::CreateOnly),

@@ -13,8 +13,8 @@ pub(crate) use catalog::version_rank;
 pub use catalog::{Catalog, Group, Registry};
 
 use crate::crd::CustomVersion;
-use crate::failure::About;
 use crate::schema::Schema;
+use crate::status_error::QualifiedName;
 use crate::store::TableId;
 use std::sync::Arc;
 
@@ -137,16 +137,16 @@ pub struct Resource {
 
 impl Resource {
     /// The resource as errors name it.
-    pub fn about(&self) -> About<'_> {
-        About { group: &self.group, what: &self.plural }
+    pub fn qualified_resource(&self) -> QualifiedName<'_> {
+        QualifiedName { group: &self.group, name: &self.plural }
     }
 
     /// The kind as validation errors name it.
-    pub fn about_kind(&self) -> About<'_> {
+    pub fn qualified_kind(&self) -> QualifiedName<'_> {
         // Objects that are stored in another group are also reported in that group.
         let group = self.storage_api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let group = if self.custom().is_some() { &self.group } else { group };
-        About { group, what: &self.kind }
+        QualifiedName { group, name: &self.kind }
     }
 
     pub fn has(&self, subresource: Subresource) -> bool {

@@ -20,47 +20,47 @@ const CONNECTIONS_MAX: usize = 16_384;
 const STALL_TIME_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug)]
-pub(super) struct Guard<A> {
+pub(super) struct LimitedAcceptor<A> {
     inner: A,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl<A> Guard<A> {
+impl<A> LimitedAcceptor<A> {
     pub(super) fn new(inner: A) -> Self {
-        Self { inner, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+        Self { inner, permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
 }
 
-impl<A, I, S> Accept<I, S> for Guard<A>
+impl<A, I, S> Accept<I, S> for LimitedAcceptor<A>
 where
     A: Accept<I, S>,
     A::Future: Send + 'static,
 {
-    type Stream = Guarded<A::Stream>;
+    type Stream = StallTimeout<A::Stream>;
     type Service = A::Service;
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: I, service: S) -> Self::Future {
-        let place = Arc::clone(&self.places).try_acquire_owned();
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
         let accepted = self.inner.accept(stream, service);
         Box::pin(async move {
-            let place =
-                place.map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "too many connections"))?;
+            let permit =
+                permit.map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "too many connections"))?;
             let (stream, service) = accepted.await?;
-            Ok((Guarded { inner: stream, stalled: None, _place: place }, service))
+            Ok((StallTimeout { inner: stream, stalled: None, _permit: permit }, service))
         })
     }
 }
 
 /// A connection that fails when its writes stall.
 #[derive(Debug)]
-pub(super) struct Guarded<S> {
+pub(super) struct StallTimeout<S> {
     inner: S,
     stalled: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl<S> Guarded<S> {
+impl<S> StallTimeout<S> {
     /// Returns the result of a write, and fails when writes have been pending for too long.
     fn watch<T>(&mut self, progress: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if progress.is_ready() {
@@ -69,11 +69,11 @@ impl<S> Guarded<S> {
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL_TIME_MAX)));
         ready!(stalled.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -83,7 +83,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -123,21 +123,21 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_nothing_is_let_go() {
+    async fn stalled_connection_is_closed() {
         let (ours, _theirs) = tokio::io::duplex(16);
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let mut guarded = Guarded { inner: ours, stalled: None, _place: place };
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut guarded = StallTimeout { inner: ours, stalled: None, _permit: permit };
         guarded.write_all(b"fits").await.unwrap();
         let error = guarded.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_reader_stays() {
+    async fn slow_reader_is_not_closed() {
         use tokio::io::AsyncReadExt as _;
         let (ours, mut theirs) = tokio::io::duplex(16);
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let mut guarded = Guarded { inner: ours, stalled: None, _place: place };
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut guarded = StallTimeout { inner: ours, stalled: None, _permit: permit };
         let reader = tokio::spawn(async move {
             let mut byte = [0; 8];
             for _ in 0..32 {

@@ -1,13 +1,13 @@
 //! Applies `fieldValidation` and field management to every write.
 
 use crate::apply::{self, Force, Scope};
-use crate::failure::{About, Cause, Failure};
 use crate::field::{self, quote};
-use crate::incoming::{self, Encoding, Format, Incoming};
-use crate::kinds::{Origin, Subresource};
 use crate::object;
+use crate::registry::{Origin, Subresource};
+use crate::request_body::{self, Encoding, Format, RequestBody};
 use crate::schema::{self, Reader, strict};
 use crate::server::Core;
+use crate::status_error::{QualifiedName, StatusCause, StatusError};
 use crate::verbs::Call;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub enum Writer {
 
 /// Prunes or rejects unknown fields as `fieldValidation` requests, then applies the defaults of custom resources.
 /// Returns warnings.
-pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<String>, Failure> {
+pub fn decode(call: &Call, body: &RequestBody, object: &mut Value) -> Result<Vec<String>, StatusError> {
     let strictness = Strictness::of(call)?;
     let duplicates = match (strictness, body.encoding) {
         (Strictness::Ignore, _) | (_, Encoding::Protobuf) => Vec::new(),
@@ -32,13 +32,15 @@ pub fn decode(call: &Call, body: &Incoming, object: &mut Value) -> Result<Vec<St
             strict::duplicate_fields(&body.bytes)
         }
         (Strictness::Warn | Strictness::Strict, Encoding::Text(Format::Yaml)) => {
-            incoming::yaml_duplicate(&body.bytes).into_iter().collect()
+            request_body::yaml_duplicate(&body.bytes).into_iter().collect()
         }
     };
     check(call, strictness, duplicates, object, Reader::Text).map_err(|fault| {
         let (kind, version) = (&call.resource.kind, quote(&call.resource.version));
         let message = fault.message();
-        Failure::bad_request(format!("{kind} in version {version} cannot be handled as a {kind}: {message}"))
+        StatusError::bad_request(format!(
+            "{kind} in version {version} cannot be handled as a {kind}: {message}"
+        ))
     })
 }
 
@@ -49,7 +51,7 @@ pub fn decode_patched(
     reader: Reader,
     shown: impl FnOnce(&Value) -> String,
     object: &mut Value,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, StatusError> {
     let strictness = Strictness::of(call)?;
     let findings = if strictness == Strictness::Ignore { Vec::new() } else { findings };
     check(call, strictness, findings, object, reader)
@@ -57,9 +59,9 @@ pub fn decode_patched(
 }
 
 /// The error for a patch result that cannot be decoded.
-pub fn unreadable_patch(shown: String, why: &str) -> Failure {
+pub fn unreadable_patch(shown: String, why: &str) -> StatusError {
     let error = field::Error::invalid(&field::Path::of("patch"), shown, why);
-    Failure::invalid(About { group: "", what: "" }, "", &[error])
+    StatusError::invalid(QualifiedName { group: "", name: "" }, "", &[error])
 }
 
 /// Why an object is rejected.
@@ -124,7 +126,7 @@ enum Strictness {
 }
 
 impl Strictness {
-    fn of(call: &Call) -> Result<Self, Failure> {
+    fn of(call: &Call) -> Result<Self, StatusError> {
         match call.query.get("fieldValidation").unwrap_or_default() {
             "" | "Warn" => Ok(Self::Warn),
             "Ignore" => Ok(Self::Ignore),
@@ -132,7 +134,11 @@ impl Strictness {
             other => {
                 let known = ["", "Ignore", "Strict", "Warn"];
                 let error = field::Error::not_supported(&field::Path::of("fieldValidation"), other, &known);
-                Err(Failure::invalid(About { group: "meta.k8s.io", what: "CreateOptions" }, "", &[error]))
+                Err(StatusError::invalid(
+                    QualifiedName { group: "meta.k8s.io", name: "CreateOptions" },
+                    "",
+                    &[error],
+                ))
             }
         }
     }
@@ -155,26 +161,26 @@ pub fn track_update(core: &Core, call: &Call, old: &Value, new: &mut Value, writ
 }
 
 /// Reverts a change that consists only of new times in the managed fields.
-pub fn forget_new_times(old: &Value, new: &mut Value) {
+pub fn ignore_new_times(old: &Value, new: &mut Value) {
     if object::meta(old, "managedFields") != object::meta(new, "managedFields") {
-        apply::forget_new_times(old, new);
+        apply::ignore_new_times(old, new);
     }
 }
 
 /// Merges the caller's apply configuration into the object, or creates it.
-pub fn applied(core: &Core, call: &Call, live: Option<&Value>, wanted: &Value) -> Result<Value, Failure> {
+pub fn applied(core: &Core, call: &Call, live: Option<&Value>, wanted: &Value) -> Result<Value, StatusError> {
     let force = if call.query.is_set("force") { Force::Yes } else { Force::No };
     with_write(core, call, |write| apply::apply(live, wanted, force, write)).map_err(|error| match error {
         apply::Error::Conflicts(ref conflicts) => {
-            let causes = conflicts.iter().map(|conflict| Cause {
+            let causes = conflicts.iter().map(|conflict| StatusCause {
                 reason: "FieldManagerConflict".to_owned(),
                 message: conflict.message(),
                 field: conflict.field.clone(),
             });
-            Failure::new(409, "Conflict", error.to_string()).causes(causes)
+            StatusError::new(409, "Conflict", error.to_string()).causes(causes)
         }
-        apply::Error::Malformed(message) => Failure::bad_request(message),
-        apply::Error::Mistyped(message) => Failure::new(500, "", message),
+        apply::Error::Malformed(message) => StatusError::bad_request(message),
+        apply::Error::Mistyped(message) => StatusError::new(500, "", message),
     })
 }
 

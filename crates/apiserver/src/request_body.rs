@@ -4,13 +4,13 @@ mod go_json;
 
 pub use go_json::syntax_error;
 
-use crate::failure::{About, Failure};
 use crate::field::{self, Path, quote};
-use crate::kinds::{Origin, Resource};
+use crate::registry::{Origin, Resource};
 use crate::schema;
 use crate::server::Core;
+use crate::status_error::{QualifiedName, StatusError};
 use crate::verbs::Call;
-use crate::{fields, object, protobuf};
+use crate::{field_management, object, protobuf};
 use bytes::Bytes;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -34,59 +34,59 @@ pub enum Encoding {
 }
 
 #[derive(Clone, Debug)]
-pub struct Incoming {
+pub struct RequestBody {
     pub bytes: Bytes,
     pub encoding: Encoding,
 }
 
 /// Why a body cannot be decoded.
 #[derive(Debug)]
-enum Unreadable {
+enum DecodeError {
     /// A syntax error, with its message.
     Fault(String),
     /// The kind is not supported in this encoding.
     Unsupported(String),
 }
 
-impl Incoming {
+impl RequestBody {
     /// Decodes the body without checking its kind.
-    pub fn decode(&self) -> Result<Value, Failure> {
+    pub fn decode(&self) -> Result<Value, StatusError> {
         self.read().map_err(|unreadable| match unreadable {
-            Unreadable::Fault(message) => Failure::bad_request(message),
-            Unreadable::Unsupported(message) => Failure::unsupported_media_type(message),
+            DecodeError::Fault(message) => StatusError::bad_request(message),
+            DecodeError::Unsupported(message) => StatusError::unsupported_media_type(message),
         })
     }
 
     /// Decodes the body; if it states a kind, it must be this one.
-    pub fn decode_as(&self, kind: &str) -> Result<Value, Failure> {
-        let object = self.read().and_then(|object| match what_is_no_object(&object) {
+    pub fn decode_as(&self, kind: &str) -> Result<Value, StatusError> {
+        let object = self.read().and_then(|object| match not_an_object(&object) {
             None => Ok(object),
-            Some(message) => Err(Unreadable::Fault(format!("{NO_KIND}{message}"))),
+            Some(message) => Err(DecodeError::Fault(format!("{NO_KIND}{message}"))),
         });
         object.map_err(|unreadable| match unreadable {
-            Unreadable::Fault(message) => self.unrecognized(kind, &message),
-            Unreadable::Unsupported(message) => Failure::unsupported_media_type(message),
+            DecodeError::Fault(message) => self.unrecognized(kind, &message),
+            DecodeError::Unsupported(message) => StatusError::unsupported_media_type(message),
         })
     }
 
-    fn read(&self) -> Result<Value, Unreadable> {
+    fn read(&self) -> Result<Value, DecodeError> {
         match self.encoding {
-            Encoding::Text(Format::Json) => read_json(&self.bytes).map_err(Unreadable::Fault),
-            Encoding::Text(Format::Yaml) => read_yaml(&self.bytes).map_err(Unreadable::Fault),
+            Encoding::Text(Format::Json) => read_json(&self.bytes).map_err(DecodeError::Fault),
+            Encoding::Text(Format::Yaml) => read_yaml(&self.bytes).map_err(DecodeError::Fault),
             Encoding::Protobuf => protobuf::decode(&self.bytes).map_err(|error| match error {
-                protobuf::Error::UnknownKind { .. } => Unreadable::Unsupported(format!(
+                protobuf::Error::UnknownKind { .. } => DecodeError::Unsupported(format!(
                     "{error} - accepted media types include: application/json, application/yaml"
                 )),
                 protobuf::Error::NoMagic | protobuf::Error::Malformed(_) => {
-                    Unreadable::Fault(error.to_string())
+                    DecodeError::Fault(error.to_string())
                 }
             }),
         }
     }
 
-    fn unrecognized(&self, kind: &str, message: &str) -> Failure {
+    fn unrecognized(&self, kind: &str, message: &str) -> StatusError {
         let shown = summary(&self.bytes);
-        Failure::bad_request(format!(
+        StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {message} ({shown})"
         ))
     }
@@ -98,14 +98,14 @@ fn read_json(bytes: &[u8]) -> Result<Value, String> {
         if let Some(fault) = go_json::syntax_error(bytes) {
             return Err(format!("{NO_KIND}{fault}"));
         }
-        let text = without_half_letters(&String::from_utf8_lossy(bytes));
+        let text = replace_unpaired_surrogates(&String::from_utf8_lossy(bytes));
         serde_json::from_str(&text).map_err(|_| format!("{NO_KIND}{error}"))
     })
 }
 
 /// Replaces escapes of unpaired surrogates by U+FFFD.
-fn without_half_letters(text: &str) -> String {
-    const NO_LETTER: &str = "\\ufffd";
+fn replace_unpaired_surrogates(text: &str) -> String {
+    const REPLACEMENT: &str = "\\ufffd";
     let escape = |text: &str| -> Option<u32> {
         let digits = text.strip_prefix("\\u")?.get(..4)?;
         u32::from_str_radix(digits, 16).ok()
@@ -118,7 +118,7 @@ fn without_half_letters(text: &str) -> String {
         let length = match (escape(rest), rest.get(6..).and_then(escape)) {
             (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
             (Some(0xd800..0xe000), _) => {
-                clean.push_str(NO_LETTER);
+                clean.push_str(REPLACEMENT);
                 rest = &rest[6..];
                 continue;
             }
@@ -143,16 +143,16 @@ fn read_yaml(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Decodes YAML or JSON.
-pub fn decode_yaml(bytes: &[u8]) -> Result<Value, Failure> {
+pub fn decode_yaml(bytes: &[u8]) -> Result<Value, StatusError> {
     read_yaml(bytes)
-        .map_err(|message| Failure::bad_request(format!("error converting YAML to JSON: {message}")))
+        .map_err(|message| StatusError::bad_request(format!("error converting YAML to JSON: {message}")))
 }
 
 /// Decodes the JSON of a patch; `what` begins the error message.
-pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, Failure> {
+pub fn decode_patch(bytes: &[u8], what: &str) -> Result<Value, StatusError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let fault = go_json::syntax_error(bytes).unwrap_or_else(|| error.to_string());
-        Failure::bad_request(format!("{what}{fault}"))
+        StatusError::bad_request(format!("{what}{fault}"))
     })
 }
 
@@ -197,7 +197,7 @@ pub fn type_name(value: &Value) -> &'static str {
 }
 
 /// Why a value is not an object; `null` is an empty one.
-fn what_is_no_object(value: &Value) -> Option<String> {
+fn not_an_object(value: &Value) -> Option<String> {
     let Value::Object(fields) = value else {
         let name = type_name(value);
         return (!value.is_null()).then(|| format!(
@@ -214,14 +214,18 @@ fn what_is_no_object(value: &Value) -> Option<String> {
 }
 
 /// Decodes the object of a request and checks its kind; returns warnings.
-pub fn admit_object(core: &Core, call: &Call, body: &Incoming) -> Result<(Value, Vec<String>), Failure> {
-    let mut object = admit_kind(core, &call.resource, body)?;
-    let warnings = fields::decode(call, body, &mut object)?;
+pub fn decode_object(
+    core: &Core,
+    call: &Call,
+    body: &RequestBody,
+) -> Result<(Value, Vec<String>), StatusError> {
+    let mut object = decode_kind(core, &call.resource, body)?;
+    let warnings = field_management::decode(call, body, &mut object)?;
     Ok((object, warnings))
 }
 
 /// Decodes an object and rejects another kind; a built-in object may omit its kind.
-pub fn admit_kind(core: &Core, resource: &Resource, body: &Incoming) -> Result<Value, Failure> {
+pub fn decode_kind(core: &Core, resource: &Resource, body: &RequestBody) -> Result<Value, StatusError> {
     let mut object = body.decode_as(&resource.kind)?;
     if object.is_null() {
         object = Value::Object(serde_json::Map::new());
@@ -237,7 +241,7 @@ pub fn admit_kind(core: &Core, resource: &Resource, body: &Incoming) -> Result<V
 }
 
 /// Why the result of a patch is not an object of the resource.
-pub fn why_another(core: &Core, resource: &Resource, object: &Value) -> Option<String> {
+pub fn kind_mismatch(core: &Core, resource: &Resource, object: &Value) -> Option<String> {
     let (kind, version) = (object::kind(object), object::api_version(object));
     if kind == &*resource.kind && version == &*resource.api_version {
         return None;
@@ -263,7 +267,7 @@ fn unconverted(resource: &Resource, number: &str, kind: &str) -> String {
     format!("converting ({number}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
 }
 
-fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
+fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result<(), StatusError> {
     let kind =
         Some(object::kind(object)).filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind).to_owned();
     let own = &*resource.api_version;
@@ -273,7 +277,7 @@ fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result
     let unfit = |why: &str| {
         let message =
             format!("{kind} in version {} cannot be handled as a {}: {why}", quote(number), resource.kind);
-        Err(Failure::bad_request(message))
+        Err(StatusError::bad_request(message))
     };
     let known = core.catalog().find_kind(group, number, &kind).is_some_and(|known| known.custom().is_none());
     if !known {
@@ -283,7 +287,7 @@ fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result
         return unfit(&unconverted(resource, number, &kind));
     }
     if version != own {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({own})"
         )));
     }
@@ -292,33 +296,33 @@ fn check_builtin(core: &Core, resource: &Resource, object: &mut Value) -> Result
     Ok(())
 }
 
-fn check_custom(resource: &Resource, object: &Value, body: &Incoming) -> Result<(), Failure> {
+fn check_custom(resource: &Resource, object: &Value, body: &RequestBody) -> Result<(), StatusError> {
     let (kind, version) = (object::kind(object), object::api_version(object));
     if kind.is_empty() {
         let shown = String::from_utf8_lossy(&body.bytes);
         return Err(body.unrecognized(&resource.kind, &format!("Object 'Kind' is missing in '{shown}'")));
     }
     if version != &*resource.api_version {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({})",
             resource.api_version
         )));
     }
     if kind != &*resource.kind {
         let error = field::Error::invalid(&Path::of("kind"), kind, format!("must be {}", resource.kind));
-        let about = About { group: &resource.group, what: kind };
-        return Err(Failure::invalid(about, object::name(object), &[error]));
+        let about = QualifiedName { group: &resource.group, name: kind };
+        return Err(StatusError::invalid(about, object::name(object), &[error]));
     }
     Ok(())
 }
 
 /// Decodes the body for a subresource with a kind of its own.
-pub fn admit_part(kind: &str, package: &str, body: &Incoming) -> Result<Value, Failure> {
+pub fn decode_subresource(kind: &str, package: &str, body: &RequestBody) -> Result<Value, StatusError> {
     let object = body.decode_as(kind)?;
     let own = object::kind(&object);
     if !own.is_empty() && own != kind {
         let version = object::api_version(&object).rsplit('/').next().unwrap_or_default().to_owned();
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "{own} in version {} cannot be handled as a {kind}: converting ({version}.{own}) to ({package}.{kind}): unknown conversion",
             quote(&version)
         )));
@@ -326,14 +330,14 @@ pub fn admit_part(kind: &str, package: &str, body: &Incoming) -> Result<Value, F
     Ok(if object.is_null() { Value::Object(serde_json::Map::new()) } else { object })
 }
 
-pub fn admit_delete_options(body: &Incoming) -> Result<Value, Failure> {
+pub fn decode_delete_options(body: &RequestBody) -> Result<Value, StatusError> {
     let options = body.decode()?;
-    if let Some(message) = what_is_no_object(&options) {
-        return Err(Failure::bad_request(format!("{NO_KIND}{message}")));
+    if let Some(message) = not_an_object(&options) {
+        return Err(StatusError::bad_request(format!("{NO_KIND}{message}")));
     }
     let (kind, version) = (object::kind(&options), object::api_version(&options));
     if kind.is_empty() || kind == "DeleteOptions" {
         return Ok(options);
     }
-    Err(Failure::bad_request(unregistered(kind, version)))
+    Err(StatusError::bad_request(unregistered(kind, version)))
 }
