@@ -1,14 +1,14 @@
 //! The command line as typed: nothing is checked here beyond its form.
 
-mod look;
 mod simulate;
 #[cfg(feature = "embedded")]
 mod up;
+mod view;
 
-pub(crate) use look::{Jobs, Look, Nodes, Queues, Why};
 pub(crate) use simulate::Simulate;
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
+pub(crate) use view::{Jobs, Nodes, Queues, View, Why};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use kai_components::command::{self, ComponentCommand};

@@ -4,23 +4,21 @@
 //! where text goes.
 
 mod args;
-mod batches;
 mod crds;
 #[cfg(feature = "embedded")]
 pub mod embedded;
-mod figures;
-mod look;
 mod plan;
 mod render;
 mod simulate;
 #[cfg(feature = "embedded")]
 mod up;
+mod view;
 
 use anyhow::Result;
 use args::{Args, Command};
 use kai_engine::plugin::PluginSet;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
 /// What the user gave cannot be used: arguments, files, objects.
@@ -53,10 +51,10 @@ fn perform(args: Args, plugins: &PluginSet) -> Result<ExitCode> {
         #[cfg(feature = "embedded")]
         Command::Up(args) => up::run(&args, plugins),
         Command::Component(component) => component.run(plugins).map(|()| ExitCode::SUCCESS),
-        Command::Queues(args) => look::run(&args.look, look::Subject::Queues, plugins),
-        Command::Jobs(args) => look::run(&args.look, look::Subject::Jobs(&args), plugins),
-        Command::Nodes(args) => look::run(&args.look, look::Subject::Nodes, plugins),
-        Command::Why(args) => look::run(&args.look, look::Subject::Why(&args.name), plugins),
+        Command::Queues(args) => view::run(&args.view, view::Subject::Queues, plugins),
+        Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
+        Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes, plugins),
+        Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
         Command::Plan(args) => plan::run(&args, plugins),
         Command::Simulate(args) => simulate::run(&args, plugins),
         Command::Crds(args) => {
@@ -73,4 +71,9 @@ fn print(text: &str) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Whether standard output is redrawn in place and coloured.
+fn stdout_is_terminal() -> bool {
+    std::io::stdout().is_terminal()
 }

@@ -4,7 +4,6 @@
 //! `--decisions` names.
 
 mod decisions;
-pub(crate) mod reasons;
 mod request;
 mod summary;
 mod timing;

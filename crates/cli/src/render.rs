@@ -6,7 +6,7 @@ pub(crate) mod amount;
 mod evictions;
 pub(crate) mod pending;
 mod placements;
-pub(crate) mod queues;
+mod queues;
 
 use clap::builder::styling::Style;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
@@ -28,7 +28,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     if let Some(evictions) = evictions::table(outcome) {
         section(&mut text, "Evictions", &evictions);
     }
-    if let Some(changes) = evictions::changes(outcome) {
+    if let Some(changes) = evictions::queue_changes(outcome) {
         section(&mut text, "Taken and given", &changes);
     }
     section(&mut text, "Queue shares", queues::table(outcome).as_deref().unwrap_or("there are no queues"));

@@ -62,7 +62,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-scheduler",
             "kai-sim",
             "kai-units",
+            "kai-view",
         ],
+    ),
+    (
+        "kai-view",
+        &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-object", "kai-runtime", "kai-scheduler", "kai-units"],
     ),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
     (

@@ -1,12 +1,12 @@
 //! A cycle in numbers: how long it took, what it decided, why groups wait. What `--json` prints.
 
-use super::reasons;
 use super::timing::Times;
-use crate::figures::unit;
 use kai_engine::Cluster;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
 use kai_engine::verdict::QueueResource;
+use kai_view::amounts::unit;
+use kai_view::{evictions, verdicts};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Summary {
         let [placed_gpus, lost_gpus] = gpus(outcome, cluster).map(|gpus| unit(QueueResource::Gpu, gpus));
         let mut verdicts = BTreeMap::new();
         for verdict in &outcome.verdicts {
-            *verdicts.entry(reasons::name(&verdict.leading)).or_default() += 1;
+            *verdicts.entry(verdicts::name(&verdict.leading)).or_default() += 1;
         }
         Self {
             now,
@@ -84,8 +84,8 @@ impl Summary {
             max_rss_mb: peak_memory_mb(),
             outcome_hash: format!("{:016x}", outcome.hash),
             verdicts,
-            evictions: reasons::evictions(outcome),
-            pending: reasons::pending(outcome),
+            evictions: values(evictions::view(outcome)),
+            pending: values(verdicts::pending(outcome)),
             findings,
         }
     }
@@ -100,7 +100,7 @@ fn gpus(outcome: &Outcome, cluster: &Cluster) -> [i64; 2] {
         let place = cluster.pods[pod].state.place.as_ref();
         let amounts =
             place.map_or_else(|| cluster.queue_request(pod, reference), |at| cluster.accepted(pod, at));
-        Some(amounts[2])
+        Some(amounts[QueueResource::Gpu])
     };
     let (mut placed, mut lost) = (0, 0);
     for decision in &outcome.decisions {
@@ -112,6 +112,11 @@ fn gpus(outcome: &Outcome, cluster: &Cluster) -> [i64; 2] {
         }
     }
     [placed, lost]
+}
+
+/// Plain JSON, whose keys are sorted at every level.
+fn values(models: Vec<impl Serialize>) -> Vec<Value> {
+    models.iter().map(|model| serde_json::to_value(model).expect("view models serialise")).collect()
 }
 
 /// Microseconds are as fine as a clock can be trusted.

@@ -1,11 +1,16 @@
-//! Amounts of queue resources in the units that people use: devices, cores, binary multiples of a byte.
+//! Formats amounts of queue resources: GPUs in devices, CPU in cores, memory in binary multiples of a byte.
 
 use kai_engine::resource::WHOLE_GPU;
 use kai_engine::verdict::QueueResource;
+use kai_view::amounts::Amount;
 
 const MULTIPLES: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/// An amount with its unit where the resource does not imply one.
+/// An amount, with its unit where the resource does not imply one.
+pub(crate) fn of(amount: Amount) -> String {
+    text(amount.resource, amount.value)
+}
+
 pub(crate) fn text(resource: QueueResource, amount: i64) -> String {
     match resource {
         QueueResource::Cpu => decimal(amount, 1_000),
@@ -14,12 +19,11 @@ pub(crate) fn text(resource: QueueResource, amount: i64) -> String {
     }
 }
 
-/// A bound; without one there is no end.
+/// A quota or limit; `None` is unlimited.
 pub(crate) fn bound(resource: QueueResource, amount: Option<i64>) -> String {
     amount.map_or_else(|| "∞".to_owned(), |amount| text(resource, amount))
 }
 
-/// The resource in words.
 pub(crate) fn name(resource: QueueResource) -> &'static str {
     match resource {
         QueueResource::Cpu => "CPU",
@@ -34,7 +38,7 @@ fn decimal(amount: i64, one: i64) -> String {
     number.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Bytes in the largest multiple of which there is at least one.
+/// Bytes in the largest multiple that gives at least 1.
 fn bytes(amount: i64) -> String {
     let mut scaled = amount as f64;
     let mut multiple = 0;
@@ -51,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_read_as_people_write_them() {
+    fn amounts_have_the_largest_fitting_unit() {
         for (resource, amount, expected) in [
             (QueueResource::Gpu, 1_500_000, "1.5"),
             (QueueResource::Gpu, 333_333, "0.333"),

@@ -1,115 +1,112 @@
-//! Who is evicted for whom, by which rule, and what the queues on both sides had before and after.
+//! Tables of evictions: victims by preemptor and rule, and the allocation of both queues before and after.
 
-use super::{amount, queues};
-use crate::batches::{Batch, Story, stories};
+use super::amount;
 use kai_engine::Outcome;
 use kai_engine::explain::rule;
 use kai_engine::outcome::{EvictionReason, QueueChange};
 use kai_engine::verdict::QueueResource;
+use kai_view::amounts::RESOURCES;
+use kai_view::evictions::{ActionEvictions, Victims, by_preemptor};
 use std::collections::BTreeMap;
 
-/// Most pods that a row names; the rest is counted.
+/// Maximum pods that a row names; the rest is counted.
 const PODS_MAX: usize = 4;
-/// Most groups that have rows of their own where the same happens to all of them.
+/// Maximum groups with a row of their own where the rule is the same; more are summarised in one.
 const GROUPS_MAX: usize = 4;
 
-/// One row for pods of a group that give way by the same rule; `None` when nobody does.
+/// One row per victim group and rule; `None` without evictions.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
     let mut rows = Vec::new();
-    for story in stories(outcome) {
-        let mut head = [preemptor(&story), story.action.to_owned()];
-        for (what, batches) in alike(&story) {
-            for [groups, pods] in victims(&batches) {
+    for evictions in by_preemptor(outcome) {
+        let mut head = [preemptor(&evictions), evictions.action.to_owned()];
+        for (reason, victims) in by_reason(&evictions) {
+            for [groups, pods] in victim_rows(&victims) {
                 let [preemptor, action] = std::mem::take(&mut head);
-                rows.push([preemptor, action, groups, pods, what.clone()]);
+                rows.push([preemptor, action, groups, pods, reason.clone()]);
             }
         }
     }
-    super::table(["FOR", "BY", "GROUP", "PODS", "WHAT AND WHY"], rows)
+    super::table(["PREEMPTOR", "ACTION", "VICTIM", "PODS", "REASON"], rows)
 }
 
-/// What happens, in the order of the batches, and to whom.
-fn alike<'a>(story: &'a Story<'a>) -> Vec<(String, Vec<&'a Batch<'a>>)> {
-    let mut all: Vec<(String, Vec<&Batch<'_>>)> = Vec::new();
+/// Victims with the same reason, in the order of the first of each.
+fn by_reason<'a>(evictions: &'a ActionEvictions<'a>) -> Vec<(String, Vec<&'a Victims<'a>>)> {
+    let mut all: Vec<(String, Vec<&Victims<'_>>)> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    for batch in &story.batches {
-        let what = what(batch.why);
-        let at = *known.entry(what.clone()).or_insert_with(|| {
-            all.push((what, Vec::new()));
+    for victims in &evictions.victims {
+        let reason = reason(victims.why);
+        let at = *known.entry(reason.clone()).or_insert_with(|| {
+            all.push((reason, Vec::new()));
             all.len() - 1
         });
-        all[at].1.push(batch);
+        all[at].1.push(victims);
     }
     all
 }
 
-/// A row for each group; one for all where there are many.
-fn victims(batches: &[&Batch<'_>]) -> Vec<[String; 2]> {
-    let group = |batch: &Batch<'_>| batch.group.map_or_else(|| "–".to_owned(), ToString::to_string);
-    if batches.len() <= GROUPS_MAX {
-        return batches.iter().map(|batch| [group(batch), pods(batch)]).collect();
+/// A row per group; one for all where there are many.
+fn victim_rows(victims: &[&Victims<'_>]) -> Vec<[String; 2]> {
+    let group = |victims: &Victims<'_>| victims.group.map_or_else(|| "–".to_owned(), ToString::to_string);
+    if victims.len() <= GROUPS_MAX {
+        return victims.iter().map(|victims| [group(victims), pods(victims)]).collect();
     }
-    let count: usize = batches.iter().map(|batch| batch.pods.len()).sum();
-    vec![[format!("{} and {} more", group(batches[0]), batches.len() - 1), format!("{count} pods")]]
+    let count: usize = victims.iter().map(|victims| victims.pods.len()).sum();
+    vec![[format!("{} and {} more", group(victims[0]), victims.len() - 1), format!("{count} pods")]]
 }
 
-/// The queues that took from others and those that gave; `None` when no eviction was about queues.
-pub(super) fn changes(outcome: &Outcome) -> Option<String> {
+/// The queues of reclaimers and victims; `None` where no rule compared queues.
+pub(super) fn queue_changes(outcome: &Outcome) -> Option<String> {
     let mut rows = Vec::new();
-    for story in stories(outcome) {
-        let mut preemptor = preemptor(&story);
-        for (change, takes) in story.changes() {
-            let mut head = [
-                std::mem::take(&mut preemptor),
-                change.queue.clone(),
-                (if takes { "takes" } else { "gives" }).to_owned(),
-            ];
-            for (resource, at) in shown(change) {
+    for evictions in by_preemptor(outcome) {
+        let mut preemptor = preemptor(&evictions);
+        for (change, role) in evictions.queue_changes() {
+            let mut head = [std::mem::take(&mut preemptor), change.queue.clone(), role.name().to_owned()];
+            for resource in RESOURCES.into_iter().filter(|resource| is_shown(change, *resource)) {
                 let [preemptor, queue, role] = std::mem::take(&mut head);
                 rows.push([
                     preemptor,
                     queue,
                     role,
                     amount::name(resource).to_owned(),
-                    amount::bound(resource, change.quota[at]),
-                    amount::text(resource, change.fair_share[at]),
-                    amount::text(resource, change.before[at]),
-                    amount::text(resource, change.after[at]),
+                    amount::bound(resource, change.quota[resource]),
+                    amount::text(resource, change.fair_share[resource]),
+                    amount::text(resource, change.before[resource]),
+                    amount::text(resource, change.after[resource]),
                 ]);
             }
         }
     }
-    super::table(["FOR", "QUEUE", "ROLE", "RESOURCE", "QUOTA", "FAIR SHARE", "BEFORE", "AFTER"], rows)
+    super::table(["PREEMPTOR", "QUEUE", "ROLE", "RESOURCE", "QUOTA", "FAIR SHARE", "BEFORE", "AFTER"], rows)
 }
 
-/// GPUs, and what else changes hands where the queue has a bound for it.
-fn shown(change: &QueueChange) -> Vec<(QueueResource, usize)> {
-    let is_shown = |&(resource, at): &(QueueResource, usize)| match resource {
+/// GPUs are always shown, CPU and memory where the queue has a quota and its allocation changes.
+fn is_shown(change: &QueueChange, resource: QueueResource) -> bool {
+    match resource {
         QueueResource::Gpu => true,
         QueueResource::Cpu | QueueResource::Memory => {
-            change.quota[at].is_some_and(|quota| quota > 0) && change.before[at] != change.after[at]
+            change.quota[resource].is_some_and(|quota| quota > 0)
+                && change.before[resource] != change.after[resource]
         }
-    };
-    queues::RESOURCES.into_iter().filter(is_shown).collect()
-}
-
-fn preemptor(story: &Story<'_>) -> String {
-    story.preemptor.map_or_else(|| "–".to_owned(), ToString::to_string)
-}
-
-/// The names; the namespace is the group's.
-fn pods(batch: &Batch<'_>) -> String {
-    if batch.group.is_none() {
-        return batch.pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     }
-    let names: Vec<&str> = batch.pods.iter().take(PODS_MAX).map(|pod| pod.name.as_str()).collect();
-    match batch.pods.len().saturating_sub(PODS_MAX) {
+}
+
+fn preemptor(evictions: &ActionEvictions<'_>) -> String {
+    evictions.preemptor.map_or_else(|| "–".to_owned(), ToString::to_string)
+}
+
+/// The names without the namespace, which is that of the group.
+fn pods(victims: &Victims<'_>) -> String {
+    if victims.group.is_none() {
+        return victims.pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    }
+    let names: Vec<&str> = victims.pods.iter().take(PODS_MAX).map(|pod| pod.name.as_str()).collect();
+    match victims.pods.len().saturating_sub(PODS_MAX) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
 }
 
-fn what(why: &EvictionReason) -> String {
+fn reason(why: &EvictionReason) -> String {
     match why {
         EvictionReason::Moved { node } => format!("moved to {node}"),
         EvictionReason::AboveShare { .. }

@@ -9,6 +9,7 @@ use kai_engine::input::WHOLE_GPU;
 use kai_engine::verdict::QueueResource;
 use kai_replay::{QueueResult, Report, Sample, Waits};
 use kai_units::{Span, Timestamp};
+use kai_view::amounts::RESOURCES;
 use std::fmt::Write;
 
 /// Most queues with a chart of their own.
@@ -43,7 +44,11 @@ pub(super) fn page(file: &str, report: &Report) -> String {
 /// The numbers that matter most.
 fn numbers(report: &Report) -> String {
     let gpus = report.capacity[2];
-    let used = if gpus > 0.0 { format!("{:.1}%", 100.0 * report.held[2] / gpus) } else { "–".to_owned() };
+    let used = if gpus > 0.0 {
+        format!("{:.1}%", 100.0 * report.held[QueueResource::Gpu] / gpus)
+    } else {
+        "–".to_owned()
+    };
     let waits = &report.waits;
     let p90 = if waits.started > 0 { spans::short(waits.p90) } else { "–".to_owned() };
     let tiles = [
@@ -101,23 +106,32 @@ fn shares(report: &Report) -> String {
     let mut leaves = queue_tree::leaves(report);
     let hidden = leaves.len().saturating_sub(CHARTS_MAX);
     if hidden > 0 {
-        leaves.sort_by(|a, b| report.queues[*b].held[2].total_cmp(&report.queues[*a].held[2]));
+        leaves.sort_by(|a, b| {
+            report.queues[*b].held[QueueResource::Gpu].total_cmp(&report.queues[*a].held[QueueResource::Gpu])
+        });
         leaves.truncate(CHARTS_MAX);
     }
     let highest = |at: &usize| {
         let queues = report.samples.iter().map(|sample| &sample.queues[*at]);
-        queues.map(|queue| queue.held[2].max(queue.fair_share[2])).max().unwrap_or(0)
+        queues
+            .map(|queue| queue.held[QueueResource::Gpu].max(queue.fair_share[QueueResource::Gpu]))
+            .max()
+            .unwrap_or(0)
     };
     // One scale for all, so that charts can be compared.
     let top = gpus(leaves.iter().map(highest).max().unwrap_or(0));
     let mut text = "<h2>GPUs of queues over time</h2>\n<div class=\"grid\">".to_owned();
     for at in leaves {
         let lines = [
-            Line { name: "held", class: "held", points: points(report, |s| gpus(s.queues[at].held[2])) },
+            Line {
+                name: "held",
+                class: "held",
+                points: points(report, |s| gpus(s.queues[at].held[QueueResource::Gpu])),
+            },
             Line {
                 name: "fair share",
                 class: "fair",
-                points: points(report, |s| gpus(s.queues[at].fair_share[2])),
+                points: points(report, |s| gpus(s.queues[at].fair_share[QueueResource::Gpu])),
             },
         ];
         text += &chart::steps(&report.queues[at].name, seconds(report, report.end), top, &lines);
@@ -143,25 +157,25 @@ fn evictions(report: &Report) -> String {
 fn queue_table(report: &Report) -> String {
     let rows = queue_tree::walk(report).into_iter().flat_map(|(at, depth)| {
         let queue = &report.queues[at];
-        let shown = tables::RESOURCES.into_iter().filter(|(r, at)| tables::is_shown(queue, *r, *at));
-        shown.map(move |(resource, at)| queue_row(queue, depth, resource, at))
+        let shown = RESOURCES.into_iter().filter(|resource| tables::is_shown(queue, *resource));
+        shown.map(move |resource| queue_row(queue, depth, resource))
     });
     let heads =
         ["queue", "resource", "quota", "fair share", "requested", "held", "least", "most", "pods evicted"];
     table("Queues, on average", heads, &rows.collect::<Vec<_>>())
 }
 
-fn queue_row(queue: &QueueResult, depth: usize, resource: QueueResource, at: usize) -> [String; 9] {
+fn queue_row(queue: &QueueResult, depth: usize, resource: QueueResource) -> [String; 9] {
     use crate::render::amount;
     [
         format!("{}{}", "\u{2003}".repeat(depth), queue.name),
         amount::name(resource).to_owned(),
-        amount::bound(resource, queue.quota[at]),
-        tables::mean(resource, queue.fair_share[at]),
-        tables::mean(resource, queue.requested[at]),
-        tables::mean(resource, queue.held[at]),
-        amount::text(resource, queue.held_least[at]),
-        amount::text(resource, queue.held_most[at]),
+        amount::bound(resource, queue.quota[resource]),
+        tables::mean(resource, queue.fair_share[resource]),
+        tables::mean(resource, queue.requested[resource]),
+        tables::mean(resource, queue.held[resource]),
+        amount::text(resource, queue.held_least[resource]),
+        amount::text(resource, queue.held_most[resource]),
         queue.evictions.to_string(),
     ]
 }

@@ -1,11 +1,11 @@
 //! Everything about a simulation as one JSON object. GPUs in devices, CPU in cores, memory in bytes, times in seconds.
 
-use crate::figures::{by_resource, mean, number, unit};
 use anyhow::Result;
 use kai_engine::explain::plain;
 use kai_engine::verdict::GroupVerdict;
 use kai_replay::{GroupResult, QueueResult, QueueSample, Report, Waits};
 use kai_units::{Span, Timestamp};
+use kai_view::amounts::{by_resource, mean, number, unit};
 use serde_json::{Map, Value, json};
 
 /// The object, on one line.
@@ -32,9 +32,9 @@ pub(super) fn text(report: &Report) -> Result<String> {
         "cycles": report.cycles,
         "planned_cycles": report.planned,
         "settled": report.settled,
-        "capacity": by_resource(|resource, at| mean(resource, report.capacity[at])),
-        "held": by_resource(|resource, at| mean(resource, report.held[at])),
-        "utilisation": by_resource(|_, at| utilisation(report.held[at], report.capacity[at])),
+        "capacity": by_resource(|resource| mean(resource, report.capacity[resource])),
+        "held": by_resource(|resource| mean(resource, report.held[resource])),
+        "utilisation": by_resource(|resource| utilisation(report.held[resource], report.capacity[resource])),
         "waiting": waits(&report.waits),
         "queues": report.queues.iter().map(queue).collect::<Vec<_>>(),
         "groups": report.groups.iter().map(|g| group(g, report.start)).collect::<Vec<_>>(),
@@ -47,15 +47,15 @@ pub(super) fn text(report: &Report) -> Result<String> {
 }
 
 fn queue(queue: &QueueResult) -> Value {
-    let shares = by_resource(|resource, at| {
+    let shares = by_resource(|resource| {
         json!({
-            "quota": queue.quota[at].map(|quota| unit(resource, quota)),
-            "limit": queue.limit[at].map(|limit| unit(resource, limit)),
-            "fair_share": mean(resource, queue.fair_share[at]),
-            "requested": mean(resource, queue.requested[at]),
-            "held": mean(resource, queue.held[at]),
-            "held_least": unit(resource, queue.held_least[at]),
-            "held_most": unit(resource, queue.held_most[at]),
+            "quota": queue.quota[resource].map(|quota| unit(resource, quota)),
+            "limit": queue.limit[resource].map(|limit| unit(resource, limit)),
+            "fair_share": mean(resource, queue.fair_share[resource]),
+            "requested": mean(resource, queue.requested[resource]),
+            "held": mean(resource, queue.held[resource]),
+            "held_least": unit(resource, queue.held_least[resource]),
+            "held_most": unit(resource, queue.held_most[resource]),
         })
     });
     json!({
@@ -114,14 +114,14 @@ fn series(report: &Report) -> Value {
         .iter()
         .enumerate()
         .map(|(queue, result)| {
-            let line = |resource, at: usize, read: fn(&QueueSample) -> &[i64; 3]| -> Vec<Value> {
-                report.samples.iter().map(|s| unit(resource, read(&s.queues[queue])[at])).collect()
+            let line = |resource, read: fn(&QueueSample) -> &[i64; 3]| -> Vec<Value> {
+                report.samples.iter().map(|s| unit(resource, read(&s.queues[queue])[resource])).collect()
             };
-            let lines = by_resource(|resource, at| {
+            let lines = by_resource(|resource| {
                 json!({
-                    "held": line(resource, at, |sample| &sample.held),
-                    "fair_share": line(resource, at, |sample| &sample.fair_share),
-                    "requested": line(resource, at, |sample| &sample.requested),
+                    "held": line(resource, |sample| &sample.held),
+                    "fair_share": line(resource, |sample| &sample.fair_share),
+                    "requested": line(resource, |sample| &sample.requested),
                 })
             });
             (result.name.clone(), Value::Object(lines))

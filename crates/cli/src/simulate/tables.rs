@@ -5,10 +5,7 @@ use crate::render::{self, amount, pending};
 use kai_engine::verdict::QueueResource;
 use kai_replay::{GroupResult, QueueResult, Report, Waits};
 use kai_units::{Span, Timestamp};
-
-/// Resources in the order of people's interest, with their place in amounts.
-pub(super) const RESOURCES: [(QueueResource, usize); 3] =
-    [(QueueResource::Gpu, 2), (QueueResource::Cpu, 0), (QueueResource::Memory, 1)];
+use kai_view::amounts::RESOURCES;
 
 /// Moments that the table of shares shows.
 const MOMENTS: usize = 6;
@@ -61,18 +58,18 @@ fn count(count: usize, noun: &str) -> String {
 }
 
 fn cluster(report: &Report) -> Option<String> {
-    let row = |&(resource, at): &(QueueResource, usize)| {
-        let capacity = report.capacity[at];
+    let row = |resource: QueueResource| {
+        let capacity = report.capacity[resource];
         (capacity > 0.0).then(|| {
             [
                 amount::name(resource).to_owned(),
                 mean(resource, capacity),
-                mean(resource, report.held[at]),
-                format!("{:.1}%", 100.0 * report.held[at] / capacity),
+                mean(resource, report.held[resource]),
+                format!("{:.1}%", 100.0 * report.held[resource] / capacity),
             ]
         })
     };
-    let rows = RESOURCES.iter().filter_map(row).collect();
+    let rows = RESOURCES.into_iter().filter_map(row).collect();
     render::table(["RESOURCE", "CAPACITY", "HELD ON AVERAGE", "UTILISATION"], rows)
 }
 
@@ -82,16 +79,16 @@ fn queues(report: &Report) -> Option<String> {
         let queue = &report.queues[at];
         let mut name = format!("{}{}", "  ".repeat(depth), queue.name);
         let mut evictions = queue.evictions.to_string();
-        for (resource, at) in RESOURCES.into_iter().filter(|(resource, at)| is_shown(queue, *resource, *at)) {
+        for resource in RESOURCES.into_iter().filter(|resource| is_shown(queue, *resource)) {
             rows.push([
                 std::mem::take(&mut name),
                 amount::name(resource).to_owned(),
-                amount::bound(resource, queue.quota[at]),
-                mean(resource, queue.fair_share[at]),
-                mean(resource, queue.requested[at]),
-                mean(resource, queue.held[at]),
-                amount::text(resource, queue.held_least[at]),
-                amount::text(resource, queue.held_most[at]),
+                amount::bound(resource, queue.quota[resource]),
+                mean(resource, queue.fair_share[resource]),
+                mean(resource, queue.requested[resource]),
+                mean(resource, queue.held[resource]),
+                amount::text(resource, queue.held_least[resource]),
+                amount::text(resource, queue.held_most[resource]),
                 std::mem::take(&mut evictions),
             ]);
         }
@@ -103,11 +100,11 @@ fn queues(report: &Report) -> Option<String> {
 }
 
 /// CPU and memory are left out where a queue does not bound or not use them.
-pub(super) fn is_shown(queue: &QueueResult, resource: QueueResource, at: usize) -> bool {
-    let is_bounded = queue.quota[at].is_some_and(|quota| quota > 0) || queue.limit[at].is_some();
+pub(super) fn is_shown(queue: &QueueResult, resource: QueueResource) -> bool {
+    let is_bounded = queue.quota[resource].is_some_and(|quota| quota > 0) || queue.limit[resource].is_some();
     match resource {
         QueueResource::Gpu => true,
-        QueueResource::Cpu | QueueResource::Memory => is_bounded && queue.requested[at] > 0.0,
+        QueueResource::Cpu | QueueResource::Memory => is_bounded && queue.requested[resource] > 0.0,
     }
 }
 

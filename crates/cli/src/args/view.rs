@@ -25,7 +25,7 @@ Examples:
 
 /// Options that all of them share.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Look {
+pub(crate) struct View {
     /// How to reach the cluster; else as kubectl does.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub(crate) struct Look {
 #[command(after_long_help = HELP)]
 pub(crate) struct Queues {
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) view: View,
 }
 
 /// Options of `kai jobs`.
@@ -65,7 +65,7 @@ pub(crate) struct Jobs {
     #[arg(long, short, value_name = "NAME")]
     pub(crate) queue: Option<String>,
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) view: View,
 }
 
 /// Options of `kai nodes`.
@@ -73,7 +73,7 @@ pub(crate) struct Jobs {
 #[command(after_long_help = HELP)]
 pub(crate) struct Nodes {
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) view: View,
 }
 
 /// Options of `kai why`.
@@ -84,5 +84,5 @@ pub(crate) struct Why {
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) view: View,
 }

@@ -1,8 +1,8 @@
-//! How long ago something was, in one short word.
+//! Ages in one short unit, as kubectl prints them.
 
 use kai_units::Timestamp;
 
-/// `45s`, `12m`, `5h`, `3d`: precise enough to tell old from new.
+/// `45s`, `12m`, `5h`, `3d`; a unit is used from two of it on.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.0.saturating_sub(since.0).max(0) / 1_000_000;
     match seconds {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_told_in_the_unit_that_fits() {
+    fn age_has_the_largest_unit_of_which_there_are_two() {
         let of = |seconds: i64| age(Timestamp(0), Timestamp(seconds * 1_000_000));
         assert_eq!(of(0), "0s");
         assert_eq!(of(119), "119s");

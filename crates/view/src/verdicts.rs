@@ -1,102 +1,115 @@
-//! Evictions and pending groups as JSON: the rules and reasons with their numbers, and the same in words.
+//! Why groups are pending: verdicts and failed evictions with their values, and as sentences.
 
-use crate::batches::{Batch, Story, stories};
-use crate::figures::{by_resource, key, named, unit};
+use crate::amounts::{key, named, unit};
 use kai_engine::Outcome;
-use kai_engine::explain::{FailedActions, failed_actions, plain, rule};
-use kai_engine::outcome::{EvictionReason, QueueChange};
+use kai_engine::explain::{FailedActions, Sentence, failed_actions, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
-use kai_units::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-
-/// One object for everything that an action evicts for a group.
-pub(super) fn evictions(outcome: &Outcome) -> Vec<Value> {
-    let of_story = |story: &Story<'_>| {
-        json!({
-            "for": story.preemptor.map(ToString::to_string),
-            "by": story.action,
-            "queues": story.changes().into_iter().map(change).collect::<Vec<_>>(),
-            "victims": story.batches.iter().map(victims).collect::<Vec<_>>(),
-        })
-    };
-    stories(outcome).iter().map(of_story).collect()
-}
-
-/// Pods of a group that give way by the same rule.
-fn victims(batch: &Batch<'_>) -> Value {
-    let (name, numbers) = match batch.why {
-        EvictionReason::Moved { node } => ("moved", json!({ "moved_to": node })),
-        EvictionReason::AboveShare { reclaimer, victim } => {
-            ("above_share", json!({ "reclaimer": reclaimer.queue, "victim": victim.queue }))
-        }
-        EvictionReason::AboveQuota { reclaimer, victim } => {
-            ("above_quota", json!({ "reclaimer": reclaimer.queue, "victim": victim.queue }))
-        }
-        EvictionReason::Priority { preemptor, victim } => {
-            ("priority", json!({ "priority": preemptor, "victim_priority": victim }))
-        }
-        EvictionReason::Stale { since } => ("stale", json!({ "since": Timestamp(*since).to_string() })),
-    };
-    let mut told = object(json!({
-        "group": batch.group.map(ToString::to_string),
-        "pods": batch.pods.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "rule": name,
-        "why": rule(batch.why),
-    }));
-    told.append(&mut object(numbers));
-    Value::Object(told)
-}
-
-fn change((change, takes): (&QueueChange, bool)) -> Value {
-    let resources = by_resource(|resource, at| {
-        json!({
-            "quota": change.quota[at].map(|quota| unit(resource, quota)),
-            "fair_share": unit(resource, change.fair_share[at]),
-            "before": unit(resource, change.before[at]),
-            "after": unit(resource, change.after[at]),
-        })
-    });
-    json!({ "queue": change.queue, "role": if takes { "reclaimer" } else { "victim" }, "resources": resources })
-}
-
-/// One object a group that is not wholly placed.
-pub(super) fn pending(outcome: &Outcome) -> Vec<Value> {
-    outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(group).collect()
-}
+use std::collections::BTreeSet;
 
 /// Why a group is pending.
-pub(crate) fn group(verdict: &GroupVerdict) -> Value {
+#[derive(Clone, Debug, Serialize)]
+pub struct VerdictView {
+    pub group: String,
+    pub queue: String,
+    /// Number of pending pods.
+    pub pods: u32,
+    #[serde(flatten)]
+    pub leading: ReasonView,
+    pub further: Vec<ReasonView>,
+    /// Why no eviction helped.
+    pub no_victims: Vec<EvictionFailureView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ReasonView {
+    /// The verdict as an identifier.
+    pub verdict: &'static str,
+    /// The verdict as a sentence.
+    pub why: String,
+    pub hint: Option<String>,
+}
+
+/// Why actions evicted no victims for a group.
+#[derive(Clone, Debug, Serialize)]
+pub struct EvictionFailureView {
+    #[serde(rename = "by")]
+    pub actions: Vec<&'static str>,
+    /// The reason as an identifier.
+    pub reason: &'static str,
+    /// The reason as a sentence.
+    pub why: String,
+    pub hint: Option<String>,
+    /// The values that the reason is about.
+    #[serde(flatten)]
+    pub details: Map<String, Value>,
+}
+
+/// Something that prevents the placement of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// It was found in addition to the leading one.
+    pub is_further: bool,
+    pub sentence: Sentence,
+}
+
+/// The verdicts on all groups that are not completely placed.
+pub fn pending(outcome: &Outcome) -> Vec<VerdictView> {
+    outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(view).collect()
+}
+
+pub fn view(verdict: &GroupVerdict) -> VerdictView {
     let reason = |of: &Verdict| {
-        let sentence = plain(of, &verdict.queue);
-        object(json!({ "verdict": name(of), "why": sentence.text, "hint": sentence.hint }))
+        let Sentence { text, hint } = plain(of, &verdict.queue);
+        ReasonView { verdict: name(of), why: text, hint }
     };
     let further = verdict.further.iter().filter(|further| !matches!(further, Verdict::NoVictims(_)));
-    let mut told = object(json!({
-        "group": verdict.group.to_string(),
-        "queue": verdict.queue,
-        "pods": verdict.pending,
-        "further": further.map(reason).collect::<Vec<_>>(),
-        "no_victims": failed_actions(verdict).iter().map(refusal).collect::<Vec<_>>(),
-    }));
-    told.append(&mut reason(&verdict.leading));
-    Value::Object(told)
+    VerdictView {
+        group: verdict.group.to_string(),
+        queue: verdict.queue.clone(),
+        pods: verdict.pending,
+        leading: reason(&verdict.leading),
+        further: further.map(reason).collect(),
+        no_victims: failed_actions(verdict).iter().map(eviction_failure).collect(),
+    }
 }
 
-fn refusal(refusal: &FailedActions<'_>) -> Value {
-    let (name, mut numbers) = numbers(refusal.reason);
-    let mut told = object(json!({
-        "by": refusal.causes.iter().map(|cause| cause.action()).collect::<Vec<_>>(),
-        "reason": name,
-        "why": refusal.sentence.text,
-        "hint": refusal.sentence.hint,
-    }));
-    told.append(&mut numbers);
-    Value::Object(told)
+fn eviction_failure(failed: &FailedActions<'_>) -> EvictionFailureView {
+    let (name, details) = details(failed.reason);
+    EvictionFailureView {
+        actions: failed.causes.iter().map(|cause| cause.action()).collect(),
+        reason: name,
+        why: failed.sentence.text.clone(),
+        hint: failed.sentence.hint.clone(),
+        details,
+    }
 }
 
-/// The name of a reason, and its numbers.
-fn numbers(reason: &EvictionFailureReason) -> (&'static str, Map<String, Value>) {
-    let (name, numbers) = match reason {
+/// The leading reason, further ones, and why no eviction helped, without repetitions.
+pub fn obstacles(verdict: &GroupVerdict) -> Vec<Obstacle> {
+    let is_failure = |of: &Verdict| matches!(of, Verdict::NoVictims(_));
+    let sentence = |of: &Verdict| plain(of, &verdict.queue);
+    let leading = Some(&verdict.leading).filter(|leading| !is_failure(leading)).map(sentence);
+    let further = verdict.further.iter().filter(|further| !is_failure(further)).map(sentence);
+    let failed = failed_actions(verdict).into_iter().filter(|failed| !is_reported(verdict, failed.reason));
+    let all = leading.into_iter().map(|sentence| Obstacle { is_further: false, sentence });
+    let all = all.chain(further.map(|sentence| Obstacle { is_further: true, sentence }));
+    let all = all.chain(failed.map(|failed| Obstacle { is_further: false, sentence: failed.sentence }));
+    let mut seen = BTreeSet::new();
+    all.filter(|obstacle| seen.insert(obstacle.sentence.text.clone())).collect()
+}
+
+/// Whether the verdict already names what makes evictions useless: a pod that fits no node.
+fn is_reported(verdict: &GroupVerdict, reason: &EvictionFailureReason) -> bool {
+    let EvictionFailureReason::Unschedulable(misfit) = reason else { return false };
+    let same = |of: &Verdict| matches!(of, Verdict::PodUnschedulable { reason, .. } if reason == misfit);
+    same(&verdict.leading) || verdict.further.iter().any(same)
+}
+
+/// A failure reason as an identifier, and its values.
+fn details(reason: &EvictionFailureReason) -> (&'static str, Map<String, Value>) {
+    let (name, values) = match reason {
         EvictionFailureReason::BeyondFairShare { queue, resource: r, fair_share, used, requested } => (
             "beyond_fair_share",
             json!({
@@ -152,18 +165,18 @@ fn numbers(reason: &EvictionFailureReason) -> (&'static str, Map<String, Value>)
         }
         EvictionFailureReason::NoValidScenario { tried, all, refused } => (
             "no_valid_scenario",
-            json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(broken) }),
+            json!({ "tried": tried, "all": all, "refused": refused.as_ref().map(rejection) }),
         ),
         EvictionFailureReason::BudgetExhausted { tried, steps } => {
             ("budget_exhausted", json!({ "tried": tried, "steps": steps }))
         }
         EvictionFailureReason::Unschedulable(_) => ("unschedulable", json!({})),
     };
-    (name, object(numbers))
+    (name, fields(values))
 }
 
-fn broken(refusal: &ScenarioRejection) -> Value {
-    match refusal {
+fn rejection(rejection: &ScenarioRejection) -> Value {
+    match rejection {
         ScenarioRejection::Unfair => json!({ "rule": "unfair" }),
         ScenarioRejection::MinRuntime(group) => json!({ "rule": "min_runtime", "of": group.to_string() }),
         ScenarioRejection::NotMoved => json!({ "rule": "not_moved" }),
@@ -172,20 +185,20 @@ fn broken(refusal: &ScenarioRejection) -> Value {
         ScenarioRejection::DisruptionBudget(budget) => {
             json!({ "rule": "disruption_budget", "of": budget.to_string() })
         }
-        ScenarioRejection::Plugin(words) => json!({ "rule": "plugin", "of": words }),
+        ScenarioRejection::Plugin(message) => json!({ "rule": "plugin", "of": message }),
     }
 }
 
-/// The fields of an object.
-fn object(value: Value) -> Map<String, Value> {
+/// The fields of a JSON object.
+pub(crate) fn fields(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     }
 }
 
-/// A verdict's name.
-pub(super) fn name(verdict: &Verdict) -> &'static str {
+/// A verdict as an identifier.
+pub fn name(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Placed => "placed",
         Verdict::NotAttempted => "not_attempted",

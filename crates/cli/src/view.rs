@@ -1,0 +1,162 @@
+//! The commands that show a live cluster: `kai queues`, `kai jobs`, `kai nodes` and `kai why`.
+//!
+//! `kai_view` reads everything that the scheduler reads through the API and plans one cycle on it; this module prints its
+//! view models as tables or JSON, once or repeatedly. No scheduler has to run.
+
+mod age;
+mod connection;
+mod jobs;
+mod nodes;
+mod output;
+mod queues;
+mod why;
+
+use crate::args;
+use anyhow::{Context, Result};
+use connection::Connection;
+use kai_components::config;
+use kai_components::signals::ShutdownSignals;
+use kai_engine::plugin::PluginSet;
+use kai_view::{ClusterReader, ClusterView};
+use output::Output;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often watch events are applied.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum refreshes without a new plan: some verdicts change with time alone.
+const REFRESHES_MAX: u32 = 5;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Subject<'a> {
+    Queues,
+    Jobs(&'a args::Jobs),
+    Nodes,
+    Why(&'a str),
+}
+
+/// A view model as text and as JSON.
+struct Rendered {
+    text: String,
+    /// Without ages and other values that change with time alone.
+    json: Value,
+}
+
+impl Rendered {
+    fn new(text: String, model: &impl Serialize) -> Result<Self> {
+        Ok(Self { text, json: serde_json::to_value(model)? })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum RowLimit {
+    Unlimited,
+    /// As many as fit on a screen.
+    Screen,
+}
+
+impl RowLimit {
+    fn max(self) -> usize {
+        match self {
+            Self::Unlimited => usize::MAX,
+            Self::Screen => crate::render::ROWS_MAX,
+        }
+    }
+}
+
+pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) -> Result<ExitCode> {
+    let mut options = kai_scheduler::Options::default();
+    if let Some(path) = &args.config {
+        options.config = config::read(path)?;
+    }
+    if let Some(pool) = &args.node_pool {
+        options.settings.node_pool_value.clone_from(pool);
+        options.params.node_pool.clone_from(pool);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
+    runtime.block_on(async {
+        let connection = Connection::open(args.kubeconfig.clone(), args.context.clone()).await?;
+        let reader = ClusterReader::open(&connection.api, connection.offered, options, plugins).await;
+        let mut reader = reader.map_err(|error| connection.explain(error))?;
+        for warning in reader.warnings() {
+            writeln!(anstream::stderr(), "warning: {warning}")?;
+        }
+        if args.watch {
+            watch(args, subject, &connection, &mut reader).await
+        } else {
+            let view = reader.view();
+            let rendered = render(subject, &connection, view, RowLimit::Unlimited).await?;
+            crate::print(&formatted(args, &rendered, view))
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what has changed, until a signal.
+async fn watch(
+    args: &args::View,
+    subject: Subject<'_>,
+    connection: &Connection,
+    reader: &mut ClusterReader,
+) -> Result<()> {
+    let mut output = if args.json { Output::lines() } else { Output::detect() };
+    // A name that does not exist at the start is an error; one that is deleted later is reported.
+    let first = render(subject, connection, reader.view(), RowLimit::Screen).await?;
+    let mut shown = first.json.clone();
+    output.show(&formatted(args, &first, reader.view()))?;
+    reader.watch(&connection.api);
+    let mut signals = ShutdownSignals::listen()?;
+    let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
+    let mut refreshes = 0;
+    loop {
+        tokio::select! {
+            biased;
+            () = signals.wait() => return output.finish(),
+            _ = ticks.tick() => {}
+        }
+        let has_events = reader.apply_events();
+        refreshes += 1;
+        if !has_events && refreshes < REFRESHES_MAX {
+            continue;
+        }
+        refreshes = 0;
+        reader.plan();
+        let next = render(subject, connection, reader.view(), RowLimit::Screen).await;
+        let next = next.unwrap_or_else(|error| {
+            let text = format!("{error:#}\n");
+            Rendered { json: json!({ "error": text.trim_end() }), text }
+        });
+        // A terminal is redrawn for the sake of ages; elsewhere only changes are printed.
+        if next.json != shown || output.is_terminal() {
+            output.show(&formatted(args, &next, reader.view()))?;
+            shown = next.json;
+        }
+    }
+}
+
+async fn render(
+    subject: Subject<'_>,
+    connection: &Connection,
+    view: &ClusterView,
+    rows: RowLimit,
+) -> Result<Rendered> {
+    match subject {
+        Subject::Queues => queues::render(view, rows),
+        Subject::Jobs(filter) => jobs::render(view, filter, rows),
+        Subject::Nodes => nodes::render(view, rows),
+        Subject::Why(name) => why::render(view, connection, name).await,
+    }
+}
+
+fn formatted(args: &args::View, rendered: &Rendered, view: &ClusterView) -> String {
+    if !args.json {
+        return rendered.text.clone();
+    }
+    let mut json = rendered.json.clone();
+    json["at"] = Value::from(view.now.to_string());
+    format!("{json}\n")
+}

@@ -1,0 +1,85 @@
+//! The connection of the view commands to a cluster, with hints for failures.
+
+use anyhow::{Result, anyhow, bail};
+use kai_runtime::api::{self, Api};
+use kai_runtime::connect;
+use kai_scheduler::resources::{self, Offered};
+use kai_view::reader;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const USER_AGENT: &str = "kai-cli";
+/// How long the first response may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(super) struct Connection {
+    pub(super) api: Api,
+    /// Default namespace of the context.
+    pub(super) namespace: String,
+    pub(super) url: String,
+    /// Optional APIs that the cluster serves.
+    pub(super) offered: Offered,
+}
+
+impl Connection {
+    /// Connects, and waits for a first response.
+    pub(super) async fn open(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Self> {
+        let config = connect::config(kubeconfig, context).await.map_err(|error| {
+            let hint = "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts \
+                        a cluster for trials";
+            anyhow!("{:#}; hint: {hint}", anyhow::Error::from(error))
+        })?;
+        let (namespace, url) = (config.default_namespace.clone(), config.cluster_url.to_string());
+        let url = url.trim_end_matches('/').to_owned();
+        let client = connect::client(config)?;
+        let api = Api::new(client, USER_AGENT);
+        let offered = tokio::time::timeout(CONNECT_TIMEOUT, resources::offered(&api)).await;
+        let Ok(offered) = offered else {
+            bail!(
+                "the cluster at {url} did not respond within {} s; hint: check the network, or select another cluster \
+                 with --kubeconfig or --context",
+                CONNECT_TIMEOUT.as_secs()
+            );
+        };
+        let offered = offered.map_err(|error| unreachable(&url, &error))?;
+        Ok(Self { api, namespace, url, offered })
+    }
+
+    /// Adds the cluster and a hint to an error of the reader.
+    pub(super) fn explain(&self, error: reader::Error) -> anyhow::Error {
+        let url = &self.url;
+        match error {
+            reader::Error::NotInstalled { plural, api_version } => anyhow!(
+                "the cluster at {url} has no {plural} of {api_version}: KAI's custom resource definitions are not \
+                 installed; hint: `kai crds | kubectl apply --server-side -f -` installs them"
+            ),
+            reader::Error::Request(error) => unreachable(url, &error),
+            error @ (reader::Error::Timeout | reader::Error::Task(_)) => anyhow::Error::from(error)
+                .context(format!("the cluster at {url} cannot be read; hint: try again")),
+        }
+    }
+}
+
+fn unreachable(url: &str, error: &api::Error) -> anyhow::Error {
+    let hint = match error.code() {
+        0 => "check that the cluster runs, or select another one with --kubeconfig or --context",
+        401 => "the credentials of the kubeconfig are invalid or have expired",
+        403 => "the user needs the right to list what the scheduler reads",
+        _ => "try again, or check the log of the API server",
+    };
+    anyhow!("the cluster at {url} cannot be read: {}; hint: {hint}", cause(error))
+}
+
+/// The message of an error with those of its sources.
+fn cause(error: &api::Error) -> String {
+    let mut text = error.told();
+    let mut source = std::error::Error::source(error).and_then(std::error::Error::source);
+    while let Some(deeper) = source {
+        let message = deeper.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        source = deeper.source();
+    }
+    text
+}

@@ -1,0 +1,313 @@
+//! Pod groups: state, pods, and why pods are pending.
+
+use crate::evictions::by_preemptor;
+use crate::reader::ClusterView;
+use crate::verdicts::{self, Obstacle, VerdictView, obstacles};
+use kai_engine::Cluster;
+use kai_engine::cluster::group::{Group, MemberKind};
+use kai_engine::cluster::pod::Status;
+use kai_engine::ids::{GroupIdx, MemberIdx};
+use kai_engine::input::Key;
+use kai_engine::outcome::Outcome;
+use kai_engine::verdict::{GroupVerdict, Verdict};
+use kai_units::Timestamp;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Summarises the states of the pods of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum GroupState {
+    /// It has no pods.
+    Empty,
+    /// No pod is placed.
+    Pending,
+    /// No pod is placed, and all have scheduling gates.
+    Gated,
+    /// All pods are placed, and not all run yet.
+    Starting,
+    /// All pods run.
+    Running,
+    /// Some pods are placed, others are pending.
+    Partial,
+    /// Fewer pods than `minMember` are placed.
+    Stale,
+    /// Its pods are being deleted.
+    Terminating,
+    /// Its pods are on unreachable nodes.
+    Unknown,
+    /// Its pods have succeeded or failed.
+    Completed,
+}
+
+impl GroupState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Pending => "Pending",
+            Self::Gated => "Gated",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Partial => "Partial",
+            Self::Stale => "Stale",
+            Self::Terminating => "Terminating",
+            Self::Unknown => "Unknown",
+            Self::Completed => "Completed",
+        }
+    }
+}
+
+/// Numbers of pods by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PodCounts {
+    pub pods: u32,
+    pub running: u32,
+    /// On a node, or assigned to one.
+    pub placed: u32,
+    pub pending: u32,
+    /// With scheduling gates.
+    pub gated: u32,
+    #[serde(skip)]
+    terminating: u32,
+    #[serde(skip)]
+    unknown: u32,
+    #[serde(skip)]
+    completed: u32,
+}
+
+impl PodCounts {
+    fn of(cluster: &Cluster, group: &Group) -> Self {
+        let mut counts = Self::default();
+        for pod in &group.pods {
+            counts.add(cluster.observed_status(*pod));
+        }
+        counts
+    }
+
+    fn add(&mut self, status: Status) {
+        self.pods += 1;
+        match status {
+            Status::Pending => self.pending += 1,
+            Status::Gated => self.gated += 1,
+            Status::Running => {
+                self.placed += 1;
+                self.running += 1;
+            }
+            Status::Allocated | Status::Pipelined | Status::Binding | Status::Bound => self.placed += 1,
+            Status::Releasing | Status::Stuck => self.terminating += 1,
+            Status::Unknown => self.unknown += 1,
+            Status::Succeeded | Status::Failed => self.completed += 1,
+        }
+    }
+
+    fn state(&self, min: u32) -> GroupState {
+        let waiting = self.pending + self.gated;
+        match *self {
+            Self { pods: 0, .. } => GroupState::Empty,
+            Self { placed: 0, pending: 0, gated: 1.., .. } => GroupState::Gated,
+            Self { placed: 0, pending: 1.., .. } => GroupState::Pending,
+            Self { placed: 0, terminating: 1.., .. } => GroupState::Terminating,
+            Self { placed: 0, unknown: 1.., .. } => GroupState::Unknown,
+            Self { placed: 0, .. } => GroupState::Completed,
+            // A group with completed pods is about to complete; it is not stale.
+            Self { placed, completed: 0, .. } if placed < min => GroupState::Stale,
+            Self { .. } if waiting > 0 => GroupState::Partial,
+            Self { placed, running, .. } if placed == running => GroupState::Running,
+            Self { .. } => GroupState::Starting,
+        }
+    }
+}
+
+/// A pod group.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupView {
+    /// Namespace and name.
+    pub group: String,
+    pub queue: String,
+    pub priority: i32,
+    pub priority_class: Option<String>,
+    pub preemptible: bool,
+    pub state: GroupState,
+    #[serde(flatten)]
+    pub counts: PodCounts,
+    /// Pods that have to be placed together (`minMember`, of all subgroups).
+    pub min: u32,
+    pub created: String,
+    /// The first thing to know, as a sentence; `None` where nothing is pending.
+    pub reason: Option<String>,
+    pub verdict: Option<VerdictView>,
+    /// What a cycle would evict of it, as sentences.
+    #[serde(rename = "loses")]
+    pub planned_evictions: Vec<String>,
+    #[serde(skip)]
+    pub key: Key,
+    #[serde(skip)]
+    pub created_at: Timestamp,
+    /// A cycle would place it now.
+    #[serde(skip)]
+    pub is_placeable: bool,
+    #[serde(skip)]
+    pub obstacles: Vec<Obstacle>,
+}
+
+impl GroupView {
+    /// `train (50)`, or the number where the group names no class.
+    pub fn priority_text(&self) -> String {
+        match &self.priority_class {
+            Some(class) => format!("{class} ({})", self.priority),
+            None => self.priority.to_string(),
+        }
+    }
+}
+
+/// The groups of a cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupsView {
+    pub groups: Vec<GroupView>,
+}
+
+/// All groups of the scheduler's node pool, by namespace and name.
+pub fn all(view: &ClusterView) -> GroupsView {
+    let verdicts: BTreeMap<&Key, &GroupVerdict> =
+        view.outcome.verdicts.iter().map(|verdict| (&verdict.group, verdict)).collect();
+    let mut evictions = planned_evictions(&view.outcome);
+    let groups = view.store.objects().pod_groups.iter().filter_map(|(key, object)| {
+        let group = view.cluster.group(key)?;
+        let class = object.spec.priority_class_name.as_str();
+        let evictions = evictions.remove(key).unwrap_or_default();
+        Some(group_view(view, key, group, class, verdicts.get(key).copied(), evictions))
+    });
+    GroupsView { groups: groups.collect() }
+}
+
+/// One group; `None` outside the scheduler's node pool.
+pub fn one(view: &ClusterView, key: &Key) -> Option<GroupView> {
+    let object = view.store.objects().pod_groups.get(key)?;
+    let group = view.cluster.group(key)?;
+    let evictions = planned_evictions(&view.outcome).remove(key).unwrap_or_default();
+    let class = object.spec.priority_class_name.as_str();
+    Some(group_view(view, key, group, class, view.verdict(key), evictions))
+}
+
+fn group_view(
+    view: &ClusterView,
+    key: &Key,
+    group: GroupIdx,
+    class: &str,
+    verdict: Option<&GroupVerdict>,
+    planned_evictions: Vec<String>,
+) -> GroupView {
+    let group = &view.cluster.groups[group];
+    let counts = PodCounts::of(&view.cluster, group);
+    let min = min(group, Group::root());
+    let mut model = GroupView {
+        group: key.to_string(),
+        queue: view.cluster.text(group.queue_name).to_owned(),
+        priority: group.priority,
+        priority_class: Some(class.to_owned()).filter(|class| !class.is_empty()),
+        preemptible: group.preemptible,
+        state: counts.state(min),
+        counts,
+        min,
+        created: group.created.to_string(),
+        reason: None,
+        verdict: verdict.map(verdicts::view),
+        planned_evictions,
+        key: key.clone(),
+        created_at: group.created,
+        is_placeable: verdict.is_some_and(|verdict| verdict.leading == Verdict::Placed),
+        obstacles: verdict.map(obstacles).unwrap_or_default(),
+    };
+    model.reason = reason(&model);
+    model
+}
+
+fn reason(group: &GroupView) -> Option<String> {
+    if group.is_placeable {
+        return Some("the next cycle would place it".to_owned());
+    }
+    if group.verdict.is_some() {
+        return group.obstacles.first().map(|obstacle| obstacle.sentence.text.clone());
+    }
+    if let Some(eviction) = group.planned_evictions.first() {
+        return Some(eviction.clone());
+    }
+    match group.state {
+        GroupState::Gated => Some("pods have scheduling gates".to_owned()),
+        GroupState::Stale => {
+            Some(format!("{} of {} required pods are placed", group.counts.placed, group.min))
+        }
+        GroupState::Unknown => Some("nodes are unreachable".to_owned()),
+        GroupState::Empty
+        | GroupState::Pending
+        | GroupState::Starting
+        | GroupState::Running
+        | GroupState::Partial
+        | GroupState::Terminating
+        | GroupState::Completed => None,
+    }
+}
+
+/// The minimum number of pods that satisfies a member.
+fn min(group: &Group, member: MemberIdx) -> u32 {
+    match &group.members[member].kind {
+        MemberKind::Pods(pods) => pods.min,
+        MemberKind::Set { children, .. } => {
+            let mut each: Vec<u32> = children.iter().map(|child| min(group, *child)).collect();
+            each.sort_unstable();
+            each.into_iter().take(group.needed(member) as usize).sum()
+        }
+    }
+}
+
+/// What a cycle would evict of each group, as sentences.
+fn planned_evictions(outcome: &Outcome) -> BTreeMap<Key, Vec<String>> {
+    let mut all: BTreeMap<Key, Vec<String>> = BTreeMap::new();
+    for evictions in by_preemptor(outcome) {
+        let preemptor = evictions.preemptor.map_or_else(String::new, |group| format!(" for `{group}`"));
+        for victims in &evictions.victims {
+            let Some(group) = victims.group else { continue };
+            let pods = match victims.pods.len() {
+                1 => "1 pod".to_owned(),
+                count => format!("{count} pods"),
+            };
+            let rule = kai_engine::explain::rule(victims.why);
+            let text = format!("the next cycle would evict {pods} ({}{preemptor}): {rule}", evictions.action);
+            all.entry(group.clone()).or_default().push(text);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(statuses: &[Status], min: u32) -> GroupState {
+        let mut counts = PodCounts::default();
+        for status in statuses {
+            counts.add(*status);
+        }
+        counts.state(min)
+    }
+
+    #[test]
+    fn state_follows_from_the_pods() {
+        use Status::{Binding, Bound, Gated, Pending, Releasing, Running, Succeeded, Unknown};
+        for (statuses, min, expected) in [
+            (&[][..], 1, GroupState::Empty),
+            (&[Pending, Gated], 1, GroupState::Pending),
+            (&[Gated], 1, GroupState::Gated),
+            (&[Pending, Releasing], 1, GroupState::Pending),
+            (&[Binding, Running], 2, GroupState::Starting),
+            (&[Bound], 1, GroupState::Starting),
+            (&[Running, Succeeded], 2, GroupState::Running),
+            (&[Running, Pending], 1, GroupState::Partial),
+            (&[Running, Pending], 2, GroupState::Stale),
+            (&[Releasing], 1, GroupState::Terminating),
+            (&[Unknown], 1, GroupState::Unknown),
+            (&[Succeeded, Succeeded], 2, GroupState::Completed),
+        ] {
+            assert_eq!(state(statuses, min), expected, "{statuses:?}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! View models of a cluster: queues, pod groups, nodes, verdicts and explanations, as plain serialisable structs.
+//!
+//! [`reader::ClusterReader`] reads through the API everything that the scheduler reads, plans one cycle on it and keeps
+//! both as a [`ClusterView`]. [`queues`], [`groups`], [`nodes`] and [`why`] derive a view model each; [`verdicts`] and
+//! [`evictions`] do so from the outcome of a cycle alone. Nothing is written to the cluster, and nothing is printed.
+
+pub mod amounts;
+pub mod evictions;
+pub mod groups;
+pub mod nodes;
+pub mod queues;
+pub mod reader;
+pub mod verdicts;
+pub mod why;
+
+mod suggestions;
+
+pub use reader::{ClusterReader, ClusterView};

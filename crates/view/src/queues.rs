@@ -1,0 +1,131 @@
+//! The queue hierarchy: quota, limit, fair share, usage and pending requests of each queue.
+
+use crate::amounts::{Amount, ByResource};
+use crate::reader::ClusterView;
+use kai_engine::input::Key;
+use kai_engine::outcome::{Outcome, QueueReport};
+use kai_engine::verdict::QueueResource;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Debug, Serialize)]
+pub struct QueuesView {
+    /// Children after their parents.
+    pub queues: Vec<QueueView>,
+    pub left_out: Vec<OmittedQueue>,
+    /// Capacity of the cluster.
+    pub cluster: ByResource<Amount>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueView {
+    pub name: String,
+    pub parent: Option<String>,
+    pub resources: ByResource<QueueAmounts>,
+    /// Distance from the root of the hierarchy.
+    #[serde(skip)]
+    pub depth: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueAmounts {
+    /// `None` is unlimited.
+    pub quota: Option<Amount>,
+    /// `None` is unlimited.
+    pub limit: Option<Amount>,
+    pub fair_share: Amount,
+    pub used: Amount,
+    pub used_non_preemptible: Amount,
+    pub pending: Amount,
+}
+
+impl QueueAmounts {
+    /// Whether the queue limits the resource or requests any of it.
+    pub fn is_relevant(&self) -> bool {
+        let is_bounded = self.quota.is_some_and(|quota| quota.value > 0) || self.limit.is_some();
+        is_bounded || self.used.value > 0 || self.pending.value > 0
+    }
+}
+
+/// A queue that gets no resources.
+#[derive(Clone, Debug, Serialize)]
+pub struct OmittedQueue {
+    pub queue: String,
+    pub why: String,
+}
+
+pub fn all(view: &ClusterView) -> QueuesView {
+    let queues = tree(&view.outcome).into_iter().map(|(queue, depth)| queue_view(queue, depth));
+    QueuesView {
+        queues: queues.collect(),
+        left_out: left_out(view),
+        cluster: ByResource::amounts(&view.outcome.total),
+    }
+}
+
+fn queue_view(queue: &QueueReport, depth: usize) -> QueueView {
+    let resources = ByResource::from_fn(|resource: QueueResource| {
+        let amount = |value| Amount { resource, value };
+        QueueAmounts {
+            quota: queue.quota[resource].map(amount),
+            limit: queue.limit[resource].map(amount),
+            fair_share: amount(queue.fair_share[resource]),
+            used: amount(queue.allocated[resource]),
+            used_non_preemptible: amount(queue.allocated_non_preemptible[resource]),
+            pending: amount((queue.requested[resource] - queue.allocated[resource]).max(0)),
+        }
+    });
+    QueueView { name: queue.name.clone(), parent: queue.parent.clone(), resources, depth }
+}
+
+/// The queues of an outcome with their depth, children after their parents.
+pub fn tree(outcome: &Outcome) -> Vec<(&QueueReport, usize)> {
+    let mut all = Vec::new();
+    let children = children(outcome);
+    let below = |parent: Option<&str>, depth: usize| {
+        let queues = children.get(&parent).into_iter().flatten().rev();
+        queues.map(move |queue| (*queue, depth)).collect::<Vec<_>>()
+    };
+    let mut stack = below(None, 0);
+    while let Some((queue, depth)) = stack.pop() {
+        // A report is a tree by contract; more levels than queues would be a cycle.
+        if depth > outcome.queues.len() {
+            break;
+        }
+        all.push((queue, depth));
+        stack.append(&mut below(Some(&queue.name), depth + 1));
+    }
+    all
+}
+
+/// Queues by parent; one whose parent is not reported counts as a root.
+fn children(outcome: &Outcome) -> BTreeMap<Option<&str>, Vec<&QueueReport>> {
+    let reported: BTreeSet<&str> = outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
+    let mut children: BTreeMap<Option<&str>, Vec<&QueueReport>> = BTreeMap::new();
+    for queue in &outcome.queues {
+        let parent = queue.parent.as_deref().filter(|name| reported.contains(name));
+        children.entry(parent).or_default().push(queue);
+    }
+    children
+}
+
+fn left_out(view: &ClusterView) -> Vec<OmittedQueue> {
+    let reported: BTreeSet<&str> = view.outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
+    let queues = &view.store.objects().queues;
+    let missing = queues.iter().filter(|(key, _)| !reported.contains(key.name.as_str()));
+    let why = |parent: &str| {
+        if parent.is_empty() {
+            "it belongs to another node pool".to_owned()
+        } else if queues.contains_key(&Key::new("", parent)) {
+            format!("its ancestors, from parent `{parent}` on, form a cycle")
+        } else {
+            format!("its parent `{parent}` does not exist")
+        }
+    };
+    missing
+        .map(|(key, queue)| OmittedQueue {
+            queue: key.name.clone(),
+            why: why(queue.spec.parent_queue.as_str()),
+        })
+        .collect()
+}

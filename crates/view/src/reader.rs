@@ -1,0 +1,330 @@
+//! Reads through the API everything that the scheduler reads, and plans one cycle on it.
+//!
+//! A resource that may not be listed and an object that cannot be decoded become warnings. Only resources without which
+//! no view is possible (pods, nodes, queues, pod groups) are required.
+
+use kai_cache::{Kind, Object, Objects, Store, Stored};
+use kai_engine::plugin::PluginSet;
+use kai_engine::verdict::GroupVerdict;
+use kai_engine::{ClusterState, Cycle, Outcome, Policy};
+use kai_runtime::api::{self, Api};
+use kai_runtime::health::Health;
+use kai_runtime::watch::{self, News, Source};
+use kai_scheduler::Options;
+use kai_scheduler::resources::{self, Offered, Reader, of, of_any_kind};
+use kai_units::Timestamp;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+/// How long listing everything may take.
+const LIST_TIMEOUT: Duration = Duration::from_mins(2);
+/// How many undecodable objects of a resource a warning names.
+const NAMED_MAX: usize = 5;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the custom resource definition of {plural} ({api_version}) is not installed")]
+    NotInstalled { plural: String, api_version: String },
+    #[error(transparent)]
+    Request(#[from] api::Error),
+    #[error("listing took longer than {} s", LIST_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("a task that lists objects failed")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// The objects of a cluster at one time, and the outcome of a cycle that is planned on them.
+pub struct ClusterView {
+    pub store: Store,
+    pub cluster: ClusterState,
+    pub outcome: Outcome,
+    pub now: Timestamp,
+}
+
+impl ClusterView {
+    /// Why a group is pending; `None` if it is not.
+    pub fn verdict(&self, group: &kai_engine::input::Key) -> Option<&GroupVerdict> {
+        self.outcome.verdicts.iter().find(|verdict| verdict.group == *group)
+    }
+}
+
+/// Keeps a [`ClusterView`] current.
+pub struct ClusterReader {
+    view: ClusterView,
+    policy: Policy,
+    offered: Offered,
+    warnings: Vec<String>,
+    /// Resources that could not be listed, and are not watched.
+    unreadable: BTreeSet<Kind>,
+    watches: Option<WatchEvents>,
+}
+
+/// Events of all watches, until they are applied.
+struct WatchEvents {
+    events: UnboundedReceiver<(Kind, News<Object>)>,
+    /// Ends the watches when it is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl ClusterReader {
+    /// Lists everything and plans a cycle.
+    pub async fn open(
+        api: &Api,
+        offered: Offered,
+        mut options: Options,
+        plugins: &PluginSet,
+    ) -> Result<Self, Error> {
+        options.settings.device_claims &= offered.device_claims;
+        options.settings.numa_zones &= offered.numa_zones;
+        options.params.device_claims = options.settings.device_claims;
+        let policy = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let mut listing = Listing::default();
+        listing.warnings.extend(options.config.warnings.iter().chain(&policy.warnings).cloned());
+        let listed = tokio::time::timeout(LIST_TIMEOUT, listing.read(api, offered)).await;
+        listed.map_err(|_| Error::Timeout)??;
+        let view = ClusterView {
+            store: Store::of(options.settings, listing.objects),
+            cluster: ClusterState::new(),
+            outcome: Outcome::default(),
+            now: Timestamp(0),
+        };
+        let (warnings, unreadable) = (listing.warnings, listing.unreadable);
+        let mut reader = Self { view, policy, offered, warnings, unreadable, watches: None };
+        reader.plan();
+        Ok(reader)
+    }
+
+    /// What could not be read, and what is invalid in the configuration.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    pub fn view(&self) -> &ClusterView {
+        &self.view
+    }
+
+    /// Plans a cycle on the objects as they are known.
+    pub fn plan(&mut self) {
+        let ClusterView { store, cluster, outcome, now } = &mut self.view;
+        *now = Timestamp(kai_clock::unix_micros());
+        store.drain_into(cluster);
+        *outcome = kai_engine::plan(cluster, &self.policy, Cycle { now: *now, seed: 0 });
+    }
+
+    /// Starts to watch everything that could be listed.
+    pub fn watch(&mut self, api: &Api) {
+        let (sender, events) = unbounded_channel();
+        let mut watches = Watches {
+            api: api.clone(),
+            health: Health::default(),
+            unreadable: &self.unreadable,
+            sender,
+            tasks: JoinSet::new(),
+        };
+        resources::each(self.offered, &mut watches);
+        self.watches = Some(WatchEvents { events, _tasks: watches.tasks });
+    }
+
+    /// Applies watch events that have arrived; `false` if there are none.
+    pub fn apply_events(&mut self) -> bool {
+        let mut has_events = false;
+        let Some(watches) = &mut self.watches else { return false };
+        let store = &mut self.view.store;
+        while let Ok((kind, event)) = watches.events.try_recv() {
+            has_events = true;
+            match event {
+                News::All(objects, _) => store.reset(kind, objects),
+                News::Applied(object) => {
+                    store.apply(object);
+                }
+                News::Gone(object) => {
+                    store.delete(kind, &object.key());
+                }
+                News::Unreadable(key, _) => {
+                    store.delete(kind, &kai_engine::input::Key::new(key.namespace, key.name));
+                }
+            }
+        }
+        has_events
+    }
+}
+
+/// The objects that have been listed.
+#[derive(Default)]
+struct Listing {
+    objects: Objects,
+    warnings: Vec<String>,
+    unreadable: BTreeSet<Kind>,
+}
+
+impl Listing {
+    async fn read(&mut self, api: &Api, offered: Offered) -> Result<(), Error> {
+        let mut lists = Lists { api: api.clone(), tasks: JoinSet::new() };
+        resources::each(offered, &mut lists);
+        let mut all = Vec::new();
+        while let Some(listed) = lists.tasks.join_next().await {
+            all.push(listed?);
+        }
+        // Responses arrive in any order; warnings and errors have a fixed one.
+        all.sort_by_key(|(kind, _)| *kind);
+        for (kind, list) in all {
+            match list {
+                Ok(events) => self.insert(kind, events),
+                Err(error) => self.omit(kind, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, kind: Kind, events: Vec<News<Object>>) {
+        let mut undecodable = Vec::new();
+        for event in events {
+            match event {
+                News::All(objects, _) => {
+                    for object in objects {
+                        self.objects.insert(object);
+                    }
+                }
+                News::Unreadable(key, why) => undecodable.push(format!("`{key}` ({why})")),
+                News::Applied(_) | News::Gone(_) => {}
+            }
+        }
+        if undecodable.is_empty() {
+            return;
+        }
+        let more = undecodable.len().saturating_sub(NAMED_MAX);
+        undecodable.truncate(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        self.warnings
+            .push(format!("{kind} {}{more} cannot be decoded and is left out", undecodable.join(", ")));
+    }
+
+    /// Continues without a resource that is not required.
+    fn omit(&mut self, kind: Kind, error: api::Error) -> Result<(), Error> {
+        let is_required = matches!(kind, Kind::Pod | Kind::Node | Kind::Queue | Kind::PodGroup);
+        let resource = of(kind);
+        match error.code() {
+            404 if is_required => Err(Error::NotInstalled {
+                plural: resource.plural.to_string(),
+                api_version: resource.api_version(),
+            }),
+            403 | 404 if !is_required => {
+                let why =
+                    if error.is_not_found() { "not served by the cluster".to_owned() } else { error.told() };
+                self.warnings.push(format!(
+                    "{} are left out ({why}); verdicts that depend on them may be wrong",
+                    resource.plural
+                ));
+                self.unreadable.insert(kind);
+                Ok(())
+            }
+            _ => Err(Error::Request(error)),
+        }
+    }
+}
+
+/// Lists every resource concurrently.
+struct Lists {
+    api: Api,
+    tasks: JoinSet<(Kind, api::Result<Vec<News<Object>>>)>,
+}
+
+impl Reader for Lists {
+    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+        &mut self,
+        query: Option<&'static str>,
+    ) {
+        let (api, source) = (self.api.clone(), source::<T>(query));
+        self.tasks.spawn(async move {
+            let mut events = Vec::new();
+            let listed =
+                watch::all(&api, &source, &mut |event: News<T>| events.push(of_any_kind(event))).await;
+            (T::KIND, listed.map(|_| events))
+        });
+    }
+}
+
+/// Watches every resource that could be listed.
+struct Watches<'a> {
+    api: Api,
+    health: Health,
+    unreadable: &'a BTreeSet<Kind>,
+    sender: UnboundedSender<(Kind, News<Object>)>,
+    tasks: JoinSet<()>,
+}
+
+impl Reader for Watches<'_> {
+    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+        &mut self,
+        query: Option<&'static str>,
+    ) {
+        if self.unreadable.contains(&T::KIND) {
+            return;
+        }
+        let (api, source, sender) = (self.api.clone(), source::<T>(query), self.sender.clone());
+        let freshness = self.health.watch(&source.kind.plural);
+        self.tasks.spawn(async move {
+            watch::follow(&api, &source, &freshness, |event: News<T>| {
+                // The receiver is dropped together with this task.
+                let _ = sender.send((T::KIND, of_any_kind(event)));
+            })
+            .await;
+        });
+    }
+}
+
+fn source<T: Stored>(query: Option<&'static str>) -> Source {
+    Source { query: query.map(str::to_owned), ..Source::all(of(T::KIND)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn failure(code: u16) -> api::Error {
+        let status = Status::failure("it is forbidden", "Forbidden").with_code(code);
+        api::Error::Request {
+            method: "GET".to_owned(),
+            path: "/x".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        }
+    }
+
+    #[test]
+    fn unlistable_resource_becomes_a_warning_unless_it_is_required() {
+        let mut listing = Listing::default();
+        listing.omit(Kind::ConfigMap, failure(403)).expect("it is not required");
+        listing.omit(Kind::Topology, failure(404)).expect("it is not required");
+        assert_eq!(
+            listing.warnings,
+            [
+                "configmaps are left out (it is forbidden); verdicts that depend on them may be wrong",
+                "topologies are left out (not served by the cluster); verdicts that depend on them may be wrong",
+            ]
+        );
+        assert_eq!(listing.unreadable, BTreeSet::from([Kind::ConfigMap, Kind::Topology]));
+        for (kind, code) in [(Kind::Pod, 403), (Kind::Queue, 404), (Kind::ConfigMap, 500), (Kind::Node, 401)]
+        {
+            listing.omit(kind, failure(code)).expect_err("it is required, or the server failed");
+        }
+    }
+
+    #[test]
+    fn undecodable_objects_are_named_and_the_others_are_kept() {
+        let mut listing = Listing::default();
+        let broken = |name: &str| News::Unreadable(kai_runtime::Key::new("a", name), "malformed".to_owned());
+        let mut events = vec![News::All(vec![Object::from(kai_cache::object::Queue::default())], 1)];
+        events.extend(["1", "2", "3", "4", "5", "6", "7"].map(broken));
+        listing.insert(Kind::Queue, events);
+        assert_eq!(listing.objects.queues.len(), 1);
+        let [warning] = listing.warnings.as_slice() else { panic!("one warning: {:?}", listing.warnings) };
+        assert!(
+            warning.starts_with("Queue `a/1` (malformed), ") && warning.contains(" and 2 more "),
+            "{warning}"
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! Finds the pod groups of a name: of a group, of one of its pods, or of the workload that owns its pods.
+
+use crate::reader::ClusterView;
+use crate::suggestions::suggestions;
+use kai_api::meta::Owner;
+use kai_cache::object::Pod;
+use kai_cache::translate::pod::group_of;
+use kai_engine::explain::Sentence;
+use kai_engine::input::Key;
+use kai_object as object;
+use kai_runtime::api::{self, Api};
+use kai_runtime::kind;
+use std::collections::BTreeSet;
+
+pub(super) enum Found {
+    /// One group, or several of one workload.
+    Groups(Vec<Key>),
+    Ungrouped(Key, Ungrouped),
+}
+
+/// Why a pod has no group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ungrouped {
+    /// Its `schedulerName` is another one.
+    OtherScheduler(String),
+    NotGrouped,
+    /// The group that it names does not exist.
+    MissingGroup(Key),
+    /// It has failed, for this reason.
+    Failed(String),
+}
+
+impl Ungrouped {
+    pub(super) fn sentence(&self, scheduler: &str) -> Sentence {
+        let (text, hint) = match self {
+            Self::OtherScheduler(name) => (
+                format!("is scheduled by `{name}`, not by `{scheduler}`"),
+                Some(format!("set `spec.schedulerName: {scheduler}` when the pod is created")),
+            ),
+            Self::NotGrouped => (
+                "has no pod group, and only pod groups are scheduled".to_owned(),
+                Some(
+                    "run the pod grouper, which creates one, or set the annotation `pod-group-name`"
+                        .to_owned(),
+                ),
+            ),
+            Self::MissingGroup(group) => (
+                format!("names the pod group `{group}`, which does not exist"),
+                Some("create the PodGroup, or correct the annotation `pod-group-name`".to_owned()),
+            ),
+            Self::Failed(why) => (format!("has failed{why}"), None),
+        };
+        Sentence { text, hint }
+    }
+}
+
+/// Finds a name among the objects of the view.
+pub(super) fn find(view: &ClusterView, wanted: &Key) -> Option<Found> {
+    let objects = view.store.objects();
+    if objects.pod_groups.contains_key(wanted) {
+        return Some(Found::Groups(vec![wanted.clone()]));
+    }
+    if let Some(pod) = objects.pods.get(wanted) {
+        return Some(of_pod(view, wanted, pod));
+    }
+    let owned = objects.pod_groups.iter().filter(|(key, _)| key.namespace == wanted.namespace);
+    let owned = owned.filter(|(_, group)| {
+        let owners = group.metadata.owner_references.iter().flatten();
+        owners.into_iter().any(|owner| owner.name == wanted.name)
+    });
+    let mut groups: BTreeSet<Key> = owned.map(|(key, _)| key.clone()).collect();
+    let mut ungrouped = None;
+    for (key, pod) in objects.pods.iter().filter(|(key, _)| key.namespace == wanted.namespace) {
+        if !is_owned_by(pod, &wanted.name) {
+            continue;
+        }
+        match of_pod(view, key, pod) {
+            Found::Groups(of_pod) => groups.extend(of_pod),
+            Found::Ungrouped(pod, why) => ungrouped = ungrouped.or(Some(Found::Ungrouped(pod, why))),
+        }
+    }
+    if groups.is_empty() { ungrouped } else { Some(Found::Groups(groups.into_iter().collect())) }
+}
+
+/// Looks up a failed pod; the scheduler does not list them, as they hold no resources.
+pub(super) async fn failed_pod(api: &Api, wanted: &Key) -> api::Result<Option<Found>> {
+    let key = kai_runtime::Key::new(&wanted.namespace, &wanted.name);
+    match api.get(&kind::POD, &key).await {
+        Ok(pod) => {
+            let why = [object::str_at(&pod, "/status/reason"), object::str_at(&pod, "/status/message")];
+            let why: Vec<&str> = why.into_iter().filter(|text| !text.is_empty()).collect();
+            let why = if why.is_empty() { String::new() } else { format!(": {}", why.join(": ")) };
+            Ok(Some(Found::Ungrouped(wanted.clone(), Ungrouped::Failed(why))))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Names that resemble the wanted one.
+pub(super) fn similar(view: &ClusterView, wanted: &Key) -> Vec<String> {
+    let objects = view.store.objects();
+    let groups = objects.pod_groups.keys().map(|key| (key.namespace.as_str(), key.name.as_str()));
+    let pods = objects.pods.iter().flat_map(|(key, pod)| {
+        let owners = pod.metadata.owner_references.iter().map(|owner| (key.namespace.as_str(), &*owner.name));
+        owners.chain([(key.namespace.as_str(), key.name.as_str())])
+    });
+    suggestions((&wanted.namespace, &wanted.name), groups.chain(pods))
+}
+
+fn of_pod(view: &ClusterView, key: &Key, pod: &Pod) -> Found {
+    let scheduler = &view.store.settings().scheduler_name;
+    match group_of(pod) {
+        _ if pod.spec.scheduler_name != scheduler.as_str() => {
+            Found::Ungrouped(key.clone(), Ungrouped::OtherScheduler(pod.spec.scheduler_name.to_string()))
+        }
+        Some(group) if view.store.objects().pod_groups.contains_key(&group) => Found::Groups(vec![group]),
+        Some(group) => Found::Ungrouped(key.clone(), Ungrouped::MissingGroup(group)),
+        None => Found::Ungrouped(key.clone(), Ungrouped::NotGrouped),
+    }
+}
+
+/// Whether a workload owns the pod. A Deployment owns it through a ReplicaSet, whose name ends in the value of the label
+/// `pod-template-hash`.
+fn is_owned_by(pod: &Pod, workload: &str) -> bool {
+    let hash = pod.metadata.label("pod-template-hash");
+    let is_owner = |owner: &Owner| {
+        let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));
+        &*owner.name == workload || deployment == Some(workload)
+    };
+    pod.metadata.owner_references.iter().any(is_owner)
+}

@@ -1,0 +1,142 @@
+//! What the scheduler has reported about a group: the conditions in its status, and events.
+
+use crate::reader::ClusterView;
+use kai_engine::input::Key;
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_units::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Maximum events, the latest ones.
+const EVENTS_MAX: usize = 8;
+/// Maximum pending pods whose events are read: those of a gang are the same.
+const PODS_MAX: usize = 3;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Record {
+    pub conditions: Vec<ConditionView>,
+    pub events: Vec<EventView>,
+    /// Why events could not be read.
+    #[serde(skip)]
+    pub events_error: Option<String>,
+}
+
+/// A `schedulingCondition` of a pod group.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConditionView {
+    pub node_pool: String,
+    pub at: String,
+    pub message: String,
+    pub reasons: Vec<ConditionReason>,
+    #[serde(skip)]
+    pub timestamp: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ConditionReason {
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EventView {
+    /// When it was last seen.
+    pub at: String,
+    /// Kind and name of the object.
+    pub about: String,
+    pub reason: String,
+    pub message: String,
+    /// The reporting component.
+    pub by: String,
+    pub count: i64,
+    #[serde(skip)]
+    pub timestamp: Timestamp,
+}
+
+impl Record {
+    /// Reads the conditions of a group, and events of it and of its pending pods.
+    pub(super) async fn read(view: &ClusterView, api: &Api, group: &Key) -> Self {
+        let mut record = Self { conditions: conditions(view, group), ..Self::default() };
+        let mut names = vec![("PodGroup", group.name.clone())];
+        names.extend(pending_pods(view, group).into_iter().map(|pod| ("Pod", pod)));
+        for (kind, name) in names {
+            let path = format!(
+                "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}",
+                group.namespace
+            );
+            match api.send("GET", &path, None).await {
+                Ok(list) => {
+                    let events = list.get("items").and_then(Value::as_array);
+                    record.events.extend(events.into_iter().flatten().map(event));
+                }
+                Err(error) => {
+                    record.events_error = Some(error.told());
+                    break;
+                }
+            }
+        }
+        record.events.sort_by(|one, other| {
+            other
+                .timestamp
+                .cmp(&one.timestamp)
+                .then_with(|| (&one.about, &one.reason).cmp(&(&other.about, &other.reason)))
+        });
+        record.events.truncate(EVENTS_MAX);
+        record
+    }
+}
+
+fn conditions(view: &ClusterView, group: &Key) -> Vec<ConditionView> {
+    let group = view.store.objects().pod_groups.get(group);
+    let all = group.and_then(|group| group.status.as_ref()).map(|status| &status.scheduling_conditions);
+    let condition = |of: &kai_api::pod_group::SchedulingCondition| {
+        let timestamp = Timestamp(of.last_transition_time.as_ref().map_or(0, |time| time.0.as_microsecond()));
+        let reasons = of
+            .reasons
+            .iter()
+            .map(|one| ConditionReason { reason: one.reason.clone(), message: one_line(&one.message) });
+        ConditionView {
+            node_pool: of.node_pool.clone(),
+            at: timestamp.to_string(),
+            message: one_line(&of.message),
+            reasons: reasons.collect(),
+            timestamp,
+        }
+    };
+    all.into_iter().flatten().map(condition).collect()
+}
+
+fn pending_pods(view: &ClusterView, group: &Key) -> Vec<String> {
+    let cluster = &view.cluster;
+    let Some(group) = cluster.group(group) else { return Vec::new() };
+    let pods = cluster.groups[group].pods.iter();
+    let pending = pods.filter(|pod| cluster.pods[**pod].state.place.is_none());
+    let mut names: Vec<String> = pending.map(|pod| cluster.pod_key(*pod).name).collect();
+    names.sort_unstable();
+    names.truncate(PODS_MAX);
+    names
+}
+
+fn event(event: &Value) -> EventView {
+    let text = |pointer: &str| object::str_at(event, pointer).to_owned();
+    let times = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+    let at = times.iter().find_map(|at| object::str_at(event, at).parse::<Timestamp>().ok());
+    let by = [text("/reportingComponent"), text("/source/component")];
+    let count = ["/series/count", "/count"].iter().find_map(|at| event.pointer(at)?.as_i64());
+    let timestamp = at.unwrap_or(Timestamp(0));
+    EventView {
+        at: timestamp.to_string(),
+        timestamp,
+        about: format!("{} `{}`", text("/involvedObject/kind"), text("/involvedObject/name")),
+        reason: text("/reason"),
+        message: one_line(object::str_at(event, "/message")),
+        by: by.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
+        count: count.unwrap_or(1),
+    }
+}
+
+/// Joins messages of several lines, which KAI writes.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
