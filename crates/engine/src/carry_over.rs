@@ -1,9 +1,9 @@
-//! What one cycle leaves for the next: room that was made, and who took from whom.
+//! State that a cycle passes to the next: groups pipelined to freed capacity, and past evictions.
 //!
-//! Room that was made for a group is kept for it where it was made, so that nobody else takes it and everybody who
-//! was moved has the place that was found for them. And while demand, quotas and capacity stay as they are, nobody
-//! evicts the same pod twice, nor takes back what was taken, directly or through others. So evictions come to an end:
-//! of the groups that take, one is never evicted, and those below it only as often as those above are placed.
+//! Capacity freed for a group stays reserved for it, so that no other group is placed there and moved pods get the
+//! place found for them. While demand, quotas and capacity are unchanged, a group does not evict the same pod twice,
+//! and does not evict groups that evicted it, directly or transitively. This bounds evictions: of the preemptors one
+//! is never evicted, and those below it at most as often as those above are placed.
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, PodIdx};
@@ -13,20 +13,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::hash::Hash;
 
-/// What a cycle leaves for the next. Whoever runs cycles hands it on ([`Cluster::carry_over`]).
+/// State that a cycle passes to the next; the caller of the cycle stores it ([`Cluster::carry_over`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CarryOver {
-    /// Room that groups wait for, in the order in which it was made.
+    /// Groups pipelined to freed capacity, in the order of their evictions.
     pub pipelined: Vec<PipelinedGroup>,
-    /// Who took from whom since demand, quotas and capacity last changed.
+    /// Evictions since demand, quotas and capacity last changed.
     pub evictions: BTreeSet<PastEviction>,
-    /// Names the demand, quotas and capacity under which they did.
+    /// Hash of the demand, quotas and capacity at that time.
     pub conditions: u64,
 }
 
 impl CarryOver {
-    /// Forgets what came to nothing: these pods stay after all, so that nobody took them, and no room is being made for
-    /// the group that was to have theirs.
+    /// Drops evictions that were not carried out: the pods keep running, and no capacity is freed for the preemptor.
     pub fn forget_evictions<'a>(&mut self, preemptor: &Key, staying: impl IntoIterator<Item = &'a Key>) {
         let staying: BTreeSet<&Key> = staying.into_iter().collect();
         self.evictions
@@ -35,36 +34,36 @@ impl CarryOver {
     }
 }
 
-/// Room that is kept for a group until its pods have it.
+/// A group with the freed capacity that is reserved for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PipelinedGroup {
     /// The group.
     pub group: Key,
-    /// The node that each waiting pod is to have.
+    /// The reserved node of each pod.
     pub places: Vec<(Key, String)>,
 }
 
-/// A group lost a pod to another.
+/// A pod of one group was evicted for another group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PastEviction {
     /// The group for which the pod was evicted.
     pub preemptor: Key,
-    /// The group that lost it.
+    /// The group of the pod.
     pub victim: Key,
     /// The pod.
     pub pod: Key,
 }
 
-/// Who took from whom under the conditions of this cycle.
+/// Past evictions under the conditions of this cycle, by group.
 #[derive(Debug, Default)]
 pub(crate) struct PastEvictions {
     preemptors: FxHashMap<GroupIdx, Vec<GroupIdx>>,
-    /// Those who lost pods to a group and have them again.
+    /// Groups that were evicted for a group and are placed again.
     victims: FxHashMap<GroupIdx, Vec<GroupIdx>>,
 }
 
 impl PastEvictions {
-    /// What was carried over, if it still counts.
+    /// The carried-over evictions, if conditions are unchanged.
     pub(crate) fn new(cluster: &Cluster, conditions: u64) -> Self {
         let mut past = Self::default();
         let carried = &cluster.carried_over;
@@ -81,8 +80,8 @@ impl PastEvictions {
         past
     }
 
-    /// The groups from which a group must not take: those with a pod that was evicted for it before, and those that
-    /// took from it, or from somebody who did.
+    /// Groups that must not be victims of a group: those evicted for it before, and those that evicted it, directly
+    /// or transitively.
     pub(crate) fn excluded_for(&self, group: GroupIdx) -> FxHashSet<GroupIdx> {
         let mut excluded = FxHashSet::default();
         let mut open = vec![group];
@@ -98,7 +97,8 @@ impl PastEvictions {
     }
 }
 
-/// Names demand, quotas and capacity. What is held and what waits count alike, so that evictions change nothing.
+/// Hashes demand, quotas and capacity. Allocated and pending requests count alike, so that evictions do not change
+/// the hash.
 pub(crate) fn conditions(outcome: &Outcome) -> u64 {
     crate::cycle::fnv(|hasher| {
         for queue in &outcome.queues {
@@ -109,7 +109,7 @@ pub(crate) fn conditions(outcome: &Outcome) -> u64 {
     })
 }
 
-/// Adds what a cycle took to what was taken before under the same conditions.
+/// Adds the evictions of a cycle to earlier ones under the same conditions.
 pub(crate) fn evictions(before: &CarryOver, conditions: u64, decisions: &[Decision]) -> CarryOver {
     let moved: BTreeSet<&Key> = decisions
         .iter()
@@ -128,14 +128,14 @@ pub(crate) fn evictions(before: &CarryOver, conditions: u64, decisions: &[Decisi
     };
     let new: BTreeSet<PastEviction> = decisions.iter().filter_map(eviction).collect();
     if new.is_empty() {
-        // What pods that are being made anew change may be as before in a moment.
+        // Conditions that differ while evicted pods are recreated may be the same again soon after.
         return CarryOver { pipelined: Vec::new(), ..before.clone() };
     }
     let old = before.evictions.iter().filter(|_| before.conditions == conditions).cloned();
     CarryOver { pipelined: Vec::new(), evictions: old.chain(new).collect(), conditions }
 }
 
-/// Whether what was taken before binds an action. Moving takes nothing from anybody.
+/// Whether past evictions constrain an action. Consolidation moves pods and is not constrained.
 pub(crate) fn binds(cause: Cause) -> bool {
     match cause {
         Cause::Reclaim | Cause::Preempt => true,

@@ -1,8 +1,9 @@
-//! Which node descriptions accept a pod: node selector, node affinity, taints.
+//! Scheduling classes: node selector, node affinity and tolerations of pods.
 //!
-//! Specifications that ask the same of a node share a class, so an answer per class and node serves them all, for as
-//! long as the node's description stays. Preferences (preferred node affinity, soft taints) only ever break ties:
-//! each weighs at most 0.3, so that together with soft spread they stay below the smallest step of the main scores.
+//! Specifications with equal node requirements share a class, so that one result per class and node serves them all
+//! while the node's description is unchanged. Preferences (preferred node affinity, `PreferNoSchedule` taints) only
+//! break ties: each weighs at most 0.3, so that together with soft spread they stay below the smallest step of the
+//! main scores.
 
 mod node_terms;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use tolerations::Tolerations;
 
-/// A class of specifications that accept the same node descriptions.
+/// A class of specifications with equal node requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassIdx(pub u32);
 
@@ -34,9 +35,9 @@ pub struct Taint {
     pub effect: TaintEffect,
 }
 
-/// The most that preferred node affinity adds to a node's score.
+/// Maximum that preferred node affinity adds to a score.
 pub const NODE_PREFERENCE_WEIGHT: f64 = 0.3;
-/// The most that soft taints take from a node's score.
+/// Maximum that `PreferNoSchedule` taints subtract from a score.
 pub const SOFT_TAINT_WEIGHT: f64 = 0.3;
 
 /// All classes.
@@ -84,7 +85,7 @@ impl Classes {
         index
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub fn len(&self) -> usize {
         self.classes.len()
     }
@@ -127,7 +128,7 @@ impl Classes {
             && (terms.is_empty() || terms.matches(node_name, labels, names))
     }
 
-    /// The first taint that keeps pods of a class away.
+    /// The first taint that a class does not tolerate.
     pub fn untolerated<'a>(
         &self,
         class: ClassIdx,
@@ -141,13 +142,13 @@ impl Classes {
         })
     }
 
-    /// Whether a class tolerates all taints that keep pods away.
+    /// Whether a class tolerates all `NoSchedule` and `NoExecute` taints.
     pub fn tolerates(&self, class: ClassIdx, taints: &[Taint], names: &Interner) -> bool {
         self.untolerated(class, taints, names).is_none()
     }
 
-    /// What preferences say about a node: up to 0.3 for preferred node affinity, by the share of its weights that the
-    /// node satisfies, and down to -0.3 for soft taints that are not tolerated.
+    /// Score of preferences: up to 0.3 for preferred node affinity, by the satisfied share of its weights, and down
+    /// to -0.3 for untolerated `PreferNoSchedule` taints.
     pub fn soft_score(
         &self,
         class: ClassIdx,

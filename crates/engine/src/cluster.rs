@@ -1,9 +1,9 @@
-//! The cluster: dense, interned, and current.
+//! The cluster model: objects in dense vectors, names interned, derived values kept up to date.
 //!
-//! Deltas change it object by object in any order ([`apply`](Cluster::apply)); before a cycle it is settled, which
-//! resolves references and derives ledgers for what changed. Inside a cycle only a `Plan` changes it, and leaves no
-//! trace. Slots (`NodeIdx`, `PodIdx` …) are reused and never an order.
-//! Invariant: a settled cluster depends on the objects in it, not on the order they came in.
+//! Deltas change it object by object in any order. Before a cycle a refresh resolves references and derives ledgers
+//! for what changed. Within a cycle only a [`Plan`](crate::plan::Plan) changes it, and rolls its edits back at the
+//! end. Slots (`NodeIdx`, `PodIdx` …) are reused and carry no order.
+//! Invariant: a refreshed cluster is a function of the objects in it, not of the order in which they arrived.
 
 mod apply;
 mod apply_pod;
@@ -44,9 +44,9 @@ use shape::Shape;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fixture as the engine knows it.
+/// The objects of a cluster and the values derived from them.
 pub struct Cluster {
-    /// All strings.
+    /// Interned strings.
     pub names: Interner,
     /// Resource dimensions.
     pub dims: Dims,
@@ -60,9 +60,9 @@ pub struct Cluster {
     pub queues: IndexVec<QueueIdx, Queue>,
     /// Distinct pod specifications.
     pub shapes: IndexVec<ShapeIdx, Shape>,
-    /// Classes of node acceptance.
+    /// Scheduling classes: which node descriptions accept which specifications.
     pub classes: Classes,
-    /// Pod affinity and spread.
+    /// Pod affinity, anti-affinity and topology spread.
     pub terms: Terms,
     /// Volumes.
     pub storage: Storage,
@@ -72,57 +72,57 @@ pub struct Cluster {
     pub topologies: Topologies,
     /// Disruption budgets.
     pub budgets: BTreeMap<Key, BudgetInput>,
-    /// Groups for which room was made in the last cycle, in the order it was.
+    /// State of the last cycle: pipelined groups and past evictions.
     pub(crate) carried_over: CarryOver,
-    /// Config maps that exist.
+    /// Existing config maps, by namespace and name.
     pub config_maps: FxHashSet<(Sym, Sym)>,
     /// Present nodes in name order.
     pub nodes_by_rank: Vec<NodeIdx>,
-    /// Queues with a complete chain of parents, in name order.
+    /// Queues whose ancestors all exist, in name order.
     pub queues_by_rank: Vec<QueueIdx>,
-    /// Figures over all nodes.
+    /// Aggregates over all nodes.
     pub figures: Figures,
-    /// The last version given to a ledger.
+    /// The last version that was assigned.
     pub(crate) last_version: u64,
-    /// Nodes whose ledger changed, in order; readers keep a cursor.
+    /// Log of nodes whose ledger changed; readers keep a cursor.
     touched: Vec<NodeIdx>,
-    /// Names the state of all ledgers: equal epochs mean that every node's ledger is equal.
+    /// Identifies the state of all node ledgers: equal epochs mean equal ledgers.
     pub(crate) epoch: u64,
-    /// How many entries of `touched` have been dropped from its front.
+    /// Number of entries dropped from the front of `touched`.
     touched_dropped: usize,
     node_by_name: FxHashMap<Sym, NodeIdx>,
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
     queue_by_name: FxHashMap<Sym, QueueIdx>,
     shape_by_spec: FxHashMap<SharedSpec, ShapeIdx>,
-    /// Names that every group needs.
+    /// Names that every group uses.
     fixed: FixedNames,
     free_pods: Vec<PodIdx>,
-    /// Pods being deleted, by the moment of their deletion.
+    /// Terminating pods, by deletion time.
     terminating: BTreeSet<(Timestamp, PodIdx)>,
     /// Pods with device claims.
     with_claims: BTreeSet<PodIdx>,
     /// Pods with volume claims.
     with_volumes: BTreeSet<PodIdx>,
-    /// Groups with pods that have no place when a cycle begins.
+    /// Groups with unplaced pods when a cycle begins.
     pending: BTreeSet<GroupIdx>,
     stale: BTreeSet<GroupIdx>,
-    /// Pods that began to leave before this moment are stuck.
+    /// Pods whose deletion began before this time are stuck.
     stuck_before: Timestamp,
-    /// The moment of the last cycle.
+    /// Time of the last cycle.
     refreshed_at: Timestamp,
     /// The pod order that the groups' pods are sorted by.
     pod_order: Vec<&'static str>,
 }
 
-/// Figures over all nodes.
+/// Aggregates over all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Smallest GPU memory, of nodes that tell one above 100 MiB.
+    /// Smallest GPU memory of nodes that report more than 100 MiB.
     pub gpu_memory_min: Option<i64>,
-    /// Smallest GPU memory of any node, told or not.
+    /// Smallest GPU memory of any node, reported or defaulted.
     pub gpu_memory_least: i64,
-    /// Largest GPU memory, likewise.
+    /// Largest GPU memory of nodes that report more than 100 MiB.
     pub gpu_memory_max: Option<i64>,
     /// Largest allocatable amount per dimension over the nodes.
     pub largest: Amounts,
@@ -132,7 +132,7 @@ pub struct Figures {
     pub numa_zones: usize,
 }
 
-/// Names that every group needs.
+/// Names that every group uses.
 #[derive(Clone, Copy)]
 struct FixedNames {
     /// The empty name.
@@ -141,7 +141,7 @@ struct FixedNames {
     default_set: Sym,
 }
 
-/// How many objects there are going to be.
+/// Number of objects about to be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Nodes.
@@ -206,9 +206,9 @@ impl Cluster {
         }
     }
 
-    /// Makes room for objects that are about to come, where their number is known.
+    /// Reserves capacity for objects about to be added.
     pub fn expect(&mut self, more: Expected) {
-        // A name and a unique id each.
+        // Each has a name and a UID.
         self.names.reserve(more.nodes + 2 * (more.pods + more.groups));
         self.nodes.reserve(more.nodes);
         self.node_by_name.reserve(more.nodes);
@@ -218,17 +218,17 @@ impl Cluster {
         self.group_by_key.reserve(more.groups);
     }
 
-    /// Remembers what the last cycle left for the next one.
+    /// Stores the state that a cycle passes to the next one.
     pub fn carry_over(&mut self, left: CarryOver) {
         self.carried_over = left;
     }
 
-    /// Forgets what the last cycle took for a group, as far as these pods stay after all.
+    /// Drops evictions of the last cycle that were not carried out: these pods keep running.
     pub fn forget_evictions<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
         self.carried_over.forget_evictions(taker, staying);
     }
 
-    /// What the last cycle left.
+    /// The state that the last cycle passed on.
     pub fn carried_over(&self) -> &CarryOver {
         &self.carried_over
     }
@@ -280,11 +280,11 @@ impl Cluster {
     pub fn present_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
         self.groups.enumerated().filter(|(_, g)| g.present)
     }
-    /// Groups that have pods without a place when the cycle begins: the only ones that a cycle can place or explain.
+    /// Groups with unplaced pods when the cycle begins: the only ones that a cycle places or gives a verdict.
     pub fn pending_groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
         self.pending.iter().map(|g| (*g, &self.groups[*g]))
     }
-    /// Groups that run below their minimum when the cycle begins, or were told to.
+    /// Groups that run below their minimum when the cycle begins, or have a stale-since timestamp.
     pub fn stale_groups(&self) -> impl Iterator<Item = GroupIdx> {
         self.stale.iter().copied()
     }
@@ -293,7 +293,7 @@ impl Cluster {
         self.queues.enumerated().filter(|(_, q)| q.present)
     }
 
-    /// What a pod puts on a node with given GPU groups.
+    /// The load of a pod on a node with given GPU groups.
     pub fn load<'a>(&'a self, pod: PodIdx, groups: &'a GpuGroups) -> Load<'a> {
         load_of(&self.pods[pod], &self.shapes, &self.devices, groups)
     }
@@ -303,7 +303,7 @@ impl Cluster {
         self.node_by_name.get(&name).copied().filter(|n| self.nodes[*n].present)
     }
 
-    /// What a pod takes of its queue at a place: CPU, memory, GPUs.
+    /// The amounts charged to a pod's queue for a place (KAI's accepted resources).
     pub fn accepted(&self, pod: PodIdx, place: &Place) -> QueueAmounts {
         let p = &self.pods[pod];
         let shape = &self.shapes[p.shape];
@@ -315,7 +315,7 @@ impl Cluster {
         ]
     }
 
-    /// What a pod asks of its queue before it has a node.
+    /// The amounts a pod requests of its queue before it has a node.
     pub fn queue_request(&self, pod: PodIdx, reference_memory: Option<i64>) -> QueueAmounts {
         let p = &self.pods[pod];
         let shape = &self.shapes[p.shape];
@@ -326,44 +326,44 @@ impl Cluster {
         ]
     }
 
-    /// Whether a resource that nodes do not have is served by a device class.
+    /// Whether a device class backs an extended resource.
     pub fn is_device_backed(&self, resource: Sym) -> bool {
         self.devices.backs(resource)
     }
 
-    /// Logs that a node's ledger changed.
+    /// Appends a node to the log of changed ledgers.
     pub(crate) fn touch(&mut self, node: NodeIdx) {
         self.touched.push(node);
     }
 
-    /// The end of the log of touched nodes.
+    /// End of the log of changed ledgers.
     pub(crate) fn touched_end(&self) -> usize {
         self.touched_dropped + self.touched.len()
     }
 
-    /// Nodes touched since a point of the log; none when the log does not reach back that far.
+    /// Nodes changed since a cursor; none when the log was trimmed beyond it.
     pub(crate) fn touched_since(&self, cursor: usize) -> Option<&[NodeIdx]> {
         self.touched.get(cursor.checked_sub(self.touched_dropped)?..)
     }
 
-    /// A fresh version number.
+    /// A new version number.
     pub(crate) fn fresh_version(&mut self) -> u64 {
         self.last_version += 1;
         self.last_version
     }
 
-    /// The moment of the last cycle that was planned on the cluster.
+    /// Time of the last cycle planned on the cluster.
     pub(crate) fn refreshed_at(&self) -> Timestamp {
         self.refreshed_at
     }
 
-    /// The status that a pod had when the cycle began.
+    /// A pod's status when the cycle began.
     pub fn observed_status(&self, pod: PodIdx) -> pod::Status {
         pod::Status::of_phase(self.pods[pod].phase, self.stuck_before)
     }
 
-    /// Whether a pod got its place in this cycle: nothing that was placed in a cycle is evicted in it. (A pod that was
-    /// moved is another matter: it has been evicted, and may only lose the place that it waits for.)
+    /// Whether a pod was placed in this cycle. Such pods are not evicted in the same cycle. A moved pod does not
+    /// count: it was evicted, and can lose only its pipelined place.
     pub fn is_fresh(&self, pod: PodIdx) -> bool {
         let state = &self.pods[pod].state;
         state.status.is_active_allocated()
@@ -377,7 +377,7 @@ impl Cluster {
     }
 }
 
-/// What a pod puts on a node at a place, from the parts of a cluster that tell.
+/// The load of a pod at a place; takes parts of the cluster to allow split borrows.
 pub(crate) fn load_at<'a>(
     pod: &Pod,
     shapes: &'a IndexVec<ShapeIdx, Shape>,
@@ -391,7 +391,7 @@ pub(crate) fn load_at<'a>(
     load
 }
 
-/// What a pod puts on a node, from the parts of a cluster that tell.
+/// The load of a pod with given GPU groups; takes parts of the cluster to allow split borrows.
 pub(crate) fn load_of<'a>(
     pod: &Pod,
     shapes: &'a IndexVec<ShapeIdx, Shape>,

@@ -1,4 +1,4 @@
-//! One cycle: a settled cluster in, an outcome out, the cluster as it was.
+//! Runs one scheduling cycle: actions in order, then verdicts; the cluster is rolled back at the end.
 
 mod outcome_hash;
 mod verdicts;
@@ -23,12 +23,12 @@ pub(crate) use outcome_hash::fnv;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// Plans one cycle. The cluster is left as it was, settled.
+/// Plans one cycle. Derived values of the cluster are refreshed; everything else is unchanged afterwards.
 pub fn plan(cluster: &mut ClusterState, policy: &Policy, cycle: Cycle) -> Outcome {
     plan_observed(cluster, policy, cycle, &mut Unobserved)
 }
 
-/// Plans one cycle under observation.
+/// Plans one cycle and reports its phases to an observer.
 pub fn plan_observed(
     state: &mut ClusterState,
     policy: &Policy,
@@ -85,7 +85,7 @@ pub fn plan_observed(
     outcome
 }
 
-/// Runs one action. Not inlined, so that the work of actions can be told from the rest of a cycle.
+/// Runs one action. Not inlined: the benches count the instructions of `act*`.
 #[inline(never)]
 fn act(run: &mut Run<'_, '_>, action: Action) {
     match action {
@@ -95,7 +95,7 @@ fn act(run: &mut Run<'_, '_>, action: Action) {
     }
 }
 
-/// What is left to do when all actions are done: those who need not give way stay.
+/// Removes unnecessary victims after all actions.
 #[inline(never)]
 fn act_reduce_victims(run: &mut Run<'_, '_>) {
     actions::evict::reduce_victims(run);
@@ -108,28 +108,28 @@ pub(crate) struct Run<'c, 'p> {
     pub cycle: Cycle,
     pub total: QueueAmounts,
     pub outcome: Outcome,
-    /// What stood in the way of each group.
+    /// Obstacles found for each group.
     pub obstacles: BTreeMap<GroupIdx, Vec<Verdict>>,
-    /// Groups whose planning failed inside the engine.
+    /// Groups whose planning panicked, with the message.
     pub quarantined: BTreeMap<GroupIdx, String>,
-    /// What disruption budgets leave, once an action asked.
+    /// Remaining disruptions, once an action needs them.
     pub disruptions: Option<Disruptions>,
-    /// Groups that wait for room that is kept for them, in the order in which it was made.
+    /// Groups pipelined to freed capacity, in the order of their evictions.
     pipelined: Vec<GroupIdx>,
     /// Pods were evicted in this cycle.
     pub capacity_was_freed: bool,
-    /// Who took from whom before.
+    /// Past evictions.
     pub past_evictions: PastEvictions,
-    /// The searches that were carried out, in order.
+    /// Committed searches, in order.
     pub committed_searches: Vec<CommittedSearch>,
-    /// What searches share, as the last action left it.
+    /// State shared by searches, as the last action left it.
     pub search: Option<Search>,
-    /// Watches from outside.
+    /// Receives the phases of the cycle.
     pub observer: &'p mut dyn Observer,
 }
 
 impl Run<'_, '_> {
-    /// Groups with pods that wait, that are complete enough and may be scheduled.
+    /// Groups with pending pods that have their minimum and may be scheduled.
     pub(crate) fn pending_groups(&self) -> Vec<GroupIdx> {
         let waits = |g: &crate::cluster::group::Group| {
             g.queue.is_some() && g.broken.is_none() && g.pending() > 0 && g.is_ready()
@@ -137,12 +137,12 @@ impl Run<'_, '_> {
         self.plan.pending_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
     }
 
-    /// Remembers why a group got nothing.
+    /// Records why a group was not placed.
     pub(crate) fn note_obstacles(&mut self, group: GroupIdx, obstacles: Vec<Verdict>) {
         self.obstacles.entry(group).or_default().extend(obstacles);
     }
 
-    /// Remembers an obstacle that several actions may find.
+    /// Records an obstacle that several actions can find.
     pub(crate) fn note_obstacle_once(&mut self, group: GroupIdx, obstacle: Verdict) {
         let list = self.obstacles.entry(group).or_default();
         if !list.contains(&obstacle) {
@@ -150,7 +150,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Remembers which groups a queue's depth leaves out, until they are visited.
+    /// Records the groups beyond the queue depth, until they are visited.
     pub(crate) fn note_beyond_depth(&mut self, waiting: &[GroupIdx], depth: Option<usize>) {
         let Some(depth) = depth else { return };
         for &group in waiting {
@@ -158,14 +158,14 @@ impl Run<'_, '_> {
         }
     }
 
-    /// A group has its turn.
+    /// Marks a group as visited.
     pub(crate) fn visited(&mut self, group: GroupIdx) {
         if let Some(list) = self.obstacles.get_mut(&group) {
             list.retain(|v| !matches!(v, Verdict::BeyondQueueDepth { .. }));
         }
     }
 
-    /// Works on one group; a panic inside is caught here, undone, and the group is set aside.
+    /// Plans one group. A panic is caught and rolled back, and the group is quarantined for the cycle.
     pub(crate) fn guarded(&mut self, group: GroupIdx, work: impl FnOnce(&mut Self) -> bool) -> bool {
         let mark = self.plan.mark();
         let decided = self.outcome.decisions.len();
@@ -248,12 +248,12 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Notes that room was made for a group.
+    /// Records that capacity was freed for a group.
     pub(crate) fn note_pipelined(&mut self, group: GroupIdx) {
         self.pipelined.push(group);
     }
 
-    /// The room that groups still wait for, all of it: a gang needs also what it found before room was made for it.
+    /// The reserved nodes of pipelined groups. All pipelined pods of a gang count, not only those placed by eviction.
     fn pipelined_groups(&self) -> Vec<PipelinedGroup> {
         let cluster: &Cluster = &self.plan;
         let place = |pod: &PodIdx| {
@@ -270,14 +270,14 @@ impl Run<'_, '_> {
         self.pipelined.iter().filter(|group| seen.insert(**group)).filter_map(entry).collect()
     }
 
-    /// What searches share is of no more use: what comes next changes more than they know.
+    /// Ends the shared search state: later steps change the cluster in ways it does not track.
     pub(crate) fn end_search(&mut self) {
         if let Some(search) = self.search.take() {
             search.end(&mut self.plan.memo_mut().victims, &self.policy.registry);
         }
     }
 
-    /// Notes that a group began to run.
+    /// Records that a group started.
     pub(crate) fn started(&mut self, group: GroupIdx) {
         let key = self.plan.group_key(group);
         self.outcome.started.push(key);

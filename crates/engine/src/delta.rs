@@ -1,12 +1,12 @@
-//! Changes to the fixture, one object at a time.
+//! Changes to the cluster, one object at a time.
 
 use crate::input::{
     BudgetInput, CapacityInput, ClaimInput, DeviceClassInput, GroupInput, Key, NodeInput, PodInput,
     QueueInput, SliceInput, StorageClassInput, TopologyInput, VolumeClaimInput, VolumeInput,
 };
 
-/// One change. Objects refer to each other by name and may come in any order; a reference to something that is not
-/// there (yet) waits for it.
+/// One change. Objects refer to each other by name and arrive in any order; a reference to a missing object is
+/// resolved when the object arrives.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant is its object, set or gone")]
 pub enum Delta {

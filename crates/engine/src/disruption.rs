@@ -1,4 +1,4 @@
-//! Disruption budgets inside a cycle: how many of the pods that each covers may still be evicted.
+//! PodDisruptionBudgets within a cycle: how many evictions each still allows.
 
 use crate::cluster::Cluster;
 use crate::ids::{PodIdx, Sym};
@@ -6,7 +6,7 @@ use crate::input::Key;
 use crate::policy::DisruptionBudgets;
 use crate::terms::selector::Query;
 
-/// What the budgets of a cluster leave in a cycle.
+/// Remaining evictions of all budgets.
 #[derive(Debug, Default)]
 pub struct Disruptions {
     budgets: Vec<Budget>,
@@ -21,7 +21,7 @@ struct Budget {
 }
 
 impl Disruptions {
-    /// The budgets as they are when a cycle begins; none where they are not to be looked at.
+    /// The budgets when a cycle begins; none if the policy ignores them.
     pub fn new(cluster: &mut Cluster, respect: DisruptionBudgets) -> Self {
         if respect == DisruptionBudgets::Ignore {
             return Self::default();
@@ -36,20 +36,20 @@ impl Disruptions {
         Self { budgets: cluster.budgets.values().map(budget).collect() }
     }
 
-    /// The budget that evicting all these pods would break, if any.
+    /// The budget that evicting these pods would violate, if any.
     pub fn broken_by(&self, cluster: &Cluster, evicted: &[PodIdx]) -> Option<&Key> {
         let breaks = |budget: &&Budget| budget.covered(cluster, evicted) > budget.left.max(0);
         self.budgets.iter().find(breaks).map(|budget| &budget.key)
     }
 
-    /// Counts evictions that were taken back.
+    /// Returns evictions that were undone.
     pub fn give_back(&mut self, cluster: &Cluster, kept: &[PodIdx]) {
         for budget in &mut self.budgets {
             budget.left += budget.covered(cluster, kept);
         }
     }
 
-    /// Counts evictions that were decided.
+    /// Charges evictions that were decided.
     pub fn draw(&mut self, cluster: &Cluster, evicted: &[PodIdx]) {
         for budget in &mut self.budgets {
             budget.left -= budget.covered(cluster, evicted);

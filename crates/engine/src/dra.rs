@@ -1,9 +1,9 @@
-//! Devices handed out one by one: what there is, who claims it, and what a claim would get on a node.
+//! Dynamic resource allocation: devices, claims, and the allocation of claims on a node (KEP-4381).
 //!
 //! Input: slices, classes, claims and pods' references to them, one object at a time. [`Devices::refresh`] resolves
-//! what changed; then [`Devices::fit`] answers for a pod and a node, and [`Devices::reserve`] and
-//! [`Devices::release`] carry a decision through, each returning what takes it back.
-//! Not here: selectors (CEL), which have been evaluated before; nodes' resource vectors.
+//! changes; [`Devices::fit`] checks a pod on a node; [`Devices::reserve`] and [`Devices::release`] apply a decision
+//! and return its undo.
+//! Not here: CEL selectors, which the caller evaluates; nodes' resource vectors.
 
 mod allocator;
 mod claim;
@@ -34,39 +34,39 @@ use smallvec::SmallVec;
 /// The devices of a cluster and the claims on them.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
-    /// What there is.
+    /// Devices and classes.
     pub inventory: Inventory,
-    /// Who claims it.
+    /// Claims on them.
     pub claims: Claims,
 }
 
 impl Devices {
-    /// Takes in a slice, new or changed.
+    /// Adds or replaces a slice.
     pub fn set_slice(&mut self, slice: SliceInput, names: &mut Interner) {
         self.inventory.set_slice(slice, names);
     }
-    /// Forgets a slice.
+    /// Removes a slice.
     pub fn remove_slice(&mut self, name: &str) {
         self.inventory.remove_slice(name);
     }
-    /// Takes in a class, new or changed.
+    /// Adds or replaces a class.
     pub fn set_class(&mut self, class: &DeviceClassInput, names: &mut Interner) {
         self.inventory.set_class(class, names);
     }
-    /// Forgets a class.
+    /// Removes a class.
     pub fn remove_class(&mut self, name: &str, names: &mut Interner) {
         self.inventory.remove_class(name, names);
     }
-    /// Takes in a claim, new or changed.
+    /// Adds or replaces a claim.
     pub fn set_claim(&mut self, claim: &ClaimInput, names: &mut Interner) -> ClaimIdx {
         self.claims.set(claim, &mut self.inventory, names)
     }
-    /// Forgets a claim.
+    /// Removes a claim.
     pub fn remove_claim(&mut self, key: &Key, names: &Interner) {
         self.claims.remove(key, names);
     }
-    /// Takes in what a pod (uid and namespace) says about claims; `extended` are devices that a bind request under
-    /// way has chosen for its extended resources. Not needed for pods that say nothing.
+    /// Adds or replaces a pod's claim references (by UID and namespace); `extended` are devices that an in-flight
+    /// bind request assigns to its extended resources. Not needed for pods without either.
     pub fn set_pod(
         &mut self,
         pod: (Sym, Sym),
@@ -76,30 +76,30 @@ impl Devices {
     ) {
         self.claims.set_pod(pod, claims, extended, &mut self.inventory, names);
     }
-    /// Forgets a pod.
+    /// Removes a pod.
     pub fn remove_pod(&mut self, uid: Sym, names: &Interner) {
         self.claims.remove_pod(uid, names);
     }
-    /// Resolves everything that changed; nodes in the answer must be attached again.
+    /// Resolves all changes; the returned nodes must be attached again.
     pub fn refresh(&mut self, names: &mut Interner) -> Touched {
         let touched = self.inventory.refresh(names);
         self.claims.refresh(&self.inventory);
         touched
     }
-    /// Works out which devices a node can use.
+    /// Computes the devices that a node can use.
     pub fn attach(&mut self, node: &NodeView<'_>) {
         self.inventory.attach(node);
     }
-    /// Forgets a node.
+    /// Removes a node.
     pub fn detach(&mut self, node: Sym) {
         self.inventory.detach(node);
     }
 
-    /// GPUs that a node has through its drivers' slices.
+    /// GPUs that drivers' slices assign to a node.
     pub fn gpus_on(&self, node: Sym) -> u32 {
         self.inventory.gpus_on(node)
     }
-    /// GPUs that a pod's claims count for, in millionths.
+    /// GPUs of a pod's claims, in millionths.
     pub fn gpu_demand(&self, uid: Sym) -> i64 {
         gpu_demand(&self.claims, &self.claims.related(uid))
     }
@@ -112,7 +112,7 @@ impl Devices {
         self.inventory.class_backing(resource).is_some()
     }
 
-    /// The checks of a pod's claims that do not depend on a node.
+    /// Checks a pod's claims, as far as they do not depend on a node.
     pub fn precheck(
         &self,
         pod: Sym,
@@ -122,7 +122,7 @@ impl Devices {
     ) -> Result<(), PodRejection> {
         precheck(&self.claims, &self.inventory, (pod, queue), served, names)
     }
-    /// What a pod's claims would be given on a node.
+    /// The devices that a pod's claims would be allocated on a node.
     pub fn fit(
         &self,
         pod: Sym,
@@ -132,7 +132,7 @@ impl Devices {
         fit(&self.claims, &self.inventory, &self.claims.named(pod), extended, node)
     }
 
-    /// Reserves a pod's claims for it and gives out what was found. Undo newest first.
+    /// Reserves a pod's claims for it and allocates the found devices. Undo newest first.
     pub fn reserve(&mut self, pod: Sym, found: &Fit) -> SmallVec<[Undo; 2]> {
         let mut undo = SmallVec::new();
         for claim in self.claims.named(pod) {
@@ -159,12 +159,12 @@ impl Devices {
         }
         undo
     }
-    /// Takes back one change; later ones must have been taken back before.
+    /// Undoes one change; later ones must be undone before.
     pub fn undo(&mut self, undo: Undo) {
         self.claims.undo(undo);
     }
 
-    /// What a pod's claims hold, by the pod's own names for them.
+    /// Allocations of a pod's claims, by the pod's names for them.
     pub fn export(&self, pod: Sym, names: &Interner) -> Vec<(String, Vec<ClaimDevice>)> {
         let mut exported = Vec::new();
         for reference in self.claims.references(pod) {
@@ -176,7 +176,7 @@ impl Devices {
         }
         exported
     }
-    /// What a pod holds for its extended resources, with the requests and mappings that were asked for.
+    /// Devices allocated to a pod's extended resources, with requests and mappings.
     pub fn export_extended(
         &self,
         pod: Sym,

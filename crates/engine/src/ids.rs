@@ -1,7 +1,7 @@
 //! Typed indices into dense vectors.
 //!
-//! Slots are reused and carry no order: whatever needs an order uses ranks or names. An index is stored as one more
-//! than its position, so that an optional index takes no more room than an index.
+//! Slots are reused and carry no order; ranks and names do. An index is stored as its position plus one, so that
+//! `Option` of an index has the size of an index.
 
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
@@ -29,7 +29,7 @@ macro_rules! index_type {
             }
             #[inline]
             fn index(self) -> usize {
-                // Never wraps; said this way so that no check is left of it.
+                // Never wraps; written so that the compiler removes the check.
                 self.0.get().wrapping_sub(1) as usize
             }
         }
@@ -88,11 +88,11 @@ impl<I: Idx, T> IndexVec<I, T> {
     pub fn new() -> Self {
         Self { items: Vec::new(), kind: PhantomData }
     }
-    /// An empty vector with room for some items.
+    /// An empty vector with reserved capacity.
     pub fn with_capacity(count: usize) -> Self {
         Self { items: Vec::with_capacity(count), kind: PhantomData }
     }
-    /// Makes room for more items.
+    /// Reserves capacity for more items.
     pub fn reserve(&mut self, more: usize) {
         self.items.reserve(more);
     }

@@ -1,8 +1,8 @@
-//! What the engine is told about the fixture: one plain value per object, exactly the fields that a rule reads.
+//! Input values of the engine: one plain value per object, with exactly the fields that a rule reads.
 //!
-//! Whoever feeds the engine (the cache from Kubernetes objects, a scenario file, a test) builds these values;
-//! `Cluster` interns and indexes them. Names are strings here and nowhere deeper.
-//! Order never carries meaning: lists that describe sets are sorted by the receiver where it matters.
+//! The cache (from Kubernetes objects), scenario files and tests build these values; `Cluster` interns and indexes
+//! them. Names are strings here and nowhere deeper. Order carries no meaning: the receiver sorts lists that describe
+//! sets.
 
 mod claim;
 mod group;
@@ -39,7 +39,7 @@ pub type AmountList = Vec<(String, i64)>;
 pub const CPU: &str = "cpu";
 /// Name of the memory dimension.
 pub const MEMORY: &str = "memory";
-/// Name of the GPU dimension; whoever feeds the engine maps `nvidia.com/gpu` and `amd.com/gpu` to it.
+/// Name of the GPU dimension; callers map `nvidia.com/gpu` and `amd.com/gpu` to it.
 pub const GPU: &str = "gpu";
 /// Name of the pod-slot dimension.
 pub const PODS: &str = "pods";
@@ -59,7 +59,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key from its two parts.
+    /// A key of a namespace and a name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }

@@ -1,7 +1,7 @@
-//! Strings, stored once and compared as numbers.
+//! String interner: strings are stored once and compared as numbers.
 //!
-//! All texts lie one after another in one buffer, and a table of slots finds them by hash: a cluster has several
-//! names per pod, so what a name costs beyond its letters is twelve bytes and no allocation of its own.
+//! All texts are concatenated in one buffer, indexed by an open-addressing hash table. A cluster has several names
+//! per pod; the overhead per name is twelve bytes and no allocation.
 
 use crate::ids::{Idx, Sym};
 use rustc_hash::FxBuildHasher;
@@ -13,13 +13,13 @@ use std::ops::Range;
 pub struct Interner {
     /// All texts.
     buffer: String,
-    /// Where each text ends; it begins where the one before it ends.
+    /// End of each text; it begins at the end of the previous one.
     ends: Vec<u32>,
     /// Open addressing with linear probing; the number of slots is a power of two.
     slots: Vec<Slot>,
 }
 
-/// A place in the table: the text at `position - 1`, or nothing at 0.
+/// A slot of the table: the text at `position - 1`, or empty at 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     hash: u32,
@@ -27,9 +27,9 @@ struct Slot {
 }
 
 impl Interner {
-    /// The symbol of a text, new if need be.
+    /// The symbol of a text, interned on first use.
     pub fn intern(&mut self, text: &str) -> Sym {
-        // At most three quarters of the slots are taken, so that probing always ends.
+        // The load factor is at most 3/4, so that probing terminates.
         if (self.ends.len() + 1) * 4 > self.slots.len() * 3 {
             self.rehash((self.slots.len() * 2).max(64));
         }
@@ -45,7 +45,7 @@ impl Interner {
         sym
     }
 
-    /// Makes room for more strings.
+    /// Reserves capacity for more strings.
     pub fn reserve(&mut self, more: usize) {
         self.ends.reserve(more);
         let slots = ((self.ends.len() + more) * 4 / 3 + 1).next_power_of_two();
@@ -54,7 +54,7 @@ impl Interner {
         }
     }
 
-    /// The symbol of a text that has been seen before.
+    /// The symbol of a text that is already interned.
     pub fn find(&self, text: &str) -> Option<Sym> {
         if self.slots.is_empty() { None } else { self.probe(text, hash_of(text)).ok() }
     }
@@ -64,7 +64,7 @@ impl Interner {
         &self.buffer[self.range(sym.index())]
     }
 
-    /// How many distinct strings there are.
+    /// Number of distinct strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -80,7 +80,7 @@ impl Interner {
         start..self.ends[index] as usize
     }
 
-    /// The symbol of a text, or the slot where it belongs. There must be an empty slot.
+    /// The symbol of a text, or the empty slot for it. Requires an empty slot.
     #[inline]
     fn probe(&self, text: &str, hash: u32) -> Result<Sym, usize> {
         let mask = self.slots.len() - 1;
@@ -114,7 +114,7 @@ impl Interner {
 
 fn hash_of(text: &str) -> u32 {
     let hash = FxBuildHasher.hash_one(text);
-    // Both halves matter: which of them is well mixed is up to the hasher.
+    // Folds both halves: which of them is well mixed depends on the hasher.
     (hash ^ (hash >> 32)) as u32
 }
 

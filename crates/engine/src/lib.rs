@@ -1,8 +1,8 @@
-//! The brain: a cluster in, decisions out.
+//! Scheduling engine: turns a cluster model into an outcome of bindings, evictions and verdicts.
 //!
-//! Pure and deterministic: no clock, no randomness, no I/O, no iteration over hash maps. Nothing here knows
-//! Kubernetes; whoever does builds [`input`] values and hands them over as [`Delta`]s.
-#![warn(missing_docs)] // programmed against from outside the workspace
+//! Pure and deterministic: no clock, no randomness, no I/O, no iteration in hash order. The engine has no Kubernetes
+//! types; callers translate objects to [`input`] values and apply them as [`Delta`]s.
+#![warn(missing_docs)] // plugins outside the workspace use this API
 
 mod actions;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! The nodes that a placing step may use.
+//! The set of nodes available to a placement.
 
 use crate::cluster::Cluster;
 use crate::ids::{Idx, NodeIdx};
@@ -12,23 +12,23 @@ pub enum NodeSet {
     All,
     /// These, in name order.
     Some(Arc<[NodeIdx]>),
-    /// These, for many steps in a row.
+    /// A fixed set that many placements share.
     Marked(Arc<Marked>),
 }
 
-/// Some nodes in name order, with a mark for each.
+/// Nodes in name order, with a bit set for lookups.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Marked {
     /// The nodes.
     pub nodes: Arc<[NodeIdx]>,
-    /// The same as bits.
+    /// The nodes as bits.
     bits: FixedBitSet,
-    /// Names the set: no other set of a cycle has this number.
+    /// Identifies the set within a cycle.
     pub id: u64,
 }
 
 impl Marked {
-    /// Marks nodes that are in name order.
+    /// Builds the set from nodes in name order.
     pub fn new(cluster: &Cluster, nodes: Arc<[NodeIdx]>, id: u64) -> Self {
         let mut bits = FixedBitSet::with_capacity(cluster.nodes.len());
         for node in nodes.iter() {
@@ -36,7 +36,7 @@ impl Marked {
         }
         Self { nodes, bits, id }
     }
-    /// Whether a node is one of them.
+    /// Whether the set contains a node.
     #[inline]
     pub fn contains(&self, node: NodeIdx) -> bool {
         self.bits.contains(node.index())

@@ -1,8 +1,8 @@
-//! NUMA zones of a node: what each has left, and where a pod's resources would come from.
+//! NUMA zones of a node: free amounts, and the alignment of pods as the kubelet's topology manager does it.
 //!
 //! Input: a node's zones and the kubelet's policy, a pod's [`NumaRequests`]. Output: a [`Placement`], or that the
-//! kubelet would refuse the pod. Charging and releasing a placement are exact inverses.
-//! Not here: which pods hold what when a cycle begins; whoever keeps the pods charges their records.
+//! kubelet would reject the pod. Charging and releasing a placement are exact inverses.
+//! Not here: the placements of pods when a cycle begins; the cluster charges them.
 
 mod request;
 mod score;
@@ -36,48 +36,48 @@ pub struct NumaNode {
 pub struct Zone {
     /// Zone name.
     pub name: Sym,
-    /// What the zone has.
+    /// Allocatable amounts.
     pub allocatable: Amounts,
-    /// What the node's agent says is free, as of its last report.
+    /// Free amounts in the last report of the node's agent.
     pub reported_free: Amounts,
-    /// What is free in this engine's books.
+    /// Free amounts in the engine's accounting.
     pub available: Amounts,
 }
 
 /// A resource that zones report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// Which one.
+    /// Dimension.
     pub dim: Dim,
-    /// A device: aligned for pods of every class of service, unlike CPU, memory and huge pages.
+    /// A device: aligned for pods of every QoS class, unlike CPU, memory and huge pages.
     pub device: bool,
 }
 
-/// Where the free amounts of zones come from when books are opened.
+/// Source of the free amounts when accounting is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZoneAccounting {
-    /// What zones have, less what the pods on the node are recorded to hold.
+    /// Allocatable amounts less the recorded placements of the node's pods.
     #[default]
     FromPods,
-    /// What the node's agent reported.
+    /// The report of the node's agent.
     FromReport,
 }
 
-/// Resources left out of alignment.
+/// Resources excluded from alignment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(SmallVec<[Dim; 4]>);
 
 impl Ignored {
-    /// Nothing is left out.
+    /// Excludes nothing.
     pub fn none() -> Self {
         Self::default()
     }
-    /// Reads a comma-separated list of resource names; a name that no object uses has no effect.
+    /// Parses a comma-separated list of resource names; unknown names have no effect.
     pub fn parse(list: &str, dims: &Dims, names: &Interner) -> Self {
         let wanted = list.split(',').map(str::trim).filter(|name| !name.is_empty());
         Self(wanted.filter_map(|name| find_dim(name, dims, names)).collect())
     }
-    /// Leaves out one resource more.
+    /// Excludes one more resource.
     #[must_use]
     pub fn with(mut self, dim: Dim) -> Self {
         self.0.push(dim);
@@ -88,16 +88,16 @@ impl Ignored {
     }
 }
 
-/// Amounts a pod draws from each zone, by zone position; zones it does not use are left out.
+/// Amounts a pod uses of each zone, by zone position; unused zones are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement(Vec<(u16, Amounts)>);
 
 impl Placement {
-    /// Zones with what they give, in zone order.
+    /// Amounts by zone, in zone order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Amounts)> {
         self.0.iter().map(|(zone, amounts)| (usize::from(*zone), amounts))
     }
-    /// How many zones are used.
+    /// Number of zones used.
     pub fn zones(&self) -> usize {
         self.0.len()
     }
@@ -105,7 +105,7 @@ impl Placement {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Draws more from a zone.
+    /// Adds an amount to a zone.
     fn add(&mut self, zone: usize, dim: Dim, amount: i64) {
         if amount == 0 {
             return;
@@ -120,7 +120,7 @@ impl Placement {
             }
         }
     }
-    /// The placement under the names that bind requests and annotations use.
+    /// The placement under the names of bind requests and annotations.
     pub fn export(&self, node: &NumaNode, dims: &Dims, names: &Interner) -> Vec<NumaAmount> {
         self.iter()
             .map(|(zone, amounts)| NumaAmount {
@@ -132,7 +132,7 @@ impl Placement {
 }
 
 impl NumaNode {
-    /// Reads a node's topology; `None` when it has no zones. Free amounts start as what the zones have.
+    /// Resolves a node's topology; `None` without zones. Free amounts start as the allocatable ones.
     pub fn build(topology: &NumaTopology, dims: &mut Dims, names: &mut Interner) -> Option<Self> {
         if topology.zones.is_empty() || topology.zones.len() > usize::from(u16::MAX) {
             return None;
@@ -162,8 +162,8 @@ impl NumaNode {
         Some(Self { policy: topology.policy, scope: topology.scope, zones, reported })
     }
 
-    /// Opens the books afresh: forgets every charge, then charges what pods are recorded to hold. Amounts that the
-    /// node's agent reported already include those pods, so records are charged only over what the zones have.
+    /// Opens the accounting: drops every charge, then charges recorded placements. Reported amounts already include
+    /// the pods, so that records are charged only against allocatable amounts.
     pub fn open_accounting<'a>(
         &mut self,
         books: ZoneAccounting,
@@ -182,8 +182,8 @@ impl NumaNode {
         }
     }
 
-    /// Reads a record of what a pod holds. `None` when it names a zone that the node does not have: such a record
-    /// is from another time and tells nothing. Resources that zones do not report are left out.
+    /// Resolves a pod's recorded placement. `None` when it names an unknown zone: the record is outdated. Resources
+    /// that zones do not report are skipped.
     pub fn placement(&self, record: &[NumaAmount], dims: &Dims, names: &Interner) -> Option<Placement> {
         let mut placement = Placement::default();
         for held in record {
@@ -199,21 +199,21 @@ impl NumaNode {
         Some(placement)
     }
 
-    /// Takes a placement out of what is free.
+    /// Subtracts a placement from the free amounts.
     pub fn charge(&mut self, placement: &Placement) {
         for (zone, amounts) in placement.iter() {
             self.zones[zone].available -= amounts;
         }
     }
 
-    /// Gives a placement back.
+    /// Adds a placement to the free amounts.
     pub fn release(&mut self, placement: &Placement) {
         for (zone, amounts) in placement.iter() {
             self.zones[zone].available += amounts;
         }
     }
 
-    /// Whether the kubelet refuses pods that cannot be aligned.
+    /// Whether the kubelet rejects pods that cannot be aligned.
     pub fn filters(&self) -> bool {
         match self.policy {
             NumaPolicy::Restricted | NumaPolicy::SingleNumaNode => true,
@@ -235,7 +235,7 @@ impl NumaNode {
         self.reported.iter().filter(counts).map(|r| r.dim).collect()
     }
 
-    /// Whether alignment here concerns a pod: it is Guaranteed, or wants a device that zones report.
+    /// Whether alignment applies to a pod: it is Guaranteed, or requests a device that zones report.
     pub fn concerns(&self, requests: &NumaRequests, ignored: &Ignored) -> bool {
         requests.guaranteed
             || self
@@ -244,17 +244,17 @@ impl NumaNode {
                 .any(|r| r.device && !ignored.has(r.dim) && requests.pod_scope.get(r.dim) > 0)
     }
 
-    /// Whether the node must be able to align a pod to take it.
+    /// Whether the node is feasible only if it can align the pod.
     pub fn must_align(&self, requests: &NumaRequests, ignored: &Ignored) -> bool {
         self.filters() && self.concerns(requests, ignored)
     }
 
-    /// The filter: whether the node takes a pod as far as its zones are concerned.
+    /// The filter: whether the node's zones can serve a pod.
     pub fn admits(&self, requests: &NumaRequests, ignored: &Ignored) -> bool {
         !self.must_align(requests, ignored) || evaluate(self, requests, ignored).is_some()
     }
 
-    /// What to charge when a pod comes to this node; `None` when its zones play no part for the pod.
+    /// The placement to charge for a pod; `None` when alignment does not apply to it.
     pub fn place(&self, requests: &NumaRequests, ignored: &Ignored) -> Option<Placement> {
         if !self.aligns() || !self.concerns(requests, ignored) {
             return None;
@@ -263,13 +263,13 @@ impl NumaNode {
     }
 }
 
-/// Whether a resource is a device rather than something every container has a share of.
+/// Whether a resource is a device, in contrast to CPU, memory and huge pages.
 fn is_device(resource: &str) -> bool {
     let native = [input::CPU, input::MEMORY, input::PODS, "ephemeral-storage", "storage"];
     !native.contains(&resource) && !resource.starts_with("hugepages-")
 }
 
-/// The dimension of a resource by any name it goes by.
+/// The dimension of a resource, by name or alias.
 fn find_dim(resource: &str, dims: &Dims, names: &Interner) -> Option<Dim> {
     let known = match resource {
         "nvidia.com/gpu" | "amd.com/gpu" => input::GPU,

@@ -1,10 +1,10 @@
-//! Watching a cycle from outside: how long its parts take is measured there, since the engine knows no clock.
+//! Callbacks for the phases of a cycle. Observers measure durations, since the engine reads no clock.
 
 use crate::cluster::Cluster;
 
-/// Watches a cycle from outside.
+/// Receives the phases of a cycle.
 pub trait Observer {
-    /// The cluster is settled and shares are divided.
+    /// Derived values are refreshed and fair shares are computed.
     fn opened(&mut self) {}
     /// An action begins.
     fn action_begins(&mut self, _name: &'static str) {}
@@ -12,36 +12,36 @@ pub trait Observer {
     fn action_ended(&mut self, _name: &'static str) {}
     /// A generator begins to propose victims for a group.
     fn generator_begins(&mut self) {}
-    /// A generator has proposed what it had.
+    /// A generator ended.
     fn generator_ended(&mut self, _attempt: &Attempt<'_>) {}
-    /// A group's turn in an action that may evict is over.
+    /// A group's search in an evicting action ended.
     fn search_ended(&mut self, _search: &Searched) {}
-    /// All actions ended; the cluster shows what they did, before it is put back.
+    /// All actions ended; the cluster shows their result, before the rollback.
     fn cycle_ended(&mut self, _cluster: &Cluster) {}
 }
 
-/// Watches nothing.
+/// Ignores all callbacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
 impl Observer for Unobserved {}
 
-/// How a search for victims, or a part of it, ended.
+/// Result of a victim search, or of one generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchResult {
     /// Victims were found.
     Solved,
     /// The budget ran out.
     DeadlineExhausted,
-    /// Nothing that was proposed works.
+    /// No scenario was feasible.
     GeneratorsExhausted,
-    /// Nobody proposes anything.
+    /// No generator is configured.
     NoGenerator,
-    /// There was no point in searching.
+    /// The search was skipped.
     NotAttempted,
-    /// What works is against the rules.
+    /// Feasible scenarios were invalid.
     ValidatorRejected,
-    /// Victims were found, and the group still does not get what it needs.
+    /// Victims were found, but the group was not placed.
     Unsolved,
 }
 
@@ -69,34 +69,34 @@ pub struct Attempt<'a> {
     pub generator: &'a str,
     /// How it ended.
     pub result: SearchResult,
-    /// What became of the scenarios.
+    /// Counts of scenarios.
     pub scenarios: Scenarios,
 }
 
-/// How many scenarios there were.
+/// Counts of scenarios.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scenarios {
     /// Proposed.
     pub emitted: u32,
-    /// Played through.
+    /// Simulated.
     pub simulated: u32,
-    /// Possible, but against the rules.
+    /// Feasible, but invalid.
     pub refused: u32,
-    /// Proposed before, in vain.
+    /// Repeats of a scenario that failed.
     pub duplicate: u32,
 }
 
-/// A group's turn in an action that may evict.
+/// A group's search in an evicting action.
 #[derive(Clone, Copy, Debug)]
 pub struct Searched {
     /// The action.
     pub action: &'static str,
     /// How it ended.
     pub result: SearchResult,
-    /// The group had less than its budget, because others had used up that of the action.
+    /// The group's budget was reduced, because the action's budget was nearly spent.
     pub reduced_budget: bool,
-    /// It was clear without playing a scenario that all victims together are too few.
+    /// All victims together are insufficient, known without a simulation.
     pub filtered: bool,
-    /// The budget of the action is used up.
+    /// The action's budget is spent.
     pub action_exhausted: bool,
 }

@@ -1,4 +1,4 @@
-//! What a cycle decided, complete: whoever carries it out has no choice left.
+//! The result of a cycle: decisions that name node, GPU group, devices and victims, verdicts, and queue reports.
 
 use crate::carry_over::CarryOver;
 use crate::input::{
@@ -18,7 +18,7 @@ pub struct Cycle {
     pub seed: u64,
 }
 
-/// What a cycle decided.
+/// The result of a cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Decisions in the order they were made.
@@ -29,11 +29,11 @@ pub struct Outcome {
     pub queues: Vec<QueueReport>,
     /// Cluster totals that the shares divide (cpu, memory, gpu).
     pub total: PerResource<i64>,
-    /// What the next cycle must know; whoever runs it tells the cluster ([`crate::Cluster::carry_over`]).
+    /// State for the next cycle; the caller stores it with [`crate::Cluster::carry_over`].
     pub carry_over: CarryOver,
-    /// Groups that began to run.
+    /// Groups that started.
     pub started: Vec<Key>,
-    /// Groups whose staleness clock changed: since when they run below their minimum, or no longer.
+    /// Groups whose stale-since timestamp changed: the new timestamp, or none.
     pub staleness: Vec<(Key, Option<Timestamp>)>,
     /// Hash of everything above.
     pub hash: u64,
@@ -42,13 +42,13 @@ pub struct Outcome {
 /// Why pods are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// They get other places, so that a group fits.
+    /// Consolidation: the pods are moved so that a group fits.
     Consolidation,
-    /// A queue within its share takes from one beyond its own.
+    /// Reclaim: a queue within its fair share reclaims from one above its own.
     Reclaim,
-    /// A more important group of the same queue.
+    /// Preemption by a group of higher priority in the same queue.
     Preempt,
-    /// The gang runs below its minimum and cannot work.
+    /// Stale gang: it runs below its minimum.
     Stale,
 }
 
@@ -69,7 +69,7 @@ impl Cause {
 pub enum Decision {
     /// Bind a pod to a node.
     Bind(Box<Bind>),
-    /// A pod waits on a node for room that is being freed.
+    /// Pipeline a pod to resources that are being released.
     Pipeline {
         /// The pod.
         pod: Key,
@@ -79,7 +79,7 @@ pub enum Decision {
         gpu_groups: Vec<String>,
         /// The deciding action.
         action: &'static str,
-        /// The pod ran elsewhere before and is moved.
+        /// The pod is evicted from another node and moved.
         moved: bool,
     },
     /// Delete a pod.
@@ -90,19 +90,19 @@ pub enum Decision {
         uid: String,
         /// Its group.
         group: Option<Key>,
-        /// Pods that were asked to give way together, those that could stay included.
+        /// Size of the eviction batch.
         gang_size: u32,
-        /// For whom.
+        /// The group for which it is evicted.
         preemptor: Option<Key>,
         /// The deciding action.
         action: &'static str,
-        /// The rule that allowed it, with the numbers it went by.
+        /// The rule that allowed it, with its numbers.
         why: Box<EvictionReason>,
     },
 }
 
 impl Decision {
-    /// The pod that it is about.
+    /// The pod of the decision.
     pub fn pod(&self) -> &Key {
         match self {
             Self::Bind(bind) => &bind.pod,
@@ -114,26 +114,26 @@ impl Decision {
 /// The rule that allowed an eviction (cpu in millicores, memory in bytes, GPUs in millionths).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EvictionReason {
-    /// The pod gets another place.
+    /// The pod is moved.
     Moved {
         /// The node it moves to.
         node: String,
     },
-    /// Its queue held more than its allocatable share of something.
+    /// Its queue exceeded its allocatable share of some resource.
     AboveShare {
-        /// The two queues where the ways of both from the root part.
+        /// The queues below the lowest common ancestor of reclaimer and victim.
         reclaimer: QueueChange,
-        /// The queue that loses.
+        /// The victim's queue.
         victim: QueueChange,
     },
-    /// Its queue held more than its quota, and the reclaimer's stays within its own.
+    /// Its queue exceeded its quota, and the reclaimer's queue stays within its own.
     AboveQuota {
-        /// The two queues where the ways of both from the root part.
+        /// The queues below the lowest common ancestor of reclaimer and victim.
         reclaimer: QueueChange,
-        /// The queue that loses.
+        /// The victim's queue.
         victim: QueueChange,
     },
-    /// The preemptor is more important.
+    /// The preemptor has a higher priority.
     Priority {
         /// Priority of the preemptor.
         preemptor: i32,
@@ -156,9 +156,9 @@ pub struct QueueChange {
     pub quota: PerResource<Option<i64>>,
     /// Fair share.
     pub fair_share: PerResource<i64>,
-    /// Held before.
+    /// Allocated before.
     pub before: PerResource<i64>,
-    /// Held after.
+    /// Allocated after.
     pub after: PerResource<i64>,
 }
 
@@ -177,7 +177,7 @@ pub struct Bind {
     pub gpu_groups: Vec<String>,
     /// What kind of GPU it receives.
     pub received: Option<Received>,
-    /// How many devices.
+    /// Number of devices.
     pub gpu_count: u32,
     /// Hundredths of each device.
     pub gpu_hundredths: u32,
@@ -190,7 +190,7 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// The claim that a binder makes for extended resources that devices stand for, if there are any.
+    /// The claim that the binder creates for extended resources backed by devices, if any.
     pub fn extended_claim(&self) -> Option<ClaimInput> {
         let extended = self.extended.as_ref()?;
         let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
@@ -214,12 +214,12 @@ impl Bind {
     }
 }
 
-/// The name of the claim that a binder makes for a pod's extended resources.
+/// Name of the claim that the binder creates for a pod's extended resources.
 pub fn extended_claim_key(pod: &Key) -> Key {
     Key::new(pod.namespace.as_str(), format!("{}-extended", pod.name))
 }
 
-/// Devices that stand for extended resources of a pod.
+/// Devices allocated for extended resources of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExtendedClaim {
     /// The devices with their request names.
@@ -241,13 +241,13 @@ pub struct QueueReport {
     pub quota: PerResource<Option<i64>>,
     /// Ceiling; `None` is unlimited.
     pub limit: PerResource<Option<i64>>,
-    /// Held at the start of the cycle.
+    /// Allocated at the start of the cycle.
     pub allocated: PerResource<i64>,
-    /// Held by non-preemptible groups.
+    /// Allocated to non-preemptible groups.
     pub allocated_non_preemptible: PerResource<i64>,
-    /// Held at the end of the cycle, with what it placed.
+    /// Allocated at the end of the cycle.
     pub allocated_after: PerResource<i64>,
-    /// Held plus pending.
+    /// Allocated plus pending.
     pub requested: PerResource<i64>,
     /// Fair share.
     pub fair_share: PerResource<i64>,

@@ -1,7 +1,7 @@
-//! One placing step: the pods of a group that go together get places, all of them or none.
+//! Places the pods of one group, all or nothing.
 //!
-//! The group's tree is walked from the root; every member with a topology constraint splits the nodes into candidate
-//! sets, and the first set in which everything below finds a place wins. Leaves place their pods one by one.
+//! Walks the group's tree from the root. Every member with a topology constraint splits the nodes into candidate
+//! sets; the first set in which all pods below fit is used. Leaves place their pods one by one.
 
 pub mod checks;
 mod choice;
@@ -34,17 +34,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use trial::Trial;
 
-/// A placing step of one group.
+/// An attempt to place pods of one group.
 pub(crate) struct Step<'p> {
     pub policy: &'p Policy,
     pub seed: u64,
     pub group: GroupIdx,
     pub selection: Selection,
-    /// What stood in the way, as found; not kept in simulations.
+    /// Obstacles found; not recorded in simulations.
     pub obstacles: Vec<Verdict>,
 }
 
-/// Why a pod got no place.
+/// Why a pod was not placed.
 enum Unplaced {
     NoNode(NodeFit),
     Impossible(Key, PodRejection),
@@ -144,7 +144,7 @@ impl<'p> Step<'p> {
         true
     }
 
-    /// How a pod without a node reads for its group.
+    /// The group's verdict for a pod that was not placed.
     fn short(&self, plan: &Plan<'_>, member: MemberIdx, found: u32, why: Unplaced) -> Verdict {
         let group = &plan.groups[self.group];
         let gap = |needed| {
@@ -166,7 +166,7 @@ impl<'p> Step<'p> {
         }
     }
 
-    /// Finds a node for a pod and puts it there. An error says why there is none, unless this is a simulation.
+    /// Places a pod on the best feasible node. The error explains why there is none, unless this is a simulation.
     fn place_pod(
         &self,
         plan: &mut Plan<'_>,
@@ -210,7 +210,7 @@ impl<'p> Step<'p> {
         self.selection == Selection::Real
     }
 
-    /// Puts a pod on a node that takes it; false when the last details do not work out.
+    /// Places a pod on a feasible node; false when GPUs or devices cannot be assigned.
     fn put(&self, plan: &mut Plan<'_>, trial: &Trial<'_>, node: NodeIdx) -> bool {
         let pod = trial.pod;
         let mut place = Place::on(node);
@@ -227,7 +227,7 @@ impl<'p> Step<'p> {
                 let name = gpus::new_group_name(self.seed, plan.text(plan.pods[pod].uid), ordinal);
                 let group = plan.cluster_mut().names.intern(&name);
                 ordinal += 1;
-                // A pod that is moved may have opened a GPU under this name before, which others still use.
+                // A moved pod may have created a GPU group of this name before, which other pods still use.
                 if plan.nodes[node].ledger.gpus.get(group).is_none_or(|gpu| gpu.used == 0) {
                     place.gpu_groups.push(group);
                 }
@@ -240,7 +240,7 @@ impl<'p> Step<'p> {
         }
         let old = &plan.pods[pod].state;
         let state = match &old.place {
-            // An evicted pod that gets its own place again simply stays.
+            // An evicted pod that gets its own place again is no longer evicted.
             Some(left) if old.status == Status::Releasing && *left == place => {
                 PodState { status: plan.observed_status(pod), is_virtual: false, ..old.clone() }
             }
@@ -253,7 +253,7 @@ impl<'p> Step<'p> {
         true
     }
 
-    /// Candidate node sets of a member, best first, and the scores its topology gives.
+    /// Candidate node sets of a member, best first, and the scores of its preferred topology level.
     fn candidate_sets(
         &mut self,
         plan: &Plan<'_>,
@@ -326,7 +326,7 @@ pub(crate) fn is_below(cluster: &Cluster, group: GroupIdx, pod: PodIdx, member: 
     false
 }
 
-/// Nodes of the pods below a member that have a place.
+/// Nodes of the allocated pods below a member.
 pub(crate) fn held_nodes(cluster: &Cluster, group: GroupIdx, member: MemberIdx) -> Vec<NodeIdx> {
     let active = |p: &&PodIdx| cluster.pods[**p].state.status.is_active_allocated();
     cluster.groups[group]
@@ -338,7 +338,7 @@ pub(crate) fn held_nodes(cluster: &Cluster, group: GroupIdx, member: MemberIdx) 
         .collect()
 }
 
-/// The queue's bound that a step would pass, if any.
+/// The queue limit that placing the pods would exceed, if any.
 pub(crate) fn over_capacity(
     plan: &Plan<'_>,
     policy: &Policy,
@@ -363,14 +363,13 @@ pub(crate) fn over_capacity(
     })
 }
 
-/// What pods ask of their queue at least: requests by memory are measured against the largest GPU, since whatever
-/// passes then may still fit somewhere.
+/// Lower bound of what the pods request of their queue: requests by memory are measured by the largest GPU.
 pub(crate) fn requested(cluster: &crate::Cluster, pods: &[PodIdx]) -> QueueAmounts {
     let largest = cluster.figures.gpu_memory_max;
     pods.iter().fold([0; 3], |all, pod| sum(&all, &cluster.queue_request(*pod, largest)))
 }
 
-/// A histogram without any node.
+/// A fit summary without nodes.
 pub(crate) fn empty_fit(plan: &Plan<'_>, pod: PodIdx) -> NodeFit {
     NodeFit { pod: plan.pod_key(pod), nodes: 0, reasons: Vec::new() }
 }

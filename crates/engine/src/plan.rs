@@ -1,8 +1,8 @@
-//! The transaction that a cycle works in.
+//! The transaction in which a cycle edits the cluster.
 //!
-//! All hypothetical change goes through here and is written to a journal; going back to a mark costs what was touched
-//! since. Node ledgers, queue ledgers, group counts, GPU groups, affinity counters and claims move together.
-//! Invariant: after `rollback(mark)` the cluster equals what it was at `mark`, versions included.
+//! Every hypothetical change is an edit in a journal; a rollback to a mark costs as much as the edits since. Node
+//! ledgers, queue ledgers, group counts, GPU groups, affinity counters and claims change together.
+//! Invariant: after `rollback(mark)` the cluster equals its state at `mark`, versions included.
 
 use crate::cluster::node::NodeLedger;
 use crate::cluster::pod::{Place, PodState, Status};
@@ -22,22 +22,22 @@ use std::ops::Deref;
 pub struct Plan<'c> {
     state: &'c mut ClusterState,
     journal: Vec<Edit>,
-    /// Edits before this are only ever undone together with all others.
+    /// Edits before this position are undone only together with all others.
     sealed: usize,
-    /// What else is known of the sealed part.
+    /// Edits folded out of the sealed part.
     fold: Fold,
     /// Pod edits and node evaluations so far.
     work: u64,
 }
 
-/// What sealed edits come to, where the way there no longer matters.
+/// The net effect of sealed edits.
 #[derive(Default)]
 struct Fold {
-    /// Nodes whose first ledger is in the sealed part.
+    /// Nodes whose initial ledger is in the sealed part.
     nodes: FxHashSet<NodeIdx>,
-    /// Pods whose first state is in the sealed part.
+    /// Pods whose initial state is in the sealed part.
     pods: FxHashSet<PodIdx>,
-    /// What was added to queues' ledgers, and the first version of each.
+    /// Amounts added to queue ledgers, and the initial version of each.
     queues: BTreeMap<QueueIdx, QueueFold>,
 }
 
@@ -48,7 +48,7 @@ struct QueueFold {
 }
 
 impl Fold {
-    /// Takes up an edit; false when the journal has to keep it.
+    /// Folds an edit; false when the journal must keep it.
     fn takes(&mut self, edit: &Edit) -> bool {
         match edit {
             Edit::Ledger { node, .. } => !self.nodes.insert(*node),
@@ -74,20 +74,20 @@ impl Fold {
     }
 }
 
-/// A point to go back to.
+/// A position in the journal to roll back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
-/// What becomes of a pod's entry in the list of its node.
+/// Whether an edit changes the pod list of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
     Change,
     Keep,
 }
 
-/// What to do to undo one edit.
+/// The data that undoes one edit.
 enum Edit {
-    /// Boxed, since it is by far the largest.
+    /// Boxed to keep the enum small.
     Pod {
         pod: PodIdx,
         old: Box<PodState>,
@@ -151,19 +151,18 @@ impl Deref for Plan<'_> {
 }
 
 impl<'c> Plan<'c> {
-    /// Opens a transaction on a settled cluster.
+    /// Opens a transaction on a refreshed cluster.
     pub fn new(state: &'c mut ClusterState) -> Self {
         Self { state, journal: Vec::new(), sealed: 0, fold: Fold::default(), work: 0 }
     }
 
-    /// The present point.
+    /// The current position.
     pub fn mark(&self) -> Mark {
         Mark(self.journal.len())
     }
 
-    /// Makes what was done so far final within this transaction: from here on one can go back to the very beginning or
-    /// to a mark taken later. Of each node and pod only the first state is still needed, and of each queue the sum, so
-    /// that a long cycle keeps little.
+    /// Seals the edits so far: later rollbacks go to the beginning or to a later mark. Of each node and pod only the
+    /// initial state is kept, and of each queue the sum, so that the journal of a long cycle stays small.
     pub fn seal(&mut self) {
         let mut kept = self.sealed;
         for at in self.sealed..self.journal.len() {
@@ -176,7 +175,7 @@ impl<'c> Plan<'c> {
         self.sealed = self.journal.len();
     }
 
-    /// The cluster, for refreshing indices that are not part of its state.
+    /// The cluster, for changes that need no undo (interning names).
     pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
         &mut self.state.cluster
     }
@@ -191,17 +190,17 @@ impl<'c> Plan<'c> {
         &mut self.state.memo
     }
 
-    /// Has derived values made anew before the next cycle: a panic interrupted an edit.
+    /// Marks derived values for a rebuild before the next cycle: a panic interrupted an edit.
     pub(crate) fn invalidate(&mut self) {
         self.state.invalidate();
     }
 
-    /// Gives a pod another state, and moves every ledger with it.
+    /// Sets a pod's state and updates every ledger.
     pub fn set_state(&mut self, pod: PodIdx, new: PodState) {
         self.work += 1;
         let old = self.state.cluster.pods[pod].state.clone();
         let (before, after) = (presences(&old), presences(&new));
-        // A pod that only changes its status keeps its entry: finding it in a long list is what would cost.
+        // A pod that only changes its status keeps its list entry: searching a long list is expensive.
         let listing = match (before.as_slice(), after.as_slice()) {
             ([(from, _)], [(to, _)]) if from.node == to.node => Listing::Keep,
             _ => Listing::Change,
@@ -221,15 +220,15 @@ impl<'c> Plan<'c> {
         self.journal.push(Edit::Pod { pod, old: Box::new(old) });
     }
 
-    /// Gives a pod the devices that were found for it.
+    /// Reserves devices for a pod.
     pub fn reserve_devices(&mut self, pod: PodIdx, found: &Fit) {
         let uid = self.state.cluster.pods[pod].uid;
         let undo = self.state.cluster.devices.reserve(uid, found);
         self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
-    /// Evicts a pod: it gives back its room and its devices. One that was moved gives up the place it waits for, and
-    /// one that was placed in this cycle waits as before.
+    /// Evicts a pod and releases its devices. A moved pod loses its pipelined place; a pod placed in this cycle
+    /// becomes pending again.
     pub fn evict(&mut self, pod: PodIdx) {
         let mut state = self.state.cluster.pods[pod].state.clone();
         if self.state.cluster.is_fresh(pod) {
@@ -260,18 +259,18 @@ impl<'c> Plan<'c> {
         self.journal.extend(undo.into_iter().map(|u| Edit::Device(Box::new(u))));
     }
 
-    /// Edits made so far, undone ones included: the measure of work.
+    /// Number of edits so far, undone ones included: the unit of search budgets.
     pub fn work(&self) -> u64 {
         self.work
     }
 
-    /// Counts work that left no edit.
+    /// Counts work that leaves no edit.
     pub(crate) fn add_work(&mut self, steps: usize) {
         self.work += steps as u64;
     }
 
-    /// Makes a node's ledger anew from the pods on it. The books of shared GPUs depend on the order in which pods came
-    /// and went; this is the order of a fresh start, those who wait last.
+    /// Rebuilds a node's ledger from the pods on it. The accounting of shared GPUs depends on the order of edits;
+    /// this is the order of a refresh, pipelined pods last.
     pub(crate) fn renew_ledger(&mut self, node: NodeIdx) {
         self.remember_ledger(node);
         let c = &mut self.state.cluster;
@@ -380,7 +379,7 @@ impl<'c> Plan<'c> {
         self.journal.push(Edit::Count { pod, group, member, from, to, stamp: old_stamp });
     }
 
-    /// Moves a pod between two counters; gives back the group's former stamp.
+    /// Moves a pod between two counters; returns the previous stamp of the group.
     fn recount(
         &mut self,
         pod: PodIdx,
@@ -418,7 +417,7 @@ impl<'c> Plan<'c> {
         }
     }
 
-    /// Adds to a queue's ledger; gives back its former version.
+    /// Adds to a queue's ledger; returns its previous version.
     fn add_to_queue(&mut self, queue: QueueIdx, amounts: &QueueAmounts, np: bool, version: u64) -> u64 {
         let q = &mut self.state.cluster.queues[queue];
         q.ledger.allocated = sum(&q.ledger.allocated, amounts);
@@ -441,7 +440,7 @@ impl<'c> Plan<'c> {
         }
     }
 
-    /// Undoes what the seal took out of the journal, each queue by itself.
+    /// Undoes the folded edits of queues.
     fn unfold(&mut self) {
         self.sealed = 0;
         for (queue, fold) in std::mem::take(&mut self.fold).queues {
@@ -490,12 +489,13 @@ impl<'c> Plan<'c> {
     }
 }
 
-/// The node for which a pod in a state is charged to its queue.
+/// The node at which a pod is charged to its queue.
 fn charged_at(state: &PodState) -> Option<NodeIdx> {
     state.node().filter(|_| state.status.is_active_allocated())
 }
 
-/// Where a pod in a state takes room, and as what. Being allocated, binding, bound or running is all one to a node.
+/// The places that a pod occupies, with the status under which nodes account for it: allocated, binding, bound and
+/// running are equal to a node.
 fn presences(state: &PodState) -> SmallVec<[(Place, Status); 2]> {
     let status = if state.status.is_allocated() { Status::Running } else { state.status };
     let mut list = SmallVec::new();

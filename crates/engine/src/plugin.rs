@@ -1,8 +1,8 @@
-//! Extension points: what a plugin may add to the way decisions are made.
+//! Extension points for plugins.
 //!
 //! A policy is a [`Registry`] filled by plugins in the configured order. Built-in rules are named variants, so that
-//! the engine can answer them from its indices; anything a user adds is a one-method trait object with a declared
-//! dependency class, which tells the engine what it may remember.
+//! the engine can use its indices; a custom rule is a one-method trait object with a declared dependency class, which
+//! bounds what the engine may memoise.
 
 pub mod builtin;
 
@@ -16,16 +16,15 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A plugin: a name, and what it adds for given arguments.
+/// A plugin: registers its rules under a name.
 pub trait Plugin: Send + Sync {
     /// The name in the configuration.
     fn name(&self) -> &str;
-    /// Adds entries to the registry. An argument that makes no sense is reported through [`Args`] and replaced by
-    /// its default.
+    /// Adds entries to the registry. An invalid argument is reported through [`Args`] and replaced by its default.
     fn register(&self, args: &mut Args<'_>, to: &mut Registry);
 }
 
-/// What an entry reads, and therefore how long its answers stay true.
+/// What a rule reads, and therefore how long its results stay valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depends {
     /// The pod's specification and the node's description.
@@ -36,25 +35,25 @@ pub enum Depends {
     Global,
 }
 
-/// Decides whether a pod may be placed at all.
+/// Checks a pod before any node is considered.
 pub trait PreFilter: Send + Sync {
-    /// An error, in words, ends the pod's chances in this cycle.
+    /// An error message makes the pod unschedulable in this cycle.
     fn check(&self, cluster: &Cluster, pod: PodIdx) -> Result<(), String>;
 }
 
-/// Decides whether a node takes a pod.
+/// Decides whether a node is feasible for a pod.
 pub trait Filter: Send + Sync {
-    /// An error, in words, rules the node out.
+    /// An error message makes the node infeasible.
     fn fits(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx) -> Result<(), String>;
 }
 
-/// Says how much a pod would like a node.
+/// Scores a node for a pod.
 pub trait Score: Send + Sync {
     /// More is better; `None` rules the node out.
     fn score(&self, cluster: &Cluster, pod: PodIdx, node: NodeIdx) -> Option<f64>;
 }
 
-/// Says how much a pod would like a GPU of a node; no group stands for a whole free GPU.
+/// Scores a GPU of a node for a pod; no group means a whole idle GPU.
 pub trait GpuScore: Send + Sync {
     /// More is better; `None` rules the GPU out.
     fn score(
@@ -68,7 +67,7 @@ pub trait GpuScore: Send + Sync {
 
 /// Splits the nodes for a member of a group into candidate sets, best first.
 pub trait Subsets: Send + Sync {
-    /// Candidate sets; an error, in words, fails the group.
+    /// Candidate sets; an error message makes the group unschedulable.
     fn subsets(
         &self,
         cluster: &Cluster,
@@ -103,15 +102,15 @@ pub trait PodCompare: Send + Sync {
     fn compare(&self, cluster: &Cluster, left: PodIdx, right: PodIdx) -> Ordering;
 }
 
-/// Decides whether a running group may have to give way to a waiting one.
+/// Decides whether a running group may be a victim of a pending one.
 pub trait VictimFilter: Send + Sync {
-    /// False takes the group out of the search.
+    /// False excludes the group from the search.
     fn may_be_victim(&self, cluster: &Cluster, cause: Cause, preemptor: GroupIdx, victim: GroupIdx) -> bool;
 }
 
-/// Judges a plan that evicts pods before it is carried out; the cluster shows the plan.
+/// Validates a scenario before it is committed; the cluster shows the scenario.
 pub trait Validator: Send + Sync {
-    /// An error, in words, forbids the plan.
+    /// An error message makes the scenario invalid.
     fn accepts(
         &self,
         cluster: &Cluster,
@@ -121,7 +120,7 @@ pub trait Validator: Send + Sync {
     ) -> Result<(), String>;
 }
 
-/// Pods of one group that give way together: one beyond the group's minimum, or all that is left.
+/// Pods of one group that are evicted together: one above the group's minimum, or all that remain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VictimBatch {
     /// The group.
@@ -130,12 +129,12 @@ pub struct VictimBatch {
     pub pods: Arc<[PodIdx]>,
 }
 
-/// Proposes who gives way for the pods of a waiting group.
+/// Proposes victims for the pods of a pending group.
 pub trait ScenarioGenerator: Send + Sync {
-    /// Its name, which budgets are configured by.
+    /// Its name in the configuration of budgets.
     fn name(&self) -> &str;
-    /// Sets of batches to try one after the other, each as positions in the list, which is in the order in which
-    /// groups give way. A later batch of a group is of no use without the earlier ones.
+    /// Sets of batches to try in order, each as positions in the list, which is in victim order. A later batch of a
+    /// group requires the earlier ones.
     fn propose(
         &self,
         cluster: &Cluster,
@@ -145,14 +144,14 @@ pub trait ScenarioGenerator: Send + Sync {
     ) -> Vec<Vec<usize>>;
 }
 
-/// A way to propose victims.
+/// A scenario generator.
 #[derive(Clone)]
 pub enum Generator {
-    /// Victims that share a node.
+    /// Victims on one node.
     NodeLocalGreedy,
-    /// Enough nodes for a gang, smallest first.
+    /// Victims on as many nodes as a gang needs, smallest set first.
     MultiNodeGang,
-    /// A user's.
+    /// A custom rule.
     Custom(Arc<dyn ScenarioGenerator>),
 }
 
@@ -170,9 +169,9 @@ impl Generator {
 /// An entry of the queue order.
 #[derive(Clone)]
 pub enum QueueOrder {
-    /// Fair share (proportion).
+    /// Fair share (KAI's `proportion`).
     Proportion,
-    /// A user's.
+    /// A custom rule.
     Custom(Arc<dyn QueueCompare>),
 }
 
@@ -183,7 +182,7 @@ pub enum GroupOrder {
     Priority,
     /// Below the minimum first, above it last.
     Elastic,
-    /// A user's.
+    /// A custom rule.
     Custom(Arc<dyn GroupCompare>),
 }
 
@@ -192,7 +191,7 @@ pub enum GroupOrder {
 pub enum MemberOrder {
     /// Unsatisfied first.
     BySatisfaction,
-    /// A user's.
+    /// A custom rule.
     Custom(Arc<dyn MemberCompare>),
 }
 
@@ -205,7 +204,7 @@ pub enum PodOrder {
     Ray,
     /// By the task-priority label.
     TaskPriority,
-    /// A user's.
+    /// A custom rule.
     Custom(Arc<dyn PodCompare>),
 }
 
@@ -216,11 +215,11 @@ pub enum GpuOrder {
     Pack,
     /// Emptier GPUs first.
     Spread,
-    /// A user's.
+    /// A custom rule.
     Custom(Arc<dyn GpuScore>),
 }
 
-/// How nodes are preferred by their free amount.
+/// Placement strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// Fuller nodes first.
@@ -232,31 +231,31 @@ pub enum Strategy {
 /// Arguments of node placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// For pods that want GPUs.
+    /// For pods that request GPUs.
     pub gpu: Strategy,
-    /// For pods that want none.
+    /// For pods that request none.
     pub cpu: Strategy,
 }
 
 /// Arguments of fair share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proportion {
-    /// How strongly past usage counts.
+    /// Weight of historical usage (`kValue`).
     pub k_value: f64,
-    /// How much fuller than a victim's queue a reclaimer's may be.
+    /// Saturation multiplier of the reclaimer's queue.
     pub saturation_multiplier: f64,
-    /// Shares decide who may reclaim from whom.
+    /// Fair shares restrict reclaim.
     pub rules_reclaim: bool,
 }
 
 /// Arguments of minimum run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRuntime {
-    /// Before preemption, where no queue says otherwise; none when nothing is protected from it.
+    /// Default before preemption; none when nothing is protected.
     pub preempt: Option<Span>,
-    /// Before reclaim, where no queue says otherwise; none when nothing is protected from it.
+    /// Default before reclaim; none when nothing is protected.
     pub reclaim: Option<Span>,
-    /// Which queue's span counts before reclaim.
+    /// Which queue's minimum run time applies to reclaim.
     pub resolution: ReclaimResolution,
 }
 
@@ -265,18 +264,18 @@ pub struct MinRuntime {
 pub struct NumaArgs {
     /// Resources left out, comma separated.
     pub ignore: String,
-    /// Free amounts come from the pods' records, not from the node's report.
+    /// Free amounts are computed from pod records instead of the node's report.
     pub reconstruct: bool,
 }
 
-/// Which built-in rules take part, with their arguments.
+/// Enabled built-in rules, with their arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BuiltIns {
     /// Node filters and pod checks.
     pub predicates: bool,
-    /// Low-weight scores for what Kubernetes users count on.
+    /// Low-weight scores of Kubernetes preferences (node affinity, taints, spread).
     pub soft_scores: bool,
-    /// Fair share: capacity gates, shares, reclaim rules.
+    /// Fair share: capacity limits, shares, reclaim rules.
     pub proportion: Option<Proportion>,
     /// Score: the nominated node.
     pub nominated_node: bool,
@@ -315,24 +314,24 @@ pub struct Registry {
     pub pod_order: Vec<PodOrder>,
     /// GPU order.
     pub gpu_order: Vec<GpuOrder>,
-    /// Users' checks before any node is tried.
+    /// Custom pre-filters.
     pub pre_filters: Vec<Arc<dyn PreFilter>>,
-    /// Users' node filters.
+    /// Custom node filters.
     pub filters: Vec<(Depends, Arc<dyn Filter>)>,
-    /// Users' node scores.
+    /// Custom node scores.
     pub scores: Vec<(Depends, Arc<dyn Score>)>,
-    /// Users' node subsets.
+    /// Custom node subsets.
     pub subsets: Vec<Arc<dyn Subsets>>,
-    /// Ways to propose victims, tried one after the other.
+    /// Scenario generators, in order.
     pub generators: Vec<Generator>,
-    /// Users' rules for who may be a victim.
+    /// Custom victim filters.
     pub victim_filters: Vec<Arc<dyn VictimFilter>>,
-    /// Users' rules for plans that evict.
+    /// Custom scenario validators.
     pub validators: Vec<Arc<dyn Validator>>,
 }
 
 impl Registry {
-    /// Adds what another registry holds, behind what is there.
+    /// Appends the entries of another registry.
     fn merge(&mut self, other: Registry) {
         let (mine, its) = (&mut self.builtin, other.builtin);
         mine.predicates |= its.predicates;
@@ -366,7 +365,7 @@ impl Registry {
         self.validators.extend(other.validators);
     }
 
-    /// Takes out one kind of entries, as a `disable…` switch asks.
+    /// Removes one kind of entries, for a `disable…` switch.
     fn without(&mut self, part: PluginPart) {
         match part {
             PluginPart::QueueOrder => self.queue_order.clear(),
@@ -407,7 +406,7 @@ impl Registry {
     }
 }
 
-/// Arguments of one plugin, with typed getters. What cannot be read is noted and replaced by the default.
+/// Arguments of one plugin, with typed getters. Invalid values are reported and replaced by the default.
 pub struct Args<'a> {
     plugin: &'a str,
     values: &'a BTreeMap<String, String>,
@@ -435,7 +434,7 @@ impl Args<'_> {
     pub fn span(&mut self, key: &str, default: kai_units::Span) -> kai_units::Span {
         self.parsed(key, default, |text| kai_units::duration::parse_extended(text).ok())
     }
-    /// Notes a problem with an argument.
+    /// Reports a problem with an argument.
     pub fn problem(&mut self, key: &str, hint: &str) {
         let value = self.text(key).unwrap_or_default().to_owned();
         self.problems.push(format!("plugin `{}`: argument `{key}` is `{value}`; hint: {hint}", self.plugin));
@@ -467,7 +466,7 @@ impl PluginSet {
         self.plugins.push(plugin);
         self
     }
-    /// Lets each configured plugin register, in order. Unknown names and unreadable arguments are returned in words.
+    /// Registers each configured plugin, in order. Returns messages about unknown names and invalid arguments.
     pub(crate) fn resolve(&self, configured: &[PluginConfig]) -> (Registry, Vec<String>) {
         let mut registry = Registry::default();
         let mut problems = Vec::new();

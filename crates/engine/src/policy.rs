@@ -1,4 +1,4 @@
-//! How to decide: actions in order, plugins with their arguments, and the process parameters.
+//! Scheduling configuration: actions, plugins with their arguments, process parameters.
 
 mod resolved;
 
@@ -14,11 +14,11 @@ pub struct Config {
     pub actions: Vec<String>,
     /// Plugins in order, all tiers concatenated.
     pub plugins: Vec<PluginConfig>,
-    /// Most groups of one leaf queue that an action looks at.
+    /// Maximum of groups per leaf queue that an action attempts.
     pub queue_depth: BTreeMap<String, usize>,
-    /// How long the victim search may take.
+    /// Budgets of the victim search.
     pub budgets: SearchBudgets,
-    /// How far the victim search goes.
+    /// Depth of the victim search.
     pub search: SearchDepth,
     /// Whether evictions respect disruption budgets.
     pub disruption_budgets: DisruptionBudgets,
@@ -27,17 +27,17 @@ pub struct Config {
 /// Whether evictions respect disruption budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DisruptionBudgets {
-    /// A plan that would break one is not valid.
+    /// A scenario that would violate one is invalid.
     #[default]
     Honour,
-    /// They are not looked at, as in KAI.
+    /// Budgets are ignored, as in KAI.
     Ignore,
 }
 
-/// How far the victim search goes.
+/// Depth of the victim search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchDepth {
-    /// After the configured generators, the smallest set of victims is looked for.
+    /// After the configured generators, the smallest set of victims is searched.
     #[default]
     Full,
     /// The configured generators and nothing else, as in KAI.
@@ -47,15 +47,15 @@ pub enum SearchDepth {
 /// One configured plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginConfig {
-    /// Its name.
+    /// Plugin name.
     pub name: String,
     /// Its arguments.
     pub arguments: BTreeMap<String, String>,
-    /// Parts of it that are switched off.
+    /// Disabled parts.
     pub disabled: Vec<PluginPart>,
 }
 
-/// A part of a plugin that the configuration can switch off.
+/// A part of a plugin that the configuration can disable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PluginPart {
     /// `disableJobOrder`.
@@ -77,34 +77,34 @@ pub enum PluginPart {
 /// Budgets of the victim search; 0 is unlimited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchBudgets {
-    /// Per action; the key `default` serves actions that are not named.
+    /// Per action; the key `default` applies to actions that are not listed.
     pub action: BTreeMap<String, Span>,
-    /// Most for one group.
+    /// Maximum for one group.
     pub group_max: Span,
-    /// Least for one group, even when the action's budget is spent.
+    /// Minimum for one group, even when the action's budget is spent.
     pub group_min: Span,
-    /// Per scenario generator; the key `default` serves generators that are not named.
+    /// Per scenario generator; the key `default` applies to generators that are not listed.
     pub generator: BTreeMap<String, Span>,
 }
 
 /// Process parameters that change decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// Only nodes with a worker role take part, and roles separate CPU and GPU pods.
+    /// Only nodes with a worker role are used, and roles separate CPU and GPU pods.
     pub restrict_nodes: bool,
-    /// Most victim groups of a consolidation; `None` is unlimited.
+    /// Maximum of victim groups in a consolidation; `None` is unlimited.
     pub max_consolidation_victims: Option<u32>,
-    /// Skip groups that look like one that failed.
+    /// Skip groups with the scheduling signature of a failed one.
     pub use_signatures: bool,
-    /// Victims that get another place do not count as reclaimed.
+    /// Victims that are moved do not count as reclaimed.
     pub allow_consolidating_reclaim: bool,
-    /// Grace for gangs below their minimum; negative is for ever.
+    /// Grace period of gangs below their minimum; negative is unlimited.
     pub staleness_grace: Span,
-    /// How long after its deletion time a running pod counts as stuck.
+    /// Time after its deletion timestamp from which a running pod counts as stuck.
     pub stuck_threshold: Span,
     /// Simulate CSI storage.
     pub csi_storage: bool,
-    /// Device claims are understood by the cluster.
+    /// The cluster serves device claims.
     pub device_claims: bool,
     /// Name of the node pool, for messages.
     pub node_pool: String,

@@ -1,16 +1,16 @@
-//! Host ports: two pods on one node cannot listen on the same address and port.
+//! Host port conflicts, as in the kube-scheduler plugin `NodePorts`.
 
 use crate::input::HostPort;
 
-/// The address that stands for all addresses.
+/// The wildcard address.
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
-/// Whether a pod's host ports exclude those of another pod on the same node.
+/// Whether the host ports of two pods conflict on one node.
 pub fn conflict(wanted: &[HostPort], taken: &[HostPort]) -> bool {
     wanted.iter().any(|port| taken.iter().any(|there| clash(port, there)))
 }
 
-/// Equal protocol and number on equal addresses, or one of them on all addresses.
+/// Equal protocol and port on equal addresses, or on the wildcard address.
 fn clash(left: &HostPort, right: &HostPort) -> bool {
     left.port == right.port
         && left.protocol == right.protocol

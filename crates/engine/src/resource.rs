@@ -32,7 +32,7 @@ pub const GPU: Dim = Dim(2);
 pub const PODS: Dim = Dim(3);
 /// One whole GPU.
 pub const WHOLE_GPU: i64 = input::WHOLE_GPU;
-/// Values beyond this are clamped where they enter, so that sums of them stay exact in 64 bits.
+/// Larger values are clamped on input (2^53), so that sums stay exact in 64 bits.
 pub const AMOUNT_MAX: i64 = 1 << 53;
 
 /// The resources that queues account for.
@@ -69,7 +69,7 @@ impl<T> IndexMut<QueueResource> for PerResource<T> {
 pub struct Amounts(SmallVec<[i64; 6]>);
 
 impl Amounts {
-    /// Nothing of anything.
+    /// All amounts 0.
     pub fn zero() -> Self {
         Self::default()
     }
@@ -180,7 +180,7 @@ pub struct Dims {
 /// A MIG profile: compute slices and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MigProfile {
-    /// Compute slices: what one instance costs in GPUs of quota.
+    /// Compute slices: the quota charge of one instance in GPUs.
     pub slices: i64,
     /// Gigabytes of memory.
     pub gigabytes: i64,
@@ -215,11 +215,11 @@ impl Dims {
     pub fn len(&self) -> usize {
         self.names.len()
     }
-    /// Never true: four dimensions are always there.
+    /// Never true: four dimensions always exist.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
-    /// The dimension of a resource name, new if need be.
+    /// The dimension of a resource name, created on first use.
     pub fn dim(&mut self, name: &str, names: &mut Interner) -> Dim {
         let sym = names.intern(name);
         if let Some(dim) = self.find(sym) {
@@ -228,7 +228,7 @@ impl Dims {
         self.mig.push(MigProfile::parse(name));
         self.names.push(sym)
     }
-    /// The dimension of a resource name that has been seen.
+    /// The dimension of a resource name, if it exists.
     pub fn find(&self, name: Sym) -> Option<Dim> {
         self.names.iter().position(|&n| n == name).map(Dim::new)
     }
@@ -249,7 +249,7 @@ impl Dims {
         }
         amounts
     }
-    /// GPUs of quota that the MIG instances in a vector cost, in millionths.
+    /// Quota charge of the MIG instances in a vector, in millionths of a GPU.
     pub fn mig_quota(&self, amounts: &Amounts) -> i64 {
         amounts.iter().filter_map(|(dim, n)| self.mig[dim].map(|p| p.slices * n * (WHOLE_GPU / 1000))).sum()
     }

@@ -47,7 +47,7 @@ impl ClusterState {
     pub(crate) fn refresh(&mut self, policy: &Policy, now: Timestamp) {
         self.memo.failures.clear();
         if self.changes.node_set {
-            // Ranks are given anew.
+            // Ranks change.
             self.memo.ranked_nodes.clear();
         }
         self.cluster.refresh(&mut self.changes, policy, now);

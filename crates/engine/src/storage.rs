@@ -1,9 +1,9 @@
-//! Volumes: what pods need of storage, and which nodes can give it.
+//! Volumes: the storage that pods need, and the nodes that can serve it.
 //!
-//! [`prefilter`](Storage::prefilter) asks once per pod whether its claims can be met at all, `filter` asks per node
-//! (after the volume binding, volume zone and attach limit rules of Kubernetes). With CSI storage simulated, books
-//! of what is left of each capacity are kept as pods come and go ([`open_accounting`](Storage::open_accounting)).
-//! Not here: making or binding volumes.
+//! [`prefilter`](Storage::prefilter) checks once per pod whether its claims can be served, `filter` checks per node
+//! (kube-scheduler's `VolumeBinding`, `VolumeZone` and `NodeVolumeLimits`). With simulated CSI storage, the free
+//! amount of each capacity is tracked as pods are placed and removed ([`open_accounting`](Storage::open_accounting)).
+//! Not here: provisioning or binding volumes.
 
 mod capacities;
 mod csi;
@@ -78,7 +78,7 @@ impl Claim {
 }
 
 impl Class {
-    /// Its free capacity takes part in the simulation.
+    /// Its free capacity is simulated.
     fn is_simulated(&self) -> bool {
         self.wait_for_consumer && self.tracks_capacity
     }
@@ -175,7 +175,7 @@ impl Storage {
         self.csi.unlink();
     }
 
-    /// Whether a pod's claims, by name in its namespace, can be met at all.
+    /// Whether a pod's claims, by name in its namespace, can be served by any node.
     pub fn prefilter(&self, namespace: Sym, claims: &[Sym], names: &Interner) -> Result<(), PodRejection> {
         let text = |claim: &Sym| names.text(*claim).to_owned();
         let is_usable = |name: &&Sym| {
@@ -195,7 +195,7 @@ impl Storage {
         }
     }
 
-    /// The claim is to be bound when its pod gets a node.
+    /// The claim is bound when its pod is scheduled (`WaitForFirstConsumer`).
     fn waits(&self, claim: &Claim) -> bool {
         claim.volume.is_none() && self.class_of(claim).is_some_and(|class| class.wait_for_consumer)
     }

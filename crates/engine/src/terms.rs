@@ -1,11 +1,11 @@
-//! Rules between pods: affinity, anti-affinity, preferred affinity and topology spread.
+//! Inter-pod rules: affinity, anti-affinity, preferred affinity and topology spread.
 //!
-//! A *term* is a query over pods together with a domain: the value of a node label, or the node itself
-//! (for spread, which counts by node). For each term and domain the number of matching pods and of pods that carry
-//! the term is kept as pods come and go ([`Terms::place`], [`Terms::unplace`]), so a question about one node costs a
-//! lookup per term and never a walk over pods.
+//! A *term* is a query over pods together with a domain: the value of a node label, or the node itself (for spread,
+//! which counts by node). For each term and domain, the number of matching pods and of pods that carry the term is
+//! updated as pods are placed and removed ([`Terms::place`], [`Terms::unplace`]), so that checking a node costs one
+//! lookup per term and never visits pods.
 //! Invariant: the counters are a function of the pods placed and not unplaced, for every term that is counted.
-//! Not here: which pods sit where, and which nodes a pod may use at all.
+//! Not here: the nodes of pods, and node selectors.
 
 mod counters;
 mod label_sets;
@@ -36,7 +36,7 @@ pub struct Terms {
     known: IndexVec<TermIdx, Term>,
     label_sets: LabelSets,
     counters: Counters,
-    /// Terms that came when pods matching them were on nodes already, and have not been counted.
+    /// Terms added after matching pods were placed, and not counted yet.
     uncounted: Vec<TermIdx>,
 }
 
@@ -72,12 +72,12 @@ struct Term {
     counted: bool,
 }
 
-/// What makes two nodes one place.
+/// The domain of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Domain {
-    /// Equal values of a label.
+    /// Equal values of a node label.
     Label(Sym),
-    /// Being the same node; pods that leave are not counted.
+    /// The node; releasing pods are not counted.
     Node,
 }
 
@@ -87,9 +87,9 @@ pub struct TermRefs(Option<Arc<Refs>>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Refs {
-    /// What required affinity looks for, all its terms together.
+    /// Query of required affinity, all terms together.
     affinity: Option<QueryIdx>,
-    /// The same over each topology key.
+    /// The query over each topology key.
     near: SmallVec<[TermIdx; 1]>,
     /// Required anti-affinity.
     anti: SmallVec<[TermIdx; 1]>,
@@ -99,7 +99,7 @@ struct Refs {
     spread: Vec<Spread>,
 }
 
-/// A pod on a node, as far as terms see it.
+/// A placed pod as terms see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<'a> {
     /// The pod's labels and namespace.
@@ -110,17 +110,17 @@ pub struct Placed<'a> {
     pub node: NodeIdx,
     /// The node's labels, sorted by key symbol.
     pub node_labels: &'a [(Sym, Sym)],
-    /// Whether the pod is going to stay.
+    /// Whether the pod is releasing.
     pub presence: Presence,
 }
 
-/// Whether a pod on a node is going to stay. Pods that leave still count for affinity, but not for spread.
+/// Whether a placed pod is releasing. Releasing pods count for affinity, but not for spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// It stays.
+    /// Not being deleted.
     #[default]
     Active,
-    /// It is being deleted or evicted.
+    /// Terminating, or evicted in this cycle.
     Releasing,
 }
 
@@ -129,15 +129,15 @@ impl TermRefs {
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
-    /// There are spread constraints that rule nodes out.
+    /// There are `DoNotSchedule` spread constraints.
     pub fn has_hard_spread(&self) -> bool {
         self.0.as_ref().is_some_and(|refs| refs.spread.iter().any(|s| s.hard))
     }
-    /// There are spread constraints that only prefer nodes.
+    /// There are `ScheduleAnyway` spread constraints.
     pub fn has_soft_spread(&self) -> bool {
         self.0.as_ref().is_some_and(|refs| refs.spread.iter().any(|s| !s.hard))
     }
-    /// There is required affinity: other pods may have to stay for this one to fit.
+    /// There is required affinity: evicting other pods can make a node infeasible.
     pub fn has_required_affinity(&self) -> bool {
         self.0.as_ref().is_some_and(|refs| refs.affinity.is_some())
     }
@@ -182,22 +182,22 @@ impl Terms {
         self.label_sets.labels(set)
     }
 
-    /// Counts a pod that came to a node.
+    /// Counts a pod placed on a node.
     pub fn place(&mut self, pod: &Placed<'_>) {
         self.count(pod, Step::In);
     }
 
-    /// Counts out a pod that was placed, with the same values.
+    /// Removes a placed pod, given the same values.
     pub fn unplace(&mut self, pod: &Placed<'_>) {
         self.count(pod, Step::Out);
     }
 
-    /// Some term came after pods that match it: [`count_new`](Self::count_new) must run before the next question.
+    /// Some term was added after pods that match it: [`count_new`](Self::count_new) must run before the next query.
     pub fn has_uncounted(&self) -> bool {
         !self.uncounted.is_empty()
     }
 
-    /// Counts the pods on nodes for terms that came after them. Every placed pod must be given.
+    /// Counts placed pods for terms added after them. Requires every placed pod.
     pub fn count_new<'a>(&mut self, pods: impl Iterator<Item = Placed<'a>>) {
         for pod in pods {
             for &query in self.label_sets.matched(pod.label_set) {
@@ -214,7 +214,7 @@ impl Terms {
         }
     }
 
-    /// Forgets all placed pods and counts these instead.
+    /// Replaces all placed pods.
     pub fn recount<'a>(&mut self, pods: impl Iterator<Item = Placed<'a>>) {
         self.counters.clear();
         self.label_sets.clear_placed();
@@ -226,7 +226,7 @@ impl Terms {
         }
     }
 
-    /// Whether [`filter`](Self::filter) can say no to a pod at all.
+    /// Whether [`filter`](Self::filter) can reject a node for a pod.
     pub fn affects(&self, label_set: LabelSetIdx, terms: &TermRefs) -> bool {
         let own = terms.0.as_ref().is_some_and(|refs| refs.affinity.is_some() || !refs.anti.is_empty());
         own || self.terms_matching(label_set).any(|term| self.counters.totals(term).anti > 0)
@@ -240,7 +240,7 @@ impl Terms {
         own || self.terms_matching(label_set).any(|term| self.counters.totals(term).preferring > 0)
     }
 
-    /// Whether required affinity and anti-affinity, the pod's and that of pods on nodes, let a pod on a node.
+    /// Whether required affinity and anti-affinity, of the pod and of placed pods, allow a pod on a node.
     pub fn filter(
         &self,
         label_set: LabelSetIdx,
@@ -266,7 +266,7 @@ impl Terms {
         if refused { Err(NodeRejection::ExistingAntiAffinity) } else { Ok(()) }
     }
 
-    /// The weights of preferred terms on a node, the pod's own and those of pods on nodes; more is better.
+    /// Sum of the weights of preferred terms on a node, of the pod and of placed pods; higher is better.
     pub fn score(&self, label_set: LabelSetIdx, terms: &TermRefs, node_labels: &[(Sym, Sym)]) -> i64 {
         let cell = |term| self.domain_on(term, node_labels).map(|d| self.counters.cell(term, d));
         let own = terms.0.iter().flat_map(|refs| &refs.preferred);
@@ -277,12 +277,13 @@ impl Terms {
         own + others.filter_map(|term| cell(term).map(|c| c.weight)).sum::<i64>()
     }
 
-    /// Every term of required affinity finds its pods in the node's domain; or the pod is the first of its kind.
+    /// Every required affinity term has matching pods in the node's domain; or no pod matches anywhere and the pod
+    /// matches its own terms, as in kube-scheduler's `InterPodAffinity`.
     fn affinity_holds(&self, label_set: LabelSetIdx, refs: &Refs, node_labels: &[(Sym, Sym)]) -> bool {
         let Some(query) = refs.affinity else { return true };
         let mut found = true;
         for &term in &refs.near {
-            // A node that lacks a topology label is never near anything, not even for the first pod.
+            // A node without the topology label never satisfies the term, not even for the first pod.
             let Some(domain) = self.domain_on(term, node_labels) else { return false };
             found &= self.counters.cell(term, domain).matching > 0;
         }

@@ -1,4 +1,4 @@
-//! A few nodes, groups and pods as a settled cluster, for tests of single rules.
+//! Small clusters for unit tests of single rules.
 
 use crate::delta::Delta;
 use crate::ids::{GroupIdx, PodIdx};
@@ -10,7 +10,7 @@ use kai_units::Timestamp;
 
 const NAMESPACE: &str = "test";
 
-/// A cluster in the making; every pod is pending until its edit says otherwise.
+/// A cluster builder; pods are pending unless the edit changes their phase.
 pub(crate) struct TestCluster {
     pub(crate) cluster: ClusterState,
     pub(crate) policy: Policy,
@@ -46,7 +46,7 @@ impl TestCluster {
         self.cluster.apply(Delta::Group(Box::new(group)));
     }
 
-    /// Adds a pod that wants one CPU to a group; names give the task order.
+    /// Adds a pod that requests one CPU to a group; names give the task order.
     pub(crate) fn pod(&mut self, name: &str, group: &str, edit: impl FnOnce(&mut PodInput)) {
         let mut pod = PodInput {
             key: Key::new(NAMESPACE, name),
@@ -60,7 +60,7 @@ impl TestCluster {
         self.cluster.apply(Delta::Pod(Box::new(pod)));
     }
 
-    /// Makes the cluster ready.
+    /// Refreshes derived values.
     pub(crate) fn refresh(&mut self) {
         self.cluster.refresh(&self.policy, Timestamp(0));
     }

@@ -1,10 +1,10 @@
-//! Domains of nodes that are near each other, and which of them can hold a group's pods together.
+//! Topology-aware placement: domains of nodes, and which of them can hold a group's pods.
 //!
 //! A topology lists node labels from the outermost level (a zone) to the innermost (a host). Nodes with equal values
-//! down to a level form a domain of that level; the domains form a tree below one root. Only nodes that carry all of
-//! the labels take part.
-//! The trees change with node labels and topologies alone. Free room is read from the ledgers at each question.
-//! Not here: which members of a group ask, and in what order their answers are tried.
+//! down to a level form a domain of that level; the domains form a tree below one root. Nodes without all of the
+//! labels are not part of it. The trees change with node labels and topologies only. Free capacity is read from the
+//! ledgers for each query.
+//! Not here: which members of a group have constraints, and the order in which candidates are tried.
 
 mod candidates;
 mod demand;
@@ -26,7 +26,7 @@ use crate::intern::Interner;
 /// The topologies of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Topologies {
-    /// In no particular order: there are few.
+    /// In no particular order; there are few.
     list: Vec<Topology>,
 }
 
@@ -39,7 +39,7 @@ impl Topologies {
         self.list.push(Topology::new(name, levels));
     }
 
-    /// Takes a topology away.
+    /// Removes a topology.
     pub fn remove(&mut self, name: &str, names: &Interner) {
         if let Some(name) = names.find(name) {
             self.list.retain(|topology| topology.name() != name);

@@ -1,15 +1,16 @@
-//! Alternatives over a node's labels and name: node affinity, and where volumes can be used or made.
+//! Node selector terms over labels and name: node affinity, and topology of volumes.
 
 use crate::ids::Sym;
 use crate::input::{NodeTerm, Requirement, RequirementOp};
 use crate::intern::Interner;
 use crate::terms::selector::label;
 
-/// Terms of which one must hold. What an empty list means is up to its owner; [`matches`](Self::matches) says no.
+/// Terms of which one must match. The owner defines the meaning of an empty list; [`matches`](Self::matches) returns
+/// false.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NodeTerms(Box<[Term]>);
 
-/// Requirements that must all hold; a term without any never holds.
+/// Requirements that must all match; a term without any never matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Term {
     labels: Box<[(Sym, Test)]>,
@@ -38,7 +39,7 @@ impl NodeTerms {
         self.0.is_empty()
     }
 
-    /// Whether some term holds for a node. Labels are sorted by key symbol.
+    /// Whether some term matches a node. Labels are sorted by key symbol.
     pub(crate) fn matches(&self, node_name: Sym, labels: &[(Sym, Sym)], names: &Interner) -> bool {
         self.0.iter().any(|term| term.holds(node_name, labels, names))
     }

@@ -1,4 +1,4 @@
-//! Node acceptance rule by rule.
+//! Node acceptance, one rule per test.
 
 use super::*;
 use crate::input::{NodePreference, NodeTerm, Requirement, RequirementOp, Toleration, TolerationOp};

@@ -1,4 +1,4 @@
-//! Deltas of everything but pods.
+//! Applies deltas of all objects but pods.
 
 use super::group::{Counted, Group};
 use super::node::{Node, NodeLedger};
@@ -17,7 +17,7 @@ use kai_units::Timestamp;
 use smallvec::SmallVec;
 
 impl Cluster {
-    /// Takes in one change.
+    /// Applies one change and records what must be refreshed.
     pub(crate) fn apply(&mut self, delta: Delta, changes: &mut Changes) {
         match delta {
             Delta::Node(input) => self.set_node(*input, changes),
@@ -89,7 +89,7 @@ impl Cluster {
         list
     }
 
-    /// The slot of a node's name, made if need be.
+    /// The slot of a node name, created on first use.
     pub(super) fn node_slot(&mut self, name: &str) -> NodeIdx {
         let sym = self.names.intern(name);
         if let Some(&node) = self.node_by_name.get(&sym) {
@@ -131,7 +131,7 @@ impl Cluster {
         node.described = described;
         let gpu_memory = GpuMemory { mib: input.gpu_memory.mib.max(1), ..input.gpu_memory };
         if std::mem::replace(&mut node.gpu_memory, gpu_memory) != gpu_memory {
-            // What pods with a part of a GPU count for in their queues depends on it.
+            // The queue charge of fractional GPU requests depends on the GPU memory.
             changes.groups.extend(node.pods.iter().filter_map(|pod| self.pods[*pod].group));
         }
         node.gpu_count = input.gpu_count;
@@ -160,7 +160,7 @@ impl Cluster {
         changes.ledgers.push(index);
     }
 
-    /// The slot of a group's key, made if need be.
+    /// The slot of a group key, created on first use.
     pub(super) fn group_slot(&mut self, namespace: Sym, name: &str) -> GroupIdx {
         let key = (namespace, self.names.intern(name));
         *self
@@ -203,7 +203,7 @@ impl Cluster {
         changes.groups.push(index);
     }
 
-    /// The slot of a queue's name, made if need be.
+    /// The slot of a queue name, created on first use.
     pub(super) fn queue_slot(&mut self, name: &str) -> QueueIdx {
         let sym = self.names.intern(name);
         if let Some(&queue) = self.queue_by_name.get(&sym) {

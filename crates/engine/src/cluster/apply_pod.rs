@@ -1,4 +1,4 @@
-//! Takes in deltas of pods: their slots, their shapes, and what they hang on to.
+//! Applies deltas of pods: assigns slots and shapes, links pods to groups, nodes, volumes and claims.
 
 use super::changes::LastLabels;
 use super::pod::{GpuGroups, Pod, PodExtra, PodState, Status};

@@ -6,7 +6,7 @@ use crate::input::Labels;
 /// What changed since derived values were last refreshed.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// Nodes came or went.
+    /// Nodes were added or removed.
     pub(crate) node_set: bool,
     /// Nodes whose description changed.
     pub(crate) described: Vec<NodeIdx>,

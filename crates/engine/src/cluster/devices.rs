@@ -1,4 +1,4 @@
-//! Device claims: what the cluster tells the device books, and what it asks them.
+//! Connects pods and nodes to the device accounting ([`crate::dra`]).
 
 use super::{Changes, Cluster};
 use crate::dra::{ExtendedRequest, Fit, NodeView, SyntheticClaim};
@@ -7,7 +7,7 @@ use crate::resource::{self, WHOLE_GPU};
 use crate::verdict::ClaimRejection;
 
 impl Cluster {
-    /// Resolves what changed about devices, and the GPUs that nodes have and pods want through them.
+    /// Resolves changed devices, and updates the DRA GPUs of nodes and pods.
     pub(super) fn refresh_devices(&mut self, changes: &mut Changes) {
         if !std::mem::take(&mut changes.devices) {
             return;
@@ -32,7 +32,7 @@ impl Cluster {
         }
     }
 
-    /// Works out the devices of a node whose description changed.
+    /// Recomputes the devices of a node whose description changed.
     pub(super) fn attach_devices(&mut self, node: NodeIdx) {
         let n = &self.nodes[node];
         if n.present {
@@ -53,18 +53,18 @@ impl Cluster {
         (!devices.is_empty()).then(|| devices.into_vec().into())
     }
 
-    /// The claim that stands for a pod's extended resources on a node that lacks them.
+    /// The claim for a pod's extended resources on a node that lacks them (KEP-5004).
     pub(crate) fn synthetic_claim(&self, pod: PodIdx, node: NodeIdx) -> Option<SyntheticClaim> {
         let n = &self.nodes[node];
         self.shape(pod).extended.as_ref()?.claim_for(|dim| n.described.get(dim) == 0)
     }
 
-    /// The pod wants devices through resources that a class backs.
+    /// The pod requests extended resources that a device class backs.
     pub(crate) fn requests_devices(&self, pod: PodIdx) -> bool {
         self.shape(pod).extended.is_some()
     }
 
-    /// What a pod's claims would be given on a node.
+    /// The devices that a pod's claims would be allocated on a node.
     pub(crate) fn claims_fit(&self, pod: PodIdx, node: NodeIdx) -> Result<Fit, ClaimRejection> {
         let n = &self.nodes[node];
         let claim = self.synthetic_claim(pod, node);

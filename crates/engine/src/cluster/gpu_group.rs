@@ -1,6 +1,6 @@
 //! Shared GPUs of a node: how much memory of each is used, allocated and being released.
 //!
-//! A GPU group is one physical GPU that pods share; its name is invented when the first pod is placed on it.
+//! A GPU group is one physical GPU that pods share; its name is generated when the first pod is placed on it.
 
 use crate::ids::Sym;
 use smallvec::SmallVec;
@@ -8,32 +8,32 @@ use smallvec::SmallVec;
 /// One shared GPU, in MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedGpu {
-    /// Its group's name.
+    /// Name of the GPU group.
     pub group: Sym,
-    /// In use, waiting pods included.
+    /// In use, pipelined pods included.
     pub used: i64,
-    /// Held by pods that are there, leaving ones included.
+    /// Held by placed pods, releasing ones included.
     pub allocated: i64,
-    /// Being released, less what waits for it.
+    /// Being released, less what pipelined pods reserve of it.
     pub releasing: i64,
     /// The whole GPU is counted as being released.
     pub flagged: bool,
-    /// Some pod is, or was in this cycle, really there: a GPU that only waiting pods were given cannot serve now.
+    /// Some pod uses the GPU, or did in this cycle: a GPU assigned to pipelined pods only is not available now.
     pub backed: bool,
 }
 
 impl SharedGpu {
-    /// A request of this size fits, now or once leaving pods are gone.
+    /// A request of this size fits, now or after releasing pods have terminated.
     pub fn fits(&self, mib: i64, gpu_memory: i64) -> bool {
         self.used != 0
             && gpu_memory - self.allocated + self.releasing >= mib
             && self.allocated != self.releasing
     }
-    /// A request of this size fits at once.
+    /// A request of this size fits now.
     pub fn fits_now(&self, mib: i64, gpu_memory: i64) -> bool {
         self.backed && gpu_memory - self.allocated >= mib
     }
-    /// Everything on it is leaving.
+    /// All of its pods are releasing.
     pub fn all_releasing(&self) -> bool {
         self.used != 0 && self.used == self.releasing
     }
@@ -44,11 +44,11 @@ impl SharedGpu {
 pub struct SharedGpus(SmallVec<[SharedGpu; 2]>);
 
 impl SharedGpus {
-    /// All of them.
+    /// The shared GPUs.
     pub fn iter(&self) -> std::slice::Iter<'_, SharedGpu> {
         self.0.iter()
     }
-    /// One by name.
+    /// A shared GPU by group name.
     pub fn get(&self, group: Sym) -> Option<&SharedGpu> {
         self.0.iter().find(|g| g.group == group)
     }
@@ -56,7 +56,7 @@ impl SharedGpus {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// One by name, made if need be.
+    /// A shared GPU by group name, created on first use.
     pub fn entry(&mut self, group: Sym) -> &mut SharedGpu {
         let position = self.0.iter().position(|g| g.group == group).unwrap_or_else(|| {
             self.0.push(SharedGpu {
@@ -71,7 +71,7 @@ impl SharedGpus {
         });
         &mut self.0[position]
     }
-    /// Most MiB that any one of them can take, now or eventually.
+    /// Largest request in MiB that fits any shared GPU, now or eventually.
     pub fn most_free(&self, gpu_memory: i64) -> i64 {
         self.iter()
             .filter(|g| g.used != 0 && g.allocated != g.releasing)

@@ -1,7 +1,6 @@
-//! A pod group: a tree of sets whose leaves hold pods, and the gang rules over it.
+//! A pod group: a tree of sub-groups whose leaves are pod sets, and the gang rules over it.
 //!
-//! Pod counts per status are kept in the leaves; everything about sets derives from them on demand, since trees are
-//! small and pods are many.
+//! Leaves keep pod counts per status; inner sets are evaluated on demand, since trees are small and pods are many.
 
 use super::pod::Status;
 use crate::ids::{Idx, IndexVec, MemberIdx, PodIdx, QueueIdx, Sym};
@@ -14,7 +13,7 @@ pub const DEFAULT_POD_SET: &str = "default";
 /// One pod group.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The object exists; a name that is only referred to has a slot too.
+    /// The object exists; a name that is only referenced has a slot too.
     pub present: bool,
     /// Namespace.
     pub namespace: Sym,
@@ -24,11 +23,11 @@ pub struct Group {
     pub uid: Sym,
     /// Name of its queue.
     pub queue_name: Sym,
-    /// Its queue, when that exists and its chain of parents is complete.
+    /// Its queue, if the queue and all of its ancestors exist.
     pub queue: Option<QueueIdx>,
     /// Priority value.
     pub priority: i32,
-    /// Pods may be evicted for others.
+    /// Pods may be evicted for other groups.
     pub preemptible: bool,
     /// When it was created.
     pub created: Timestamp,
@@ -40,11 +39,11 @@ pub struct Group {
     pub stale_since: Option<Timestamp>,
     /// How long it may run below its minimum.
     pub staleness_grace: Option<Span>,
-    /// How long it waits before it causes evictions.
+    /// Delay before it may cause evictions.
     pub preemption_delay: Option<Span>,
-    /// Its pods get an unschedulable condition.
+    /// Its pods get a `PodScheduled=False` condition.
     pub mark_unschedulable: bool,
-    /// Why it cannot be scheduled at all.
+    /// Why it cannot be scheduled (an invalid tree).
     pub broken: Option<String>,
     /// The tree; the first member is the root.
     pub members: IndexVec<MemberIdx, Member>,
@@ -52,22 +51,22 @@ pub struct Group {
     pub pods: Vec<PodIdx>,
     /// Pods whose label names no pod set of the tree.
     pub invalid: u32,
-    /// Counts changes to the pods' statuses; equal stamps mean equal statuses.
+    /// Version of the pods' statuses; equal stamps mean equal statuses.
     pub stamp: u64,
-    /// What it adds to its queue's ledger: allocated and requested.
+    /// Its part of its queue's ledger.
     pub counted: Counted,
 }
 
 /// A group's part of its queue's ledger when a cycle begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// The queue that carries it.
+    /// The queue that was charged.
     pub queue: Option<QueueIdx>,
-    /// Held.
+    /// Allocated.
     pub allocated: QueueAmounts,
-    /// Held, if the group is not preemptible.
+    /// Allocated, if the group is non-preemptible.
     pub allocated_np: QueueAmounts,
-    /// Held and wanted.
+    /// Allocated and pending.
     pub request: QueueAmounts,
 }
 
@@ -80,28 +79,28 @@ pub struct Member {
     pub parent: Option<MemberIdx>,
     /// A set or a pod set.
     pub kind: MemberKind,
-    /// Where its pods belong together.
+    /// Topology constraint of its pods.
     pub topology: Option<Constraint>,
 }
 
 /// A set of members, or a set of pods.
 #[derive(Clone, Debug)]
 pub enum MemberKind {
-    /// Has members.
+    /// An inner set.
     Set {
         /// Its members, in name order.
         children: Vec<MemberIdx>,
-        /// How many it needs; all when absent.
+        /// Minimum of members (`minSubGroup`); all when absent.
         min: Option<u32>,
     },
-    /// Has pods.
+    /// A leaf.
     Pods(PodSet),
 }
 
 /// A leaf of the tree.
 #[derive(Clone, Debug)]
 pub struct PodSet {
-    /// How many pods it needs.
+    /// Minimum of pods (`minMember`).
     pub min: u32,
     /// Its pods in task order.
     pub pods: Vec<PodIdx>,
@@ -134,27 +133,27 @@ impl PodSet {
     fn sum(&self, test: fn(Status) -> bool) -> u32 {
         Status::ALL.iter().filter(|s| test(**s)).map(|s| self.counts[*s as usize]).sum()
     }
-    /// Pods that have a place or will have it.
+    /// Allocated or pipelined pods.
     pub fn active_allocated(&self) -> u32 {
         self.sum(Status::is_active_allocated)
     }
-    /// Pods that occupy a node.
+    /// Pods that occupy a node, releasing ones included.
     pub fn active_used(&self) -> u32 {
         self.sum(Status::is_active_used)
     }
-    /// Pods that run or may still run, gated ones not counted.
+    /// Pods that run or can run; gated ones not counted.
     pub fn ready_pods(&self) -> u32 {
         self.sum(Status::is_alive) - self.count(Status::Gated)
     }
-    /// Its minimum has a place.
+    /// Its minimum is allocated.
     pub fn is_satisfied(&self) -> bool {
         self.active_allocated() >= self.min
     }
-    /// Enough pods are there.
+    /// Its minimum of pods exists.
     pub fn is_ready(&self) -> bool {
         self.ready_pods() >= self.min
     }
-    /// More pods than its minimum.
+    /// It has more pods than its minimum.
     pub fn is_elastic(&self) -> bool {
         self.pods.len() > self.min as usize
     }
@@ -193,14 +192,14 @@ impl Group {
     pub fn pod_sets(&self) -> impl Iterator<Item = (MemberIdx, &PodSet)> {
         self.members.enumerated().filter_map(|(i, m)| m.pod_set().map(|p| (i, p)))
     }
-    /// How many members a set needs.
+    /// Minimum of members of a set.
     pub fn needed(&self, set: MemberIdx) -> u32 {
         match &self.members[set].kind {
             MemberKind::Set { children, min } => min.unwrap_or(children.len() as u32),
             MemberKind::Pods(pods) => pods.min,
         }
     }
-    /// Members of a set (or pods of a pod set) that have what they need.
+    /// Satisfied members of a set, or allocated pods of a pod set.
     pub fn satisfied_count(&self, member: MemberIdx) -> u32 {
         match &self.members[member].kind {
             MemberKind::Set { children, .. } => {
@@ -209,11 +208,11 @@ impl Group {
             MemberKind::Pods(pods) => pods.active_allocated(),
         }
     }
-    /// The member has what it needs.
+    /// The minimum of the member is allocated.
     pub fn is_satisfied(&self, member: MemberIdx) -> bool {
         self.satisfied_count(member) >= self.needed(member)
     }
-    /// Enough pods are there, and ungated, in enough members.
+    /// Enough members have their minimum of ungated pods.
     pub fn is_member_ready(&self, member: MemberIdx) -> bool {
         match &self.members[member].kind {
             MemberKind::Set { children, .. } => {
@@ -223,7 +222,7 @@ impl Group {
             MemberKind::Pods(pods) => pods.is_ready(),
         }
     }
-    /// Enough pods are there to schedule it.
+    /// Enough pods exist to schedule the group.
     pub fn is_ready(&self) -> bool {
         self.is_member_ready(Self::root())
     }
@@ -231,23 +230,23 @@ impl Group {
     pub fn count(&self, status: Status) -> u32 {
         self.pod_sets().map(|(_, p)| p.count(status)).sum()
     }
-    /// Pods waiting for a node.
+    /// Pending pods.
     pub fn pending(&self) -> u32 {
         self.count(Status::Pending)
     }
-    /// Pods that have a place or will have it.
+    /// Allocated or pipelined pods.
     pub fn active_allocated(&self) -> u32 {
         self.pod_sets().map(|(_, p)| p.active_allocated()).sum()
     }
-    /// Pods that occupy a node.
+    /// Pods that occupy a node, releasing ones included.
     pub fn active_used(&self) -> u32 {
         self.pod_sets().map(|(_, p)| p.active_used()).sum()
     }
-    /// Some pod set has more pods than it needs.
+    /// Some pod set has more pods than its minimum.
     pub fn is_elastic(&self) -> bool {
         self.pod_sets().any(|(_, p)| p.is_elastic())
     }
-    /// The gang's minimum is in use: enough members of every set that is needed.
+    /// The gang's minimum occupies nodes, in enough members of every required set.
     pub fn is_gang_satisfied(&self) -> bool {
         self.member_gang_satisfied(Self::root())
     }
@@ -260,11 +259,11 @@ impl Group {
             MemberKind::Pods(pods) => pods.active_used() >= pods.min,
         }
     }
-    /// It runs below its minimum.
+    /// It runs below its minimum (KAI's stale gang).
     pub fn is_stale(&self) -> bool {
         self.count(Status::Succeeded) == 0 && self.active_used() > 0 && !self.is_gang_satisfied()
     }
-    /// Where it stands against its minimum, for the elastic order.
+    /// Its allocation relative to its minimum, for KAI's `elastic` order.
     pub fn elastic_state(&self) -> ElasticState {
         let mut state = ElasticState::AtMinimum;
         for (_, pods) in self.pod_sets() {
@@ -278,19 +277,19 @@ impl Group {
         }
         state
     }
-    /// A gang: some pod set needs more than one pod.
+    /// A gang: some pod set has a minimum above one.
     pub fn is_gang(&self) -> bool {
         self.pod_sets().any(|(_, p)| p.min > 1)
     }
 }
 
-/// Where a group stands against its minimum.
+/// A group's allocation relative to its minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ElasticState {
-    /// Some pod set has less than it needs.
+    /// Some pod set is below its minimum.
     BelowMinimum,
-    /// Every pod set has exactly what it needs.
+    /// Every pod set is exactly at its minimum.
     AtMinimum,
-    /// Some pod set has more than it needs, none has less.
+    /// Some pod set is above its minimum, none below.
     AboveMinimum,
 }

@@ -1,4 +1,4 @@
-//! A node: its description, and the ledger of what is free, used and being released on it.
+//! A node: its description, and the ledger of idle, used and releasing amounts.
 //!
 //! Invariant: a ledger is a function of the description and of the sequence of loads added and not removed.
 
@@ -16,9 +16,9 @@ use smallvec::SmallVec;
 /// One node.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The object exists; a name that is only referred to has a slot too.
+    /// The object exists; a name that is only referenced has a slot too.
     pub present: bool,
-    /// Its name.
+    /// Node name.
     pub name: Sym,
     /// Position in name order.
     pub rank: u32,
@@ -26,11 +26,11 @@ pub struct Node {
     pub labels: Box<[(Sym, Sym)]>,
     /// Taints.
     pub taints: Box<[Taint]>,
-    /// Cordoned.
+    /// `spec.unschedulable`.
     pub unschedulable: bool,
-    /// Conditions that keep pods away.
+    /// Conditions that make the node unschedulable.
     pub bad_conditions: Box<[NodeCondition]>,
-    /// What may be handed out, devices of DRA drivers included.
+    /// Allocatable amounts, DRA devices included.
     pub allocatable: Amounts,
     /// Memory of each GPU.
     pub gpu_memory: GpuMemory,
@@ -48,30 +48,30 @@ pub struct Node {
     pub cpu_worker: bool,
     /// Attach limits per driver.
     pub attach_limits: Box<[(Sym, u32)]>,
-    /// Pods that hold room here, leaving ones included; in no particular order.
+    /// Pods that occupy the node, releasing ones included; in no particular order.
     pub pods: Vec<PodIdx>,
-    /// What is free and used.
+    /// Idle, used and releasing amounts.
     pub ledger: NodeLedger,
     /// Equal versions mean equal ledgers.
     pub version: u64,
     /// Equal versions mean equal descriptions.
     pub described_version: u64,
-    /// What it adds to the cluster's total when it is ready: its allocatable amounts less other schedulers' pods.
+    /// Its contribution to the cluster total while it is ready: allocatable amounts less pods of other schedulers.
     pub offers: QueueAmounts,
     /// The described allocatable amounts, without DRA devices.
     pub described: Amounts,
-    /// NUMA zones as described.
+    /// NUMA zones of its `NodeResourceTopology`.
     pub described_numa: Option<Box<NumaNode>>,
 }
 
-/// What is free, used and being released on a node.
+/// Idle, used and releasing amounts of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLedger {
-    /// Free now.
+    /// Idle.
     pub idle: Amounts,
-    /// In use, waiting pods included.
+    /// In use, pipelined pods included.
     pub used: Amounts,
-    /// Being released, less what waits for it. Only `idle + releasing` means something by itself.
+    /// Being released, less what pipelined pods reserve. Only `idle + releasing` is meaningful by itself.
     pub releasing: Amounts,
     /// GPUs that are shared.
     pub gpus: SharedGpus,
@@ -79,18 +79,18 @@ pub struct NodeLedger {
     pub legacy_mig: u32,
     /// How many counted pods use each DRA device.
     pub devices: SmallVec<[(Sym, DeviceUse); 2]>,
-    /// NUMA zones with what is left in them.
+    /// NUMA zones with their free amounts.
     pub numa: Option<Box<NumaNode>>,
 }
 
-/// How many pods stay on, leave and wait for a device that several may share.
+/// Pods per occupancy of a device that several pods may share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// Pods that stay on it.
+    /// Pods that hold it.
     pub active: u32,
-    /// Pods that leave it.
+    /// Pods that release it.
     pub releasing: u32,
-    /// Pods that wait for it.
+    /// Pods pipelined to it.
     pub pipelined: u32,
 }
 
@@ -102,8 +102,8 @@ impl DeviceUse {
             Occupancy::Pipelined => &mut self.pipelined,
         }
     }
-    /// What the device takes of used, idle and releasing, in devices: it is in use while anybody stays, it becomes
-    /// free when all leave, and those who wait for it take it once.
+    /// The device's charge to used, idle and releasing, in devices. It is used while an active pod holds it and
+    /// releasing once all holders release it; pipelined pods reserve it once.
     fn charge(self) -> [i64; 3] {
         let leaves = i64::from(self.active == 0 && self.releasing > 0);
         let waits = i64::from(self.active == 0 && self.pipelined > 0);
@@ -115,18 +115,18 @@ impl DeviceUse {
     }
 }
 
-/// What one pod puts on a node.
+/// The load of one pod on a node.
 #[derive(Clone, Debug)]
 pub struct Load<'a> {
     /// The pod's specification.
     pub shape: &'a Shape,
-    /// GPUs counted from its claims, in millionths.
+    /// GPUs of its device claims, in millionths.
     pub claim_gpus: i64,
-    /// Its GPU devices from claims.
+    /// GPU devices of its claims.
     pub devices: SmallVec<[Sym; 2]>,
     /// Shared GPUs.
     pub groups: &'a GpuGroups,
-    /// A reservation pod: its GPU is accounted by the pods that share it.
+    /// A reservation pod: the pods that share its GPU account for it.
     pub reservation: bool,
 }
 
@@ -135,11 +135,11 @@ impl Node {
     pub fn label(&self, key: Sym) -> Option<Sym> {
         self.labels.binary_search_by_key(&key, |(k, _)| *k).ok().map(|i| self.labels[i].1)
     }
-    /// Number of whole GPUs the node says it has.
+    /// Number of whole GPUs, by label or else by allocatable amount.
     pub fn gpus_total(&self) -> i64 {
         self.gpu_count.map_or(self.allocatable.get(resource::GPU) / WHOLE_GPU, i64::from)
     }
-    /// Takes pods at all, as far as cordon and conditions tell.
+    /// Not cordoned and without bad conditions.
     pub fn is_ready(&self) -> bool {
         !self.unschedulable && self.bad_conditions.is_empty()
     }
@@ -147,17 +147,17 @@ impl Node {
     pub fn is_cpu_only(&self) -> bool {
         !self.is_mig && self.allocatable.get(resource::GPU) <= 0 && !self.has_dra_gpus
     }
-    /// Free now or being released.
+    /// Idle plus releasing.
     pub fn free(&self, dim: resource::Dim) -> i64 {
         self.ledger.idle.get(dim) + self.ledger.releasing.get(dim)
     }
-    /// No resource and no shared GPU is promised to more than it has room for.
+    /// No resource and no shared GPU is overcommitted.
     pub fn is_sound(&self) -> bool {
         let free = |dim: resource::Dim| self.free(dim) >= 0;
         (0..self.ledger.idle.len()).all(|dim| free(resource::Dim(dim as u16)))
             && self.ledger.gpus.iter().all(|gpu| self.gpu_memory.mib - gpu.allocated + gpu.releasing >= 0)
     }
-    /// Puts the ledger back to an empty node.
+    /// Resets the ledger to an empty node.
     pub fn reset_ledger(&mut self) {
         self.ledger = NodeLedger {
             idle: self.allocatable.clone(),
@@ -187,7 +187,7 @@ impl Node {
         }
         ledger.legacy_mig += u32::from(load.shape.spec.legacy_mig);
     }
-    /// Takes a pod's load off the ledger.
+    /// Removes a pod's load from the ledger.
     pub fn remove(&mut self, load: &Load<'_>, status: Status) {
         let total = self.gpus_total();
         let tracked = self.track(load, status.occupancy(), Direction::Remove);
@@ -210,7 +210,7 @@ impl Node {
         ledger.legacy_mig -= u32::from(load.shape.spec.legacy_mig);
     }
 
-    /// The part of a load that the vectors carry; keeps the device counters.
+    /// The part of a load that resource vectors account for; updates the device counters.
     fn track(&mut self, load: &Load<'_>, hold: Occupancy, direction: Direction) -> Amounts {
         let mut tracked = load.shape.request.clone();
         let gpus = if load.shape.is_shared() || load.reservation {
@@ -221,11 +221,11 @@ impl Node {
         if gpus > 0 && self.allocatable.get(resource::GPU) > 0 {
             self.ledger.count_devices(&load.devices, hold, direction);
         }
-        // Devices that are known are counted by themselves, since pods may share them.
+        // Known devices are counted individually, since pods may share them.
         tracked.set(resource::GPU, (gpus - load.devices.len() as i64 * WHOLE_GPU).max(0));
         for dim in 0..tracked.len() {
             let dim = resource::Dim(dim as u16);
-            // What the node does not have is served by a device class and accounted there.
+            // A device class serves what the node lacks, and accounts for it.
             if self.allocatable.get(dim) == 0 {
                 tracked.set(dim, 0);
             }
@@ -233,7 +233,7 @@ impl Node {
         tracked
     }
 
-    /// Whether a request fits what is free now (`idle`), or free and being released.
+    /// Whether a request fits idle, or idle plus releasing, resources.
     pub fn fits(&self, load: &Load<'_>, when: When, dims: &Dims, backed: &dyn Fn(Sym) -> bool) -> bool {
         self.first_lack(load, when, dims, backed).is_none()
     }
@@ -298,7 +298,7 @@ impl Node {
         (wanted > free_gpus + discount).then_some(Lack::Gpus)
     }
 
-    /// GPUs free now, shared ones counted by what is left on them (millionths), and free GPU memory (MiB).
+    /// Idle GPUs in millionths, shared ones by their free part, and free GPU memory in MiB.
     pub fn idle_gpu_sum(&self, dims: &Dims) -> (i64, i64) {
         let memory = self.gpu_memory.mib;
         let mut gpus = self.ledger.idle.get(resource::GPU) + dims.mig_quota(&self.ledger.idle);
@@ -333,23 +333,23 @@ fn portion_up(mib: i64, memory: i64) -> i64 {
     (mib * 100 + memory - 1) / memory.max(1) * (WHOLE_GPU / 100)
 }
 
-/// What counts as free.
+/// Which resources count as free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Idle.
     Now,
-    /// Idle, or being released.
+    /// Idle plus releasing.
     Eventually,
 }
 
-/// What a node lacks.
+/// The resource that a node lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// GPUs.
     Gpus,
-    /// Memory of each GPU, however empty.
+    /// Total memory of each GPU.
     GpuMemory,
-    /// Memory that is left on a GPU.
+    /// Free memory of a GPU.
     GpuMemoryFree,
     /// Another dimension.
     Dim(resource::Dim),
@@ -362,12 +362,12 @@ enum Direction {
 }
 
 impl NodeLedger {
-    /// Whether a pod that stays, or waits, has a device.
+    /// Whether an active or pipelined pod holds a device.
     pub fn has_device(&self, device: Sym) -> bool {
         self.devices.iter().any(|(d, uses)| *d == device && uses.active + uses.pipelined > 0)
     }
 
-    /// Moves the device counters and what they charge.
+    /// Updates the device counters and their charge.
     fn count_devices(&mut self, devices: &[Sym], hold: Occupancy, direction: Direction) {
         for &device in devices {
             let slot = self.devices.iter().position(|(d, _)| *d == device);
@@ -396,7 +396,7 @@ impl NodeLedger {
         self.used.get(resource::GPU) / WHOLE_GPU + self.gpus.iter().filter(|g| g.used > 0).count() as i64
     }
 
-    /// The GPUs known as idle and used are more than the node has: one idle GPU is in truth shared.
+    /// Idle and used GPUs exceed the node's GPUs: one idle GPU is shared.
     fn idle_is_overstated(&self, total: i64) -> bool {
         total < self.idle.get(resource::GPU) / WHOLE_GPU + self.used_gpus()
     }

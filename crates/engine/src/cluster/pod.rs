@@ -1,4 +1,4 @@
-//! A pod as the engine sees it: what it is, and where it is at this point of the cycle.
+//! A pod: its observed object, and its state at this point of the cycle.
 
 use crate::ids::{GroupIdx, LabelSetIdx, MemberIdx, NodeIdx, ShapeIdx, Sym};
 use crate::input::{PodPhase, Received, TaskPriority, Utility};
@@ -6,45 +6,45 @@ use crate::numa::Placement;
 use kai_units::Timestamp;
 use smallvec::SmallVec;
 
-/// Where a pod is in its life, including states that exist only inside a cycle.
+/// Pod status as in KAI, including states that exist only within a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// Waiting for a node.
+    /// Without a node.
     Pending,
     /// Held back by scheduling gates.
     Gated,
-    /// Given a node in this cycle, not committed.
+    /// Placed on idle resources in this cycle, not committed.
     Allocated,
-    /// Given a node in this cycle where it waits for room.
+    /// Placed in this cycle on resources that are being released.
     Pipelined,
-    /// A bind request is under way.
+    /// A bind request is in flight.
     Binding,
     /// Assigned to its node.
     Bound,
     /// Running.
     Running,
-    /// Leaving its node.
+    /// Terminating.
     Releasing,
-    /// Should have left its node long ago.
+    /// Terminating for longer than the stuck threshold.
     Stuck,
-    /// Finished well.
+    /// Completed.
     Succeeded,
-    /// Finished badly.
+    /// Failed.
     Failed,
-    /// Lost by its kubelet; still holds its node.
+    /// Phase `Unknown`: the kubelet does not report it; still occupies its node.
     Unknown,
 }
 
 impl Status {
-    /// How many there are.
+    /// Number of statuses.
     pub const COUNT: usize = 12;
 
-    /// Occupies its node and counts for its gang.
+    /// Occupies its node and counts for its gang, terminating pods included.
     pub fn is_active_used(self) -> bool {
         self.is_active_allocated() || matches!(self, Self::Releasing | Self::Stuck)
     }
-    /// Has its place, or will have it.
+    /// Allocated or pipelined.
     pub fn is_active_allocated(self) -> bool {
         self.is_allocated() || self == Self::Pipelined
     }
@@ -52,15 +52,15 @@ impl Status {
     pub fn is_allocated(self) -> bool {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
     }
-    /// Runs, or may still come to run.
+    /// Runs or can run.
     pub fn is_alive(self) -> bool {
         self.is_active_allocated() || matches!(self, Self::Pending | Self::Gated)
     }
-    /// Takes room on its node: everything in use, and pods the kubelet has lost sight of.
+    /// Occupies its node: active used pods, and pods in phase `Unknown`.
     pub fn holds_node(self) -> bool {
         self.is_active_used() || self == Self::Unknown
     }
-    /// The statuses that satisfy a test, for summing counters.
+    /// All statuses in declaration order.
     pub const ALL: [Status; Self::COUNT] = [
         Self::Pending,
         Self::Gated,
@@ -76,7 +76,7 @@ impl Status {
         Self::Unknown,
     ];
 
-    /// How a pod in this status takes room on its node.
+    /// How a pod in this status occupies its node.
     pub fn occupancy(self) -> Occupancy {
         match self {
             Self::Releasing => Occupancy::Releasing,
@@ -112,18 +112,18 @@ impl Status {
     }
 }
 
-/// How a pod takes room on a node.
+/// How a pod occupies a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupancy {
-    /// It has its room.
+    /// Holds its resources.
     Active,
-    /// It gives its room back.
+    /// Releases its resources.
     Releasing,
-    /// It waits for room that others give back.
+    /// Is placed on resources that other pods release.
     Pipelined,
 }
 
-/// GPU groups of a pod: one for most, several for requests over several devices.
+/// GPU groups of a pod: one per device.
 pub type GpuGroups = SmallVec<[Sym; 1]>;
 
 /// A place on a node.
@@ -135,7 +135,7 @@ pub struct Place {
     pub gpu_groups: GpuGroups,
     /// NUMA zones charged.
     pub numa: Option<Box<Placement>>,
-    /// GPU devices held through claims, where the books may tell otherwise by the time the pod is lifted.
+    /// GPU devices held through claims, recorded here since claims can change before the pod is removed.
     pub devices: Option<Box<[Sym]>>,
 }
 
@@ -151,9 +151,9 @@ impl Place {
 pub struct PodState {
     /// Its status.
     pub status: Status,
-    /// Where it is, or will be.
+    /// Its place, current or pipelined.
     pub place: Option<Place>,
-    /// A place that it still occupies while it leaves, when it has been given another one.
+    /// The place that a moved pod still occupies until it has terminated.
     pub releasing: Option<Place>,
     /// The status was given in this cycle and is not committed.
     pub is_virtual: bool,
@@ -181,33 +181,33 @@ pub struct Pod {
     pub name: Sym,
     /// Unique id.
     pub uid: Sym,
-    /// Its group.
+    /// Pod group.
     pub group: Option<GroupIdx>,
-    /// Where it stands in its group's list of pods.
+    /// Position in its group's list of pods.
     pub group_slot: u32,
-    /// Where and how it is counted in the affinity terms when a cycle begins.
+    /// Node and presence under which the affinity terms count it when a cycle begins.
     pub in_terms: Option<(NodeIdx, crate::terms::Presence)>,
-    /// Name of its sub-group, as its label tells.
+    /// Name of its sub-group, from its label.
     pub sub_group: Option<Sym>,
     /// Its pod set in the group's tree; none when the label names no pod set.
     pub member: Option<MemberIdx>,
     /// Position in its pod set's task order.
     pub position: u32,
-    /// What it wants.
+    /// Interned specification.
     pub shape: ShapeIdx,
     /// Its labels and namespace.
     pub label_set: LabelSetIdx,
-    /// Phase, as told.
+    /// Observed phase.
     pub phase: PodPhase,
     /// When it was created.
     pub created: Timestamp,
     /// It belongs to this scheduler.
     pub ours: bool,
-    /// A helper pod of the product.
+    /// Set for reservation and scaling pods.
     pub utility: Option<Utility>,
-    /// A reservation pod whose GPU nobody shares any more: it holds the GPU until the binder deletes it.
+    /// A reservation pod whose GPU no other pod shares: it holds the GPU until the binder deletes it.
     pub orphaned: bool,
-    /// Order by label.
+    /// Task priority label.
     pub task_priority: TaskPriority,
     /// Kubeflow leader.
     pub kubeflow_leader: bool,
@@ -215,39 +215,39 @@ pub struct Pod {
     pub ray_head: bool,
     /// Nominated node.
     pub nominated: Option<Sym>,
-    /// What kind of GPU it received.
+    /// Kind of GPU received.
     pub received: Option<Received>,
-    /// The node it is told to be on (it may not exist).
+    /// `spec.nodeName`, or the node of its bind request; the node may not exist.
     pub observed_node: Option<NodeIdx>,
-    /// GPU groups it is told to have.
+    /// Observed GPU groups.
     pub observed_gpu_groups: GpuGroups,
-    /// The rest of what was told, for rules that few pods need.
+    /// Rarely used parts of the object.
     pub extra: Option<Box<PodExtra>>,
-    /// GPUs counted from its device claims, in millionths.
+    /// GPUs of its device claims, in millionths.
     pub claim_gpus: i64,
-    /// Where it is at this point of the cycle.
+    /// State at this point of the cycle.
     pub state: PodState,
 }
 
 impl Pod {
-    /// Its GPU is accounted by the pods that share it.
+    /// A reservation pod whose GPU is accounted for by the pods that share it.
     pub fn is_covered_reservation(&self) -> bool {
         self.utility == Some(Utility::Reservation) && !self.orphaned
     }
-    /// It asks for devices through claims or resources that a class backs.
+    /// It requests devices through claims.
     pub fn has_claims(&self) -> bool {
         self.claim_gpus > 0 || self.extra.as_ref().is_some_and(|e| !e.claims.is_empty())
     }
 }
 
-/// What only some pods have.
+/// Rarely used parts of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodExtra {
-    /// NUMA zones it holds, as told.
+    /// Observed NUMA placement.
     pub numa: Vec<crate::input::NumaAmount>,
     /// Device claims.
     pub claims: Vec<crate::input::PodClaim>,
-    /// Devices that a bind request under way has chosen for extended resources.
+    /// Devices that an in-flight bind request assigns to extended resources.
     pub extended_devices: Vec<crate::input::DeviceId>,
     /// Volume claims, by name in its namespace.
     pub volumes: Vec<Sym>,

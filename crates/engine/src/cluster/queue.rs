@@ -7,21 +7,21 @@ use kai_units::{Span, Timestamp};
 /// One queue.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// The object exists; a name that is only referred to has a slot too.
+    /// The object exists; a name that is only referenced has a slot too.
     pub present: bool,
-    /// Its name.
+    /// Queue name.
     pub name: Sym,
     /// Name in messages.
     pub display: Sym,
     /// Position in name order.
     pub rank: u32,
-    /// Parent queue, as told.
+    /// Parent queue as declared in the spec.
     pub declared_parent: Option<QueueIdx>,
-    /// Parent queue; none for a top-level queue.
+    /// Parent queue, once all ancestors exist; none for a top-level queue.
     pub parent: Option<QueueIdx>,
     /// Children, in name order.
     pub children: Vec<QueueIdx>,
-    /// Its chain of parents is complete.
+    /// All of its ancestors exist.
     pub connected: bool,
     /// When it was created.
     pub created: Timestamp,
@@ -29,7 +29,7 @@ pub struct Queue {
     pub preempt_min_runtime: Option<Span>,
     /// Minimum run time before reclaim.
     pub reclaim_min_runtime: Option<Span>,
-    /// Quotas, limits, weights, and what is held and wanted.
+    /// Quotas, limits, weights, allocation and request.
     pub ledger: Ledger,
     /// Equal versions mean equal ledgers.
     pub version: u64,

@@ -1,7 +1,7 @@
-//! Derives everything that depends on more than one object, for what changed.
+//! Recomputes values that depend on more than one object, for what changed.
 //!
-//! Cost: in what changed. Nodes coming or going renumbers the nodes; a change of the queue tree, or of the smallest
-//! GPU memory, goes over all groups.
+//! Cost: proportional to the changes. Added or removed nodes renumber all nodes; a change of the queue tree, or of
+//! the smallest GPU memory, recomputes all groups.
 
 use super::group::{Counted, PodSet};
 use super::pod::{Place, PodState, Status};
@@ -18,11 +18,11 @@ use crate::terms::{Placed, Presence};
 use kai_units::{Span, Timestamp};
 use std::ops::Bound::{Excluded, Included};
 
-/// More MiB than any GPU has.
+/// Larger than the memory of any GPU, in MiB.
 const GPU_MEMORY_MOST: i64 = 1 << 30;
 
 impl Cluster {
-    /// Makes the cluster ready for a cycle at a moment.
+    /// Brings derived values up to date for a cycle.
     pub(crate) fn refresh(&mut self, changes: &mut Changes, policy: &Policy, now: Timestamp) {
         self.trim_touched();
         self.epoch = self.fresh_version();
@@ -31,7 +31,7 @@ impl Cluster {
         self.note_pod_order(policy, changes);
         self.refresh_devices(changes);
         self.refresh_nodes(changes);
-        // After the nodes, whose ranks and labels the domains follow; a topology may change while no node does.
+        // After the nodes: domains depend on node ranks and labels. A topology can change while no node does.
         if std::mem::take(&mut changes.topologies) {
             self.topologies.rebuild(&self.nodes, &self.nodes_by_rank, &self.names);
         }
@@ -54,7 +54,7 @@ impl Cluster {
         changes.queues = false;
     }
 
-    /// Keeps the log of touched nodes from growing for ever.
+    /// Bounds the log of changed ledgers.
     fn trim_touched(&mut self) {
         if self.touched.len() > 4 * self.nodes.len() + 1024 {
             self.touched_dropped += self.touched.len();
@@ -62,7 +62,7 @@ impl Cluster {
         }
     }
 
-    /// Pods that became stuck, or are no longer, since the last cycle.
+    /// Marks pods that became stuck, or are no longer stuck, since the last cycle.
     fn note_stuck(&mut self, stuck_before: Timestamp, changes: &mut Changes) {
         let (from, to) = if stuck_before >= self.stuck_before {
             (self.stuck_before, stuck_before)
@@ -90,7 +90,7 @@ impl Cluster {
                 PodOrder::Custom(_) => "custom",
             })
             .collect();
-        // A user's order may read anything, so that it is applied afresh each time.
+        // A custom order may read anything: it is applied anew in every cycle.
         if order != self.pod_order || order.contains(&"custom") {
             changes.all_groups = true;
             self.pod_order = order;
@@ -113,7 +113,7 @@ impl Cluster {
                 self.nodes[node].rank = rank as u32;
             }
             self.nodes_by_rank = order;
-            // Pods that were told to be on a node that came or went count differently in their groups.
+            // The status of pods on added or removed nodes changes, and with it their groups' counts.
             changes.all_groups = true;
         }
         let figures = self.figure();
@@ -139,7 +139,7 @@ impl Cluster {
         figures
     }
 
-    /// Parents, children, completeness and ranks of queues.
+    /// Parents, children, connectivity and ranks of queues.
     fn refresh_queues(&mut self, changes: &mut Changes) {
         let all: Vec<QueueIdx> = self.queues.indices().collect();
         for &queue in &all {
@@ -152,7 +152,7 @@ impl Cluster {
         for &queue in &all {
             let mut at = Some(queue);
             let mut steps = 0;
-            // A chain that does not end within as many steps as there are queues is a circle.
+            // A chain longer than the number of queues is a cycle.
             while let Some(q) = at.filter(|q| self.queues[*q].present && steps <= all.len()) {
                 at = self.queues[q].declared_parent;
                 steps += 1;
@@ -182,7 +182,7 @@ impl Cluster {
         changes.all_groups = true;
     }
 
-    /// The state that a pod's object gives it.
+    /// The state that follows from a pod's object.
     fn observed_state(&self, pod: PodIdx) -> PodState {
         let p = &self.pods[pod];
         let status = Status::of_phase(p.phase, self.stuck_before);
@@ -197,7 +197,7 @@ impl Cluster {
         PodState { status, place, releasing: None, is_virtual: false }
     }
 
-    /// Membership, order and counts of a group's pods.
+    /// Assigns a group's pods to pod sets, sorts and counts them.
     fn refresh_group(&mut self, index: GroupIdx, policy: &Policy) {
         let default = self.fixed.default_set;
         let group = &mut self.groups[index];
@@ -208,7 +208,7 @@ impl Cluster {
         let mut invalid = 0;
         for member in &mut members {
             if let Some(set) = member.pod_set_mut() {
-                // Keeps the room its list has.
+                // Keeps the allocation of the list.
                 set.pods.clear();
                 *set = PodSet { pods: std::mem::take(&mut set.pods), ..PodSet::new(set.min) };
             }
@@ -249,7 +249,7 @@ impl Cluster {
         }
     }
 
-    /// Puts the group's pods into the ledgers of its queue and that queue's ancestors.
+    /// Charges the group's pods to its queue and that queue's ancestors.
     fn count_group(&mut self, index: GroupIdx) {
         let old = self.groups[index].counted;
         let group = &self.groups[index];
@@ -297,10 +297,10 @@ impl Cluster {
         }
     }
 
-    /// Ledgers of nodes whose pods or description changed.
+    /// Rebuilds the ledgers of nodes whose pods or description changed.
     fn refresh_ledgers(&mut self, policy: &Policy, changes: &mut Changes) {
         if std::mem::take(&mut changes.terms) {
-            // Labels of a node with pods changed: what the counters were told can no longer be taken back one by one.
+            // Labels of a node with pods changed: its pods can no longer be subtracted from the counters one by one.
             self.terms.recount(std::iter::empty());
             changes.ledgers = self.nodes.indices().collect();
             for pod in &mut self.pods {
@@ -326,7 +326,7 @@ impl Cluster {
 
     fn rebuild_ledger(&mut self, index: NodeIdx, policy: &Policy) {
         let mut pods = self.nodes[index].pods.clone();
-        // Reservation pods first, then by name: the outcome must not depend on the order of arrival.
+        // Reservation pods first, then by name: the outcome must not depend on arrival order.
         pods.sort_by(|a, b| {
             let key = |p: &PodIdx| {
                 let pod = &self.pods[*p];
@@ -376,7 +376,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a reservation pod is left over: it names its GPU, and no other pod on its node is told to share that.
+    /// Whether a reservation pod is orphaned: it names its GPU group, and no other pod on its node is in that group.
     fn is_orphaned(&self, pod: PodIdx, on_node: &[PodIdx]) -> bool {
         let p = &self.pods[pod];
         let shares = |other: &PodIdx| {
@@ -415,7 +415,7 @@ impl Cluster {
         }
     }
 
-    /// What the cluster has to share: ready nodes, less other schedulers' pods.
+    /// The resources to divide among queues: ready nodes, less pods of other schedulers.
     pub fn total(&self, restrict_nodes: bool) -> QueueAmounts {
         let mut total = [0; 3];
         for &node in &self.nodes_by_rank {
@@ -432,7 +432,7 @@ impl Cluster {
     }
 }
 
-/// Whether a pod in a status is going to stay.
+/// Presence of a pod for affinity, spread and storage.
 pub(crate) fn presence_of(status: Status) -> Presence {
     match status {
         Status::Releasing | Status::Stuck => Presence::Releasing,

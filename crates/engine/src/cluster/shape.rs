@@ -1,4 +1,4 @@
-//! Distinct pod specifications, with everything a filter or score reads of a pod.
+//! Interned pod specifications, with everything that filters and scores read of a pod.
 
 use crate::class::ClassIdx;
 use crate::dra::ExtendedRequest;
@@ -11,28 +11,28 @@ use crate::terms::TermRefs;
 /// A distinct specification.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// The value it was made from.
+    /// The specification it was resolved from.
     pub spec: SharedSpec,
-    /// What it takes of a node, pod slot included; GPUs of shared requests are not in here.
+    /// Requested amounts, pod slot included; GPUs of shared requests are not part of it.
     pub request: Amounts,
     /// Overhead part of `request`.
     pub overhead: Amounts,
-    /// GPUs wanted.
+    /// GPU request.
     pub gpu: GpuRequest,
-    /// GPUs of quota its MIG instances cost, in millionths.
+    /// Quota charge of its MIG instances, in millionths of a GPU.
     pub mig_quota: i64,
-    /// The class of node descriptions that accept it.
+    /// Scheduling class: node descriptions that accept it.
     pub class: ClassIdx,
     /// Pod affinity terms, spread constraints.
     pub terms: TermRefs,
-    /// What NUMA alignment reads of it.
+    /// Requests for NUMA alignment.
     pub numa: NumaRequests,
-    /// What it wants of resources that device classes back.
+    /// Extended resources that device classes back.
     pub extended: Option<ExtendedRequest>,
 }
 
 impl Shape {
-    /// The request is for a part of one or more GPUs.
+    /// A fractional request, by share or by memory.
     pub fn is_shared(&self) -> bool {
         matches!(self.gpu, GpuRequest::Fraction { .. } | GpuRequest::Memory { .. })
     }
@@ -44,7 +44,7 @@ impl Shape {
             GpuRequest::None | GpuRequest::Mig => 0,
         }
     }
-    /// Neither GPUs of any kind nor MIG instances are wanted (device claims are the pod's, not the shape's).
+    /// Requests neither GPUs nor MIG instances; device claims belong to the pod and are not considered.
     pub fn is_cpu_only(&self) -> bool {
         match self.gpu {
             GpuRequest::None => self.request.get(resource::GPU) == 0 && self.mig_quota == 0,
@@ -52,7 +52,7 @@ impl Shape {
             GpuRequest::Fraction { .. } | GpuRequest::Memory { .. } | GpuRequest::Mig => false,
         }
     }
-    /// Memory in MiB that a shared request takes of each device on a node.
+    /// MiB that a shared request uses of each device.
     pub fn memory_on(&self, gpu_memory: i64) -> i64 {
         match self.gpu {
             GpuRequest::Fraction { hundredths, .. } => i64::from(hundredths) * gpu_memory / 100,
@@ -60,7 +60,7 @@ impl Shape {
             GpuRequest::None | GpuRequest::Whole(_) | GpuRequest::Mig => 0,
         }
     }
-    /// Hundredths of each device that a shared request takes on a node, rounded up.
+    /// Hundredths of each device that a shared request uses, rounded up.
     pub fn hundredths_on(&self, gpu_memory: i64) -> i64 {
         match self.gpu {
             GpuRequest::Fraction { hundredths, .. } => i64::from(hundredths),
@@ -69,7 +69,7 @@ impl Shape {
             GpuRequest::None | GpuRequest::Mig => 0,
         }
     }
-    /// GPUs of quota that the shape takes when it sits on a node with such GPUs, in millionths.
+    /// Quota charge on a node with such GPUs, in millionths of a GPU.
     pub fn quota_on(&self, gpu_memory: i64) -> i64 {
         let plain = if self.is_shared() {
             self.hundredths_on(gpu_memory) * i64::from(self.devices()) * (WHOLE_GPU / 100)
@@ -78,7 +78,7 @@ impl Shape {
         };
         plain + self.mig_quota
     }
-    /// GPUs of quota before a node is known; requests by memory count against a reference GPU, or 0 without one.
+    /// Quota charge before a node is known; requests by memory are measured by a reference GPU, or 0 without one.
     pub fn quota_estimate(&self, reference_memory: Option<i64>) -> i64 {
         match (self.gpu, reference_memory) {
             (GpuRequest::Memory { mib, devices }, Some(memory)) => {

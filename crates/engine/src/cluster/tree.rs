@@ -1,4 +1,4 @@
-//! Builds a group's tree from its description.
+//! Builds a group's sub-group tree from its specification.
 
 use super::FixedNames;
 use super::group::{Constraint, Group, Member, MemberKind, PodSet};
@@ -7,7 +7,7 @@ use crate::input::{GroupInput, TopologyConstraint};
 use crate::intern::Interner;
 use rustc_hash::FxHashMap;
 
-/// The members of a group, root first. A description that is no tree gives a root without members and a reason.
+/// The members of a group, root first. A specification that is not a tree yields a root without members and a reason.
 pub(super) fn build(
     input: &GroupInput,
     fixed: FixedNames,
@@ -24,7 +24,7 @@ pub(super) fn build(
         return (members, input.broken.clone());
     }
     if input.sub_groups.is_empty() {
-        // The sub-group minimum speaks of sub-groups; without any it means nothing.
+        // `minSubGroup` has no effect without sub-groups.
         let min = input.min_member.unwrap_or(1);
         let child = leaf(fixed.default_set, root, min, None);
         let child = members.push(child);

@@ -1,4 +1,4 @@
-//! Volumes: what the cluster tells the storage books, and what it asks them.
+//! Connects pods and nodes to the storage accounting ([`crate::storage`]).
 
 use super::node::When;
 use super::{Cluster, presence_of};
@@ -17,12 +17,12 @@ impl Cluster {
         VolumePod { namespace: p.namespace, uid: p.uid, claims: self.claims_of(pod) }
     }
 
-    /// The pod mounts volumes that claims stand for.
+    /// The pod mounts persistent volume claims.
     pub(crate) fn has_volumes(&self, pod: PodIdx) -> bool {
         !self.claims_of(pod).is_empty()
     }
 
-    /// Opens the books of the CSI simulation for a cycle, or closes them.
+    /// Opens or closes the CSI accounting for a cycle.
     pub(super) fn refresh_storage(&mut self, simulated: bool) {
         if !simulated {
             self.storage.close_accounting();
@@ -48,7 +48,7 @@ impl Cluster {
         self.storage.place(&view, node, presence);
     }
 
-    /// Counts a pod's volumes out of a node.
+    /// Removes a pod's volumes from a node's count.
     pub(crate) fn lift_volumes(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
         let p = &self.pods[pod];
         let claims = p.extra.as_ref().map_or(&[][..], |e| &e.volumes);
@@ -56,7 +56,7 @@ impl Cluster {
         self.storage.unplace(&view, node, presence);
     }
 
-    /// Whether simulated storage has room for a pod's volumes; always true without the simulation.
+    /// Whether simulated storage has capacity for a pod's volumes; always true without the simulation.
     pub(crate) fn storage_fits(&self, pod: PodIdx, node: NodeIdx, when: When) -> bool {
         let owned =
             if self.pods[pod].state.is_virtual { OwnedClaims::Remade } else { OwnedClaims::AsObserved };
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// Why a node cannot serve a pod's volumes, if it cannot.
+    /// Why a node rejects a pod because of its volumes.
     pub(crate) fn volumes_refusal(
         &self,
         pod: PodIdx,
@@ -82,7 +82,7 @@ impl Cluster {
         self.storage.filter(namespace, self.claims_of(pod), &view, others, capacity, &self.names).err()
     }
 
-    /// Why a pod's volumes can be served nowhere, if so.
+    /// Why no node can serve a pod's volumes.
     pub(crate) fn volumes_check(&self, pod: PodIdx) -> Result<(), PodRejection> {
         if !self.has_volumes(pod) {
             return Ok(());

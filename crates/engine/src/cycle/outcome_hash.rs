@@ -1,4 +1,4 @@
-//! One number for a whole outcome: equal inputs give equal numbers on every machine.
+//! Hashes an outcome; equal inputs give equal hashes on every machine.
 
 use crate::outcome::Outcome;
 use std::hash::{Hash, Hasher};
@@ -16,14 +16,14 @@ pub(super) fn hash(outcome: &Outcome) -> u64 {
     })
 }
 
-/// One number for whatever is fed to the hasher, the same on every machine.
+/// Hashes what the closure feeds to the hasher; platform-independent.
 pub(crate) fn fnv(feed: impl FnOnce(&mut Fnv)) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     feed(&mut hasher);
     hasher.finish()
 }
 
-/// FNV-1a, which is the same everywhere; integers are fed in little-endian order.
+/// FNV-1a; integers are fed in little-endian order.
 pub(crate) struct Fnv(u64);
 
 impl Hasher for Fnv {

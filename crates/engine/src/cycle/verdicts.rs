@@ -1,4 +1,4 @@
-//! One leading verdict for every group with pending pods.
+//! Selects the leading verdict of every group with pending pods.
 
 use super::Run;
 use crate::cluster::Cluster;
@@ -7,7 +7,7 @@ use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx};
 use crate::verdict::{GroupVerdict, PodRejection, Verdict};
 
-/// Verdicts of all groups that have pods waiting when the cycle ends, or that were given places in it.
+/// Verdicts of all groups with unplaced pods when the cycle ends, or that were placed in it.
 pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
     let cluster: &Cluster = &run.plan;
     let mut verdicts: Vec<GroupVerdict> = cluster
@@ -37,7 +37,7 @@ fn of_group(run: &Run<'_, '_>, index: GroupIdx) -> GroupVerdict {
     }
 }
 
-/// What stood in a group's way, most decisive first; never empty.
+/// A group's obstacles, most decisive first; never empty.
 fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     let cluster: &Cluster = &run.plan;
     let group = &cluster.groups[index];
@@ -57,7 +57,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         all.extend(not_ready(cluster, group, Group::root()));
     }
     let mut found = run.obstacles.get(&index).cloned().unwrap_or_default();
-    // A bound of the queue decides before any node is looked at.
+    // Queue limits are checked before any node.
     found.sort_by_key(|v| !matches!(v, Verdict::OverLimit(_) | Verdict::NonPreemptibleOverQuota(_)));
     if group.pending() > 0 {
         all.extend(found);
@@ -69,7 +69,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         all.extend(unassigned_pods(cluster, group));
     }
     if all.is_empty() && group.pending() > 0 {
-        // An optional member that lacks pods is passed over without a try.
+        // An optional member below its minimum is skipped.
         let unready = |(_, set): &(MemberIdx, &PodSet)| set.count(Status::Pending) > 0 && !set.is_ready();
         all.extend(group.pod_sets().find(unready).and_then(|(m, _)| not_ready(cluster, group, m)));
     }
@@ -79,7 +79,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     all
 }
 
-/// Pods without a place; a broken group has no pod sets to count them in.
+/// Unplaced pods; an invalid group has no pod sets that count them.
 fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
     if group.broken.is_none() {
         return group.pending() + group.count(Status::Gated);
@@ -103,7 +103,7 @@ fn unassigned_pods(cluster: &Cluster, group: &Group) -> Vec<Verdict> {
     pods.into_iter().map(|(pod, reason)| Verdict::PodUnschedulable { pod, reason, gang: None }).collect()
 }
 
-/// The first member that keeps a group from being ready.
+/// The first member that is not ready.
 fn not_ready(cluster: &Cluster, group: &Group, member: MemberIdx) -> Option<Verdict> {
     if group.is_member_ready(member) {
         return None;
@@ -117,7 +117,7 @@ fn not_ready(cluster: &Cluster, group: &Group, member: MemberIdx) -> Option<Verd
             let inner = children.iter().find_map(|c| not_ready(cluster, group, *c));
             let ready = children.iter().filter(|c| group.is_member_ready(**c)).count() as u32;
             let needed = group.needed(member);
-            // With all children required, the one that is missing says more than the count.
+            // If all children are required, the missing one is more specific than the count.
             inner.or(Some(Verdict::NotReady { sub_group: name, ready, needed }))
         }
     }

@@ -1,8 +1,8 @@
-//! Finds devices for claims: exhaustive in order, first solution wins.
+//! Allocates devices to claims: exhaustive in order, first solution wins.
 //!
-//! Claims, requests, alternatives and devices are tried in order, and devices of one request only in ascending
-//! order, as Kubernetes does; so the result is the lexicographically first one. The search counts its steps and gives
-//! up after a fixed number of them, on every machine alike.
+//! Tries claims, requests, alternatives and devices in order, and devices of one request in ascending order, as the
+//! Kubernetes allocator does; the result is the lexicographically first one. The search ends after a fixed number of
+//! steps, to be deterministic.
 
 use super::claim::{Allocation, Alternative, ConstraintKind, DeviceClaim, Given};
 use super::inventory::{DeviceIdx, Inventory, NodeDevices, PoolIdx};
@@ -11,13 +11,13 @@ use crate::input::RequestMode;
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
-/// The most devices a claim can be given: what its status can hold.
+/// Maximum of devices per claim, the limit of `status.allocation` in `resource.k8s.io`.
 pub const DEVICES_MAX: usize = 32;
-/// Devices tried before a search gives up.
+/// Devices tried before a search ends.
 pub const STEPS_MAX: u32 = 100_000;
 
-/// Devices for claims that belong together, one allocation per ask, or none if they cannot all be met from the
-/// devices of one node. `in_use` tells which devices are taken.
+/// Devices for several claims, one allocation per claim, or none if they cannot all be satisfied on one node.
+/// `in_use` returns whether a device is allocated.
 pub fn allocate(
     inventory: &Inventory,
     in_use: impl Fn(DeviceIdx) -> bool,
@@ -45,15 +45,15 @@ pub fn allocate(
 
 /// Positions in a node's device list that an alternative can use.
 struct Options {
-    /// By ask and request, one for each alternative.
+    /// By claim and request, one per alternative.
     lists: Vec<Vec<Vec<Choices>>>,
 }
 
-/// Positions to choose from, and how many of them are wanted; 0 marks an alternative that cannot be met.
+/// Positions to choose from, and how many are requested; 0 marks an unsatisfiable alternative.
 type Choices = (Vec<u32>, usize);
 
 impl Options {
-    /// None when some request cannot be met for want of devices alone.
+    /// None when some request has too few matching devices.
     fn gather(
         inventory: &Inventory,
         devices: &NodeDevices,
@@ -117,7 +117,7 @@ impl Options {
             if free && described.taints.iter().all(|taint| tolerated(*taint)) {
                 list.push(at as u32);
             } else if all {
-                // "All" means every matching device, so one that cannot be had spoils it.
+                // `All` means every matching device: one that is unavailable makes it unsatisfiable.
                 return IMPOSSIBLE;
             }
         }
@@ -132,7 +132,7 @@ impl Options {
     }
 }
 
-/// What is left of the counters of the pools that a node's devices belong to.
+/// Remaining counters of the pools of a node's devices.
 struct Counters(Vec<(PoolIdx, Vec<i64>)>);
 
 impl Counters {
@@ -155,7 +155,7 @@ impl Counters {
         Self(pools)
     }
 
-    /// Draws what a device needs; draws nothing when something is short.
+    /// Consumes a device's counters; consumes nothing when one is insufficient.
     fn draw(&mut self, pool: PoolIdx, draws: &[(u32, i64)]) -> bool {
         if draws.is_empty() {
             return true;
@@ -179,7 +179,7 @@ impl Counters {
     }
 }
 
-/// A device chosen on the way.
+/// A device chosen so far.
 #[derive(Clone, Copy)]
 struct Choice {
     claim: usize,
@@ -195,14 +195,14 @@ struct Search<'a> {
     options: &'a Options,
     busy: FixedBitSet,
     counters: Counters,
-    /// By ask and constraint: attribute values of the devices chosen so far.
+    /// By claim and constraint: attribute values of the devices chosen so far.
     values: Vec<Vec<SmallVec<[Sym; 8]>>>,
     chosen: Vec<Choice>,
     steps: u32,
 }
 
 impl<'a> Search<'a> {
-    /// Whether all requests from this one on can be met.
+    /// Whether all requests from this one on can be satisfied.
     fn next_request(&mut self, claim: usize, request: usize) -> bool {
         let claims = self.claims;
         let Some(current) = claims.get(claim) else { return true };
@@ -220,7 +220,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Whether `missing` devices of `list`, and then everything after this request, can be had.
+    /// Whether `missing` devices of `list`, and then all later requests, can be allocated.
     fn fill(
         &mut self,
         claim: usize,

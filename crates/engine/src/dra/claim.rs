@@ -1,4 +1,4 @@
-//! A device claim, resolved: what it asks for, and what it holds at this point of the cycle.
+//! A resolved device claim: its specification, and its state at this point of the cycle.
 
 use super::demand::mentions_gpu;
 use super::inventory::{DeviceIdx, Inventory};
@@ -12,10 +12,10 @@ use crate::intern::Interner;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The most pods and others that may share a claim.
+/// Maximum of consumers of a claim, the limit of `status.reservedFor` in `resource.k8s.io`.
 pub const CONSUMERS_MAX: usize = 256;
 
-/// What is asked for together: requests, and constraints across them.
+/// Requests and constraints across them (`DeviceClaim` in `resource.k8s.io`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceClaim {
     /// Requests in order.
@@ -27,30 +27,30 @@ pub struct DeviceClaim {
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Ways to satisfy it, best first.
+    /// Alternatives in order of preference (`firstAvailable`); one for an exact request.
     pub alternatives: Vec<Alternative>,
-    /// It is a choice between alternatives rather than a plain request.
+    /// It has alternatives.
     pub is_choice: bool,
 }
 
-/// One way to satisfy a request.
+/// One alternative of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     /// The name that results carry: `request` or `request/alternative`.
     pub label: Sym,
     /// Device class.
     pub class: Sym,
-    /// How many devices.
+    /// Number of devices.
     pub mode: RequestMode,
     /// Devices that its own selectors accept, sorted; none when it has no selector.
     pub accepts: Option<Box<[DeviceIdx]>>,
-    /// Does not take the device away from others.
+    /// Admin access: does not consume the device.
     pub admin_access: bool,
     /// Taints it tolerates.
     pub tolerations: Vec<Tolerates>,
     /// Constraints that apply to it, by position.
     pub constraints: SmallVec<[u16; 2]>,
-    /// Its class serves GPUs.
+    /// Its class provides GPUs.
     pub gpu: bool,
 }
 
@@ -67,7 +67,7 @@ impl Tolerates {
         let value = match &toleration.op {
             TolerationOp::Exists => None,
             TolerationOp::Equal(value) => Some(names.intern(value)),
-            // Device taints know no numeric comparison.
+            // Device taints have no numeric comparison.
             TolerationOp::Gt(_) | TolerationOp::Lt(_) => return None,
         };
         let key = (!toleration.key.is_empty()).then(|| names.intern(&toleration.key));
@@ -87,16 +87,16 @@ impl Tolerates {
 pub struct Constraint {
     /// The attribute.
     pub attribute: Sym,
-    /// What must hold of its values.
+    /// Constraint on its values.
     pub kind: ConstraintKind,
 }
 
-/// What must hold of an attribute's values.
+/// Constraint on the values of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConstraintKind {
-    /// All are the same.
+    /// `matchAttribute`: all are equal.
     Match,
-    /// All differ.
+    /// `distinctAttribute`: all differ.
     Distinct,
 }
 
@@ -129,7 +129,7 @@ impl DeviceClaim {
         Self { requests: resolved, constraints: constraints.collect() }
     }
 
-    /// Every way to satisfy every request.
+    /// All alternatives of all requests.
     pub fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
         self.requests.iter().flat_map(|r| &r.alternatives)
     }
@@ -171,25 +171,25 @@ impl Alternative {
         }
     }
 
-    /// Whether class, selectors and taints let it use a device.
+    /// Whether class, selectors and taints select a device.
     pub fn selects(&self, device: DeviceIdx, inventory: &Inventory) -> bool {
         inventory.class_accepts(self.class, device)
             && self.accepts.as_ref().is_none_or(|list| list.binary_search(&device).is_ok())
     }
 }
 
-/// A device given to a request.
+/// A device allocated to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Given {
     /// The request's label.
     pub request: Sym,
     /// The device.
     pub device: DeviceIdx,
-    /// Given without being taken away from others.
+    /// Admin access.
     pub admin_access: bool,
 }
 
-/// What a claim has been given.
+/// Allocation of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     /// Devices, in the order of the requests.
@@ -199,7 +199,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Reads an allocation as told.
+    /// The observed allocation of a claim.
     pub fn observed(observed: &ClaimAllocation, inventory: &mut Inventory, names: &mut Interner) -> Self {
         let given = observed.devices.iter().map(|d| Given {
             request: names.intern(&d.request),
@@ -210,7 +210,7 @@ impl Allocation {
         Self { devices, usable: Usable::by_terms(&observed.node_terms, names) }
     }
 
-    /// An allocation of given devices, usable where they are.
+    /// An allocation of given devices, usable on the nodes of all of them.
     pub fn of(devices: Vec<Given>, inventory: &Inventory) -> Self {
         let mut usable = Usable::default();
         for given in &devices {
@@ -235,9 +235,9 @@ impl Allocation {
 /// The part of a claim that changes inside a cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimState {
-    /// What it has been given.
+    /// Allocation.
     pub allocation: Option<Arc<Allocation>>,
-    /// Pods it is reserved for, by uid, oldest first.
+    /// Pods it is reserved for, by UID, oldest first.
     pub reserved_for: SmallVec<[Sym; 2]>,
 }
 
@@ -254,20 +254,20 @@ pub struct Claim {
     pub queue_label: Option<Sym>,
     /// The pod that owns it.
     pub owner: Option<Sym>,
-    /// It stands for extended resources of one pod.
+    /// The binder created it for extended resources of one pod.
     pub synthetic: bool,
-    /// What it asks for.
+    /// Requests and constraints.
     pub spec: DeviceClaim,
     /// Consumers that are not pods.
     pub other_consumers: u32,
-    /// What its object says it holds.
+    /// State of its object.
     pub observed: ClaimState,
-    /// What it holds at this point.
+    /// State at this point of the cycle.
     pub state: ClaimState,
 }
 
 impl Claim {
-    /// Resolves a claim; it holds what it is told to hold.
+    /// Resolves a claim; its state is the observed one.
     pub fn build(input: &ClaimInput, inventory: &mut Inventory, names: &mut Interner) -> Self {
         let allocation = input
             .allocation
@@ -291,7 +291,7 @@ impl Claim {
         }
     }
 
-    /// Pods and others that use it.
+    /// Number of consumers.
     pub fn consumers(&self) -> usize {
         self.state.reserved_for.len() + self.other_consumers as usize
     }

@@ -1,7 +1,7 @@
-//! The claims of a cluster, which pods use them, and which devices they take.
+//! Claims of a cluster, the pods that use them, and the devices they hold.
 //!
-//! Invariant: a device counts as in use exactly as often as claims, and pods through extended resources, hold it
-//! without administration. Every change returns an [`Undo`]; undoing in reverse order restores everything.
+//! Invariant: the use count of a device is the number of claims, and of pods through extended resources, that hold it
+//! without admin access. Every change returns an [`Undo`]; undoing in reverse order restores the state.
 
 use super::claim::{Allocation, Claim, ClaimState, Given};
 use super::inventory::{DeviceIdx, Inventory};
@@ -13,13 +13,13 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Takes back one change.
+/// Undoes one change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Undo {
-    /// A claim held this before.
+    /// Previous state of a claim.
     Claim(ClaimIdx, ClaimState),
-    /// A pod held this for its extended resources before.
+    /// Previous devices of a pod's extended resources.
     Extended(Sym, Option<Arc<Allocation>>),
 }
 
@@ -28,20 +28,20 @@ pub enum Undo {
 pub struct Reference {
     /// The pod's own name for it.
     pub name: Sym,
-    /// Name of the claim object; none while it has not been made from its template.
+    /// Name of the claim object; none until it is created from its template.
     pub claim: Option<Sym>,
-    /// It belongs to this pod alone.
+    /// Created from a template for this pod.
     pub from_template: bool,
-    /// Devices that a bind request under way has chosen.
+    /// Devices that an in-flight bind request assigns.
     chosen: Vec<DeviceIdx>,
 }
 
-/// What a pod says about devices.
+/// A pod's references to claims and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PodRefs {
     namespace: Option<Sym>,
     claims: Vec<Reference>,
-    /// Devices that a bind request under way has chosen for extended resources.
+    /// Devices that an in-flight bind request assigns to extended resources.
     extended: Vec<DeviceIdx>,
 }
 
@@ -57,12 +57,12 @@ pub struct Claims {
     slots: IndexVec<ClaimIdx, Claim>,
     free: Vec<ClaimIdx>,
     by_key: FxHashMap<(Sym, Sym), ClaimIdx>,
-    /// Claims by the pod that owns them, and by the first pod they are told to be reserved for.
+    /// Claims by the pod that owns them, and by the first pod in `status.reservedFor`.
     by_pod: FxHashMap<Sym, SmallVec<[ClaimIdx; 2]>>,
     pods: FxHashMap<Sym, PodRefs>,
-    /// Pods with bind requests under way, by uid.
+    /// Pods with in-flight bind requests, by UID.
     choosers: BTreeMap<String, Sym>,
-    /// What pods hold for extended resources outside of any claim object.
+    /// Devices that pods hold for extended resources without a claim object.
     extended: BTreeMap<Sym, Arc<Allocation>>,
     in_use: IndexVec<DeviceIdx, u32>,
     stale: BTreeSet<ClaimIdx>,
@@ -82,12 +82,12 @@ impl Claims {
         self.by_key.get(&(namespace, name)).copied()
     }
 
-    /// How often a device is taken.
+    /// Use count of a device.
     pub fn times_in_use(&self, device: DeviceIdx) -> u32 {
         self.in_use.get(device).copied().unwrap_or(0)
     }
 
-    /// Takes in a claim, new or changed; it then holds what its object says.
+    /// Adds or replaces a claim; its state is that of its object.
     pub fn set(&mut self, input: &ClaimInput, inventory: &mut Inventory, names: &mut Interner) -> ClaimIdx {
         let claim = Claim::build(input, inventory, names);
         let key = (claim.namespace, claim.name);
@@ -115,7 +115,7 @@ impl Claims {
         index
     }
 
-    /// Forgets a claim.
+    /// Removes a claim.
     pub fn remove(&mut self, key: &Key, names: &Interner) {
         let found = names.find(&key.namespace).zip(names.find(&key.name));
         if let Some(index) = found.and_then(|key| self.by_key.remove(&key)) {
@@ -125,7 +125,7 @@ impl Claims {
         }
     }
 
-    /// Takes a claim out of every index but its key's.
+    /// Removes a claim from every index but that of keys.
     fn vacate(&mut self, index: ClaimIdx) {
         let claim = &mut self.slots[index];
         let allocation = std::mem::take(&mut claim.state).allocation;
@@ -139,11 +139,11 @@ impl Claims {
             }
         }
         self.stale.remove(&index);
-        // Whoever has chosen devices for extended resources may have done so in this claim's place.
+        // The devices of an in-flight bind request for extended resources may be those of this claim.
         self.stale_extended = true;
     }
 
-    /// Takes in what a pod says about claims, and what a bind request under way has chosen for it.
+    /// Adds or replaces a pod's claim references, and the devices of its in-flight bind request.
     pub fn set_pod(
         &mut self,
         (uid, namespace): (Sym, Sym),
@@ -171,7 +171,7 @@ impl Claims {
         self.pods.insert(uid, refs);
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub fn remove_pod(&mut self, uid: Sym, names: &Interner) {
         let Some(refs) = self.pods.remove(&uid) else { return };
         if refs.has_chosen() {
@@ -184,8 +184,8 @@ impl Claims {
         }
     }
 
-    /// Puts every claim that changed, or that a bind request has lost interest in, back to what its object says, and
-    /// then assumes what bind requests under way have chosen.
+    /// Resets changed claims, and claims without a bind request any more, to their objects' state; then assumes the
+    /// devices of in-flight bind requests.
     pub fn refresh(&mut self, inventory: &Inventory) {
         for index in std::mem::take(&mut self.stale) {
             if self.slots[index].present {
@@ -230,12 +230,12 @@ impl Claims {
         }
     }
 
-    /// How a pod refers to its claims.
+    /// A pod's claim references.
     pub fn references(&self, uid: Sym) -> &[Reference] {
         self.pods.get(&uid).map_or(&[], |refs| &refs.claims)
     }
 
-    /// The claims that a pod names, each once, in its order; those that do not exist are left out.
+    /// The claims that a pod references, each once, in its order; missing ones are skipped.
     pub fn named(&self, uid: Sym) -> SmallVec<[ClaimIdx; 2]> {
         let mut found: SmallVec<[ClaimIdx; 2]> = SmallVec::new();
         let Some(refs) = self.pods.get(&uid) else { return found };
@@ -253,7 +253,7 @@ impl Claims {
         self.find(self.pods.get(&uid)?.namespace?, reference.claim?)
     }
 
-    /// Claims that have to do with a pod: named by it, owned by it, or reserved for it first.
+    /// Claims related to a pod: referenced by it, owned by it, or reserved for it first.
     pub fn related(&self, uid: Sym) -> SmallVec<[ClaimIdx; 2]> {
         let mut found = self.named(uid);
         let others = self.by_pod.get(&uid);
@@ -267,7 +267,7 @@ impl Claims {
         found
     }
 
-    /// Gives a claim a state and returns the one it had.
+    /// Replaces a claim's state and returns the previous one.
     pub fn replace(&mut self, claim: ClaimIdx, state: ClaimState) -> ClaimState {
         let old = std::mem::replace(&mut self.slots[claim].state, state);
         count(&mut self.in_use, old.allocation.as_deref(), Direction::Return);
@@ -275,7 +275,7 @@ impl Claims {
         old
     }
 
-    /// Gives a pod devices for its extended resources and returns those it had.
+    /// Replaces the devices of a pod's extended resources and returns the previous ones.
     pub fn replace_extended(
         &mut self,
         uid: Sym,
@@ -290,12 +290,12 @@ impl Claims {
         old
     }
 
-    /// What a pod holds for extended resources outside of any claim object.
+    /// Devices that a pod holds for extended resources without a claim object.
     pub fn extended(&self, uid: Sym) -> Option<&Arc<Allocation>> {
         self.extended.get(&uid)
     }
 
-    /// Reserves a claim for a pod, and gives it an allocation if it has none.
+    /// Reserves a claim for a pod, and allocates it if it has no allocation.
     pub fn reserve(&mut self, claim: ClaimIdx, uid: Sym, allocation: Option<&Arc<Allocation>>) -> Undo {
         let mut state = self.slots[claim].state.clone();
         if state.allocation.is_none() {
@@ -307,7 +307,7 @@ impl Claims {
         Undo::Claim(claim, self.replace(claim, state))
     }
 
-    /// Ends a pod's reservation; the last consumer takes the allocation with it.
+    /// Ends a pod's reservation; without consumers the claim is deallocated.
     pub fn unreserve(&mut self, claim: ClaimIdx, uid: Sym) -> Undo {
         let mut state = self.slots[claim].state.clone();
         state.reserved_for.retain(|pod| *pod != uid);
@@ -317,7 +317,7 @@ impl Claims {
         Undo::Claim(claim, self.replace(claim, state))
     }
 
-    /// Takes back a change; later changes must have been taken back before.
+    /// Undoes a change; later changes must be undone before.
     pub fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Claim(claim, state) => {
@@ -330,7 +330,7 @@ impl Claims {
     }
 }
 
-/// An allocation of devices that a bind request names without saying for which request.
+/// An allocation of devices that a bind request names without request names.
 fn chosen(devices: &[DeviceIdx], label: impl Fn(DeviceIdx) -> Sym, inventory: &Inventory) -> Arc<Allocation> {
     let given =
         devices.iter().map(|device| Given { request: label(*device), device: *device, admin_access: false });
@@ -343,7 +343,7 @@ enum Direction {
     Return,
 }
 
-/// Moves the use counts of the devices in an allocation.
+/// Updates the use counts of the devices in an allocation.
 fn count(in_use: &mut IndexVec<DeviceIdx, u32>, allocation: Option<&Allocation>, direction: Direction) {
     for given in allocation.into_iter().flat_map(|a| &a.devices).filter(|g| !g.admin_access) {
         in_use.grow(given.device.index() + 1, 0);

@@ -1,4 +1,4 @@
-//! How many GPUs claims count for.
+//! Counts the GPUs of claims for queue accounting.
 
 use super::claim::Claim;
 use super::claims::Claims;
@@ -8,13 +8,13 @@ use crate::input::RequestMode;
 use crate::resource::{AMOUNT_MAX, WHOLE_GPU};
 use smallvec::SmallVec;
 
-/// Whether a driver or class name says GPU.
+/// Whether a driver or class name contains `gpu`.
 pub fn mentions_gpu(name: &str) -> bool {
     name.as_bytes().windows(3).any(|part| part.eq_ignore_ascii_case(b"gpu"))
 }
 
-/// GPUs that a claim counts for: plain requests whose class says GPU, "all" as one. Choices between alternatives,
-/// requests for administration and claims that stand for extended resources count for nothing.
+/// GPUs of a claim: exact requests whose class name contains `gpu`, `All` as one. Requests with alternatives, admin
+/// access and claims for extended resources do not count.
 pub fn claim_gpus(claim: &Claim) -> u64 {
     if claim.synthetic {
         return 0;
@@ -32,7 +32,7 @@ pub fn claim_gpus(claim: &Claim) -> u64 {
     sum
 }
 
-/// GPUs that several claims count for, in millionths, at most what the accounting can hold.
+/// GPUs of several claims in millionths, saturating.
 pub fn gpu_demand(claims: &Claims, related: &[ClaimIdx]) -> i64 {
     let gpus = related.iter().fold(0u64, |sum, claim| sum.saturating_add(claim_gpus(&claims[*claim])));
     i64::try_from(gpus).unwrap_or(AMOUNT_MAX).saturating_mul(WHOLE_GPU).min(AMOUNT_MAX)
@@ -43,7 +43,7 @@ pub fn gpu_devices(claims: &Claims, related: &[ClaimIdx], inventory: &Inventory)
     let mut devices: SmallVec<[Sym; 2]> = SmallVec::new();
     for claim in related.iter().map(|claim| &claims[*claim]).filter(|claim| !claim.synthetic) {
         let plain = || claim.spec.requests.iter().filter(|r| !r.is_choice).flat_map(|r| &r.alternatives);
-        // A result that names no request of the claim is taken to serve its GPU requests, if it has any.
+        // A result that names no request of the claim is attributed to its GPU requests, if any.
         let known = |label: Sym| claim.spec.alternatives().any(|a| a.label == label);
         let counted =
             |label: Sym| plain().any(|a| a.gpu && !a.admin_access && (a.label == label || !known(label)));

@@ -1,7 +1,7 @@
-//! Extended resources that a device class backs: the claim that stands for them.
+//! Extended resources that a device class backs, and the claim for them (KEP-5004).
 //!
-//! Containers that run for the pod's whole life get a request each. An ordinary init container has ended before
-//! those that start after it, so it first uses their devices; what it needs beyond that, all init containers share.
+//! Containers that run for the pod's whole lifetime get a request each. An ordinary init container ends before later
+//! containers start, so that it reuses their devices; all init containers share what they need beyond that.
 
 use super::claim::{Alternative, DeviceClaim, Request};
 use super::inventory::Inventory;
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 /// One extended resource in the base unit of amounts.
 const WHOLE_ITEM: i64 = 1000;
 
-/// What a pod wants of resources that device classes back.
+/// A pod's requests for resources that device classes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtendedRequest {
     resources: Vec<Backed>,
@@ -30,7 +30,7 @@ struct Backed {
     demands: Vec<ContainerDemand>,
 }
 
-/// What one container wants of one resource.
+/// One container's request for one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ContainerDemand {
     container: usize,
@@ -40,10 +40,10 @@ struct ContainerDemand {
     runs_on: bool,
 }
 
-/// The claim that stands for a pod's extended resources on one node.
+/// The claim for a pod's extended resources on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyntheticClaim {
-    /// What to ask for.
+    /// Requests.
     pub spec: DeviceClaim,
     /// Container, resource and request names.
     pub mappings: Vec<(Sym, Sym, Sym)>,
@@ -63,7 +63,7 @@ impl SyntheticClaim {
 }
 
 impl ExtendedRequest {
-    /// Reads a pod's containers; none when no class backs anything they want.
+    /// Resolves a pod's containers; none when no class backs a requested resource.
     pub fn build(
         containers: &[ContainerRequest],
         inventory: &Inventory,
@@ -105,7 +105,7 @@ impl ExtendedRequest {
         self.resources.iter().map(|r| r.dim)
     }
 
-    /// The claim for a node that lacks some of the resources; none when it lacks none of them.
+    /// The claim for a node that lacks some of the resources; none when it has all of them.
     pub fn claim_for(&self, lacks: impl Fn(Dim) -> bool) -> Option<SyntheticClaim> {
         let mut claim = SyntheticClaim::default();
         for resource in self.resources.iter().filter(|r| lacks(r.dim)) {

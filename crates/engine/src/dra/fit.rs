@@ -1,4 +1,4 @@
-//! Whether a pod's claims can be met: at all, and on one node.
+//! Checks whether a pod's claims can be allocated, in general and on one node.
 
 use super::allocator::allocate;
 use super::claim::{Allocation, CONSUMERS_MAX, DeviceClaim};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 /// Whether the cluster serves device claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Served {
-    /// It does.
+    /// Served.
     #[default]
     Yes,
-    /// Its API has no device claims that this version understands.
+    /// The API server does not serve a supported version of `resource.k8s.io`.
     No,
 }
 
-/// What a pod's claims would be given on a node.
+/// The devices that a pod's claims would be allocated on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fit {
-    /// Claims that have no allocation yet, with what they would get.
+    /// Unallocated claims, with their new allocations.
     pub claims: Vec<(ClaimIdx, Arc<Allocation>)>,
-    /// What the extended resources would get.
+    /// Allocation for extended resources.
     pub extended: Option<Arc<Allocation>>,
 }
 
-/// The checks that do not depend on a node.
+/// Checks that do not depend on a node.
 pub fn precheck(
     claims: &Claims,
     inventory: &Inventory,
@@ -63,8 +63,8 @@ pub fn precheck(
     Ok(())
 }
 
-/// The check for one node: claims with devices must be usable from there; those without, and what stands for
-/// extended resources, must find devices together.
+/// Checks one node: allocated claims must be usable from it; unallocated ones, and extended resources, must be
+/// allocatable together.
 pub fn fit(
     claims: &Claims,
     inventory: &Inventory,

@@ -1,7 +1,7 @@
-//! All devices there are, by pool and by node, and the classes that accept them.
+//! Devices by pool and by node, and the device classes that select them.
 //!
-//! Slices and classes come one by one; [`Inventory::refresh`] resolves the pools that changed. A device keeps its
-//! index for as long as the cluster lives, so that allocations outlast changes of slices.
+//! Slices and classes are added one by one; [`Inventory::refresh`] resolves the pools that changed. A device keeps
+//! its index for the lifetime of the cluster, so that allocations survive changes of slices.
 //! Order: pools by driver and name, slices of a pool by object name, devices as their slice lists them.
 
 use super::place::{NodeView, Place};
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A device, whether or not a slice describes it at the moment.
+/// A device, whether or not a slice currently describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceIdx(u32);
 
@@ -64,9 +64,9 @@ pub struct Device {
     pub place: Place,
     /// Attributes by name symbol, sorted.
     pub attributes: Box<[(Sym, Sym)]>,
-    /// Taints that keep new claims away.
+    /// Taints with an effect on new claims.
     pub taints: Box<[(Sym, Sym, crate::input::TaintEffect)]>,
-    /// Counters of its pool that it draws from while in use.
+    /// Counters of its pool that it consumes while in use.
     pub draws: Box<[(u32, i64)]>,
 }
 
@@ -81,11 +81,11 @@ impl Device {
 /// Devices that can be used from one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDevices {
-    /// In the order in which they are tried.
+    /// Devices in allocation order.
     pub devices: Box<[DeviceIdx]>,
     /// Pools that they belong to.
     pub pools: Box<[PoolIdx]>,
-    /// GPUs among them that belong to this node alone.
+    /// GPUs among them that are local to this node.
     pub gpus: u32,
 }
 
@@ -134,7 +134,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// The index of a device, new if need be.
+    /// The index of a device, created on first use.
     pub fn device(&mut self, id: &DeviceId, names: &mut Interner) -> DeviceIdx {
         let key = (names.intern(&id.driver), names.intern(&id.pool), names.intern(&id.device));
         self.device_by_symbols(key, names)
@@ -167,17 +167,17 @@ impl Inventory {
         }
     }
 
-    /// How many devices have ever been named.
+    /// Number of devices ever seen.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether no device has ever been named.
+    /// Whether no device was ever seen.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// What a slice says of a device; none when no valid slice has it.
+    /// A device as its slice describes it; none when no valid slice has it.
     pub fn described(&self, device: DeviceIdx) -> Option<&Device> {
         self.described.get(device)?.as_deref()
     }
@@ -187,7 +187,7 @@ impl Inventory {
         &self.pools[pool]
     }
 
-    /// Takes in a slice, new or changed.
+    /// Adds or replaces a slice.
     pub fn set_slice(&mut self, slice: SliceInput, names: &mut Interner) {
         self.remove_slice(&slice.name);
         let key = (names.intern(&slice.driver), names.intern(&slice.pool));
@@ -199,7 +199,7 @@ impl Inventory {
         self.dirty.insert(pool);
     }
 
-    /// Forgets a slice.
+    /// Removes a slice.
     pub fn remove_slice(&mut self, name: &str) {
         if let Some(pool) = self.pool_of_slice.remove(name) {
             self.pools[pool].slices.remove(name);
@@ -207,7 +207,7 @@ impl Inventory {
         }
     }
 
-    /// Takes in a class, new or changed.
+    /// Adds or replaces a class.
     pub fn set_class(&mut self, class: &DeviceClassInput, names: &mut Interner) {
         let mut accepts = FixedBitSet::new();
         for id in &class.accepts {
@@ -222,7 +222,7 @@ impl Inventory {
         self.map_resources(names);
     }
 
-    /// Forgets a class.
+    /// Removes a class.
     pub fn remove_class(&mut self, name: &str, names: &mut Interner) {
         if let Some(name) = self.class_names.remove(name) {
             self.classes.remove(&name);
@@ -240,7 +240,7 @@ impl Inventory {
         self.classes.get(&class).is_some_and(|c| c.accepts_all || c.accepts.contains(device.index()))
     }
 
-    /// Which class backs which extended resource; the first class by name wins where several name one resource.
+    /// The class that backs each extended resource; the first class by name wins.
     fn map_resources(&mut self, names: &mut Interner) {
         self.backing.clear();
         for (text, class) in &self.class_names {
@@ -266,7 +266,7 @@ impl Inventory {
         is_gpu_resource(name).then_some(name)
     }
 
-    /// Resolves the pools that changed and tells which nodes must be attached again.
+    /// Resolves the pools that changed and returns the nodes that must be attached again.
     pub fn refresh(&mut self, names: &mut Interner) -> Touched {
         let mut touched = Touched::default();
         for pool in std::mem::take(&mut self.dirty) {
@@ -326,8 +326,8 @@ impl Inventory {
         self.pools[pool].nodes = nodes.into_iter().collect();
     }
 
-    /// Works out which devices a node can use. Call it for every node that [`Touched`] names, and when a node comes
-    /// or its labels change.
+    /// Computes the devices that a node can use. Required for every node in [`Touched`], for new nodes and for
+    /// changed labels.
     pub fn attach(&mut self, node: &NodeView<'_>) {
         let bound = self.bound_pools.get(&node.name).into_iter().flatten();
         let mut pools: Vec<PoolIdx> = bound.chain(&self.floating_pools).copied().collect();
@@ -360,23 +360,23 @@ impl Inventory {
         self.on_node.insert(node.name, found);
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     pub fn detach(&mut self, node: Sym) {
         self.on_node.remove(&node);
     }
 
-    /// The devices that a node can use; none when it has none or was not attached.
+    /// The devices that a node can use; none if it was not attached.
     pub fn on(&self, node: Sym) -> Option<&NodeDevices> {
         self.on_node.get(&node)
     }
 
-    /// GPUs that belong to a node through its drivers' slices.
+    /// GPUs that drivers' slices assign to a node.
     pub fn gpus_on(&self, node: Sym) -> u32 {
         self.on(node).map_or(0, |devices| devices.gpus)
     }
 }
 
-/// Whether a resource name is one of those that arrive as the GPU dimension.
+/// Whether a resource name maps to the GPU dimension.
 fn is_gpu_resource(resource: &str) -> bool {
     matches!(resource, "nvidia.com/gpu" | "amd.com/gpu")
 }

@@ -1,4 +1,4 @@
-//! Where devices can be used: node selectors, resolved to symbols once and matched by symbol.
+//! Node selectors of devices and allocations, resolved to symbols.
 
 use crate::class::NodeTerms;
 use crate::ids::Sym;
@@ -7,7 +7,7 @@ use crate::intern::Interner;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a selector reads of a node.
+/// A node as selectors see it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
     /// The node's name.
@@ -42,12 +42,12 @@ pub enum Place {
     Selected(Arc<Selector>),
     /// On every node.
     Everywhere,
-    /// Nowhere: its slice does not tell.
+    /// Nowhere: its slice does not specify it.
     Nowhere,
 }
 
 impl Place {
-    /// Resolves where a slice, or a device, says it is.
+    /// Resolves the location of a slice or device.
     pub fn build(nodes: &SliceNodes, names: &mut Interner) -> Self {
         match nodes {
             SliceNodes::Node(name) => Self::Node(names.intern(name)),
@@ -56,7 +56,7 @@ impl Place {
             SliceNodes::PerDevice => Self::Nowhere,
         }
     }
-    /// Whether a device there can be used from a node.
+    /// Whether a device at this location can be used from a node.
     pub fn reaches(&self, node: &NodeView<'_>) -> bool {
         match self {
             Self::Node(name) => *name == node.name,
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// Where an allocation can be used: everything said must hold.
+/// Where an allocation can be used: all conditions must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
     node: Option<Sym>,
@@ -75,7 +75,7 @@ pub struct Usable {
 }
 
 impl Usable {
-    /// Where nodes match any of some terms; no term means everywhere.
+    /// Nodes that match any term; an empty list means all nodes.
     pub fn by_terms(terms: &[NodeTerm], names: &mut Interner) -> Self {
         let mut usable = Self::default();
         if !terms.is_empty() {
@@ -83,7 +83,7 @@ impl Usable {
         }
         usable
     }
-    /// Narrows to where a device can be used.
+    /// Restricts to nodes from which a device can be used.
     pub fn narrow(&mut self, place: &Place) {
         match place {
             Place::Node(name) => self.node = Some(*name),
@@ -99,7 +99,7 @@ impl Usable {
     pub fn reaches(&self, node: &NodeView<'_>) -> bool {
         self.node.is_none_or(|name| name == node.name) && self.selectors.iter().all(|s| s.matches(node))
     }
-    /// The one node it can be used from, where that follows from its devices.
+    /// The only node it can be used from, if its devices determine one.
     pub fn node(&self) -> Option<Sym> {
         self.node
     }

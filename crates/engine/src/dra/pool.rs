@@ -1,4 +1,4 @@
-//! A pool: slices of its newest generation, resolved into devices and counters.
+//! A resource pool: slices of its newest generation, resolved into devices and counters.
 
 use super::inventory::{Device, DeviceIdx, PoolIdx};
 use super::place::Place;
@@ -8,7 +8,7 @@ use crate::intern::Interner;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// A pool with its slices and what they resolve to.
+/// A pool with its slices and resolved devices.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     pub(super) driver: Sym,
@@ -17,13 +17,13 @@ pub(super) struct Pool {
     pub(super) slices: BTreeMap<String, SliceInput>,
     /// Devices of the newest generation, in order.
     pub(super) devices: Vec<DeviceIdx>,
-    /// Nodes that have devices of their own in here.
+    /// Nodes with local devices in the pool.
     pub(super) nodes: Vec<Sym>,
-    /// All slices of the newest generation are there.
+    /// All slices of the newest generation exist.
     pub(super) complete: bool,
     /// No device is described twice.
     pub(super) valid: bool,
-    /// The driver serves GPUs.
+    /// The driver provides GPUs.
     pub(super) gpu_driver: bool,
     /// Capacity of each counter.
     pub(super) counters: Box<[i64]>,
@@ -45,7 +45,7 @@ impl Pool {
     }
 }
 
-/// What a pool's slices amount to.
+/// Resolved slices of a pool.
 pub(super) struct Resolved {
     pub(super) devices: Vec<(Sym, Device)>,
     pub(super) complete: bool,
@@ -59,8 +59,8 @@ struct Counters<'a> {
     capacity: Vec<i64>,
 }
 
-/// Resolves the newest generation of a pool. A device that draws from a counter that does not exist is left out; a
-/// pool that describes a device twice is not valid and serves nobody.
+/// Resolves the newest generation of a pool. A device that consumes an unknown counter is skipped; a pool with a
+/// duplicate device is invalid and not used.
 pub(super) fn resolve(pool: &Pool, index: PoolIdx, names: &mut Interner) -> Resolved {
     let newest = pool.slices.values().map(|s| s.generation).max();
     let slices: Vec<&SliceInput> = pool.slices.values().filter(|s| Some(s.generation) == newest).collect();
@@ -130,7 +130,7 @@ fn counters_of<'a>(slices: &[&'a SliceInput]) -> Counters<'a> {
     counters
 }
 
-/// What a device draws, summed by counter; none when a counter is missing.
+/// A device's counter consumption, summed by counter; none when a counter is missing.
 fn draws_of(device: &input::Device, counters: &Counters<'_>) -> Option<Box<[(u32, i64)]>> {
     let mut draws: BTreeMap<u32, i64> = BTreeMap::new();
     for set in &device.consumes {

@@ -1,4 +1,4 @@
-//! Small made-up clusters of devices.
+//! Test fixtures: small clusters with devices.
 
 mod allocator;
 mod brute_force;
@@ -13,7 +13,7 @@ use crate::input::{
     RequestMode, SliceNodes,
 };
 
-/// The class that accepts everything.
+/// The class that selects every device.
 const GPU_CLASS: &str = "gpu.example.com";
 
 /// Devices with their names; nodes are attached after every change.
@@ -25,7 +25,7 @@ struct TestCluster {
 }
 
 impl TestCluster {
-    /// Nodes with GPUs of their own, `0` to `n - 1`, and the class that accepts them.
+    /// Nodes with local GPUs, `0` to `n - 1`, and the class that selects them.
     fn with_gpus(nodes: &[(&str, usize)]) -> Self {
         let mut fixture = Self::default();
         for (node, gpus) in nodes {
@@ -84,7 +84,7 @@ impl TestCluster {
         let devices = self.devices.inventory.on(name).map_or(&[][..], |d| &d.devices);
         devices.iter().map(|d| self.names.text(self.devices.inventory.name(*d).device)).collect()
     }
-    /// Allocates asks together; the device names of each.
+    /// Allocates claims together; returns the device names of each.
     fn allocate(&mut self, node: &str, claims: &[ClaimInput]) -> Option<Vec<Vec<String>>> {
         let (inventory, names) = (&mut self.devices.inventory, &mut self.names);
         let claims = claims.iter().map(|c| DeviceClaim::build(&c.requests, &c.constraints, inventory, names));

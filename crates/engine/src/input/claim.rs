@@ -1,7 +1,6 @@
-//! What the engine reads of dynamic resource allocation: devices, classes and claims.
+//! Input of dynamic resource allocation: slices, classes and claims.
 //!
-//! Selectors (CEL) are evaluated where the objects are; the engine sees, for each selector, the set of devices
-//! that it accepts.
+//! The caller evaluates CEL selectors; the engine receives, for each selector, the set of devices that it selects.
 
 use super::{Key, Labels, NodeTerm};
 
@@ -27,7 +26,7 @@ pub struct SliceInput {
     pub pool: String,
     /// Pool generation: only slices of the newest generation count.
     pub generation: i64,
-    /// How many slices the pool has; an incomplete pool cannot serve `All` requests.
+    /// Number of slices of the pool; an incomplete pool cannot serve `All` requests.
     pub slice_count: i64,
     /// Where the devices are.
     pub nodes: SliceNodes,
@@ -47,7 +46,7 @@ pub enum SliceNodes {
     /// Everywhere.
     #[default]
     All,
-    /// Each device says for itself.
+    /// Specified per device.
     PerDevice,
 }
 
@@ -67,7 +66,7 @@ pub struct Device {
     pub name: String,
     /// Attributes as text, fully qualified, sorted, for `matchAttribute` and `distinctAttribute`.
     pub attributes: Labels,
-    /// Where the device is, when its slice leaves it to the device.
+    /// Location, when the slice specifies it per device.
     pub nodes: Option<SliceNodes>,
     /// Counters it draws while allocated.
     pub consumes: Vec<CounterSet>,
@@ -93,9 +92,9 @@ pub struct DeviceTaint {
 /// A device class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeviceClassInput {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The extended resource it backs, where it names one.
+    /// The extended resource it backs, if any.
     pub extended_resource: Option<String>,
     /// Devices that its selectors accept, sorted; computed over all slices.
     pub accepts: Vec<DeviceId>,
@@ -110,34 +109,34 @@ pub struct ClaimInput {
     pub key: Key,
     /// Unique id.
     pub uid: String,
-    /// Value of the queue label, where it has one.
+    /// Value of the queue label, if any.
     pub queue_label: Option<String>,
-    /// The pod that owns it, by uid, where it was made from a template.
+    /// UID of the pod that owns it, if it was created from a template.
     pub owner_pod: Option<String>,
-    /// It stands for extended resources of one pod (made by a binder).
+    /// The binder created it for extended resources of one pod.
     pub synthetic: bool,
-    /// What it asks for.
+    /// Requests.
     pub requests: Vec<ClaimRequest>,
     /// Constraints across requests.
     pub constraints: Vec<ClaimConstraint>,
-    /// What it has been given.
+    /// Allocation.
     pub allocation: Option<ClaimAllocation>,
-    /// Pods (by uid) it is reserved for.
+    /// UIDs of the pods it is reserved for.
     pub reserved_for: Vec<String>,
-    /// Reservations for things that are not pods; they count as consumers.
+    /// Number of reservations for other objects than pods; they count as consumers.
     pub other_consumers: u32,
 }
 
 /// One request of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimRequest {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Alternatives in order of preference; a plain request has exactly one, with an empty name.
     pub alternatives: Vec<RequestAlternative>,
 }
 
-/// One way to satisfy a request.
+/// One alternative of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RequestAlternative {
     /// Sub-request name; empty for a plain request.
@@ -148,20 +147,20 @@ pub struct RequestAlternative {
     pub mode: RequestMode,
     /// Devices that all its own selectors accept, sorted; `None` when it has no selector.
     pub accepts: Option<Vec<DeviceId>>,
-    /// Does not consume the device.
+    /// Admin access: does not consume the device.
     pub admin_access: bool,
     /// Device taints it tolerates.
     pub tolerations: Vec<super::Toleration>,
 }
 
-/// How many devices a request wants.
+/// Number of devices that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestMode {
-    /// This many.
+    /// Exactly this many.
     Exactly(u64),
     /// Every matching device.
     All,
-    /// A mode this version does not know.
+    /// An unknown mode.
     Unknown,
 }
 
@@ -190,22 +189,22 @@ pub enum ClaimConstraint {
     },
 }
 
-/// What a claim has been given.
+/// Allocation of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimAllocation {
-    /// The devices, with the request each serves.
+    /// Devices with their requests.
     pub devices: Vec<ClaimDevice>,
     /// Where the claim can be used; an empty list means everywhere.
     pub node_terms: Vec<NodeTerm>,
 }
 
-/// A device given to a claim.
+/// A device allocated to a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimDevice {
     /// Request, or `request/alternative`.
     pub request: String,
     /// The device.
     pub device: DeviceId,
-    /// Given for administration only.
+    /// Admin access.
     pub admin_access: bool,
 }

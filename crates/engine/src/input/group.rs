@@ -1,4 +1,4 @@
-//! What the engine reads of a pod group, and of a topology.
+//! Input of pod groups and topologies.
 
 use super::Key;
 use kai_units::{Span, Timestamp};
@@ -8,39 +8,39 @@ use kai_units::{Span, Timestamp};
 pub struct GroupInput {
     /// Namespace and name.
     pub key: Key,
-    /// Unique id, for effects.
+    /// UID.
     pub uid: String,
-    /// The queue it wants to run in.
+    /// Queue name.
     pub queue: String,
     /// Resolved priority value.
     pub priority: i32,
-    /// May its pods be evicted for others.
+    /// Its pods may be evicted for other groups.
     pub preemptible: bool,
     /// When it was created.
     pub created: Timestamp,
     /// `spec.minMember`; read only when there are no sub-groups.
     pub min_member: Option<u32>,
-    /// How many top-level sub-groups are required; all when absent.
+    /// Minimum of top-level sub-groups; all when absent.
     pub min_sub_group: Option<u32>,
     /// Constraint of the whole group; level names are node label keys.
     pub topology: Option<TopologyConstraint>,
-    /// The sub-group tree, flat. An invalid tree has been refused before it gets here.
+    /// The sub-group tree as a flat list.
     pub sub_groups: Vec<SubGroupInput>,
-    /// Why the group cannot be scheduled at all although it exists (an invalid tree), in words.
+    /// Why the group cannot be scheduled (an invalid tree).
     pub broken: Option<String>,
-    /// When it last started to run.
+    /// When it last started.
     pub last_start: Option<Timestamp>,
-    /// When a pod of it was last evicted.
+    /// When one of its pods was last evicted.
     pub last_eviction: Option<Timestamp>,
     /// Since when it runs below its minimum.
     pub stale_since: Option<Timestamp>,
-    /// How long it may run below its minimum; negative means for ever; absent means the process default.
+    /// Grace period below its minimum; negative is unlimited; absent is the process default.
     pub staleness_grace: Option<Span>,
-    /// How long it waits before it may cause evictions.
+    /// Delay before it may cause evictions.
     pub preemption_delay: Option<Span>,
-    /// Whether its pods get an unschedulable condition.
+    /// Whether its pods get a `PodScheduled=False` condition.
     pub mark_unschedulable: bool,
-    /// The node pool its own label names, for conditions.
+    /// Node pool label, for conditions.
     pub node_pool: String,
     /// `schedulingBackoff` is 1: messages carry the pool's name.
     pub single_attempt: bool,
@@ -61,7 +61,7 @@ pub struct SubGroupInput {
     pub topology: Option<TopologyConstraint>,
 }
 
-/// Where the pods of a (sub-)group must or should be together.
+/// Topology constraint of a group or sub-group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TopologyConstraint {
     /// Name of the topology.
@@ -75,7 +75,7 @@ pub struct TopologyConstraint {
 /// A topology: node label keys from the outermost level to the innermost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TopologyInput {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Node label keys, outermost first.
     pub levels: Vec<String>,

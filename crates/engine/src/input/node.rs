@@ -1,4 +1,4 @@
-//! What the engine reads of a node.
+//! Input of nodes.
 
 use super::{AmountList, Labels};
 
@@ -13,23 +13,23 @@ pub struct NodeInput {
     pub taints: Vec<Taint>,
     /// The node is cordoned.
     pub unschedulable: bool,
-    /// Conditions that keep pods away: `NotReady`, or a pressure condition that is not False.
+    /// Conditions that make it unschedulable: `NotReady`, or a pressure condition that is not False.
     pub bad_conditions: Vec<NodeCondition>,
-    /// What may be handed out (`status.allocatable`); device-plugin GPUs as `gpu`, DRA devices not included.
+    /// `status.allocatable`; device-plugin GPUs as `gpu`, DRA devices not included.
     pub allocatable: AmountList,
     /// Memory of each GPU.
     pub gpu_memory: GpuMemory,
-    /// Number of GPUs the node says it has (label), where it says so.
+    /// Number of GPUs by label, if present.
     pub gpu_count: Option<u32>,
     /// The value of the MIG strategy label.
     pub mig_strategy: MigStrategy,
-    /// The MIG role label, where present; without it a MIG resource decides.
+    /// The MIG label, if present; without it the presence of MIG resources decides.
     pub mig_enabled: Option<bool>,
     /// The node has the gpu-worker role (read under `restrict_nodes`).
     pub gpu_worker: bool,
     /// The node has the cpu-worker role (read under `restrict_nodes`).
     pub cpu_worker: bool,
-    /// NUMA zones, where a `NodeResourceTopology` describes them.
+    /// NUMA zones of its `NodeResourceTopology`, if any.
     pub numa: Option<NumaTopology>,
     /// Attach limits per CSI driver.
     pub attach_limits: Vec<super::NodeDriverLimit>,
@@ -42,22 +42,22 @@ pub struct Taint {
     pub key: String,
     /// Taint value, possibly empty.
     pub value: String,
-    /// What the taint does.
+    /// Taint effect.
     pub effect: TaintEffect,
 }
 
-/// What a taint does to pods that do not tolerate it.
+/// Taint effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
-    /// Keeps new pods away.
+    /// `NoSchedule`.
     NoSchedule,
-    /// Prefers that new pods stay away.
+    /// `PreferNoSchedule`.
     PreferNoSchedule,
-    /// Keeps new pods away and drives running ones out.
+    /// `NoExecute`.
     NoExecute,
 }
 
-/// A reason why a node takes no pods, named as in messages.
+/// A node condition that prevents scheduling, named as in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeCondition {
     /// Ready is reported and not True.
@@ -77,7 +77,7 @@ pub enum NodeCondition {
 pub struct GpuMemory {
     /// MiB per GPU, a multiple of 100.
     pub mib: i64,
-    /// False when the node does not tell; `mib` is then a stand-in and requests by memory are refused.
+    /// False without a label; `mib` is then a default and requests by memory are rejected.
     pub known: bool,
 }
 
@@ -87,15 +87,15 @@ impl Default for GpuMemory {
     }
 }
 
-/// How a node offers MIG slices.
+/// MIG strategy of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MigStrategy {
     /// No MIG.
     #[default]
     None,
-    /// All slices are alike and offered as plain GPUs.
+    /// `single`: equal slices exposed as plain GPUs.
     Single,
-    /// Slices are offered under their profile's name.
+    /// `mixed`: slices exposed under their profile's name.
     Mixed,
 }
 
@@ -118,16 +118,16 @@ pub enum NumaPolicy {
     None,
     /// Align if possible.
     BestEffort,
-    /// Refuse pods that cannot have the narrowest alignment.
+    /// Reject pods that cannot have the narrowest alignment.
     Restricted,
-    /// Refuse pods that do not fit one zone.
+    /// Reject pods that do not fit one zone.
     SingleNumaNode,
 }
 
-/// What is aligned together.
+/// Topology manager scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NumaScope {
-    /// Each container by itself.
+    /// Each container individually.
     #[default]
     Container,
     /// The whole pod.
@@ -139,8 +139,8 @@ pub enum NumaScope {
 pub struct NumaZone {
     /// Zone name, for example `node-0`.
     pub name: String,
-    /// What the zone has.
+    /// Allocatable amounts.
     pub allocatable: AmountList,
-    /// What the zone reports as free.
+    /// Reported free amounts.
     pub available: AmountList,
 }

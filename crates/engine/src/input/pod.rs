@@ -1,4 +1,4 @@
-//! What the engine reads of a pod.
+//! Input of pods.
 
 use super::{AmountList, DeviceId, Key, Labels};
 use kai_units::Timestamp;
@@ -16,78 +16,78 @@ pub struct PodInput {
     pub group: Option<String>,
     /// Name of its sub-group; absent means the default one.
     pub sub_group: Option<String>,
-    /// Where it is in its life.
+    /// Phase.
     pub phase: PodPhase,
-    /// Node it is on, or is being bound to.
+    /// `spec.nodeName`, or the node of its bind request.
     pub node: Option<String>,
     /// When it was created.
     pub created: Timestamp,
     /// Labels, sorted by key.
     pub labels: Labels,
-    /// It belongs to this scheduler (by scheduler name).
+    /// Its `spec.schedulerName` is this scheduler.
     pub ours: bool,
-    /// A helper pod of the product itself.
+    /// Set for reservation and scaling pods.
     pub utility: Option<Utility>,
-    /// Order within its group by label.
+    /// Task priority label.
     pub task_priority: TaskPriority,
-    /// Kubeflow master or launcher: goes first.
+    /// Kubeflow master or launcher: placed first.
     pub kubeflow_leader: bool,
-    /// Ray head: goes first.
+    /// Ray head: placed first.
     pub ray_head: bool,
     /// Node named by `status.nominatedNodeName`.
     pub nominated_node: Option<String>,
-    /// Shared GPUs it sits on.
+    /// GPU groups it uses.
     pub gpu_groups: Vec<String>,
-    /// What kind of GPU it received, when it has been bound.
+    /// Kind of GPU received, once bound.
     pub received: Option<Received>,
-    /// NUMA zones it holds or was predicted to hold: zone name and amounts.
+    /// NUMA placement, observed or predicted.
     pub numa_placement: Vec<NumaAmount>,
     /// Device claims it uses.
     pub claims: Vec<PodClaim>,
-    /// Devices a pending bind request has chosen for its extended resources.
+    /// Devices that an in-flight bind request assigns to its extended resources.
     pub extended_devices: Vec<DeviceId>,
     /// Volumes backed by claims.
     pub volumes: Vec<PodVolume>,
     /// Non-optional config maps it needs, by name, in its namespace.
     pub config_maps: Vec<String>,
-    /// Everything about what it wants.
+    /// Specification.
     pub spec: SharedSpec,
 }
 
-/// Where a pod is in its life, as its object tells; states inside a cycle are the engine's own.
+/// Phase of a pod as observed; states within a cycle are internal to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PodPhase {
-    /// Waiting for a node.
+    /// Pending.
     #[default]
     Pending,
     /// Held back by scheduling gates.
     Gated,
-    /// Promised a node where it waits for room. No stored object says so; recorded sessions do.
+    /// Pipelined to releasing resources. Occurs only in recorded sessions, not in stored objects.
     Waiting,
-    /// A bind request is under way.
+    /// A bind request is in flight.
     Binding,
     /// Assigned to its node, not running yet.
     Bound,
     /// Running.
     Running,
-    /// Being deleted since that moment (the deletion timestamp, grace included).
+    /// Terminating since the deletion timestamp, grace period included.
     Releasing(Timestamp),
-    /// Being deleted before it ever ran; never counts as stuck.
+    /// Terminating before it ever ran; never counts as stuck.
     ReleasingUnstarted,
-    /// Finished well.
+    /// Completed.
     Succeeded,
-    /// Finished badly.
+    /// Failed.
     Failed,
-    /// The kubelet has lost it; it still holds its node.
+    /// Phase `Unknown`; it still occupies its node.
     Unknown,
 }
 
-/// Helper pods of the product.
+/// Pods that KAI creates itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Utility {
-    /// Holds a GPU for sharing.
+    /// Reservation pod: holds a shared GPU.
     Reservation,
-    /// Asks an autoscaler for a node.
+    /// Scaling pod: triggers the cluster autoscaler.
     Scaling,
 }
 
@@ -99,11 +99,11 @@ pub enum TaskPriority {
     Absent,
     /// A label that is not an integer.
     Invalid,
-    /// A label with this value; larger goes first.
+    /// A label with this value; larger comes first.
     Value(i64),
 }
 
-/// What kind of GPU a bound pod received.
+/// Kind of GPU that a bound pod received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Received {
     /// Whole GPUs or none.
@@ -128,11 +128,11 @@ pub struct NumaAmount {
 pub struct PodClaim {
     /// The pod's own name for it.
     pub name: String,
-    /// Name of the claim object in the pod's namespace; absent while it has not been made from its template.
+    /// Name of the claim object in the pod's namespace; absent until it is created from its template.
     pub claim: Option<String>,
-    /// It is made from a template (belongs to this pod alone).
+    /// Created from a template for this pod.
     pub from_template: bool,
-    /// Devices a pending bind request has chosen for it.
+    /// Devices that an in-flight bind request assigns to it.
     pub chosen: Vec<DeviceId>,
 }
 
@@ -143,13 +143,12 @@ pub struct PodVolume {
     pub claim: String,
 }
 
-/// What a pod wants, shared by pods that are known to want the same. Whoever changes it through one pod gives that
-/// pod a specification of its own.
+/// A specification shared by pods with equal ones. Copy-on-write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SharedSpec(Arc<SpecInput>);
 
 impl SharedSpec {
-    /// Whether both are one value, which is cheaper to tell than whether they are equal.
+    /// Whether both are the same allocation; cheaper than equality.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -171,21 +170,21 @@ impl DerefMut for SharedSpec {
     }
 }
 
-/// What a pod wants. Pods with equal specs are interchangeable to every filter and score.
+/// Pod specification. Pods with equal ones are interchangeable to every filter and score.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpecInput {
-    /// Total request (containers, sidecars, init containers, overhead); whole GPUs as `gpu`; shared GPUs, MIG
-    /// quota and claims are not in here. `pods` is added by the engine.
+    /// Total request (containers, sidecars, init containers, overhead); whole GPUs as `gpu`; shared GPUs, MIG quota
+    /// and claims not included. The engine adds `pods`.
     pub request: AmountList,
     /// The part of `request` that is pod overhead, for explanations.
     pub overhead: AmountList,
-    /// GPUs wanted.
+    /// GPU request.
     pub gpu: GpuRequest,
-    /// A request in the old MIG annotation form; such pods are never placed.
+    /// A request in the deprecated MIG annotation form; such pods are never placed.
     pub legacy_mig: bool,
     /// The quality-of-service class is Guaranteed.
     pub guaranteed: bool,
-    /// Containers one by one, for NUMA alignment and device-class-backed resources.
+    /// Containers, for NUMA alignment and device-class-backed resources.
     pub containers: Vec<ContainerRequest>,
     /// `nodeSelector`, sorted.
     pub node_selector: Labels,
@@ -197,19 +196,19 @@ pub struct SpecInput {
     pub tolerations: Vec<Toleration>,
     /// Host ports.
     pub ports: Vec<HostPort>,
-    /// Pods it must be near to.
+    /// Required pod affinity.
     pub affinity: Vec<AffinityTerm>,
-    /// Pods it must be away from.
+    /// Required pod anti-affinity.
     pub anti_affinity: Vec<AffinityTerm>,
-    /// Pods it would like to be near to (positive weight) or away from (negative weight).
+    /// Preferred pod affinity (positive weight) and anti-affinity (negative weight).
     pub preferred_affinity: Vec<WeightedTerm>,
     /// Pod topology spread.
     pub spread: Vec<SpreadConstraint>,
-    /// Priority class name and value: part of what makes two pods alike to the failed-search memory.
+    /// Priority class name and value: part of the scheduling signature.
     pub priority_class: (String, i32),
 }
 
-/// GPUs a pod wants.
+/// GPU request of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GpuRequest {
     /// No GPU is mentioned.
@@ -221,21 +220,21 @@ pub enum GpuRequest {
     Fraction {
         /// Hundredths of a device, 1 to 100.
         hundredths: u32,
-        /// On how many devices.
+        /// Number of devices.
         devices: u32,
     },
     /// Memory on each of some devices.
     Memory {
         /// MiB on each device.
         mib: i64,
-        /// On how many devices.
+        /// Number of devices.
         devices: u32,
     },
     /// MIG instances; the profiles are in `request`.
     Mig,
 }
 
-/// What one container wants.
+/// Request of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ContainerRequest {
     /// Container name.
@@ -290,7 +289,7 @@ pub enum RequirementOp {
     Gt(i64),
     /// The value is an integer below this.
     Lt(i64),
-    /// Cannot be satisfied (malformed in the object).
+    /// Never matches (malformed in the object).
     Never,
 }
 
@@ -349,14 +348,14 @@ pub enum SelectorOp {
     DoesNotExist,
 }
 
-/// Which other pods, over which node label.
+/// A pod affinity term.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AffinityTerm {
     /// Which pods; absent selects nothing.
     pub selector: Option<LabelSelector>,
     /// Namespaces, resolved; absent means every namespace.
     pub namespaces: Option<Vec<String>>,
-    /// Node label whose equal value means "near".
+    /// Topology key.
     pub topology_key: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the engine reads of a queue.
+//! Input of queues.
 
 use crate::resource::PerResource;
 use kai_units::{Span, Timestamp};
@@ -6,7 +6,7 @@ use kai_units::{Span, Timestamp};
 /// One queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueInput {
-    /// The queue's name, its identity.
+    /// Queue name.
     pub name: String,
     /// Name used in messages, where it differs.
     pub display_name: Option<String>,
@@ -30,7 +30,7 @@ pub struct QueueInput {
     pub usage: PerResource<f64>,
 }
 
-/// What a queue is entitled to of one resource.
+/// Entitlement of a queue to one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueShare {
     /// Guaranteed amount; `None` is unlimited.

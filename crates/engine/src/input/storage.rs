@@ -1,4 +1,4 @@
-//! What the engine reads of storage, and of disruption budgets.
+//! Input of storage objects and disruption budgets.
 
 use super::{Key, LabelSelector, NodeTerm};
 
@@ -7,23 +7,23 @@ use super::{Key, LabelSelector, NodeTerm};
 pub struct VolumeClaimInput {
     /// Namespace and name.
     pub key: Key,
-    /// Where it is in its life.
+    /// Phase.
     pub phase: ClaimPhase,
     /// Storage class name; empty means none.
     pub class: String,
-    /// Bytes wanted.
+    /// Requested bytes.
     pub bytes: i64,
     /// The volume it is bound to.
     pub volume: Option<String>,
-    /// Its only owner, when that is a pod, by uid.
+    /// UID of its only owner, if that is a pod.
     pub owner_pod: Option<String>,
     /// It is being deleted.
     pub deleting: bool,
-    /// The node chosen for it (annotation), where there is one.
+    /// `volume.kubernetes.io/selected-node`, if set.
     pub selected_node: Option<String>,
 }
 
-/// Where a volume claim is in its life.
+/// Phase of a volume claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClaimPhase {
     /// Not bound to a volume.
@@ -31,49 +31,49 @@ pub enum ClaimPhase {
     Pending,
     /// Bound to a volume.
     Bound,
-    /// Its volume is gone.
+    /// `Lost`: its volume is gone.
     Lost,
 }
 
 /// A persistent volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VolumeInput {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Storage class name.
     pub class: String,
-    /// Bytes it holds.
+    /// Capacity in bytes.
     pub bytes: i64,
     /// The claim it is bound or reserved to.
     pub claim: Option<Key>,
-    /// It is available for a claim.
+    /// Phase `Available`.
     pub available: bool,
     /// Nodes it can be used from (required node affinity); an empty list means all.
     pub node_terms: Vec<NodeTerm>,
     /// Zone and region labels that its node must match: key and allowed values.
     pub zones: Vec<(String, Vec<String>)>,
-    /// CSI driver, where it has one.
+    /// CSI driver, if any.
     pub driver: Option<String>,
 }
 
 /// A storage class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StorageClassInput {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Provisioner (driver) name.
     pub provisioner: String,
-    /// Volumes are bound when a pod is scheduled, not before.
+    /// `WaitForFirstConsumer`.
     pub wait_for_consumer: bool,
     /// The provisioner is a known CSI driver that tracks capacity.
     pub tracks_capacity: bool,
-    /// The provisioner cannot make volumes (static provisioning only).
+    /// Static provisioning only.
     pub no_provisioner: bool,
-    /// Nodes that volumes can be made for: any of these terms; an empty list means all.
+    /// Allowed topologies: any of these terms; an empty list means all nodes.
     pub allowed: Vec<NodeTerm>,
 }
 
-/// Free capacity of one storage class in one part of the cluster.
+/// A `CSIStorageCapacity`: free capacity of a storage class in a topology segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CapacityInput {
     /// Object key.
@@ -82,26 +82,26 @@ pub struct CapacityInput {
     pub class: String,
     /// Bytes free.
     pub bytes: i64,
-    /// Nodes it belongs to; `None` means all.
+    /// Node topology selector; `None` means all.
     pub nodes: Option<LabelSelector>,
 }
 
-/// How many volumes of a driver a node can attach.
+/// Attach limit of a CSI driver on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeDriverLimit {
     /// CSI driver name.
     pub driver: String,
-    /// Most volumes.
+    /// Maximum of volumes.
     pub most: u32,
 }
 
-/// A disruption budget.
+/// A PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BudgetInput {
     /// Namespace and name.
     pub key: Key,
     /// Pods it covers, in its namespace.
     pub selector: LabelSelector,
-    /// Evictions it still allows.
+    /// `status.disruptionsAllowed`.
     pub disruptions_allowed: i32,
 }

@@ -1,20 +1,20 @@
-//! What a pod asks of NUMA zones: as a whole, and container by container.
+//! NUMA requests of a pod, as a whole and per container.
 
 use super::is_device;
 use crate::input::{ContainerRequest, SpecInput};
 use crate::intern::Interner;
 use crate::resource::{Amounts, CPU, Dims};
 
-/// Millicores of one core: containers get cores of their own only in whole cores.
+/// Millicores of one core: the CPU manager pins whole cores only.
 const WHOLE_CORE: i64 = 1000;
 
-/// The requests of a pod as the kubelet's topology manager sees them. CPU is in here only where the kubelet pins
-/// it: containers with whole cores in Guaranteed pods.
+/// The requests of a pod as the kubelet's topology manager sees them. CPU is included only where the kubelet pins it:
+/// containers with whole cores in Guaranteed pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NumaRequests {
     /// Its quality-of-service class is Guaranteed.
     pub guaranteed: bool,
-    /// Some container wants a device.
+    /// Some container requests a device.
     pub devices: bool,
     /// The pod as one unit, for scope `pod`.
     pub pod_scope: Amounts,
@@ -25,7 +25,7 @@ pub struct NumaRequests {
 }
 
 impl NumaRequests {
-    /// Reads the containers of a pod.
+    /// Resolves the containers of a pod.
     pub fn build(spec: &SpecInput, dims: &mut Dims, names: &mut Interner) -> Self {
         let (mut sidecars, mut apps, mut serial) = (Vec::new(), Vec::new(), Vec::new());
         let mut before = Amounts::zero();
@@ -60,13 +60,13 @@ impl NumaRequests {
         }
     }
 
-    /// Whether NUMA alignment can matter to the pod anywhere.
+    /// Whether NUMA alignment can apply to the pod on any node.
     pub fn needs_alignment(&self) -> bool {
         self.guaranteed || self.devices
     }
 }
 
-/// A container's request, with CPU only where it gets cores of its own.
+/// A container's request, with CPU only where it is pinned.
 fn pinned(container: &ContainerRequest, guaranteed: bool, dims: &mut Dims, names: &mut Interner) -> Amounts {
     let mut request = dims.amounts(&container.request, names);
     if !guaranteed || request.get(CPU) % WHOLE_CORE != 0 {

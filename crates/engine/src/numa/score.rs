@@ -1,19 +1,19 @@
-//! Prefers nodes on which a pod touches few zones.
+//! Scores nodes by the number of NUMA zones that a pod spans.
 
 use super::{Ignored, NumaNode, NumaRequests, evaluate};
 
 /// The score of a node that keeps a pod within one zone.
 const SCORE_MAX: f64 = 100.0;
 
-/// The largest zone count of a cluster: what is assumed of nodes that do not tell.
+/// The largest zone count of a cluster, assumed for nodes without a report.
 pub fn max_zones<'a>(nodes: impl IntoIterator<Item = &'a NumaNode>) -> usize {
     nodes.into_iter().map(|node| node.zones.len()).max().unwrap_or(0)
 }
 
-/// How many zones a pod's resources would come from. `None` when the pod does not care, or cannot be aligned.
+/// Number of zones that a pod spans. `None` when alignment does not apply, or the pod cannot be aligned.
 ///
-/// Where nothing keeps the pod together (no zones known, no policy, nothing of the pod reported by zones) the worst
-/// is assumed: all zones.
+/// Without alignment (no zones, no policy, or none of the pod's resources reported) the maximum is assumed: all
+/// zones.
 pub fn span(
     node: Option<&NumaNode>,
     requests: &NumaRequests,
@@ -33,7 +33,7 @@ pub fn span(
     }
 }
 
-/// The score of a node: 100 divided by the zones a pod would span; 0 when that is not known or not possible.
+/// The score of a node: 100 divided by the number of zones; 0 when that is unknown or impossible.
 pub fn score(node: Option<&NumaNode>, requests: &NumaRequests, ignored: &Ignored, max_zones: usize) -> f64 {
     span(node, requests, ignored, max_zones).map_or(0.0, |zones| SCORE_MAX / zones as f64)
 }

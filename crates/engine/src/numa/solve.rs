@@ -1,21 +1,21 @@
-//! Finds zones for a pod the way the kubelet's topology manager does.
+//! Assigns zones to a pod as the kubelet's topology manager does.
 //!
-//! Each request is met from a set of zones that the policy allows; what it draws is taken, zone by zone in order,
-//! before the next concurrent request is looked at.
+//! Each request is served from a set of zones that the policy allows; its amounts are charged, zone by zone in order,
+//! before the next concurrent request is considered.
 
 use super::{Ignored, NumaNode, NumaRequests, Placement};
 use crate::input::{NumaPolicy, NumaScope};
 use crate::resource::{Amounts, Dim, GPU, WHOLE_GPU};
 use smallvec::SmallVec;
 
-/// Steps after which a search for a set of zones gives up; nodes with up to 16 zones never get there.
+/// Steps after which a search for a set of zones ends; nodes with up to 16 zones never reach it.
 const SEARCH_STEPS_MAX: u32 = 100_000;
 
 /// Positions of zones, ascending.
 type Mask = SmallVec<[usize; 8]>;
 
-/// What a pod would draw from which zone; `None` when its resources cannot be aligned under the node's policy.
-/// An empty placement means that no zone reports anything the pod wants.
+/// The placement of a pod; `None` when its resources cannot be aligned under the node's policy. An empty placement
+/// means that no zone reports a requested resource.
 pub fn evaluate(node: &NumaNode, requests: &NumaRequests, ignored: &Ignored) -> Option<Placement> {
     let aware = node.aware(requests, ignored);
     let mut placement = Placement::default();
@@ -25,7 +25,7 @@ pub fn evaluate(node: &NumaNode, requests: &NumaRequests, ignored: &Ignored) -> 
             solve(node, &aware, whole, &mut placement).then_some(placement)
         }
         NumaScope::Container => {
-            // An init container has ended, and given back, before the next container starts.
+            // An init container releases its amounts before the next container starts.
             let alone = |request: &Amounts| {
                 solve(node, &aware, std::slice::from_ref(request), &mut Placement::default())
             };
@@ -36,8 +36,8 @@ pub fn evaluate(node: &NumaNode, requests: &NumaRequests, ignored: &Ignored) -> 
     }
 }
 
-/// Places concurrent requests one after the other, each seeing what the ones before left. Returns whether all
-/// found zones; `placement` receives what was drawn, up to the first that found none.
+/// Places concurrent requests in order, each on what the previous ones left. Returns whether all fit; `placement`
+/// receives the amounts up to the first failure.
 pub fn solve(node: &NumaNode, aware: &[Dim], concurrent: &[Amounts], placement: &mut Placement) -> bool {
     let mut view = View::new(node, aware);
     concurrent.iter().all(|request| {
@@ -47,7 +47,7 @@ pub fn solve(node: &NumaNode, aware: &[Dim], concurrent: &[Amounts], placement: 
     })
 }
 
-/// What is free in each zone, in the aligned dimensions only.
+/// Free amounts of each zone, in the aligned dimensions.
 struct View<'a> {
     node: &'a NumaNode,
     aware: &'a [Dim],
@@ -68,13 +68,13 @@ impl<'a> View<'a> {
         self.node.zones.len()
     }
 
-    /// Positions in `aware` that a request wants something of.
+    /// Positions in `aware` of which a request has an amount.
     fn wanted(&self, request: &Amounts) -> SmallVec<[(usize, i64); 6]> {
         let amounts = self.aware.iter().map(|dim| request.get(*dim)).enumerate();
         amounts.filter(|(_, amount)| *amount > 0).collect()
     }
 
-    /// The zones that the policy gives to a request; empty when it wants nothing that zones report.
+    /// The zones that the policy assigns to a request; empty when zones report none of its resources.
     fn mask(&self, request: &Amounts) -> Option<Mask> {
         let wanted = self.wanted(request);
         if wanted.is_empty() {
@@ -119,7 +119,7 @@ impl<'a> View<'a> {
             .map(|last| last + 1)
     }
 
-    /// Adds the zone that covers most of what is still unmet, lowest first among equals, until all is met.
+    /// Adds the zone that covers most of the remaining request, lowest first among equals, until it is covered.
     fn greedy(&self, wanted: &[(usize, i64)]) -> Option<Mask> {
         let mut unmet: SmallVec<[(usize, i64); 6]> = wanted.into();
         let mut mask = Mask::new();
@@ -143,13 +143,13 @@ impl<'a> View<'a> {
         Some(mask)
     }
 
-    /// An amount in units that can be summed over resources: devices, millicores and bytes count alike, as in KAI.
+    /// An amount in units that are summed over resources: devices, millicores and bytes count alike, as in KAI.
     fn weigh(&self, at: usize, amount: i64) -> i128 {
         let unit = if self.aware[at] == GPU { 1 } else { WHOLE_GPU };
         i128::from(amount) * i128::from(unit)
     }
 
-    /// Takes a request from the zones of a mask, from the lowest on.
+    /// Charges a request to the zones of a mask, from the lowest on.
     fn draw(&mut self, request: &Amounts, mask: &[usize], placement: &mut Placement) {
         for (at, amount) in self.wanted(request) {
             let mut left = amount;
@@ -205,7 +205,7 @@ impl<'a> Combination<'a> {
         false
     }
 
-    /// Whether the fullest `left` zones from `from` on could hold what is missing, resource by resource.
+    /// Whether the `left` zones with the most free amount from `from` on could hold what is missing, per resource.
     fn reachable(&self, from: usize, left: usize, missing: &[i64]) -> bool {
         self.wanted.iter().zip(missing).all(|((at, _), missing)| {
             let mut sizes: SmallVec<[i64; 8]> =

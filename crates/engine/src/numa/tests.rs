@@ -1,11 +1,11 @@
-//! Zones of small made-up nodes, and a brute-force check of every policy.
+//! NUMA alignment on small nodes, and a brute-force check of every policy.
 
 use super::*;
 use crate::input::{ContainerRequest, GPU as GPU_NAME, NumaZone, SpecInput, WHOLE_GPU};
 use crate::resource::{CPU, GPU, MEMORY};
 use proptest::prelude::*;
 
-/// A fixture of names.
+/// Interned names and dimensions.
 struct TestCluster {
     names: Interner,
     dims: Dims,
@@ -53,7 +53,7 @@ fn init(request: &[(String, i64)]) -> ContainerRequest {
 fn sidecar(request: &[(String, i64)]) -> ContainerRequest {
     ContainerRequest { sidecar: true, ..init(request) }
 }
-/// What a placement draws of one resource, per zone of the node.
+/// Amounts of one resource in a placement, per zone of the node.
 fn drawn(placement: Option<&Placement>, dim: Dim, zones: usize) -> Option<Vec<i64>> {
     let mut drawn = vec![0; zones];
     for (zone, amounts) in placement?.iter() {
@@ -259,7 +259,7 @@ fn subsets(zones: usize, width: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The zones a policy gives to one request, by trying all sets.
+/// The zones a policy assigns to one request, by trying all sets.
 fn expected_mask(node: &NumaNode, request: &Amounts) -> Option<Vec<usize>> {
     let holds = |set: &Vec<usize>, of: fn(&Zone) -> &Amounts, dim: Dim| {
         set.iter().map(|z| of(&node.zones[*z]).get(dim)).sum::<i64>() >= request.get(dim)

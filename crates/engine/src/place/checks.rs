@@ -1,4 +1,4 @@
-//! Checks of a pod that need no node: what can never work is not tried.
+//! Pre-filter checks of a pod that do not depend on a node.
 
 use crate::cluster::Cluster;
 use crate::dra::Served;
@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::resource::{self, Dim};
 use crate::verdict::{PodRejection, PoolGap};
 
-/// The first reason why a pod cannot be placed anywhere.
+/// The first reason why no node is feasible for a pod.
 pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodRejection> {
     let registry = &policy.registry;
     if registry.builtin.predicates {
@@ -24,7 +24,7 @@ pub fn check(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodR
     Ok(())
 }
 
-/// The first reason why a pod cannot be placed anywhere that no eviction can change.
+/// The first reason why no node is feasible for a pod, regardless of evictions.
 pub fn check_lasting(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodRejection> {
     if policy.registry.builtin.predicates {
         pool_size(cluster, pod, &policy.params.node_pool)?;
@@ -34,7 +34,7 @@ pub fn check_lasting(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<
     Ok(())
 }
 
-/// Whether the node pool has, on whatever node, as much of each resource as the pod wants.
+/// Whether for each requested resource some node of the pool has enough allocatable.
 pub fn pool_size(cluster: &Cluster, pod: PodIdx, pool: &str) -> Result<(), PodRejection> {
     let shape = cluster.shape(pod);
     let largest = &cluster.figures.largest;

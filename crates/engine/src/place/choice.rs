@@ -1,8 +1,8 @@
-//! The nodes for a pod, best first.
+//! Yields the feasible nodes for a pod, best first.
 //!
-//! Where only steps and packing decide, a ranked list answers without walking the cluster: the steps are taken from
-//! the highest down, and within one step the list's order is the order of the scores. Everything else scores every
-//! node of the set.
+//! If only score steps and the placement strategy differ between nodes, a ranked list yields them without visiting
+//! every node: step combinations from the highest down, and within a combination in list order. Otherwise every node
+//! of the set is scored.
 
 use super::ranked::{ListKey, Position, RankedList, Summary};
 use super::score::{self, FreeRange};
@@ -23,33 +23,33 @@ use std::sync::Arc;
 
 /// Nodes that a pod's request fits, by score, then by name.
 pub(crate) enum Candidates {
-    /// Scored one by one; worst first, so that the best is taken from the end.
+    /// Scored one by one; worst first, so that the best is popped from the end.
     Scored { nodes: Vec<(f64, u32, NodeIdx)>, sorted: bool },
-    /// Read from a list, step by step.
+    /// Read from a ranked list, by step combination.
     Listed(Box<Listed>),
 }
 
 /// A search through a ranked list.
 pub(crate) struct Listed {
     list: RankedList,
-    /// Step scores that are left, the next one last.
+    /// Remaining step combinations, the next one last.
     steps: SmallVec<[StepCombination; 4]>,
     start: Position,
     at: Position,
     wanted: Wanted,
-    /// Only these nodes take part.
+    /// Restricts the search to these nodes.
     only: Option<Arc<Marked>>,
 }
 
-/// Below this many nodes, looking at each is faster than a ranked list of all.
+/// Below this many nodes, scoring each is faster than a ranked list of all.
 const FEW_NODES: usize = 24;
 
-/// What a search needs at least, for skipping blocks.
+/// Lower bounds of a request, for skipping blocks.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// CPU, memory, GPUs, pod slots; GPUs of shared requests are not in here.
+    /// CPU, memory, GPUs, pod slots; GPUs of shared requests are not included.
     amounts: [i64; 4],
-    /// Least MiB on a shared GPU, for shared requests.
+    /// Smallest MiB on a shared GPU, for shared requests.
     shared: Option<i64>,
 }
 
@@ -89,7 +89,7 @@ impl Candidates {
         }
     }
 
-    /// Gives a list back to the cluster, for the next search.
+    /// Returns the list to the memo for the next search.
     pub(crate) fn finish(self, plan: &mut Plan<'_>) {
         if let Self::Listed(listed) = self {
             plan.memo_mut().ranked_nodes.put_back(listed.list);
@@ -114,7 +114,7 @@ impl Listed {
             None => RankedList::new(key, plan),
         };
         let start = match placement {
-            // Nodes with less free than the pod wants come first and are skipped in one stride.
+            // Nodes with less than the request come first and are skipped at once.
             Some((dim, Strategy::Binpack)) if wanted.shared.is_none() => {
                 list.start(wanted.amounts[dim.0 as usize])
             }
@@ -149,8 +149,8 @@ impl Wanted {
     fn of(cluster: &Cluster, trial: &Trial<'_>) -> Self {
         let shape = cluster.shape(trial.pod);
         let request = &shape.request;
-        // Shared requests look at groups too, and a pod that shares a device with one that is there needs fewer GPUs:
-        // in both cases free whole GPUs alone tell nothing.
+        // Shared requests also fit GPU groups, and a pod that shares a claimed device needs fewer GPUs: free whole
+        // GPUs are no bound in either case.
         let gpus = if shape.is_shared() || trial.has_claims { i64::MIN } else { request.get(resource::GPU) };
         let amounts =
             [request.get(resource::CPU), request.get(resource::MEMORY), gpus, request.get(resource::PODS)];
@@ -158,7 +158,7 @@ impl Wanted {
         Self { amounts, shared: shape.is_shared().then(|| shape.memory_on(least)) }
     }
 
-    /// Whether a block can hold a node that fits with these steps.
+    /// Whether a block can contain a feasible node that earns these steps.
     fn may(&self, summary: &Summary, steps: StepCombination) -> bool {
         let most = if steps.requires_availability() { &summary.idle } else { &summary.free };
         if self.amounts.iter().zip(most).any(|(wanted, most)| wanted > most) {
@@ -170,7 +170,7 @@ impl Wanted {
     }
 }
 
-/// Why each node of a set does not take a pod, counted by reason.
+/// Why the nodes of a set are infeasible for a pod, counted by reason.
 pub(crate) fn explain(plan: &Plan<'_>, trial: &Trial<'_>, set: &NodeSet) -> NodeFit {
     let mut reasons: BTreeMap<NodeRejection, u32> = BTreeMap::new();
     let mut fit = empty_fit(plan, trial.pod);

@@ -1,11 +1,11 @@
-//! The nodes that a search for victims starts from: those that could take a pod of a group once enough is freed.
+//! The start nodes of a victim search: those that are feasible for a group without evictions there.
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, NodeIdx};
 use crate::node_set::NodeSet;
 
-/// The nodes where a group's pods may go without evicting anybody there. As soon as one pod, in whatever status,
-/// wants no GPU, these are all nodes; otherwise those with some GPU, or a part of one, that is free or being freed.
+/// Nodes that are feasible for a group without evictions there. If any pod of the group, in any status, requests no
+/// GPU, these are all nodes; otherwise those with a whole or partial GPU that is idle or releasing.
 pub fn feasible_nodes(cluster: &Cluster, group: GroupIdx) -> NodeSet {
     if allows_any_node(cluster, group) {
         return NodeSet::All;
@@ -14,14 +14,14 @@ pub fn feasible_nodes(cluster: &Cluster, group: GroupIdx) -> NodeSet {
     NodeSet::Some(open.collect())
 }
 
-/// Whether a pod of a group wants no GPU.
+/// Whether a pod of the group requests no GPU.
 pub(crate) fn allows_any_node(cluster: &Cluster, group: GroupIdx) -> bool {
     cluster.groups[group].pod_sets().any(|(_, set)| {
         set.pods.iter().any(|pod| cluster.shape(*pod).is_cpu_only() && cluster.pods[*pod].claim_gpus == 0)
     })
 }
 
-/// Whether a GPU, or a part of one, is free or being freed on a node.
+/// Whether a node has a whole or partial GPU that is idle or releasing.
 pub(crate) fn offers_gpus(cluster: &Cluster, node: NodeIdx) -> bool {
     let node = &cluster.nodes[node];
     node.idle_gpu_sum(&cluster.dims).0 > 0 || node.releasing_gpu_sum(&cluster.dims).0 > 0

@@ -1,4 +1,4 @@
-//! Whether a node takes a pod: every rule, in order.
+//! Node filters, in order.
 
 use super::gpus;
 use super::trial::Trial;
@@ -11,7 +11,7 @@ use crate::resource::{self, Amounts};
 use crate::share::{capacity_policy, root_ledgers, root_path};
 use crate::verdict::{GpuKindMismatch, NodeRejection, VolumeRejection};
 
-/// The first rule that keeps a pod from a node, after its request has been found to fit.
+/// The first filter that rejects a node whose resources fit the pod.
 pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     let registry = &trial.policy.registry;
     let builtin = &registry.builtin;
@@ -60,7 +60,7 @@ fn predicates(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<Nod
         .or_else(|| role(trial, n, shape, pod.claim_gpus))
 }
 
-/// The queue's bounds, for requests whose cost depends on the node.
+/// Queue limits, for requests whose charge depends on the node.
 fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     if !trial.cost_varies || trial.policy.registry.builtin.proportion.is_none() {
         return None;
@@ -78,7 +78,7 @@ fn over_capacity(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<
     Some(NodeRejection::OverCapacity(Box::new(named), excess.rule))
 }
 
-/// The kind of GPU a node offers against the kind a pod wants.
+/// Compares the GPU kind of a node with the requested kind.
 pub fn gpu_kind(node: &Node, shape: &Shape, claim_gpus: i64) -> Option<GpuKindMismatch> {
     if shape.spec.legacy_mig {
         return Some(GpuKindMismatch::LegacyMig);
@@ -107,7 +107,7 @@ pub fn gpu_kind(node: &Node, shape: &Shape, claim_gpus: i64) -> Option<GpuKindMi
     (by_memory && !node.gpu_memory.known).then_some(GpuKindMismatch::MemoryUnknown)
 }
 
-/// A pod needs a slot; one that makes a GPU shared needs a second one for the pod that reserves it.
+/// A pod needs a pod slot; one that creates a GPU group needs a second one for the reservation pod.
 fn pod_slots(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
     let free = cluster.nodes[node].free(resource::PODS);
     if free >= 2 {
@@ -146,7 +146,7 @@ fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Optio
     (!has_role).then_some(NodeRejection::Role)
 }
 
-/// Every resource that a node lacks for a pod, for explanations.
+/// Every resource that a node lacks for a pod.
 pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<NodeRejection> {
     let n = &cluster.nodes[node];
     let load = trial.load(cluster);
@@ -163,7 +163,8 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
         }
     }
     if misses.is_empty() {
-        // What the pod does not ask for can be overdrawn too, and simulated storage has books of its own.
+        // Resources that the pod does not request can be overcommitted too, and simulated storage is accounted
+        // separately.
         misses.extend(first.map(|lack| lack_miss(cluster, lack)));
         if misses.is_empty() && trial.has_volumes && !cluster.storage_fits(trial.pod, node, When::Eventually)
         {

@@ -1,4 +1,4 @@
-//! Which GPUs of a node a shared request gets.
+//! Chooses the GPUs of a node for a shared request.
 
 use crate::cluster::Cluster;
 use crate::cluster::pod::GpuGroups;
@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 /// GPUs chosen on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Shared GPUs that are there.
+    /// Existing shared GPUs.
     pub groups: GpuGroups,
-    /// Whole GPUs that become shared.
+    /// Number of whole GPUs that become shared.
     pub new: u32,
-    /// Every chosen shared GPU has room now, and the whole ones are idle.
+    /// The chosen shared GPUs have free memory now, and the whole ones are idle.
     pub ready: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
             candidates.push((score, Some(group)));
         }
     }
-    // Pods that wait for idle GPUs make `releasing` negative: only the sum tells how many are left.
+    // Pods pipelined to idle GPUs make `releasing` negative: only the sum is meaningful.
     let whole = |amounts: &Amounts| amounts.get(resource::GPU) / WHOLE_GPU;
     let free = whole(&n.ledger.idle) + whole(&n.ledger.releasing);
     if free > 0
@@ -57,7 +57,7 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
             None => chosen.new += 1,
         }
     }
-    // A GPU that is still being released cannot be opened at once.
+    // A releasing GPU cannot become shared now.
     chosen.ready &= i64::from(chosen.new) <= whole(&n.ledger.idle).max(0);
     Some(chosen)
 }
@@ -80,14 +80,14 @@ fn score(
     Some(sum)
 }
 
-/// The used part of a shared GPU; a whole GPU is not used.
+/// The used part of a shared GPU; 0 for a whole GPU.
 pub fn used_portion(cluster: &Cluster, node: NodeIdx, group: Option<Sym>) -> f64 {
     let n = &cluster.nodes[node];
     let used = group.and_then(|g| n.ledger.gpus.get(g)).map_or(0, |g| g.used);
     used as f64 / n.gpu_memory.mib as f64
 }
 
-/// Names a new GPU group: from the cycle's seed, the pod and the ordinal, so that a replay gives the same name.
+/// Name of a new GPU group, from the cycle's seed, the pod and the ordinal: a replay yields the same name.
 pub fn new_group_name(seed: u64, pod_uid: &str, ordinal: u32) -> String {
     let mut a = fnv(0xcbf2_9ce4_8422_2325 ^ seed, pod_uid.as_bytes());
     a = fnv(a, &ordinal.to_le_bytes());

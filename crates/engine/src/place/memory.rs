@@ -1,6 +1,6 @@
-//! Searches that failed, remembered for as long as no ledger is different.
+//! Memo of failed node searches, valid while the node ledgers are unchanged.
 //!
-//! Thousands of equal pods wait for the same room: the first that finds none answers for the others.
+//! Pods of one specification fail for the same reasons: one search serves all of them.
 
 use super::trial::Trial;
 use crate::cluster::Cluster;
@@ -11,23 +11,23 @@ use crate::verdict::NodeRejection;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// What makes two searches the same, besides the state of the nodes.
+/// Identifies equal searches, for equal node ledgers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SearchKey {
     shape: ShapeIdx,
-    /// Where labels matter.
+    /// Label set, if pod affinity is involved.
     labels: Option<LabelSetIdx>,
     predicates: bool,
-    /// The nodes: all, or a set with a number.
+    /// The nodes: all, or a set by id.
     nodes: Option<u64>,
 }
 
-/// What is known of a search.
+/// Memoised result of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Known<'a> {
-    /// Nothing.
+    /// Not memoised.
     Nothing,
-    /// It failed; nobody asked why.
+    /// It failed; reasons were not computed.
     Failed,
     /// It failed for these reasons.
     FailedFor(&'a Reasons),
@@ -41,7 +41,7 @@ pub(crate) type Reasons = Arc<Vec<(NodeRejection, u32)>>;
 pub(crate) struct Failures(FxHashMap<SearchKey, (u64, Option<Reasons>)>);
 
 impl Failures {
-    /// What is known of a search in exactly this state.
+    /// The memoised result for an epoch.
     pub(crate) fn find(&self, key: SearchKey, epoch: u64) -> Known<'_> {
         match self.0.get(&key) {
             Some((seen, Some(reasons))) if *seen == epoch => Known::FailedFor(reasons),
@@ -49,17 +49,17 @@ impl Failures {
             Some(_) | None => Known::Nothing,
         }
     }
-    /// Remembers a failed search.
+    /// Stores a failed search.
     pub(crate) fn note(&mut self, key: SearchKey, epoch: u64, reasons: Option<Reasons>) {
         self.0.insert(key, (epoch, reasons));
     }
-    /// Forgets everything: what failed may depend on more than the ledgers from one cycle to the next.
+    /// Drops all entries: between cycles, results can depend on more than the ledgers.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// The key of a search whose answer depends on nothing but the specification and the nodes.
+/// The key of a search, if its result depends on the specification and the nodes alone.
 pub(crate) fn key(cluster: &Cluster, trial: &Trial<'_>, set: &NodeSet) -> Option<SearchKey> {
     let registry = &trial.policy.registry;
     let nodes = match set {

@@ -1,8 +1,8 @@
-//! Nodes of one class in the order that packing or spreading prefers, kept current as ledgers change.
+//! Nodes of one scheduling class sorted by placement strategy, updated incrementally.
 //!
-//! A sorted list in blocks; each block knows the most its nodes have of what requests commonly lack, so a search skips
-//! blocks that cannot serve it, and shelves of blocks at once. Keeping it current costs what changed: the cluster logs every node whose ledger
-//! changed, and a list re-reads those whose version differs from the one it saw.
+//! A sorted list in blocks with a summary of each block's maxima, so that a search skips blocks, and shelves of
+//! blocks, without a feasible node. Updates cost as much as changed: the cluster logs every node whose ledger
+//! changed, and the list re-reads those with a new version.
 //! Invariant: after `refresh`, the entries are exactly the class's nodes with their current keys.
 
 use crate::class::ClassIdx;
@@ -12,19 +12,19 @@ use crate::plugin::Strategy;
 use crate::resource::{self, Dim};
 use rustc_hash::FxHashMap;
 
-/// Entries of a block before it is split in two.
+/// Maximum of entries in a block before it is split.
 const BLOCK_MAX: usize = 64;
-/// Blocks that are summed up together.
+/// Blocks per shelf.
 const SHELF: usize = 16;
 
-/// What a list is about.
+/// Identifies a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListKey {
-    /// Nodes that this class accepts and that take pods; all nodes without one.
+    /// Ready nodes that this class accepts; all nodes without one.
     pub class: Option<ClassIdx>,
     /// The resource whose free amount orders the nodes.
     pub dim: Dim,
-    /// The preferred direction; none leaves the order to names.
+    /// Whether larger free amounts come first; none sorts by name.
     pub spread: Option<bool>,
 }
 
@@ -39,7 +39,7 @@ impl ListKey {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lists(FxHashMap<ListKey, RankedList>);
 
-/// Lists kept at the most; beyond that all are dropped and made again as needed.
+/// Maximum of lists; beyond it all are dropped and rebuilt on demand.
 const LISTS_MAX: usize = 512;
 
 impl Lists {
@@ -54,7 +54,7 @@ impl Lists {
         }
         self.0.insert(list.key, list);
     }
-    /// Drops all lists: nodes came or went.
+    /// Drops all lists: nodes were added or removed.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -64,15 +64,15 @@ impl Lists {
 #[derive(Clone, Debug)]
 pub(crate) struct RankedList {
     key: ListKey,
-    /// Position in the cluster's log of touched nodes up to which this list is current.
+    /// Cursor in the cluster's log of changed ledgers.
     cursor: usize,
     nodes: Vec<Seen>,
     blocks: Vec<Block>,
-    /// What each run of so many blocks has at the most; none where a search has yet to sum it up.
+    /// Summary of each shelf of blocks; none until a search computes it.
     shelves: Vec<Option<Summary>>,
 }
 
-/// What the list saw of a node.
+/// State of a node when the list last read it.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     version: u64,
@@ -83,7 +83,7 @@ struct Seen {
 
 const UNSEEN: Seen = Seen { version: 0, described: 0, member: false, at: 0 };
 
-/// An entry of the list, with what its node has: a block sums up its entries without visiting nodes.
+/// An entry of the list, with its node's summary: blocks are summed without visiting nodes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: i64,
@@ -104,16 +104,16 @@ struct Block {
     summary: Summary,
 }
 
-/// The most that the nodes of a block have.
+/// Maxima over the nodes of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Summary {
-    /// Free now: CPU, memory, GPUs, pod slots.
+    /// Idle CPU, memory, GPUs, pod slots.
     pub idle: [i64; 4],
-    /// Free now or being released.
+    /// Idle plus releasing.
     pub free: [i64; 4],
     /// MiB on a shared GPU.
     pub shared: i64,
-    /// Something is being released, or waited for, on some node.
+    /// Some node has releasing or pipelined amounts.
     pub moving: bool,
     /// Some node has neither GPUs nor MIG instances.
     pub cpu_only: bool,
@@ -162,7 +162,7 @@ impl Block {
         }
         self.summary = summary;
     }
-    /// Where an entry is, or would be.
+    /// Position of an entry, or where to insert it.
     fn position(&self, place: (i64, u32)) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&place, Entry::place)
     }
@@ -194,7 +194,7 @@ impl RankedList {
         self.cursor = cluster.touched_end();
     }
 
-    /// Reads what changed since the last time.
+    /// Re-reads nodes that changed since the last refresh.
     pub(crate) fn refresh(&mut self, cluster: &Cluster) {
         let changed = cluster.touched_since(self.cursor);
         match changed {
@@ -252,7 +252,7 @@ impl RankedList {
         let at = match self.key.spread {
             None => 0,
             Some(false) => n.free(self.key.dim),
-            // Larger ratios first; the order of the bits of non-negative floats is the order of the numbers.
+            // Larger ratios first; the bit patterns of non-negative floats sort like the numbers.
             Some(true) => {
                 let ratio = super::score::placement(
                     cluster,
@@ -312,13 +312,13 @@ impl RankedList {
         self.blocks_moved(at);
     }
 
-    /// Blocks from one on are no longer where they were.
+    /// Invalidates shelves from a block on.
     fn blocks_moved(&mut self, from: usize) {
         self.shelves.truncate(from / SHELF);
         self.shelves.resize(self.blocks.len().div_ceil(SHELF), None);
     }
 
-    /// What a shelf has at the most.
+    /// Summary of a shelf.
     fn shelf(&mut self, at: usize) -> &Summary {
         let blocks = self.blocks.iter().skip(at * SHELF).take(SHELF);
         self.shelves[at].get_or_insert_with(|| {
@@ -328,14 +328,14 @@ impl RankedList {
         })
     }
 
-    /// Where entries with at least this key begin.
+    /// Position of the first entry with at least this key.
     pub(crate) fn start(&self, at: i64) -> Position {
         let block = self.blocks.partition_point(|b| b.entries.last().is_some_and(|last| last.at < at));
         let entry = self.blocks.get(block).map_or(0, |b| b.entries.partition_point(|e| e.at < at));
         Position { block, entry }
     }
 
-    /// The next entry that passes, from a position on; the position moves behind it.
+    /// The next entry that passes, from a position on; advances the position.
     pub(crate) fn next(
         &mut self,
         from: &mut Position,
@@ -362,7 +362,7 @@ impl RankedList {
     }
 }
 
-/// A place in a list.
+/// A position in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     block: usize,

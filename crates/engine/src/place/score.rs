@@ -1,7 +1,7 @@
-//! How much a pod would like a node: the sum of all scores.
+//! Scores a node for a pod: the sum of all scores, with KAI's weights.
 //!
-//! Built-in scores are steps that differ by 10 or more, except bin-packing (0 to 9), NUMA and the low-weight scores:
-//! within one step the fuller node wins, then the name.
+//! Built-in scores are steps that differ by 10 or more, except bin-packing (0 to 9), NUMA and the low-weight scores.
+//! Ties are broken by name.
 
 use super::score_steps;
 use super::trial::Trial;
@@ -20,17 +20,17 @@ pub const GPU_SHARING: f64 = 10_000.0;
 pub const AVAILABLE: f64 = 1_000.0;
 /// A CPU-only pod on a CPU-only node.
 pub const RESOURCE_TYPE: f64 = 10.0;
-/// Most of bin-packing.
+/// Maximum of bin-packing.
 pub const PLACEMENT: f64 = 9.0;
 
-/// Free amounts over the nodes that a pod chooses from: smallest and largest.
+/// Smallest and largest free amount over the candidate nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeRange {
     pub min: i64,
     pub max: i64,
 }
 
-/// The resource that packing or spreading looks at, and how.
+/// The resource and strategy of node placement for a pod.
 pub(crate) fn placement_key(cluster: &Cluster, trial: &Trial<'_>) -> Option<(Dim, Strategy)> {
     let placement = trial.policy.registry.builtin.placement?;
     let cpu_only = cluster.shape(trial.pod).is_cpu_only() && cluster.pods[trial.pod].claim_gpus == 0;
@@ -51,7 +51,7 @@ pub(crate) fn free_range(cluster: &Cluster, dim: Dim, nodes: &[NodeIdx]) -> Free
     range
 }
 
-/// The score of a node; `None` takes the node out of the choice.
+/// The score of a node; `None` rules the node out.
 pub(crate) fn score(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx, range: FreeRange) -> Option<f64> {
     let builtin = &trial.policy.registry.builtin;
     let n = &cluster.nodes[node];
@@ -83,7 +83,7 @@ pub(crate) fn score(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx, range: 
     Some(sum)
 }
 
-/// Packing or spreading.
+/// Score of the placement strategy.
 pub(crate) fn placement(
     cluster: &Cluster,
     node: NodeIdx,
@@ -110,7 +110,7 @@ pub(crate) fn placement(
     }
 }
 
-/// 9 for the fullest node of the choice, 0 for the emptiest.
+/// 9 for the fullest candidate node, 0 for the emptiest.
 pub fn packed_score(free: i64, min: i64, max: i64) -> f64 {
     packed(free, FreeRange { min, max })
 }
@@ -130,7 +130,7 @@ fn soft(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> f64 {
     spread + cluster.classes.soft_score(shape.class, n.name, &n.labels, &n.taints, &cluster.names)
 }
 
-/// Whether only steps and packing decide, so that an index can answer.
+/// Whether only steps and the placement strategy differ between nodes, so that a ranked list can be used.
 pub(crate) fn is_indexable(cluster: &Cluster, trial: &Trial<'_>) -> bool {
     let registry = &trial.policy.registry;
     let shape = cluster.shape(trial.pod);

@@ -1,4 +1,4 @@
-//! One pod that wants a place: what its filters and scores need to know, worked out once.
+//! Per-pod inputs of filters and scores, computed once per placement.
 
 use crate::cluster::Cluster;
 use crate::cluster::node::{Load, When};
@@ -11,24 +11,24 @@ use crate::share::Preemptibility;
 use crate::terms::{SpreadNode, SpreadState};
 use crate::topology::NodeScores;
 
-/// A pod on its way to a node.
+/// A pod to be placed.
 pub(crate) struct Trial<'p> {
     pub policy: &'p Policy,
     pub pod: PodIdx,
     pub queue: Option<QueueIdx>,
     pub preemptibility: Preemptibility,
-    /// Affinity between pods can rule nodes out.
+    /// Pod affinity or anti-affinity can reject nodes.
     pub uses_terms: bool,
-    /// Preferred affinity can make a difference.
+    /// Preferred pod affinity can differ between nodes.
     pub term_scores: bool,
     pub spread: Option<SpreadState>,
     pub has_claims: bool,
     pub has_volumes: bool,
-    /// A request by memory: what it costs its queue depends on the node.
+    /// A request by GPU memory: its queue charge depends on the node.
     pub cost_varies: bool,
     pub numa: Option<(NumaRequests, Ignored)>,
     pub nominated: Option<NodeIdx>,
-    /// Scores of the nearest member with a preferred topology level.
+    /// Scores of the innermost member with a preferred topology level.
     pub topology: Option<&'p NodeScores>,
     no_groups: GpuGroups,
 }
@@ -74,7 +74,7 @@ impl<'p> Trial<'p> {
         }
     }
 
-    /// What the pod would put on a node, GPU groups apart.
+    /// The pod's load, without GPU groups.
     pub(crate) fn load<'a>(&'a self, cluster: &'a Cluster) -> Load<'a> {
         cluster.load(self.pod, &self.no_groups)
     }

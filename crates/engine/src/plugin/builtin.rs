@@ -58,7 +58,7 @@ pub fn all() -> Vec<Arc<dyn Plugin>> {
         ("minruntime", min_runtime),
         ("sg-nodelocalgreedy", |_, to| to.generators.push(Generator::NodeLocalGreedy)),
         ("sg-multinodegang", |_, to| to.generators.push(Generator::MultiNodeGang)),
-        // Snapshots and job order are endpoints of the process; the names are known here.
+        // Snapshots and job order are HTTP endpoints of the process; the names are accepted here.
         ("snapshot", |_, _| {}),
     ];
     let reflect = BuiltIn { name: "reflectjoborder", register: |_, _| {} };
@@ -82,7 +82,7 @@ fn min_runtime(args: &mut Args<'_>, to: &mut Registry) {
 }
 
 fn proportion(args: &mut Args<'_>, to: &mut Registry) {
-    // The misspelt key is the one that configurations in the field carry.
+    // KAI's key is misspelt.
     let multiplier = args.number("relcaimerSaturationMultiplier", 1.0);
     let k_value = args.number("kValue", 1.0);
     to.builtin.proportion = Some(Proportion {

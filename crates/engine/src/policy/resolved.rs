@@ -1,4 +1,4 @@
-//! A configuration made ready: actions and plugins looked up by name.
+//! Resolved configuration: actions and plugins by value.
 
 use super::{Config, DisruptionBudgets, Params, SearchBudgets, SearchDepth};
 use crate::outcome::Cause;
@@ -12,29 +12,29 @@ pub struct Policy {
     pub actions: Vec<Action>,
     /// What the plugins added.
     pub registry: Registry,
-    /// Most groups of one leaf queue that an action looks at.
+    /// Maximum of groups per leaf queue that an action attempts.
     pub queue_depth: BTreeMap<String, usize>,
-    /// How long the victim search may take.
+    /// Budgets of the victim search.
     pub budgets: SearchBudgets,
-    /// How far the victim search goes.
+    /// Depth of the victim search.
     pub search: SearchDepth,
     /// Whether evictions respect disruption budgets.
     pub disruption_budgets: DisruptionBudgets,
     /// Process parameters.
     pub params: Params,
-    /// Score every node for every pod, remember nothing and try every scenario: the reading that indices, memories and
-    /// bounds are held to.
+    /// Reference mode: scores every node for every pod, without memos, and simulates every scenario. Tests compare
+    /// indices, memos and bounds with it.
     pub literal: bool,
-    /// What was odd about the configuration, in words.
+    /// Warnings about invalid configuration.
     pub warnings: Vec<String>,
 }
 
 /// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Places pending groups on free room.
+    /// Places pending groups on free capacity.
     Allocate,
-    /// Evicts running groups for waiting ones.
+    /// Evicts running groups for pending ones.
     Evict(Cause),
 }
 
@@ -49,7 +49,7 @@ impl Action {
 }
 
 impl Policy {
-    /// Resolves a configuration. Unknown plugins and unreadable arguments become warnings.
+    /// Resolves a configuration. Unknown plugins and invalid arguments become warnings.
     pub fn resolve(config: &Config, params: &Params, plugins: &PluginSet) -> Self {
         let (registry, mut warnings) = plugins.resolve(&config.plugins);
         let mut actions = Vec::new();

@@ -1,4 +1,4 @@
-//! Reported free capacity, and which nodes it reaches.
+//! CSIStorageCapacity objects and the nodes they apply to.
 
 use super::{SymKey, intern_key};
 use crate::ids::Sym;
@@ -7,7 +7,7 @@ use crate::intern::Interner;
 use crate::terms::selector::{Anchor, Query};
 use rustc_hash::FxHashMap;
 
-/// All capacities. A node finds those that reach it through its labels, not by asking each.
+/// All capacities, indexed by the node labels they select.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacities {
     by_key: FxHashMap<SymKey, u32>,
@@ -21,7 +21,7 @@ pub(super) struct Capacities {
 pub(super) struct Capacity {
     pub(super) class: Sym,
     pub(super) bytes: i64,
-    /// Nodes that it reaches; none means all.
+    /// Nodes it applies to; none means all.
     nodes: Option<Query>,
 }
 
@@ -64,7 +64,7 @@ impl Capacities {
         self.free.push(slot);
     }
 
-    /// How many slots there are, empty ones included.
+    /// Number of slots, empty ones included.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -74,7 +74,7 @@ impl Capacities {
         self.slots[slot as usize].as_ref()
     }
 
-    /// The capacities that reach a node, with their slots.
+    /// The capacities that apply to a node, with their slots.
     pub(super) fn reaching(&self, labels: &[(Sym, Sym)]) -> impl Iterator<Item = (u32, &Capacity)> {
         let of_label = |&(key, value): &(Sym, Sym)| [Some((key, Some(value))), Some((key, None))];
         let anchors = labels.iter().flat_map(of_label).chain([None]);

@@ -1,9 +1,9 @@
-//! Simulated CSI storage: what is left of each capacity while pods come and go.
+//! Simulated CSI storage: free amount of each capacity while pods are placed and removed.
 //!
-//! Only claims of classes that wait for their pod and whose driver tracks capacity take part. A claim that is not
-//! bound and is used by a pod on a node takes its size from the capacity that reaches the node, once, however many
-//! pods use it. The claims that a leaving pod owns go with it: eventually their size is free again on its node.
-//! Invariant: the books are a function of the pods placed and not unplaced since they were opened.
+//! Covers claims of `WaitForFirstConsumer` classes whose driver tracks capacity. An unbound claim of a pod on a node
+//! is charged once to the capacity that applies to the node, regardless of the number of pods that use it. Claims
+//! that a releasing pod owns are deleted with it: eventually their size is free again on its node.
+//! Invariant: the accounting is a function of the pods placed and not unplaced since it was opened.
 
 use super::{Claim, Storage, SymKey};
 use crate::ids::{Idx, IndexVec, NodeIdx, Sym};
@@ -23,47 +23,47 @@ pub struct VolumePod<'a> {
     pub claims: &'a [Sym],
 }
 
-/// What becomes of the claims that a pod alone owns.
+/// How claims that are owned by a single pod are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnedClaims {
-    /// They are as their objects say.
+    /// As their objects are.
     AsObserved,
-    /// The pod has been evicted in this cycle: they are deleted with it, and made anew where it comes up again.
+    /// The pod was evicted in this cycle: they are deleted with it, and provisioned again on its next node.
     Remade,
 }
 
-/// The books.
+/// Charges and capacities of the simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Accounting {
     open: bool,
     linked: bool,
-    /// The capacity of each class that reaches a node, by slot.
+    /// The capacity of each class that applies to a node, by slot.
     reach: IndexVec<NodeIdx, SmallVec<[(Sym, u32); 1]>>,
-    /// Bytes taken from each capacity by claims that are not bound.
+    /// Bytes charged to each capacity by unbound claims.
     taken: Vec<i64>,
-    /// How many placed pods hold a claim against a capacity.
+    /// Number of placed pods per claim and capacity.
     holders: FxHashMap<(u32, SymKey), u32>,
-    /// Bytes that leaving pods' own claims give back, by node and class.
+    /// Bytes that claims owned by releasing pods free, by node and class.
     releasing: FxHashMap<(NodeIdx, Sym), i64>,
-    /// Claims whose owner is there and stays.
+    /// Claims whose owner exists and is not releasing.
     owned: FxHashSet<SymKey>,
 }
 
 impl Accounting {
-    /// Which capacity reaches which node must be found again.
+    /// The mapping of capacities to nodes is outdated.
     pub(super) fn unlink(&mut self) {
         self.linked = false;
     }
 }
 
 impl Storage {
-    /// Whether [`link`](Self::link) must run before books are opened. Changed node labels ask for it as well.
+    /// Whether [`link`](Self::link) must run before accounting is opened. Changed node labels require it as well.
     pub fn needs_link(&self) -> bool {
         !self.csi.linked
     }
 
-    /// Finds out which capacity reaches which node. A node that sees two capacities of one class counts as seeing
-    /// none at all: nobody could tell which of them a volume would come from.
+    /// Maps capacities to nodes. A node with two capacities of one class counts as having none: the capacity that a
+    /// volume would use is ambiguous.
     pub fn link<'a>(&mut self, nodes: impl Iterator<Item = (NodeIdx, &'a [(Sym, Sym)])>) {
         self.csi.reach.clear();
         for (node, labels) in nodes {
@@ -79,7 +79,7 @@ impl Storage {
         self.csi.linked = true;
     }
 
-    /// Opens the books for a cycle, given every pod with claims and where it is.
+    /// Opens the accounting for a cycle, given every pod with claims and its node.
     pub fn open_accounting<'a>(
         &mut self,
         pods: impl Iterator<Item = (VolumePod<'a>, Option<NodeIdx>, Presence)>,
@@ -100,7 +100,7 @@ impl Storage {
         }
     }
 
-    /// Ends the simulation; without books nothing is counted and everything fits.
+    /// Ends the simulation; without accounting everything fits.
     pub fn close_accounting(&mut self) {
         let Accounting { open, linked: _, reach: _, taken, holders, releasing, owned } = &mut self.csi;
         *open = false;
@@ -110,7 +110,7 @@ impl Storage {
         owned.clear();
     }
 
-    /// Counts a pod that came to a node.
+    /// Counts a pod placed on a node.
     pub fn place(&mut self, pod: &VolumePod<'_>, node: NodeIdx, presence: Presence) {
         for (key, class, bytes, role) in self.entries(pod, presence) {
             match role {
@@ -127,7 +127,7 @@ impl Storage {
         }
     }
 
-    /// Counts out a pod that was placed, with the same values.
+    /// Removes a placed pod, given the same values.
     pub fn unplace(&mut self, pod: &VolumePod<'_>, node: NodeIdx, presence: Presence) {
         for (key, class, bytes, role) in self.entries(pod, presence) {
             match role {
@@ -151,8 +151,8 @@ impl Storage {
         }
     }
 
-    /// Whether a node has room for a pod's unbound claims. A claim whose owner is gone is about to be deleted and
-    /// keeps the pod from fitting.
+    /// Whether a node has capacity for a pod's unbound claims now. A claim whose owner is gone will be deleted and
+    /// prevents a fit.
     pub fn fits_now(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
         let is_orphan =
             |(key, claim): (SymKey, &Claim)| claim.owner_pod.is_some() && !self.csi.owned.contains(&key);
@@ -160,7 +160,7 @@ impl Storage {
             || (!self.simulated_claims(pod).any(is_orphan) && self.has_capacity(pod, node, owned, |_| 0))
     }
 
-    /// Whether a node has room for a pod's unbound claims, what leaving pods give back included.
+    /// Whether a node has capacity for a pod's unbound claims, including what releasing pods free.
     pub fn fits_eventually(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
         let given_back = |class| self.csi.releasing.get(&(node, class)).copied().unwrap_or(0);
         !self.csi.open || self.has_capacity(pod, node, owned, given_back)
@@ -192,7 +192,7 @@ impl Storage {
         })
     }
 
-    /// What a pod changes in the books, claim by claim.
+    /// A pod's effect on the accounting, per claim.
     fn entries(&self, pod: &VolumePod<'_>, presence: Presence) -> SmallVec<[Entry; 2]> {
         let mut entries = SmallVec::new();
         if !self.csi.open {
@@ -210,7 +210,7 @@ impl Storage {
         entries
     }
 
-    /// The pod's claims that take part in the simulation, each once.
+    /// The pod's simulated claims, each once.
     fn simulated_claims<'a>(&'a self, pod: &VolumePod<'a>) -> impl Iterator<Item = (SymKey, &'a Claim)> {
         let VolumePod { namespace, claims, .. } = *pod;
         let first = move |(at, name): &(usize, &Sym)| !claims[..*at].contains(name);
@@ -226,13 +226,13 @@ impl Storage {
     }
 }
 
-/// Claim, class, bytes, and what they do.
+/// Claim, class, bytes and role.
 type Entry = (SymKey, Sym, i64, Role);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Takes room from a capacity.
+    /// Is charged to a capacity.
     Takes,
-    /// Gives room back on its node, eventually.
+    /// Is freed on its node eventually.
     GivesBack,
 }

@@ -1,4 +1,4 @@
-//! Storage on small made-up clusters, rule by rule.
+//! Storage on small clusters, one rule per test.
 
 use super::*;
 use crate::ids::{Idx, NodeIdx};
@@ -15,7 +15,7 @@ struct TestCluster {
     storage: Storage,
     nodes: Vec<(Sym, Vec<(Sym, Sym)>)>,
     limits: Vec<(Sym, u32)>,
-    /// Claims of pods on the node asked about.
+    /// Claims of pods on the checked node.
     others: Vec<Vec<Sym>>,
 }
 
@@ -93,7 +93,7 @@ impl TestCluster {
     fn filter(&mut self, claims: &[&str], node: usize) -> Result<(), NodeRejection> {
         self.filter_with(claims, node, CapacityCheck::Reported)
     }
-    /// What each node says.
+    /// The result for each node.
     fn misses(&mut self, claims: &[&str]) -> Vec<Option<VolumeRejection>> {
         (0..self.nodes.len())
             .map(|node| match self.filter(claims, node) {
@@ -287,7 +287,7 @@ fn a_driver_attaches_so_many_distinct_volumes() {
     assert!(fixture.filter(&["new"], 0).is_ok());
 }
 
-/// A fixture with simulated storage: 10 GiB on each host.
+/// A cluster with simulated storage: 10 GiB on each host.
 fn simulated() -> TestCluster {
     let mut fixture = TestCluster::new(&HOSTS);
     fixture.class("fast", |c| c.tracks_capacity = true);

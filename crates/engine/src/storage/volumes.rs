@@ -1,4 +1,4 @@
-//! Which nodes can use a pod's volumes, or get volumes made for it.
+//! Node filter of volumes: nodes that can use a pod's volumes or have them provisioned.
 
 use super::{Claim, Storage, SymKey};
 use crate::ids::Sym;
@@ -14,20 +14,20 @@ pub struct VolumeNode<'a> {
     pub name: Sym,
     /// Its labels, sorted by key symbol.
     pub labels: &'a [(Sym, Sym)],
-    /// How many volumes it can attach, by driver.
+    /// Attach limits by driver.
     pub attach_limits: &'a [(Sym, u32)],
 }
 
-/// Where room for volumes that have to be made is checked.
+/// Where capacity for volumes to be provisioned is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityCheck {
-    /// Here, claim by claim, against the capacities as reported.
+    /// Per claim, against the reported capacities.
     Reported,
-    /// In the books of the CSI simulation.
+    /// In the accounting of the CSI simulation.
     Simulated,
 }
 
-/// The labels that tell zones and regions, old names last.
+/// Zone and region labels, deprecated names last.
 const ZONE_LABELS: [&str; 4] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -35,7 +35,7 @@ const ZONE_LABELS: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// The zone labels' symbols, once a volume has some.
+/// Symbols of the zone labels, once a volume has one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ZoneKeys(SmallVec<[Sym; 4]>);
 
@@ -51,7 +51,7 @@ impl ZoneKeys {
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
     key: Sym,
-    /// The name that replaced an old key, for nodes that do not have the old one.
+    /// The current name of a deprecated key, for nodes without the deprecated one.
     current_key: Sym,
     values: Box<[Sym]>,
 }
@@ -76,16 +76,16 @@ impl Zone {
     }
 }
 
-/// What takes one attachment of a driver.
+/// What counts as one attachment of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Attached {
     Volume(Sym),
-    /// A claim whose volume is yet to be made.
+    /// A claim whose volume is not provisioned.
     Claim(SymKey),
 }
 
 impl Storage {
-    /// Whether a node can serve a pod's claims. `others` are the claims of the pods on the node, by namespace.
+    /// Whether a node can serve a pod's claims. `others` are the claims of the node's pods, by namespace.
     pub fn filter<'a>(
         &self,
         namespace: Sym,
@@ -118,7 +118,7 @@ impl Storage {
             }
             zoned |= !volume.zones.iter().all(|zone| zone.admits(node.labels));
         }
-        // A node that tells neither zone nor region is taken to reach them all.
+        // A node without zone and region labels matches all of them, as in kube-scheduler's `VolumeZone`.
         let tells_zone = || self.zone_keys.0.iter().any(|key| label(node.labels, *key).is_some());
         if zoned && tells_zone() { Err(VolumeRejection::Zone) } else { Ok(()) }
     }
@@ -132,7 +132,7 @@ impl Storage {
     ) -> Result<(), VolumeRejection> {
         let waiting = claims.iter().filter(|(_, claim)| claim.bound_volume().is_none() && self.waits(claim));
         let mut waiting: SmallVec<[(SymKey, &Claim); 4]> = waiting.copied().collect();
-        // Small claims choose first, so that they leave the large volumes alone.
+        // Small claims are matched first, so that large volumes remain for large claims.
         waiting.sort_by_key(|(_, claim)| claim.bytes);
         let mut chosen: SmallVec<[Sym; 4]> = SmallVec::new();
         let mut to_make: SmallVec<[&Claim; 4]> = SmallVec::new();

@@ -1,6 +1,6 @@
-//! How many pods in each domain of a term match it or carry it.
+//! Counts of pods per term and domain.
 //!
-//! Counting a pod in and counting it out are exact inverses: a domain without pods has no cell.
+//! Adding and removing a pod are exact inverses: a domain without pods has no cell.
 
 use super::TermIdx;
 use crate::ids::{Idx, IndexVec};
@@ -37,7 +37,7 @@ pub(super) struct Totals {
     pub(super) preferring: u32,
 }
 
-/// What a pod is to a term.
+/// How a pod relates to a term.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// It matches.
@@ -48,12 +48,12 @@ pub(super) enum Role {
     Preferring(i32),
 }
 
-/// Which way to count.
+/// Whether to add or to subtract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A pod came.
+    /// A pod was placed.
     In,
-    /// A pod left.
+    /// A pod was removed.
     Out,
 }
 
@@ -75,7 +75,7 @@ impl Step {
 }
 
 impl Counters {
-    /// Makes room for a term.
+    /// Adds a term.
     pub(super) fn add_term(&mut self) {
         self.totals.push(Totals::default());
     }
@@ -116,7 +116,7 @@ impl Counters {
         self.totals[term]
     }
 
-    /// Back to no pods.
+    /// Resets all counters.
     pub(super) fn clear(&mut self) {
         self.cells.clear();
         self.totals.iter_mut().for_each(|totals| *totals = Totals::default());

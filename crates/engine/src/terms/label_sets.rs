@@ -1,7 +1,7 @@
 //! Distinct label sets of pods, and which queries match each of them.
 //!
-//! A query and a label set find each other through an [`Anchor`], in whichever order they come, so a thousand jobs
-//! with a label and a term of their own cost a thousand lookups and not a million comparisons.
+//! An [`Anchor`] indexes queries and label sets, in any order of arrival, so that a thousand jobs with their own
+//! label and term cost a thousand lookups and not a million comparisons.
 //! Invariant: `matched` of a set holds exactly the queries that match it, ascending.
 
 use super::QueryIdx;
@@ -33,7 +33,7 @@ struct LabelSet {
 }
 
 impl LabelSets {
-    /// The index of a label set, new if need be.
+    /// The index of a label set, created on first use.
     pub(super) fn intern(&mut self, namespace: Sym, labels: &[(Sym, Sym)]) -> LabelSetIdx {
         debug_assert!(labels.is_sorted_by_key(|(key, _)| *key), "labels are sorted by key symbol");
         let hash = FxBuildHasher.hash_one((namespace, labels));
@@ -56,7 +56,7 @@ impl LabelSets {
         &self.sets[set].labels
     }
 
-    /// Adds a query that is not there yet.
+    /// Adds a new query.
     pub(super) fn add_query(&mut self, query: Query) -> QueryIdx {
         if self.queries.is_empty() {
             for set in self.sets.indices() {
@@ -102,14 +102,14 @@ impl LabelSets {
         self.sets[set].matches(query)
     }
 
-    /// Notes that a pod with these labels came to a node or left it.
+    /// Counts a placed or removed pod with these labels.
     #[inline]
     pub(super) fn count_placed(&mut self, set: LabelSetIdx, step: Step) {
         let placed = &mut self.sets[set].placed;
         *placed = step.apply(*placed);
     }
 
-    /// Forgets which pods are on nodes.
+    /// Resets the counts of placed pods.
     pub(super) fn clear_placed(&mut self) {
         for set in &mut self.sets {
             set.placed = 0;
@@ -149,7 +149,7 @@ impl LabelSet {
         self.matched.binary_search(&query).is_ok()
     }
 
-    /// Takes note of the newest query if it matches.
+    /// Adds the newest query if it matches.
     fn offer(&mut self, query: &Query, index: QueryIdx) {
         if query.matches(self.namespace, &self.labels) {
             self.matched.push(index);

@@ -1,7 +1,7 @@
-//! Which pods a term means: one conjunction of label tests, over some namespaces.
+//! Pod queries: one conjunction of label requirements, over some namespaces.
 //!
-//! Several terms that must all match fold into one [`Query`], so required affinity is a single question however
-//! many terms it has. Equal questions are equal values.
+//! Terms that must all match are merged into one [`Query`], so that required affinity is a single query. Equal
+//! queries are equal values.
 
 use crate::ids::Sym;
 use crate::input::{AffinityTerm, LabelSelector, SelectorOp};
@@ -14,12 +14,12 @@ pub(crate) fn label(labels: &[(Sym, Sym)], key: Sym) -> Option<Sym> {
     labels.binary_search_by_key(&key, |(k, _)| *k).ok().map(|at| labels[at].1)
 }
 
-/// A question about labels and a namespace.
+/// A query over labels and a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Query {
     /// Sorted; none means every namespace.
     namespaces: Option<Box<[Sym]>>,
-    /// All must hold; sorted, without repetition.
+    /// All must match; sorted, deduplicated.
     needs: Box<[Need]>,
 }
 
@@ -40,7 +40,7 @@ enum Test {
     DoesNotExist,
 }
 
-/// Something a label set must have for a query to match it: the key under which the two find each other.
+/// The index key of queries and label sets: a property that a label set must have for a query to match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Anchor {
     /// The namespace; none stands for any.
@@ -53,13 +53,13 @@ pub(crate) struct Anchor {
 type LabelAnchor = (Sym, Option<Sym>);
 
 impl Anchor {
-    /// Every label set has it.
+    /// Matches every label set.
     pub(super) fn is_any(self) -> bool {
         self.namespace.is_none() && self.label.is_none()
     }
 }
 
-/// Beyond so many anchors a query is filed without its namespaces, which keeps the index small.
+/// Maximum of anchors per query; beyond it namespaces are omitted, to keep the index small.
 const ANCHORS_MAX: usize = 16;
 
 impl Query {
@@ -108,7 +108,7 @@ impl Query {
             && self.matches_labels(labels)
     }
 
-    /// Whether it matches labels, whatever the namespace.
+    /// Whether it matches labels, regardless of the namespace.
     pub(crate) fn matches_labels(&self, labels: &[(Sym, Sym)]) -> bool {
         self.needs.iter().all(|need| {
             let value = label(labels, need.key);
@@ -121,7 +121,7 @@ impl Query {
         })
     }
 
-    /// The anchors under which the query itself is filed: every label set that it matches has exactly one of them.
+    /// The anchors that index the query: every matching label set has exactly one of them.
     pub(crate) fn anchors(&self) -> Vec<Anchor> {
         let labels = self.label_anchors();
         match &self.namespaces {
@@ -135,7 +135,7 @@ impl Query {
         }
     }
 
-    /// The anchors under which matching label sets are filed: by label if there is a telling one, else by namespace.
+    /// The anchors that index matching label sets: by label if the query has a selective one, else by namespace.
     pub(super) fn set_anchors(&self) -> Vec<Anchor> {
         let labels = self.label_anchors();
         match &self.namespaces {
@@ -146,7 +146,7 @@ impl Query {
         }
     }
 
-    /// The most telling label: fewest values of an `In`, else a key that must exist, else none.
+    /// The most selective label: fewest values of an `In`, else a key that must exist, else none.
     fn label_anchors(&self) -> SmallVec<[Option<LabelAnchor>; 2]> {
         let fewest = self.needs.iter().filter_map(|need| match &need.test {
             Test::In(values) => Some((need.key, values)),

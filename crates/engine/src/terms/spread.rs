@@ -1,7 +1,7 @@
-//! Pod topology spread: how evenly matching pods lie over the domains that a pod may use.
+//! Pod topology spread constraints: skew of matching pods over the domains that a pod may use.
 //!
-//! Which nodes make up the domains depends on the pod (its node affinity and tolerations), so the sums over nodes
-//! are taken per placement, from counters by node.
+//! The nodes of the domains depend on the pod (its node affinity and tolerations), so that the sums are computed per
+//! placement, from counters by node.
 
 use super::counters::domain_of;
 use super::selector::{Query, label};
@@ -12,7 +12,7 @@ use crate::intern::Interner;
 use crate::verdict::NodeRejection;
 use rustc_hash::FxHashMap;
 
-/// The most that [`SpreadState::soft_score`] gives.
+/// Maximum of [`SpreadState::soft_score`].
 pub(crate) const SOFT_SPREAD_WEIGHT: f64 = 0.3;
 
 /// One constraint of a specification.
@@ -27,7 +27,7 @@ pub(super) struct Spread {
     min_domains: u32,
     honor_affinity: bool,
     honor_taints: bool,
-    /// It rules nodes out; otherwise it is a preference.
+    /// `DoNotSchedule`; otherwise a preference.
     pub(super) hard: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct SpreadNode<'a> {
     pub taints: bool,
 }
 
-/// How pods are spread at one moment, for one pod.
+/// Spread constraints of one pod with the current counts.
 #[derive(Clone, Debug, Default)]
 pub struct SpreadState {
     hard: Vec<Level>,
@@ -55,13 +55,13 @@ pub struct SpreadState {
 #[derive(Clone, Debug)]
 struct Level {
     spread: Spread,
-    /// The pod itself is one of the pods that count.
+    /// The pod matches its own selector.
     own: i64,
     slots: FxHashMap<Sym, usize>,
     counts: Vec<u32>,
-    /// Pods in the emptiest domain; none while there are too few domains.
+    /// Minimum over the domains; none while there are fewer than `minDomains`.
     smallest: i64,
-    /// Pods in the fullest domain.
+    /// Maximum over the domains.
     largest: u32,
 }
 
@@ -92,7 +92,7 @@ impl Spread {
 }
 
 impl Terms {
-    /// Sums up how the pods of a pod's spread constraints lie over these nodes: all nodes of the cluster.
+    /// Computes the counts of a pod's spread constraints over all nodes of the cluster.
     pub fn spread_state<'a>(
         &self,
         label_set: LabelSetIdx,
@@ -114,7 +114,7 @@ impl Terms {
         }
         for node in nodes {
             for levels in [&mut state.hard, &mut state.soft] {
-                // A node without one of the keys belongs to no domain of any constraint of its kind.
+                // A node without one of the keys belongs to no domain of any constraint of that kind.
                 if !levels.iter().all(|level| label(node.labels, level.spread.key).is_some()) {
                     continue;
                 }
@@ -131,7 +131,7 @@ impl Terms {
 }
 
 impl SpreadState {
-    /// Whether a node keeps every hard constraint.
+    /// Whether a node satisfies every `DoNotSchedule` constraint.
     pub fn allows(&self, node_labels: &[(Sym, Sym)]) -> Result<(), NodeRejection> {
         let kept = self.hard.iter().all(|level| {
             label(node_labels, level.spread.key)
@@ -140,8 +140,8 @@ impl SpreadState {
         if kept { Ok(()) } else { Err(NodeRejection::Spread) }
     }
 
-    /// How well a node suits the soft constraints: 0.3 in empty domains, less in fuller ones, 0 in the fullest and on
-    /// nodes that lack a key. Every constraint counts alike.
+    /// Score of the `ScheduleAnyway` constraints: 0.3 in empty domains, less in fuller ones, 0 in the fullest and on
+    /// nodes without a key. Constraints have equal weights.
     pub fn soft_score(&self, node_labels: &[(Sym, Sym)]) -> f64 {
         let mut sum = 0.0;
         for level in &self.soft {

@@ -1,4 +1,4 @@
-//! Terms on small made-up clusters: each rule by example, and all of them against a reading pod by pod.
+//! Terms on small clusters: each rule by example, and all rules against a reference that visits every pod.
 
 use super::*;
 use crate::input::{AffinityTerm, LabelSelector, Labels, SelectorOp, SpreadConstraint, WeightedTerm};
@@ -154,7 +154,7 @@ fn equals(key: &str, value: &str) -> LabelSelector {
     LabelSelector { requirements: vec![(key.into(), SelectorOp::In(vec![value.into()]))] }
 }
 
-/// Pods of namespace `ns` with a label, near by a node label.
+/// An affinity term for pods of namespace `ns` with a label.
 fn near(topology_key: &str, key: &str, value: &str) -> AffinityTerm {
     AffinityTerm {
         selector: Some(equals(key, value)),

@@ -12,29 +12,29 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What one step of the score is worth: more than everything that other scores can add up to.
+/// Weight of one score step: more than the sum of all other scores.
 const STEP: f64 = 100_000.0;
 /// Scores rise in this many steps.
 const STEPS: usize = 10;
-/// Most domains that a refusal describes.
+/// Maximum of domains that a rejection describes.
 const DESCRIBED: usize = 32;
 /// Marks a node without a score.
 const UNSCORED: u8 = u8::MAX;
 
-/// A member of a group that must or should stay together.
+/// A member of a group with a topology constraint.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Where its pods belong together.
+    /// The constraint.
     pub constraint: &'a Constraint,
-    /// The nodes that the step may use: those chosen for the member's parent.
+    /// Available nodes: those chosen for the member's parent.
     pub nodes: &'a NodeSet,
-    /// The step's pods below the member.
+    /// Pods to place below the member.
     pub pods: &'a [PodIdx],
-    /// Nodes of the member's pods that have a place already.
+    /// Nodes of the member's allocated pods.
     pub held: &'a [NodeIdx],
 }
 
-/// Where a member may be placed.
+/// Candidate node sets of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
     /// Node sets, best first.
@@ -43,14 +43,14 @@ pub struct Candidates {
     pub scores: Option<NodeScores>,
 }
 
-/// Scores that draw pods of one step to the same domains.
+/// Scores that keep pods of one placement in the same domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeScores {
     steps: Arc<[u8]>,
 }
 
 impl NodeScores {
-    /// A node's score; none for a node that is to be left out.
+    /// A node's score; none rules the node out.
     #[inline]
     pub fn score(&self, node: NodeIdx) -> Option<f64> {
         let step = *self.steps.get(node.index())?;
@@ -66,7 +66,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// None when no level is named, an unknown one is, or the preferred level is around the required one.
+    /// None when no level is named, a level is unknown, or the preferred level is outside the required one.
     pub fn of(topology: &Topology, constraint: &Constraint) -> Option<Self> {
         let depth = |label| topology.depth_of(label).ok_or(());
         let required = constraint.required.map(depth).transpose().ok()?;
@@ -79,22 +79,22 @@ impl Levels {
         in_order.then_some(Self { required, preferred })
     }
 
-    /// The deepest level that is looked at.
+    /// The deepest level considered.
     pub fn deepest(self) -> usize {
         self.preferred.or(self.required).unwrap_or(0)
     }
 
-    /// The widest level that is looked at; 0 means all nodes together.
+    /// The widest level considered; 0 means all nodes together.
     pub fn widest(self) -> usize {
         self.required.unwrap_or(0)
     }
 }
 
-/// The node sets in which the request's pods can be expected to fit together, best first.
+/// The node sets in which the request's pods are expected to fit together, best first.
 ///
-/// Domains of the preferred level come before those around them, up to the required level (or to all nodes); on one
-/// level the tightest fit comes first. The search stays inside the deepest domain that holds all usable nodes, so
-/// that its cost is in the nodes of that domain.
+/// Domains of the preferred level come before wider ones, up to the required level (or to all nodes); on one level
+/// the tightest fit comes first. The search is limited to the deepest domain that contains all usable nodes, which
+/// bounds its cost.
 pub fn candidates(cluster: &Cluster, request: &Request<'_>) -> Result<Candidates, TopologyReason> {
     if request.pods.is_empty() {
         return Ok(Candidates { sets: vec![request.nodes.clone()], scores: None });
@@ -128,7 +128,7 @@ pub fn candidates(cluster: &Cluster, request: &Request<'_>) -> Result<Candidates
     Ok(Candidates { sets, scores: preferred.map(|order| scores(cluster, topology, order)) })
 }
 
-/// The usable nodes of a step.
+/// The usable nodes of a placement.
 struct Usable {
     /// The deepest domain that holds them all.
     start: DomainIdx,
@@ -137,7 +137,7 @@ struct Usable {
 }
 
 impl Usable {
-    /// None when no node of the set takes part in the topology.
+    /// None when no node of the set is part of the topology.
     fn of(cluster: &Cluster, topology: &Topology, nodes: &NodeSet, depth: usize) -> Option<Self> {
         if *nodes == NodeSet::All {
             let start = topology.holding_all(depth);
@@ -166,9 +166,9 @@ impl Usable {
     }
 }
 
-/// Required-level domains that the member's pods are in.
+/// Required-level domains of the member's allocated pods.
 enum Held {
-    /// Any domain will do.
+    /// No restriction.
     Nothing,
     /// Only these, and those below them.
     In { depth: usize, domains: SmallVec<[DomainIdx; 2]> },
@@ -202,7 +202,7 @@ impl Held {
     }
 }
 
-/// The domain with the most room, the first of equals.
+/// The domain with the most free capacity, the first among equals.
 fn best(capacity: &FreeCapacity<'_>, domains: impl Iterator<Item = DomainIdx>) -> Option<DomainIdx> {
     domains.min_by(|a, b| {
         capacity
@@ -222,7 +222,7 @@ fn too_small(topology: &Topology, domain: DomainIdx, pods: Option<i64>, demand: 
     }
 }
 
-/// Adds to a refusal what was measured besides the best domain; explanations want it, simulations do not.
+/// Adds the measurements of further domains to a rejection. Not needed in simulations.
 pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyReason) {
     let TopologyReason::TooSmall { measured, .. } = refusal else { return };
     let Some(topology) = cluster.topologies.get(request.constraint.topology) else { return };
@@ -255,8 +255,8 @@ pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyR
     *measured = Measured::Each(domains.iter().take(DESCRIBED).map(describe).collect());
 }
 
-/// Later domains of the order, which are the emptier ones, score higher: pods that cannot all be in one domain fill
-/// the one that takes the most of them.
+/// Later domains of the order, the emptier ones, score higher: pods that do not fit one domain fill the one that
+/// holds most of them.
 fn scores(cluster: &Cluster, topology: &Topology, order: &[DomainIdx]) -> NodeScores {
     let mut steps = vec![UNSCORED; cluster.nodes.len()];
     for (i, &domain) in order.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a step's pods want together, in the terms that domains are measured in.
+//! Aggregate request of the pods of a placement, for measuring domains.
 
 use crate::cluster::Cluster;
 use crate::cluster::node::Node;
@@ -7,16 +7,16 @@ use crate::input::GpuRequest;
 use crate::resource::{self, Dim, WHOLE_GPU};
 use smallvec::SmallVec;
 
-/// What some pods want together.
+/// Aggregate request of pods.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// How many pods.
+    /// Number of pods.
     pub count: i64,
-    /// Per dimension: what they want together, and the most that one of them wants.
+    /// Per dimension: the sum and the maximum of the requests.
     columns: SmallVec<[Column; 6]>,
-    /// All of them want the same kinds of things.
+    /// All of them request the same dimensions.
     uniform: bool,
-    /// They want nothing but pod slots.
+    /// They request pod slots only.
     only_slots: bool,
 }
 
@@ -24,14 +24,14 @@ pub struct Demand {
 struct Column {
     total: i64,
     largest: i64,
-    /// How many pods want some of it.
+    /// Number of pods that request it.
     users: i64,
-    /// Served by a device class: nodes keep no account of it.
+    /// Backed by a device class: node ledgers do not account for it.
     backed: bool,
 }
 
 impl Demand {
-    /// The demand of some pods.
+    /// The aggregate request of pods.
     pub fn of(cluster: &Cluster, pods: &[PodIdx]) -> Self {
         let mut columns: SmallVec<[Column; 6]> = (0..cluster.dims.len())
             .map(|i| {
@@ -59,12 +59,12 @@ impl Demand {
         Self { count, columns, uniform, only_slots }
     }
 
-    /// All pods want the same kinds of things, so that the largest of them can stand for each.
+    /// All pods request the same dimensions, so that the largest of them can represent each.
     pub fn is_uniform(&self) -> bool {
         self.uniform
     }
 
-    /// Dimensions that domains are compared by, with what the pods want together; pod slots are not among them.
+    /// Dimensions by which domains are compared, with the sum of the requests; pod slots not included.
     pub(super) fn wanted(&self) -> impl Iterator<Item = (Dim, i64)> + '_ {
         let compared = |(i, column): &(usize, &Column)| {
             column.total > 0 && !column.backed && Dim::new(*i) != resource::PODS
@@ -72,10 +72,10 @@ impl Demand {
         self.columns.iter().enumerate().filter(compared).map(|(i, column)| (Dim::new(i), column.total))
     }
 
-    /// How many pods as large as the largest a node can take, now or once leaving pods are gone.
+    /// How many pods as large as the largest fit a node, now or after releasing pods have terminated.
     ///
-    /// Memory that is left on shared GPUs counts as one sum for requests below one GPU: how it is scattered is for
-    /// the placing step to find out.
+    /// For requests below one GPU, free memory of shared GPUs counts as one sum; fragmentation is left to the
+    /// placement.
     pub fn capacity_on(&self, node: &Node) -> i64 {
         if self.only_slots {
             return self.count;
@@ -103,7 +103,7 @@ impl Column {
     }
 }
 
-/// GPUs by which domains are measured; memory on GPUs is not known in GPUs before a node is.
+/// GPUs by which domains are measured; requests by memory have no GPU amount before a node is known.
 fn shape_gpus(gpu: GpuRequest, whole: i64) -> i64 {
     match gpu {
         GpuRequest::Fraction { hundredths, devices } => {
@@ -114,7 +114,7 @@ fn shape_gpus(gpu: GpuRequest, whole: i64) -> i64 {
     }
 }
 
-/// How often an amount is there; an overdrawn dimension refuses even those who want nothing of it.
+/// How often an amount fits; an overcommitted dimension fits no pod, even one that requests none of it.
 fn times(wanted: i64, free: i64) -> i64 {
     match (wanted, free) {
         (_, ..0) => 0,
@@ -123,10 +123,10 @@ fn times(wanted: i64, free: i64) -> i64 {
     }
 }
 
-/// How many requests of some millionths of a GPU the free and the shared GPUs of a node hold.
+/// How many fractional GPU requests fit the idle and shared GPUs of a node.
 fn shares_on(node: &Node, wanted: i64) -> i64 {
     let memory = node.gpu_memory.mib;
-    // A GPU that everyone leaves already counts as a whole one.
+    // A shared GPU with releasing pods only counts as a whole one already.
     let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.all_releasing());
     let left: i64 = shared.map(|gpu| (memory - gpu.allocated + gpu.releasing).max(0)).sum();
     let free =

@@ -1,4 +1,4 @@
-//! Free room of the domains below a start domain.
+//! Free capacity of the domains below a start domain.
 
 use super::demand::Demand;
 use super::tree::Topology;
@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// The room for one demand in a start domain and in the domains below it, down to a depth.
+/// Free capacity for one demand in a start domain and in the domains below it, down to a depth.
 #[derive(Debug)]
 pub struct FreeCapacity<'a> {
     topology: &'a Topology,
     demand: &'a Demand,
     /// Domains by level, the start domain's first.
     spans: SmallVec<[Range<usize>; 6]>,
-    /// Dimensions compared, with what is wanted.
+    /// Compared dimensions, with the requested amounts.
     wanted: SmallVec<[(Dim, i64); 4]>,
     /// Free amounts of the compared dimensions, domain by domain.
     free: Vec<i64>,
@@ -24,7 +24,7 @@ pub struct FreeCapacity<'a> {
     pods: Vec<i64>,
 }
 
-/// How much of a domain a demand takes: the largest fraction over the dimensions.
+/// The part of a domain that a demand uses: the largest fraction over the dimensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Tightness {
     wanted: i64,
@@ -32,16 +32,16 @@ pub struct Tightness {
 }
 
 impl Tightness {
-    /// Nothing that is compared is wanted.
+    /// None of the compared dimensions is requested.
     const NONE: Self = Self { wanted: 0, free: 1 };
-    /// Nothing is free of something that is wanted.
+    /// A requested dimension has nothing free.
     const LACKING: Self = Self { wanted: 1000, free: 1 };
 
     fn new(wanted: i64, free: i64) -> Self {
         if free > 0 { Self { wanted, free } } else { Self::LACKING }
     }
 
-    /// Not more is wanted than is free.
+    /// The request does not exceed the free amounts.
     pub fn fits(self) -> bool {
         self.wanted <= self.free
     }
@@ -68,7 +68,7 @@ impl Eq for Tightness {}
 impl<'a> FreeCapacity<'a> {
     /// Measures the start domain and everything below it down to `depth`.
     ///
-    /// Every node of a domain counts, whether or not the step may use it.
+    /// Every node of a domain counts, whether or not the placement may use it.
     pub fn measure(
         nodes: &IndexVec<NodeIdx, Node>,
         topology: &'a Topology,
@@ -96,12 +96,12 @@ impl<'a> FreeCapacity<'a> {
         capacity
     }
 
-    /// Pods that fit, where the pods are alike enough to be counted.
+    /// Number of pods that fit, if the pods request the same dimensions.
     pub fn pods(&self, domain: DomainIdx) -> Option<i64> {
         self.demand.is_uniform().then(|| self.pods[self.slot(domain)])
     }
 
-    /// How much of the domain would be taken.
+    /// The part of the domain that the demand uses.
     pub fn tightness(&self, domain: DomainIdx) -> Tightness {
         let first = self.slot(domain) * self.wanted.len();
         let free = &self.free[first..first + self.wanted.len()];
@@ -109,12 +109,12 @@ impl<'a> FreeCapacity<'a> {
         each.max().unwrap_or(Tightness::NONE)
     }
 
-    /// Whether the pods can be expected to fit.
+    /// Whether the pods are expected to fit.
     pub fn fits(&self, domain: DomainIdx) -> bool {
         self.pods(domain).map_or_else(|| self.tightness(domain).fits(), |pods| pods >= self.demand.count)
     }
 
-    /// Dimensions of which the domain has too little, where pods are not counted: what is wanted, what is free.
+    /// Insufficient dimensions, if pods are not counted: requested and free amounts.
     pub fn lacks(&self, domain: DomainIdx) -> impl Iterator<Item = (Dim, i64, i64)> + '_ {
         let first = self.slot(domain) * self.wanted.len();
         let wanted = if self.demand.is_uniform() { &[][..] } else { &self.wanted[..] };

@@ -1,4 +1,4 @@
-//! Small made-up clusters, one rule at a time; `tests/laws.rs` checks all rules together on random ones.
+//! Topology candidates on small clusters, one rule per test; `tests/properties.rs` checks all rules on random ones.
 
 mod properties;
 
@@ -130,7 +130,7 @@ impl TestCluster {
     fn refusal(&mut self, ask: &Ask<'_>) -> TopologyReason {
         self.ask(ask).expect_err("there are no candidates")
     }
-    /// The domain named in a refusal, the pods it holds, and the pods wanted.
+    /// The domain named in a rejection, the pods it holds, and the pods requested.
     fn too_small(&mut self, ask: &Ask<'_>) -> (String, Option<u32>, u32) {
         match self.refusal(ask) {
             TopologyReason::TooSmall { domain, pods, wanted, .. } => (domain, pods, wanted),
@@ -258,7 +258,7 @@ fn candidates_go_from_the_preferred_level_up_to_the_required_one() {
     fixture.running("n10", gpus(2));
     let pods = fixture.pending(7, &gpus(1));
     let ask = Ask { required: "zone", ..prefer("rack", &pods) };
-    // Rack a.1 holds four and rack a.2 six, so that zone a has no rack to offer.
+    // Rack a.1 holds four and rack a.2 six, so that no rack of zone a fits.
     assert_eq!(fixture.sets(&ask), "n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31");
     let everywhere = "n00 n01 n10 n11 n20 n21 n30 n31";
     let ask = prefer("rack", &pods);
@@ -350,7 +350,7 @@ fn pods_that_have_a_place_bind_the_others_to_their_domain() {
     let many = fixture.pending(5, &gpus(1));
     let ask = Ask { held: "n00", ..require("rack", &many) };
     assert_eq!(fixture.too_small(&ask), ("a.1".into(), Some(4), 5));
-    // A preference does not bind.
+    // A preference is not required.
     let ask = Ask { held: "n30", ..prefer("zone", &pods) };
     assert_eq!(fixture.sets(&ask), "n00 n01 n10 n11 | n20 n21 n30 n31 | n00 n01 n10 n11 n20 n21 n30 n31");
 }
@@ -377,7 +377,7 @@ fn pods_of_one_kind_are_counted_by_the_largest_on_each_node() {
     assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
     pods.truncate(1);
     pods.extend(fixture.pending(2, &gpus(1)));
-    // Five GPUs are wanted of a rack's eight, yet each node takes one pod of three GPUs.
+    // Five GPUs are requested of a rack's eight, but each node fits one pod of three GPUs.
     assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.1".into(), Some(2), 3));
 }
 
@@ -389,7 +389,7 @@ fn pods_of_several_kinds_are_measured_by_their_sum() {
     assert_eq!(fixture.sets(&require("rack", &pods)), "n00 n01 | n10 n11 | n20 n21 | n30 n31");
     pods.extend(fixture.pending(1, &gpus(3)));
     assert_eq!(fixture.too_small(&require("rack", &pods)), ("a.1".into(), None, 4));
-    // Nothing is free of what is wanted.
+    // Nothing of what is requested is free.
     let mut none = TestCluster::new(&["rack"]);
     none.node("n1", "rack=r1", 0);
     let mut pods = none.pending(1, &cores(1));
@@ -420,7 +420,7 @@ fn free_memory_of_shared_gpus_counts_for_requests_below_one_gpu() {
     let pods = fixture.pending(2, &share(30, 1));
     assert_eq!(fixture.sets(&require("rack", &pods)), "n1");
     let one = fixture.pending(1, &share(30, 1));
-    // Twenty hundredths on each of two GPUs are taken for forty.
+    // Twenty hundredths on each of two GPUs count as forty.
     assert_eq!(fixture.sets(&require("rack", &one)), "n1 | n2");
     let wide = fixture.pending(1, &share(50, 2));
     assert_eq!(fixture.too_small(&require("rack", &wide)).1, Some(0));

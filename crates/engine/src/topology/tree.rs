@@ -1,7 +1,7 @@
-//! One topology's tree of domains.
+//! The domain tree of one topology.
 //!
-//! Domains lie level by level in one arena, siblings in the order of their ids, so that the domains below any domain
-//! are one span per level.
+//! Domains are stored level by level in one arena, siblings sorted by id, so that the domains below a domain are one
+//! span per level.
 
 use crate::ids::{DomainIdx, Idx, IndexVec, NodeIdx, Sym};
 use crate::intern::Interner;
@@ -19,7 +19,7 @@ pub struct Topology {
     /// Label keys, outermost first.
     levels: Box<[Sym]>,
     domains: IndexVec<DomainIdx, Domain>,
-    /// The innermost domain of each node that takes part.
+    /// The innermost domain of each node of the topology.
     innermost: IndexVec<NodeIdx, Option<DomainIdx>>,
 }
 
@@ -28,13 +28,13 @@ pub struct Topology {
 pub struct Domain {
     /// Label values from the outermost level, joined by dots.
     pub id: Box<str>,
-    /// How many levels down: 0 for the root, 1 for the outermost level.
+    /// Depth: 0 for the root, 1 for the outermost level.
     pub depth: usize,
-    /// The domain around it; none for the root.
+    /// Parent domain; none for the root.
     pub parent: Option<DomainIdx>,
     /// Its nodes, in name order.
     pub nodes: Arc<[NodeIdx]>,
-    /// Positions of the domains directly inside it.
+    /// Positions of its child domains.
     children: Range<u32>,
 }
 
@@ -46,7 +46,7 @@ struct Row {
 }
 
 impl Domain {
-    /// The domains directly inside it, in the order of their ids.
+    /// Child domains, sorted by id.
     pub fn children(&self) -> impl DoubleEndedIterator<Item = DomainIdx> + ExactSizeIterator + use<> {
         (self.children.start as usize..self.children.end as usize).map(DomainIdx::new)
     }
@@ -70,7 +70,7 @@ impl Topology {
         self.name
     }
 
-    /// The domain around all others.
+    /// The root domain.
     pub fn root() -> DomainIdx {
         DomainIdx::new(0)
     }
@@ -90,12 +90,12 @@ impl Topology {
         self.levels.iter().position(|&level| level == label).map(|position| position + 1)
     }
 
-    /// The innermost domain of a node; none for a node that lacks a label.
+    /// The innermost domain of a node; none for a node without all labels.
     pub fn innermost(&self, node: NodeIdx) -> Option<DomainIdx> {
         self.innermost.get(node).copied().flatten()
     }
 
-    /// The domain at a depth that a domain lies in, or the domain itself when it is not that deep.
+    /// The ancestor of a domain at a depth, or the domain itself when it is not that deep.
     pub fn around(&self, domain: DomainIdx, depth: usize) -> DomainIdx {
         let mut at = domain;
         while let Some(parent) = self.domains[at].parent.filter(|_| self.domains[at].depth > depth) {
@@ -104,7 +104,7 @@ impl Topology {
         at
     }
 
-    /// The deepest domain that holds both.
+    /// The deepest domain that contains both.
     fn common(&self, a: DomainIdx, b: DomainIdx) -> DomainIdx {
         let depth = self.domains[a].depth.min(self.domains[b].depth);
         let (mut a, mut b) = (self.around(a, depth), self.around(b, depth));
@@ -117,7 +117,8 @@ impl Topology {
         a
     }
 
-    /// The deepest domain, no deeper than `depth`, that holds all of the nodes that take part; none when none does.
+    /// The deepest domain, no deeper than `depth`, that contains all of these nodes that are part of the topology;
+    /// none when none is.
     pub fn holding(&self, nodes: &[NodeIdx], depth: usize) -> Option<DomainIdx> {
         let mut domains = nodes.iter().filter_map(|&node| self.innermost(node));
         let mut last = domains.next()?;
@@ -131,7 +132,7 @@ impl Topology {
         Some(held)
     }
 
-    /// The deepest domain, no deeper than `depth`, that holds every node of the topology.
+    /// The deepest domain, no deeper than `depth`, that contains every node of the topology.
     pub(super) fn holding_all(&self, depth: usize) -> DomainIdx {
         let mut held = Self::root();
         while self.domains[held].depth < depth && self.domains[held].children().len() == 1 {
@@ -177,7 +178,7 @@ impl Topology {
         }
     }
 
-    /// Adds the domains directly inside one; `spans` has the rows of every domain so far.
+    /// Adds the children of a domain; `spans` has the rows of every domain so far.
     fn divide(
         &mut self,
         parent: DomainIdx,

@@ -1,4 +1,4 @@
-//! Which devices claims get.
+//! Device allocation.
 
 use super::*;
 use crate::input::{DeviceTaint, TaintEffect, Toleration, TolerationOp};

@@ -1,4 +1,4 @@
-//! Tiny random instances against an allocator that tries everything.
+//! Compares the allocator with a brute-force one on small random instances.
 
 use super::*;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ impl Instance {
     fn fixture(&self) -> TestCluster {
         let counter = |amount| vec![CounterSet { name: "s".into(), counters: vec![("c".into(), amount)] }];
         let mut slice = gpu_slice("n0", self.devices.len());
-        // What is in use already has drawn its part before.
+        // Devices in use have consumed their counters already.
         let drawn: i64 = self.devices.iter().filter(|d| d.3).map(|d| d.2).sum();
         slice.counters = counter(self.counter + drawn);
         for (device, (value, _, draw, _)) in slice.devices.iter_mut().zip(&self.devices) {
@@ -142,7 +142,7 @@ impl Instance {
         false
     }
 
-    /// Judges a complete solution from the outside.
+    /// Validates a complete solution independently.
     fn is_valid(&self, served: &[(usize, usize, bool, Vec<usize>)]) -> bool {
         let taken: Vec<usize> = served.iter().filter(|s| !s.2).flat_map(|s| s.3.clone()).collect();
         let once = taken.iter().all(|i| !self.devices[*i].3 && taken.iter().filter(|j| i == *j).count() == 1);

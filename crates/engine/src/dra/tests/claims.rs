@@ -1,4 +1,4 @@
-//! What claims hold, what pods count for, and taking everything back.
+//! Claim state, GPU counts of pods, and undo.
 
 use super::*;
 use crate::resource::{AMOUNT_MAX, WHOLE_GPU};
@@ -33,7 +33,7 @@ fn plain_gpu_requests_count_and_everything_else_does_not() {
         exactly("two", 2),
         exactly("zero", 0),
         request("all", RequestMode::All),
-        request("odd", RequestMode::Unknown),
+        request("unknown", RequestMode::Unknown),
         nic,
         choice,
         admin,
@@ -171,7 +171,7 @@ fn a_claim_slot_is_reused_after_its_claim_is_gone() {
     assert_eq!(fixture.claim(&claim("b", &[])), first);
 }
 
-/// Pods place themselves on, and leave, two nodes in random order.
+/// Pods are placed on, and removed from, two nodes in random order.
 #[derive(Clone, Debug)]
 enum Step {
     Place(usize, usize),

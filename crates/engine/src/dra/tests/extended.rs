@@ -1,4 +1,4 @@
-//! Claims that stand for extended resources.
+//! Claims for extended resources.
 
 use super::*;
 use crate::input::{ContainerRequest, WHOLE_GPU};

@@ -1,4 +1,4 @@
-//! The rules read pod by pod from the inputs, held against the counters.
+//! Compares the counters with a reference that visits every pod.
 
 use super::*;
 

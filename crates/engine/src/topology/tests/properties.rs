@@ -1,4 +1,4 @@
-//! Random clusters against a slow reading of the rules that shares nothing with the engine's.
+//! Compares candidates on random clusters with an independent reference implementation.
 
 use super::*;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ struct Case {
     required: usize,
     preferred: usize,
     held: Option<usize>,
-    /// Every node is usable, whatever it says.
+    /// Every node is usable.
     all_nodes: bool,
 }
 
@@ -61,7 +61,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// The slow reading; nodes are positions in the case.
+/// The reference implementation; nodes are positions in the case.
 struct Oracle<'a> {
     case: &'a Case,
 }
@@ -101,7 +101,7 @@ impl Oracle<'_> {
         let node = &self.case.nodes[node];
         (node.gpus - node.used_gpus, 64 - node.used_cores)
     }
-    /// What is wanted over what is free, as a fraction.
+    /// Requested over free, as a fraction.
     fn ratio(&self, domain: &[u8]) -> (i64, i64) {
         let sum = |(a, b): (i64, i64), (c, d): (i64, i64)| (a + c, b + d);
         let free = self.inside(domain).into_iter().map(|node| self.free(node)).fold((0, 0), sum);
@@ -157,7 +157,7 @@ impl Oracle<'_> {
     }
 }
 
-/// The case as a cluster, and what it answers; nodes come in turn from position `first`.
+/// Builds the cluster of a case and computes candidates; nodes are added in turn from position `first`.
 ///
 /// Node `i` is named so that names sort by position.
 fn answer(case: &Case, first: usize) -> Result<Answer, TopologyReason> {
