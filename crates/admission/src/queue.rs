@@ -11,12 +11,12 @@ use kai_api::Queue;
 use kai_api::queue::{QueueResource, QueueResources};
 use kai_object as object;
 use kai_runtime::api::Api;
-use kai_runtime::kind::{Kind, kind};
+use kai_runtime::kind::{ResourceKind, untyped};
 use serde::Deserialize;
 
 /// Where the API server asks.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
-const QUEUE: Kind = kind("scheduling.run.ai", "v2", "Queue", "queues", false);
+const QUEUE: ResourceKind = untyped("scheduling.run.ai", "v2", "Queue", "queues", false);
 
 /// Answers the API server's questions about queues.
 pub fn router(api: Api, quotas: QuotaValidation) -> Router {
@@ -49,7 +49,7 @@ async fn validate(api: Api, quotas: QuotaValidation, request: Request) -> Verdic
     {
         return check(&queue, request.operation, quotas, &[]);
     }
-    match api.list(&QUEUE, "").await {
+    match api.list_dynamic(&QUEUE, "").await {
         Ok(listed) => {
             let there = listed.items.iter().filter(|other| !object::is_deleting(other));
             let others: Vec<Queue> = there.filter_map(|other| Queue::deserialize(other).ok()).collect();

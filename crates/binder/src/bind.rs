@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn unlabel(&self) -> Result<()> {
-        let known = self.binder.context.caches.get(&kind::POD, &self.target.pod);
+        let known = self.binder.context.informers.dynamic(&kind::POD).get(&self.target.pod);
         let known = known.filter(|known| object::uid(known) == object::uid(&self.pod));
         let Some(labels) = group_labels(known.as_deref().unwrap_or(&self.pod), &[]) else { return Ok(()) };
         match self.write_labels(labels).await {
@@ -148,16 +148,16 @@ impl<'a> Attempt<'a> {
     async fn write_labels(&self, labels: Map<String, Value>) -> Result<Value> {
         let patch = json!({"metadata": {"uid": object::uid(&self.pod), "labels": labels}});
         let context = &self.binder.context;
-        let written = context.api.merge(&kind::POD, &self.target.pod, Part::Main, &patch).await;
+        let written = context.api.patch_dynamic(&kind::POD, &self.target.pod, Part::Main, &patch).await;
         let written = written.doing(|| format!("label pod `{}`", self.target.pod))?;
-        context.caches.note(&kind::POD, &written);
+        context.informers.update_dynamic(&kind::POD, &written);
         Ok(written)
     }
 
     /// Puts the pod on its node. What the binder has to say about it goes along, so that it costs no write of its own.
     async fn bind(&self) -> Result<()> {
         let (context, target) = (&self.binder.context, self.target);
-        let request = context.caches.get(&BIND_REQUEST, &target.key);
+        let request = context.informers.dynamic(&BIND_REQUEST).get(&target.key);
         let stands = request
             .is_some_and(|request| object::uid(&request) == target.uid && !object::is_deleting(&request));
         if !stands {

@@ -14,11 +14,11 @@ use crate::report;
 use futures::FutureExt as _;
 use kai_api::BindRequestStatus;
 use kai_object as object;
-use kai_runtime::api::{self, Deletion, Part};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
+use kai_runtime::api::{self, DeleteOptions, Part};
+use kai_runtime::controller::{Action, Context, DynamicController};
 use kai_runtime::event::Recorder;
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -61,10 +61,10 @@ enum Ended {
     Failed(Error, Option<Value>),
 }
 
-impl Controller for BindRequestController {
+impl DynamicController for BindRequestController {
     const NAME: &'static str = "bind-requests";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![BIND_REQUEST, kind::POD, kind::NODE]
     }
 
@@ -72,22 +72,22 @@ impl Controller for BindRequestController {
         self.binder.options.concurrent_max.max(1) * WAITING_EACH
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == BIND_REQUEST { vec![Key::of(changed)] } else { Vec::new() }
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
-        let Some(request) = context.caches.get(&BIND_REQUEST, key) else {
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
+        let Some(request) = context.informers.dynamic(&BIND_REQUEST).get(key) else {
             self.pending().remove(key);
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         };
         let target = BindTarget::of(&request);
         if object::is_deleting(&request) || !attempt::is_open(&target.status, target.limit) {
             self.pending().remove(key);
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         if let Some(wait) = self.pause_left(&target) {
-            return Ok(Next::After(wait));
+            return Ok(Action::RequeueAfter(wait));
         }
         let mut permit = Permit::acquire(&self.limit).await;
         // Boxed: an attempt is large, and there may be many.
@@ -106,7 +106,7 @@ impl Controller for BindRequestController {
             }
             Err(error) => Err(error),
         };
-        Ok(concluded.unwrap_or_else(|error| Next::After(self.interrupted(&target, &error))))
+        Ok(concluded.unwrap_or_else(|error| Action::RequeueAfter(self.interrupted(&target, &error))))
     }
 }
 
@@ -198,7 +198,7 @@ impl BindRequestController {
 
     /// The pod that the request is about. What the watch has not told yet is asked for.
     async fn find_pod(&self, target: &BindTarget) -> Result<Value> {
-        let known = self.binder.context.caches.get(&kind::POD, &target.pod);
+        let known = self.binder.context.informers.dynamic(&kind::POD).get(&target.pod);
         let is_it = |pod: &Value| target.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(pod));
         if let Some(known) = known.filter(|pod| is_it(pod)) {
             return Ok((*known).clone());
@@ -209,11 +209,11 @@ impl BindRequestController {
     async fn live_pod(&self, target: &BindTarget) -> Result<Value> {
         let missing = || Error::Missing { kind: "pod", name: target.pod.to_string() };
         let context = &self.binder.context;
-        let pod = match context.api.get(&kind::POD, &target.pod).await {
+        let pod = match context.api.get_dynamic(&kind::POD, &target.pod).await {
             Err(error) if error.is_not_found() => return Err(missing()),
             pod => pod.doing(|| format!("read pod `{}`", target.pod))?,
         };
-        context.caches.note(&kind::POD, &pod);
+        context.informers.update_dynamic(&kind::POD, &pod);
         // Another pod of the same name is not the one that the node was chosen for.
         let is_it = target.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(&pod));
         if is_it { Ok(pod) } else { Err(missing()) }
@@ -222,10 +222,10 @@ impl BindRequestController {
     async fn find_node(&self, target: &BindTarget) -> Result<Arc<Value>> {
         let key = Key::new("", &target.node);
         let context = &self.binder.context;
-        if let Some(known) = context.caches.get(&kind::NODE, &key) {
+        if let Some(known) = context.informers.dynamic(&kind::NODE).get(&key) {
             return Ok(known);
         }
-        match context.api.get(&kind::NODE, &key).await {
+        match context.api.get_dynamic(&kind::NODE, &key).await {
             Err(error) if error.is_not_found() => {
                 Err(Error::Missing { kind: "node", name: target.node.clone() })
             }
@@ -234,7 +234,7 @@ impl BindRequestController {
     }
 
     /// Writes down what became of an attempt.
-    async fn conclude(&self, target: &BindTarget, ended: Ended) -> api::Result<Next> {
+    async fn conclude(&self, target: &BindTarget, ended: Ended) -> api::Result<Action> {
         let (outcome, told) = match ended {
             Ended::Bound(pod) => {
                 let told = report::bound(&self.binder, &self.recorder, target, &pod).await;
@@ -265,15 +265,15 @@ impl BindRequestController {
         let after = attempt::after(&target.status, target.limit, outcome, longest);
         self.remember(target, 0, after.retry.unwrap_or_default());
         self.write_status(target, &after.status).await?;
-        Ok(after.retry.map_or(Next::Wait, Next::After))
+        Ok(after.retry.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 
     /// A request that makes no sense goes.
-    async fn withdraw(&self, target: &BindTarget) -> api::Result<Next> {
-        let how = Deletion { uid: Some(target.uid.clone()), ..Deletion::default() };
-        match self.binder.context.api.delete(&BIND_REQUEST, &target.key, &how).await {
-            Err(error) if error.is_not_found() => Ok(Next::Wait),
-            deleted => deleted.map(|_| Next::Wait),
+    async fn withdraw(&self, target: &BindTarget) -> api::Result<Action> {
+        let how = DeleteOptions { uid: Some(target.uid.clone()), ..DeleteOptions::default() };
+        match self.binder.context.api.delete_dynamic(&BIND_REQUEST, &target.key, &how).await {
+            Err(error) if error.is_not_found() => Ok(Action::AwaitChange),
+            deleted => deleted.map(|_| Action::AwaitChange),
         }
     }
 
@@ -288,9 +288,9 @@ impl BindRequestController {
         }
         let context = &self.binder.context;
         let patch = json!({"metadata": {"uid": target.uid}, "status": changes});
-        match context.api.merge(&BIND_REQUEST, &target.key, Part::Status, &patch).await {
+        match context.api.patch_dynamic(&BIND_REQUEST, &target.key, Part::Status, &patch).await {
             Ok(written) => {
-                context.caches.note(&BIND_REQUEST, &written);
+                context.informers.update_dynamic(&BIND_REQUEST, &written);
                 Ok(())
             }
             // It was withdrawn. One that was replaced by another of its name is a conflict, which ends when the watch

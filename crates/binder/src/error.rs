@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The server refused a request, or could not be reached.
-    #[error("cannot {doing}: {}", refusal.told())]
+    #[error("cannot {doing}: {}", refusal.message())]
     Api {
         /// What was being done.
         doing: String,

@@ -5,13 +5,13 @@
 use kai_api::BindRequestStatus;
 use kai_api::well_known::{annotation, env, label};
 use kai_object as object;
-use kai_runtime::cache::Watched;
-use kai_runtime::kind::{self, Kind};
+use kai_runtime::informer::Informer;
+use kai_runtime::kind::{self, ResourceKind};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 /// Bind requests.
-pub const BIND_REQUEST: Kind = Kind {
+pub const BIND_REQUEST: ResourceKind = ResourceKind {
     group: Cow::Borrowed("scheduling.run.ai"),
     version: Cow::Borrowed("v1alpha2"),
     kind: Cow::Borrowed("BindRequest"),
@@ -20,7 +20,7 @@ pub const BIND_REQUEST: Kind = Kind {
 };
 
 /// Config maps.
-pub(crate) const CONFIG_MAP: Kind = Kind {
+pub(crate) const CONFIG_MAP: ResourceKind = ResourceKind {
     group: Cow::Borrowed(""),
     version: Cow::Borrowed("v1"),
     kind: Cow::Borrowed("ConfigMap"),
@@ -34,19 +34,19 @@ pub(crate) const BY_GROUP: &str = "gpu-group";
 pub(crate) const SHARING_ON: &str = "sharing-on-node";
 
 /// What the binder follows.
-pub(crate) fn informers() -> Vec<Watched> {
+pub(crate) fn informers() -> Vec<Informer<Value>> {
     vec![
-        Watched::all(kind::POD)
-            .keeping(keep_pod)
-            .indexed(BY_GROUP, |pod| groups_of(pod).into_iter().map(str::to_owned).collect())
-            .indexed(SHARING_ON, |pod| {
+        Informer::dynamic(kind::POD)
+            .trim(keep_pod)
+            .index(BY_GROUP, |pod| groups_of(pod).into_iter().map(str::to_owned).collect())
+            .index(SHARING_ON, |pod| {
                 let node = object::str_at(pod, "/spec/nodeName");
                 if node.is_empty() || groups_of(pod).is_empty() { Vec::new() } else { vec![node.to_owned()] }
             }),
-        Watched::all(kind::NODE).keeping(keep_node),
-        Watched::all(BIND_REQUEST)
-            .keeping(keep_request)
-            .indexed(BY_GROUP, |request| selected_groups(request).into_iter().map(str::to_owned).collect()),
+        Informer::dynamic(kind::NODE).trim(keep_node),
+        Informer::dynamic(BIND_REQUEST)
+            .trim(keep_request)
+            .index(BY_GROUP, |request| selected_groups(request).into_iter().map(str::to_owned).collect()),
     ]
 }
 

@@ -24,8 +24,8 @@ pub use options::Options;
 
 use bind::Binder;
 use bind_request_controller::BindRequestController;
-use kai_runtime::cache::Caches;
 use kai_runtime::controller::{self, Context};
+use kai_runtime::informer::Informers;
 use kai_runtime::process::Process;
 use plugin::dynamic_resources::Claims;
 use reservation::{GpuGroupController, Reservations};
@@ -35,8 +35,8 @@ use tokio::sync::Semaphore;
 /// Runs the binder. Never returns; when it is dropped, everything stops at once.
 pub async fn run(mut process: Process, options: Options) {
     let options = Arc::new(options);
-    let caches = Arc::new(Caches::new(informers::informers()));
-    let context = Context::new(process.api.clone(), Arc::clone(&caches), process.clock);
+    let informers = Arc::new(Informers::dynamic_of(informers::informers()));
+    let context = Context::new(process.api.clone(), Arc::clone(&informers), process.clock);
     let reservations = Reservations::new(context.clone(), Arc::clone(&options));
     let groups = GpuGroupController {
         reservations: Arc::clone(&reservations),
@@ -51,8 +51,8 @@ pub async fn run(mut process: Process, options: Options) {
         limit,
         pending: Mutex::default(),
     };
-    caches.follow(&process.api, &process.health, &mut process.tasks);
-    process.tasks.spawn(controller::run(groups, context.clone()));
-    process.tasks.spawn(controller::run(requests, context));
+    informers.start(&process.api, &process.health, &mut process.tasks);
+    process.tasks.spawn(controller::run_dynamic(groups, context.clone()));
+    process.tasks.spawn(controller::run_dynamic(requests, context));
     process.failed().await;
 }

@@ -109,6 +109,6 @@ async fn write(binder: &Binder, target: &BindTarget, pod: &Value, said: &Said) -
     let content_type = "application/strategic-merge-patch+json";
     let written = context.api.send("PATCH", &path, Some((content_type, &patch))).await;
     let written = written.doing(|| format!("write the status of pod `{}`", target.pod))?;
-    context.caches.note(&kind::POD, &written);
+    context.informers.update_dynamic(&kind::POD, &written);
     Ok(())
 }

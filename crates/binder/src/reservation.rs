@@ -19,10 +19,10 @@ use crate::options::Options;
 use decision::{Decision, decide, is_over};
 use kai_api::well_known::{annotation, label};
 use kai_object as object;
-use kai_runtime::api::Deletion;
-use kai_runtime::cache::Interest;
+use kai_runtime::api::DeleteOptions;
 use kai_runtime::controller::Context;
-use kai_runtime::kind::{self, Kind};
+use kai_runtime::informer::Subscription;
+use kai_runtime::kind::{self, ResourceKind};
 use kai_runtime::{Key, api};
 use locks::Locks;
 use serde_json::Value;
@@ -75,16 +75,13 @@ impl Reservations {
     pub(crate) fn new(context: Context, options: Arc<Options>) -> Arc<Self> {
         let own = Arc::new(Self { context, options, locks: Locks::default(), news: Notify::new() });
         let listener = Arc::downgrade(&own);
-        own.context.caches.listen(
-            &kind::POD,
-            Box::new(move |_, pod| {
-                let Some(own) = listener.upgrade() else { return Interest::Ended };
-                if object::namespace(pod) == own.options.reservation_namespace {
-                    own.news.notify_waiters();
-                }
-                Interest::Stays
-            }),
-        );
+        own.context.informers.dynamic(&kind::POD).subscribe(Box::new(move |pod| {
+            let Some(own) = listener.upgrade() else { return Subscription::End };
+            if object::namespace(pod) == own.options.reservation_namespace {
+                own.news.notify_waiters();
+            }
+            Subscription::Continue
+        }));
         own
     }
 
@@ -121,20 +118,21 @@ impl Reservations {
         let (context, node) = (&self.context, &target.node);
         let name = pod::name(node, group);
         // One under another name was made by an older binder.
-        let cached = context.caches.by(&kind::POD, BY_GROUP, group).into_iter().find(|pod| {
-            object::namespace(pod) == self.options.reservation_namespace
-                && object::str_at(pod, "/spec/nodeName") == node
-                && object::name(pod) != name
-                && progress(pod) != Progress::Waiting
-        });
+        let cached =
+            context.informers.dynamic(&kind::POD).by_index(BY_GROUP, group).into_iter().find(|pod| {
+                object::namespace(pod) == self.options.reservation_namespace
+                    && object::str_at(pod, "/spec/nodeName") == node
+                    && object::name(pod) != name
+                    && progress(pod) != Progress::Waiting
+            });
         let names = [Some(name.clone()), cached.map(|pod| object::name(&pod).to_owned())];
         for name in names.iter().flatten() {
             let key = Key::new(&self.options.reservation_namespace, name);
-            let found = match context.api.get(&kind::POD, &key).await {
+            let found = match context.api.get_dynamic(&kind::POD, &key).await {
                 Err(error) if error.is_not_found() => continue,
                 found => found.doing(|| format!("read reservation pod `{key}`"))?,
             };
-            context.caches.note(&kind::POD, &found);
+            context.informers.update_dynamic(&kind::POD, &found);
             let Progress::Over(_) = progress(&found) else { return Ok(found) };
             self.drop_pod(&found).await?;
             permit.release_during(self.gone(&found)).await?;
@@ -142,17 +140,17 @@ impl Reservations {
         self.check_room_for_new(target, group).await?;
         let wanted = pod::build(&self.options, node, group, pod.pointer("/spec/tolerations"));
         let namespace = &self.options.reservation_namespace;
-        match context.create(&kind::POD, namespace, &wanted).await {
+        match context.create_dynamic(&kind::POD, namespace, &wanted).await {
             // Somebody made it since, or an earlier request did and its answer was lost.
             Err(error) if error.is_conflict() => {
                 let key = Key::new(namespace, &name);
-                let found = match context.api.get(&kind::POD, &key).await {
+                let found = match context.api.get_dynamic(&kind::POD, &key).await {
                     Err(error) if error.is_not_found() => {
                         return Err(Error::Contended { kind: "reservation pod", name: key.to_string() });
                     }
                     found => found.doing(|| format!("read reservation pod `{key}`"))?,
                 };
-                context.caches.note(&kind::POD, &found);
+                context.informers.update_dynamic(&kind::POD, &found);
                 Ok(found)
             }
             made => made.doing(|| format!("create reservation pod `{name}`")),
@@ -161,7 +159,8 @@ impl Reservations {
 
     /// Whether a GPU may be taken for the group now.
     async fn check_room_for_new(&self, target: &BindTarget, group: &str) -> Result<()> {
-        let scaling = self.context.caches.in_namespace(&kind::POD, &self.options.scale_adjust_namespace);
+        let scaling =
+            self.context.informers.dynamic(&kind::POD).in_namespace(&self.options.scale_adjust_namespace);
         let waits = |pod: &&Arc<Value>| object::str_at(pod, "/spec/nodeName").is_empty() && !is_over(pod);
         if let Some(pod) = scaling.iter().find(waits) {
             return Err(Error::ScalingUp { pod: Key::of(pod).to_string() });
@@ -192,7 +191,7 @@ impl Reservations {
             let mut news = pin!(self.news.notified());
             // What happens from here on is not missed.
             news.as_mut().enable();
-            let known = self.context.caches.get(&kind::POD, &key);
+            let known = self.context.informers.dynamic(&kind::POD).get(&key);
             let Some(known) = known.filter(|pod| object::uid(pod) == object::uid(reservation)) else {
                 return Err(failed("it was deleted".to_owned()));
             };
@@ -206,9 +205,9 @@ impl Reservations {
             }
         }
         // The watch may be behind.
-        let live = self.context.api.get(&kind::POD, &key).await;
+        let live = self.context.api.get_dynamic(&kind::POD, &key).await;
         let live = live.doing(|| format!("read reservation pod `{key}`"))?;
-        self.context.caches.note(&kind::POD, &live);
+        self.context.informers.update_dynamic(&kind::POD, &live);
         match progress(&live) {
             Progress::Reported(uuid) => Ok(uuid),
             Progress::Over(reason) => Err(failed(reason)),
@@ -234,7 +233,7 @@ impl Reservations {
         let deadline = Instant::now() + self.options.reservation_timeout;
         let mut pause = std::time::Duration::from_millis(100);
         loop {
-            match self.context.api.get(&kind::POD, &key).await {
+            match self.context.api.get_dynamic(&kind::POD, &key).await {
                 Err(error) if error.is_not_found() => return Ok(()),
                 Ok(found) if object::uid(&found) != object::uid(pod) => return Ok(()),
                 found => found.doing(|| format!("read reservation pod `{key}`"))?,
@@ -253,7 +252,7 @@ impl Reservations {
     /// Nodes without shared GPUs cost nothing. Where the pod wants whole GPUs, the server is asked who still shares
     /// one: a reservation that should be gone would make the node refuse the pod.
     pub(crate) async fn settle_node(&self, target: &BindTarget, permit: &mut Permit) -> Result<()> {
-        let sharing = self.context.caches.by(&kind::POD, SHARING_ON, &target.node);
+        let sharing = self.context.informers.dynamic(&kind::POD).by_index(SHARING_ON, &target.node);
         if sharing.is_empty() {
             return Ok(());
         }
@@ -294,16 +293,16 @@ impl Reservations {
     }
 
     fn cached_decision(&self, group: &str, over: Option<&Key>) -> Decision {
-        let caches = &self.context.caches;
-        let pods = caches.by(&kind::POD, BY_GROUP, group);
-        let requests = caches.by(&BIND_REQUEST, BY_GROUP, group);
+        let informers = &self.context.informers;
+        let pods = informers.dynamic(&kind::POD).by_index(BY_GROUP, group);
+        let requests = informers.dynamic(&BIND_REQUEST).by_index(BY_GROUP, group);
         decide(&self.options.reservation_namespace, &pods, &requests, over)
     }
 
     /// Decides by what the server says, and acts.
     async fn settle_locked(&self, group: &str, over: Option<&Key>) -> Result<()> {
         let pods = self.live_pods(group).await?;
-        let mut requests = self.context.caches.by(&BIND_REQUEST, BY_GROUP, group);
+        let mut requests = self.context.informers.dynamic(&BIND_REQUEST).by_index(BY_GROUP, group);
         let nodes: BTreeSet<&str> = pods.iter().map(|pod| object::str_at(pod, "/spec/nodeName")).collect();
         for node in nodes.into_iter().filter(|node| !node.is_empty()) {
             let query = format!("labelSelector={}%3D{}", label::SELECTED_NODE, encoded(node));
@@ -324,7 +323,8 @@ impl Reservations {
             Decision::DropUsers(pods) => {
                 for pod in pods {
                     tracing::warn!(pod = %Key::of(&pod), %group, "the pod shares a GPU that nothing reserves");
-                    let deleted = self.context.delete(&kind::POD, &pod, Deletion::of(&pod)).await;
+                    let deleted =
+                        self.context.delete_dynamic(&kind::POD, &pod, DeleteOptions::of(&pod)).await;
                     deleted.doing(|| format!("delete pod `{}`", Key::of(&pod)))?;
                 }
                 Ok(())
@@ -334,7 +334,8 @@ impl Reservations {
 
     /// Deletes exactly this reservation pod, at once.
     async fn drop_pod(&self, pod: &Value) -> Result<()> {
-        let deleted = self.context.delete(&kind::POD, pod, Deletion::of(pod).now()).await;
+        let deleted =
+            self.context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod).immediately()).await;
         deleted.doing(|| format!("delete reservation pod `{}`", Key::of(pod)))
     }
 
@@ -346,13 +347,13 @@ impl Reservations {
         let mut pods = self.live(&kind::POD, &single).await?;
         pods.extend(self.live(&kind::POD, &several).await?);
         for pod in &pods {
-            self.context.caches.note(&kind::POD, pod);
+            self.context.informers.update_dynamic(&kind::POD, pod);
         }
         Ok(pods.into_iter().map(Arc::new).collect())
     }
 
     /// The objects that a selector picks, as the server has them.
-    async fn live(&self, kind: &Kind, query: &str) -> Result<Vec<Value>> {
+    async fn live(&self, kind: &ResourceKind, query: &str) -> Result<Vec<Value>> {
         let path = format!("{}?{query}", kind.path(""));
         let mut list = self.context.api.send("GET", &path, None).await.doing(|| format!("list {path}"))?;
         match list.get_mut("items").map(Value::take) {

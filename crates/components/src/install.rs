@@ -6,7 +6,7 @@ use kai_api::crds;
 use kai_api::well_known::name::DEFAULT_QUEUE;
 use kai_api::well_known::{name, priority_class};
 use kai_runtime::api::Api;
-use kai_runtime::{Kind, kind};
+use kai_runtime::{ResourceKind, kind};
 use kai_scheduler::resources::QUEUE;
 use serde_json::{Value, json};
 
@@ -16,17 +16,17 @@ const PARENT_QUEUE: &str = "default-parent-queue";
 /// An object to create.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub object: Value,
 }
 
 impl Manifest {
-    pub fn new(kind: Kind, object: Value) -> Self {
+    pub fn new(kind: ResourceKind, object: Value) -> Self {
         Self { kind, object }
     }
 
     async fn ensure(&self, api: &Api) -> Result<()> {
-        let created = api.ensure(&self.kind, kai_object::namespace(&self.object), &self.object).await;
+        let created = api.ensure_dynamic(&self.kind, kai_object::namespace(&self.object), &self.object).await;
         created
             .with_context(|| format!("cannot create {} `{}`", self.kind.kind, kai_object::name(&self.object)))
     }
@@ -47,7 +47,7 @@ pub async fn install(api: &Api) -> Result<()> {
     {
         manifest.ensure(api).await?;
     }
-    let existing = api.list(&QUEUE, "").await.context("cannot list the queues")?;
+    let existing = api.list_dynamic(&QUEUE, "").await.context("cannot list the queues")?;
     if existing.items.is_empty() {
         for queue in default_queues() {
             queue.ensure(api).await?;
@@ -67,7 +67,7 @@ pub fn custom_resource_definitions() -> Result<Vec<Manifest>> {
     let definitions = crds::crds();
     let manifests = definitions.iter().map(|definition| {
         let object = serde_json::to_value(definition).context("a definition serialises")?;
-        Ok(Manifest::new(kind::DEFINITION, object))
+        Ok(Manifest::new(kind::CUSTOM_RESOURCE_DEFINITION, object))
     });
     manifests.collect()
 }

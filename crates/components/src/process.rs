@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use kai_clock::Clock;
 use kai_runtime::api::Api;
 use kai_runtime::health::Health;
-use kai_runtime::lease::{Candidate, Leadership};
+use kai_runtime::leader_election::{Candidate, Leadership};
 use kai_runtime::{Process, http};
 use prometheus::Registry;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct ComponentProcess {
 impl ComponentProcess {
     pub fn new(name: &str, api: Api, candidate: Option<Candidate>) -> Self {
         let metrics = Registry::new();
-        api.measured(&metrics);
+        api.register_metrics(&metrics);
         Self {
             name: name.to_owned(),
             api,
@@ -82,7 +82,7 @@ impl ComponentProcess {
     ) -> Result<()> {
         let mut shutdown = std::pin::pin!(shutdown);
         // Lease renewals do not queue behind other requests.
-        let lease_api = self.api.apart();
+        let lease_api = self.api.isolated();
         let mut api = self.api.clone();
         let mut lead = None;
         if let Some(candidate) = self.candidate.take() {
@@ -131,7 +131,7 @@ impl ComponentProcess {
 /// Waits until the lease is lost, and returns its name.
 async fn lost(api: &Api, clock: Clock, lead: Option<&(Candidate, Leadership)>) -> String {
     let Some((candidate, leadership)) = lead else { return std::future::pending().await };
-    candidate.hold(api, clock, leadership).await;
+    candidate.renew(api, clock, leadership).await;
     candidate.lease.to_string()
 }
 

@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::name::NAMESPACE;
 use kai_runtime::api::Api;
-use kai_runtime::lease::Candidate;
-use kai_runtime::limit::Limit;
+use kai_runtime::leader_election::Candidate;
+use kai_runtime::rate_limit::RateLimiter;
 use kai_runtime::{Key, Process, connect, http, log};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ async fn connect(
     let namespace = flags.leader_election_namespace.clone().unwrap_or_else(|| namespace(&config));
     let mut api = Api::new(connect::client(config)?, spec.name);
     if let Some(limit) = limit(flags)? {
-        api = api.limited(limit);
+        api = api.rate_limited(limit);
     }
     let candidate = match spec.lease {
         Some(Lease { name, timing }) if flags.leader_elect => Some(Candidate {
@@ -174,11 +174,11 @@ fn quota_validation(options: &kai_controllers::queue::Options) -> QuotaValidatio
     if options.enable_quota_validation { QuotaValidation::Enabled } else { QuotaValidation::Disabled }
 }
 
-fn limit(flags: &ProcessFlags) -> Result<Option<Limit>> {
+fn limit(flags: &ProcessFlags) -> Result<Option<RateLimiter>> {
     match (flags.qps, flags.burst) {
         (None, None) => Ok(None),
         (None, Some(_)) => bail!("`--burst` is given without `--qps`; hint: give both, or neither"),
-        (Some(qps), burst) => Ok(Limit::new(qps, burst.unwrap_or(300))),
+        (Some(qps), burst) => Ok(RateLimiter::new(qps, burst.unwrap_or(300))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::command::CommandLine;
 use crate::in_process::Start;
-use kai_runtime::lease::Timing;
+use kai_runtime::leader_election::Timing;
 
 /// Names a row of [`COMPONENTS`](crate::COMPONENTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

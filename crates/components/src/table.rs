@@ -10,7 +10,7 @@ use crate::spec::{
     Component, ComponentSpec, Health, Lease, NamespacedRules, Ports, Rule, ServiceAccount, Watch,
 };
 use kai_api::well_known::name::{NAMESPACE, RESOURCE_RESERVATION};
-use kai_runtime::lease::Timing;
+use kai_runtime::leader_election::Timing;
 use std::time::Duration;
 
 /// Names of components as API clients; KAI's Deployments have the same.

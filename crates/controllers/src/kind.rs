@@ -1,8 +1,8 @@
 //! Names the custom resources that these controllers read and write.
 
-use kai_runtime::kind::{Kind, kind};
+use kai_runtime::kind::{ResourceKind, untyped};
 
 /// Pod groups.
-pub const POD_GROUP: Kind = kind("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
+pub const POD_GROUP: ResourceKind = untyped("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
 /// Queues.
-pub const QUEUE: Kind = kind("scheduling.run.ai", "v2", "Queue", "queues", false);
+pub const QUEUE: ResourceKind = untyped("scheduling.run.ai", "v2", "Queue", "queues", false);

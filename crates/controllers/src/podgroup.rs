@@ -16,12 +16,12 @@ use kai_api::Pod;
 use kai_api::well_known::name;
 use kai_runtime::api::{self, Api};
 use kai_runtime::health::Health;
-use kai_runtime::kind::{Key, Kind, NODE, POD, PRIORITY_CLASS, RESOURCE_CLAIM};
+use kai_runtime::kind::{Key, NODE, POD, PRIORITY_CLASS, RESOURCE_CLAIM, ResourceKind};
 use kai_runtime::process::Process;
-use kai_runtime::queue::Queue as Work;
-use kai_runtime::signal::Signal;
-use kai_runtime::watch::{self, News, Source};
-use kai_runtime::writer::{Lane, Retry, Write, Writer};
+use kai_runtime::watch::{self, Source, WatchEvent};
+use kai_runtime::watch_value::WatchValue;
+use kai_runtime::work_queue::WorkQueue as Work;
+use kai_runtime::writer::{Retry, Write, WritePriority, Writer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,7 @@ pub async fn run(mut process: Process, options: Options) {
         view: Mutex::default(),
         work: Work::default(),
         writer: process.writer.clone(),
-        unread: Signal::new(4 + usize::from(claims.is_some())),
+        unread: WatchValue::new(4 + usize::from(claims.is_some())),
     });
     let (api, health) = (process.api.clone(), process.health.clone());
     let follow = Follow { api: &api, health: &health, keeper: &keeper };
@@ -83,10 +83,10 @@ struct Follow<'a> {
 impl Follow<'_> {
     async fn all<T: Entry>(&self, source: Source) {
         let freshness = self.health.watch(&source.kind.plural);
-        watch::follow(self.api, &source, &freshness, |news| self.keeper.take::<T>(news)).await;
+        watch::list_and_watch(self.api, &source, &freshness, |news| self.keeper.take::<T>(news)).await;
     }
 
-    async fn claims(&self, kind: Option<Kind>) {
+    async fn claims(&self, kind: Option<ResourceKind>) {
         match kind {
             Some(kind) => self.all::<view::ClaimObject>(Source::all(kind)).await,
             None => std::future::pending().await,
@@ -98,30 +98,27 @@ struct Keeper {
     view: Mutex<View>,
     work: Work,
     writer: Writer,
-    /// How many resources have not been read yet; half of the pods must not be counted.
-    unread: Signal<usize>,
+    /// How many resources have not been listed yet; half of the pods must not be counted.
+    unread: WatchValue<usize>,
 }
 
 impl Keeper {
-    fn take<T: Entry>(&self, news: News<T>) {
+    fn take<T: Entry>(&self, news: WatchEvent<T>) {
         let mut view = self.view();
         let concerned = match news {
-            News::All(objects, _) => {
+            WatchEvent::Listed(objects, _) => {
                 let concerned = view.replace(objects);
                 if view.read_first::<T>() {
-                    self.unread.change(|unread| *unread -= 1);
+                    self.unread.modify(|unread| *unread -= 1);
                 }
                 concerned
             }
-            News::Applied(object) => {
+            WatchEvent::Applied(object) => {
                 let key = object.key();
                 T::set(&mut view, &key, Some(object))
             }
-            News::Gone(object) => T::set(&mut view, &object.key(), None),
-            News::Unreadable(key, reason) => {
-                tracing::warn!(%key, reason, "an object cannot be read and counts as nothing");
-                T::set(&mut view, &key, None)
-            }
+            WatchEvent::Deleted(object) => T::set(&mut view, &object.key(), None),
+            WatchEvent::Invalid(object) => T::set(&mut view, &object.key, None),
         };
         for group in concerned {
             self.work.add_after(group, PAUSE);
@@ -129,7 +126,7 @@ impl Keeper {
     }
 
     async fn work(self: &Arc<Self>) {
-        self.unread.until(|unread| unread == 0).await;
+        self.unread.wait_for(|unread| unread == 0).await;
         loop {
             let key = self.work.next().await;
             self.look(&key);
@@ -162,7 +159,7 @@ impl Keeper {
     fn write(self: &Arc<Self>, key: &Key, uid: &str, patch: &Map<String, Value>) {
         let (keeper, written) = (Arc::clone(self), key.clone());
         self.writer.submit(Write {
-            lane: Lane::Tell,
+            priority: WritePriority::Status,
             object: (POD_GROUP, key.clone()),
             slot: Some("resources"),
             method: "PATCH",
@@ -180,9 +177,9 @@ impl Keeper {
         }
         match answer {
             Ok(object) => {
-                self.work.forgive(&key);
+                self.work.forget(&key);
                 if let Ok(object) = GroupObject::deserialize(&object) {
-                    self.take(News::Applied(object));
+                    self.take(WatchEvent::Applied(object));
                 }
                 // What changed while the write was under way.
                 self.work.add(key);
@@ -190,7 +187,7 @@ impl Keeper {
             Err(error) if error.is_not_found() => {}
             Err(error) => {
                 tracing::debug!(%key, error = &error as &dyn std::error::Error, "will try again");
-                self.work.add_failed(key);
+                self.work.add_rate_limited(key);
             }
         }
     }
@@ -211,12 +208,12 @@ pub fn patience(differs_for: Duration, waits: bool) -> Option<Duration> {
 
 /// The version of claims on devices that the server has. Asks until it gets an answer; whether we may read claims is
 /// another question, and one that following them answers.
-async fn claim_kind(api: &Api) -> Option<Kind> {
+async fn claim_kind(api: &Api) -> Option<ResourceKind> {
     loop {
         let mut answered = true;
         for version in ["v1", "v1beta2", "v1beta1"] {
             match api.send("GET", &format!("/apis/{}/{version}", RESOURCE_CLAIM.group), None).await {
-                Ok(_) => return Some(Kind { version: version.into(), ..RESOURCE_CLAIM }),
+                Ok(_) => return Some(ResourceKind { version: version.into(), ..RESOURCE_CLAIM }),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "cannot ask for claims");

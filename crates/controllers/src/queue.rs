@@ -13,9 +13,9 @@ use kai_api::value::null_is_empty;
 use kai_runtime::api::{self, Api, Part};
 use kai_runtime::kind::Key;
 use kai_runtime::process::Process;
-use kai_runtime::queue::Queue as Work;
-use kai_runtime::signal::Signal;
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::watch::{self, Source, WatchEvent};
+use kai_runtime::watch_value::WatchValue;
+use kai_runtime::work_queue::WorkQueue as Work;
 use ledger::{Group, Ledger, Queue};
 use metrics::Metrics;
 use prometheus::Registry;
@@ -86,7 +86,7 @@ pub async fn run(mut process: Process, options: Options) {
         ledger: Mutex::default(),
         metrics: Mutex::new(metrics),
         work: Work::default(),
-        read: Signal::new(Read::default()),
+        read: WatchValue::new(Read::default()),
     };
     let (groups, queues) = (Source::all(POD_GROUP), Source::all(QUEUE));
     let group_news = process.health.watch(&POD_GROUP.plural);
@@ -94,8 +94,8 @@ pub async fn run(mut process: Process, options: Options) {
     tokio::select! {
         biased;
         () = process.failed() => {}
-        () = watch::follow(&keeper.api, &groups, &group_news, |news| keeper.groups_changed(news)) => {}
-        () = watch::follow(&keeper.api, &queues, &queue_news, |news| keeper.queues_changed(news)) => {}
+        () = watch::list_and_watch(&keeper.api, &groups, &group_news, |news| keeper.groups_changed(news)) => {}
+        () = watch::list_and_watch(&keeper.api, &queues, &queue_news, |news| keeper.queues_changed(news)) => {}
         () = keeper.work() => {}
     }
 }
@@ -112,7 +112,7 @@ struct Keeper {
     ledger: Mutex<Ledger>,
     metrics: Mutex<Option<Metrics>>,
     work: Work,
-    read: Signal<Read>,
+    read: WatchValue<Read>,
 }
 
 /// A pod group, as far as it counts here.
@@ -142,48 +142,42 @@ struct GroupStatus {
 }
 
 impl Keeper {
-    fn groups_changed(&self, news: News<GroupObject>) {
+    fn groups_changed(&self, news: WatchEvent<GroupObject>) {
         let mut ledger = self.ledger();
         let read = |object: GroupObject| {
             let key = Key::new(&object.metadata.namespace, &object.metadata.name);
             (key, Group::new(object.spec.queue, &object.status.resources_status))
         };
         let stale = match news {
-            News::All(objects, _) => {
+            WatchEvent::Listed(objects, _) => {
                 let stale = ledger.replace_groups(objects.into_iter().map(read));
-                self.read.change(|known| known.groups = true);
+                self.read.modify(|known| known.groups = true);
                 stale
             }
-            News::Applied(object) => {
+            WatchEvent::Applied(object) => {
                 let (key, group) = read(object);
                 ledger.set_group(key, Some(group))
             }
-            News::Gone(object) => ledger.set_group(read(object).0, None),
-            News::Unreadable(key, reason) => {
-                tracing::warn!(group = %key, reason, "a pod group cannot be read and counts as nothing");
-                ledger.set_group(key, None)
-            }
+            WatchEvent::Deleted(object) => ledger.set_group(read(object).0, None),
+            WatchEvent::Invalid(object) => ledger.set_group(object.key, None),
         };
         self.look_at(stale);
     }
 
-    fn queues_changed(&self, news: News<kai_api::Queue>) {
+    fn queues_changed(&self, news: WatchEvent<kai_api::Queue>) {
         let mut ledger = self.ledger();
         let stale = match news {
-            News::All(objects, _) => {
+            WatchEvent::Listed(objects, _) => {
                 let stale = ledger.replace_queues(objects.into_iter().map(Queue::read));
-                self.read.change(|known| known.queues = true);
+                self.read.modify(|known| known.queues = true);
                 stale
             }
-            News::Applied(object) => {
+            WatchEvent::Applied(object) => {
                 let (name, queue) = Queue::read(object);
                 ledger.set_queue(&name, Some(queue))
             }
-            News::Gone(object) => ledger.set_queue(&Queue::read(object).0, None),
-            News::Unreadable(key, reason) => {
-                tracing::warn!(queue = %key, reason, "a queue cannot be read and counts as missing");
-                ledger.set_queue(&key.name, None)
-            }
+            WatchEvent::Deleted(object) => ledger.set_queue(&Queue::read(object).0, None),
+            WatchEvent::Invalid(object) => ledger.set_queue(&object.key.name, None),
         };
         self.look_at(stale);
     }
@@ -195,20 +189,20 @@ impl Keeper {
     }
 
     async fn work(&self) {
-        self.read.until(|read| read.groups && read.queues).await;
+        self.read.wait_for(|read| read.groups && read.queues).await;
         loop {
             let key = self.work.next().await;
             let outcome = self.keep(&key.name).await;
             self.work.done(&key);
             match outcome {
-                Ok(()) => self.work.forgive(&key),
+                Ok(()) => self.work.forget(&key),
                 Err(error) => {
                     tracing::debug!(
                         queue = key.name,
                         error = &error as &dyn std::error::Error,
                         "will try again"
                     );
-                    self.work.add_failed(key);
+                    self.work.add_rate_limited(key);
                 }
             }
         }
@@ -220,7 +214,7 @@ impl Keeper {
             return Ok(());
         }
         let body = json!({"metadata": {"uid": uid}, "status": patch});
-        match self.api.merge(&QUEUE, &Key::new("", name), Part::Status, &body).await {
+        match self.api.patch_dynamic(&QUEUE, &Key::new("", name), Part::Status, &body).await {
             Ok(written) => {
                 if let Ok(written) = kai_api::Queue::deserialize(&written) {
                     let (name, queue) = Queue::read(written);

@@ -1,6 +1,7 @@
 //! The resource that this component writes.
 
-use kai_runtime::kind::{Kind, kind};
+use kai_runtime::kind::{ResourceKind, untyped};
 
 /// Pod groups.
-pub(crate) const POD_GROUP: Kind = kind("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
+pub(crate) const POD_GROUP: ResourceKind =
+    untyped("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);

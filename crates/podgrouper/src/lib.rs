@@ -22,10 +22,10 @@ use defaults::Defaults;
 use kai_api::well_known::{annotation, label, label_value, name};
 use kai_object as object;
 use kai_runtime::api::{self, Part};
-use kai_runtime::cache::{Caches, Watched};
-use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::controller::{self, Action, Context, DynamicController};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
-use kai_runtime::kind::{CONFIG_MAP, Key, Kind, NAMESPACE, POD, PRIORITY_CLASS};
+use kai_runtime::informer::{Informer, Informers};
+use kai_runtime::kind::{CONFIG_MAP, Key, NAMESPACE, POD, PRIORITY_CLASS, ResourceKind};
 use kai_runtime::process::Process;
 use metadata::{Desired, Workload};
 use owner_chain::{Chain, Resources};
@@ -99,7 +99,7 @@ pub enum Error {
     /// The workload asks for something that makes no sense.
     #[error("{kind} `{name}`: annotation `{annotation}` is `{text}`, which is not {wanted}")]
     Annotation {
-        /// Kind of the workload.
+        /// ResourceKind of the workload.
         kind: String,
         /// Its name.
         name: String,
@@ -127,20 +127,20 @@ pub fn grouping_of(group: &str, version: &str, kind: &str) -> Grouping {
 /// Groups all pods of the scheduler. Never returns.
 pub async fn run(mut process: Process, options: Options) {
     let mut watched = vec![
-        Watched::all(POD).query(pod_query(&options)).keeping(keep_pod).indexed(BY_GROUP, group_of_pod),
-        Watched::all(POD_GROUP).keeping(keep_group),
-        Watched::all(PRIORITY_CLASS).keeping(keep_name),
+        Informer::dynamic(POD).query(pod_query(&options)).trim(keep_pod).index(BY_GROUP, group_of_pod),
+        Informer::dynamic(POD_GROUP).trim(keep_group),
+        Informer::dynamic(PRIORITY_CLASS).trim(keep_name),
     ];
     if !options.namespace_label_selector.is_empty() {
-        watched.push(Watched::all(NAMESPACE).keeping(keep_labels));
+        watched.push(Informer::dynamic(NAMESPACE).trim(keep_labels));
     }
     if let Some(key) = &options.default_priorities {
         let selector = format!("metadata.name={},metadata.namespace={}", key.name, key.namespace);
-        watched.push(Watched::all(CONFIG_MAP).query(format!("fieldSelector={}", encoded(&selector))));
+        watched.push(Informer::dynamic(CONFIG_MAP).query(format!("fieldSelector={}", encoded(&selector))));
     }
-    let caches = Arc::new(Caches::new(watched));
-    caches.follow(&process.api, &process.health, &mut process.tasks);
-    let context = Context::new(process.api.clone(), caches, process.clock);
+    let informers = Arc::new(Informers::dynamic_of(watched));
+    informers.start(&process.api, &process.health, &mut process.tasks);
+    let context = Context::new(process.api.clone(), informers, process.clock);
     let grouper = Grouper {
         options,
         recorder: process.recorder.clone(),
@@ -150,7 +150,7 @@ pub async fn run(mut process: Process, options: Options) {
     tokio::select! {
         biased;
         () = process.failed() => {}
-        () = controller::run(grouper, context) => {}
+        () = controller::run_dynamic(grouper, context) => {}
     }
 }
 
@@ -164,14 +164,14 @@ struct Grouper {
     settled: Mutex<FxHashMap<Key, u64>>,
 }
 
-impl Controller for Grouper {
+impl DynamicController for Grouper {
     const NAME: &'static str = "pod-grouper";
 
     fn workers(&self) -> usize {
         self.options.max_concurrent_reconciles
     }
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         let mut kinds = vec![POD, POD_GROUP, PRIORITY_CLASS];
         if !self.options.namespace_label_selector.is_empty() {
             kinds.push(NAMESPACE);
@@ -182,57 +182,62 @@ impl Controller for Grouper {
         kinds
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == POD {
             return vec![Key::of(changed)];
         }
         if *kind == POD_GROUP {
             // One pod is enough to put a group right.
-            let pods = caches.by(&POD, BY_GROUP, &Key::of(changed).to_string());
+            let pods = informers.dynamic(&POD).by_index(BY_GROUP, &Key::of(changed).to_string());
             return pods.first().map(|pod| Key::of(pod)).into_iter().collect();
         }
         if *kind == NAMESPACE {
-            return caches.in_namespace(&POD, object::name(changed)).iter().map(|pod| Key::of(pod)).collect();
+            return informers
+                .dynamic(&POD)
+                .in_namespace(object::name(changed))
+                .iter()
+                .map(|pod| Key::of(pod))
+                .collect();
         }
         Vec::new()
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
         let Some(mut pod) =
-            context.caches.get(&POD, key).filter(|pod| !is_settled_alone(&context.caches, pod))
+            context.informers.dynamic(&POD).get(key).filter(|pod| !is_settled_alone(&context.informers, pod))
         else {
             self.settled().remove(key);
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         };
         if is_alone_in_group(&pod) {
             // Its group went, and little is kept of such pods.
-            match context.api.get(&POD, key).await {
+            match context.api.get_dynamic(&POD, key).await {
                 Ok(whole) => pod = Arc::new(whole),
-                Err(error) if error.is_not_found() => return Ok(Next::Wait),
+                Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
                 Err(error) => return Err(error),
             }
         }
-        if !self.is_ours(&context.caches, &pod) {
+        if !self.is_ours(&context.informers, &pod) {
             self.settled().remove(key);
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
-        if self.settled().get(key) == Some(&fingerprint(&context.caches, &pod)) {
-            return Ok(Next::Wait);
+        if self.settled().get(key) == Some(&fingerprint(&context.informers, &pod)) {
+            return Ok(Action::AwaitChange);
         }
         match self.group(context, &pod).await {
             Ok(()) => {
-                let pod = context.caches.get(&POD, key).filter(|pod| !is_alone_in_group(pod));
+                let pod = context.informers.dynamic(&POD).get(key).filter(|pod| !is_alone_in_group(pod));
                 if let Some(pod) = pod {
-                    self.settled().insert(key.clone(), fingerprint(&context.caches, &pod));
+                    self.settled().insert(key.clone(), fingerprint(&context.informers, &pod));
                 }
-                Ok(Next::Wait)
+                Ok(Action::AwaitChange)
             }
             Err(Error::Api(error)) if error.is_conflict() || error.is_transient() => Err(error),
             Err(error) => {
                 self.complain(&pod, &error);
                 match error {
                     Error::Api(error) | Error::Owner(owner_chain::Error::Read(error)) => Err(error),
-                    Error::Owner(_) | Error::Annotation { .. } => Ok(Next::After(RETRY)),
+                    Error::Owner(_) | Error::Annotation { .. } => Ok(Action::RequeueAfter(RETRY)),
                 }
             }
         }
@@ -241,7 +246,7 @@ impl Controller for Grouper {
 
 impl Grouper {
     /// Whether a pod is to be grouped here.
-    fn is_ours(&self, caches: &Caches, pod: &Value) -> bool {
+    fn is_ours(&self, informers: &Informers, pod: &Value) -> bool {
         let is_over = matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
         let is_other = object::str_at(pod, "/spec/schedulerName") != self.options.scheduler_name;
         if is_over || is_other || object::is_deleting(pod) || skips(pod) {
@@ -249,7 +254,7 @@ impl Grouper {
         }
         let selector = &self.options.namespace_label_selector;
         selector.is_empty() || {
-            let namespace = caches.get(&NAMESPACE, &Key::new("", object::namespace(pod)));
+            let namespace = informers.dynamic(&NAMESPACE).get(&Key::new("", object::namespace(pod)));
             namespace.is_some_and(|namespace| {
                 selector.iter().all(|(key, value)| text(&namespace, "labels", key) == Some(value))
             })
@@ -261,11 +266,11 @@ impl Grouper {
         if chain.owners.iter().any(skips) {
             return Ok(());
         }
-        let desired = self.desired(&context.caches, pod, &chain)?;
+        let desired = self.desired(&context.informers, pod, &chain)?;
         self.apply(context, &desired).await?;
         let Some(patch) = apply::stamp(pod, &desired) else { return Ok(()) };
-        match context.api.merge(&POD, &Key::of(pod), Part::Main, &patch).await {
-            Ok(stamped) => context.caches.note(&POD, &stamped),
+        match context.api.patch_dynamic(&POD, &Key::of(pod), Part::Main, &patch).await {
+            Ok(stamped) => context.informers.update_dynamic(&POD, &stamped),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
@@ -273,15 +278,16 @@ impl Grouper {
     }
 
     /// The group that a pod should be in.
-    fn desired(&self, caches: &Caches, pod: &Value, chain: &Chain) -> Result<Desired, Error> {
-        let map = self.options.default_priorities.as_ref().and_then(|key| caches.get(&CONFIG_MAP, key));
+    fn desired(&self, informers: &Informers, pod: &Value, chain: &Chain) -> Result<Desired, Error> {
+        let map =
+            self.options.default_priorities.as_ref().and_then(|key| informers.dynamic(&CONFIG_MAP).get(key));
         let workload = Workload {
             pod,
             owners: &chain.owners,
             options: &self.options,
             defaults: &Defaults::read(map.as_deref()),
-            class_exists: &|class| caches.get(&PRIORITY_CLASS, &Key::new("", class)).is_some(),
-            group_exists: &|group| caches.get(&POD_GROUP, group).is_some(),
+            class_exists: &|class| informers.dynamic(&PRIORITY_CLASS).get(&Key::new("", class)).is_some(),
+            group_exists: &|group| informers.dynamic(&POD_GROUP).get(group).is_some(),
         };
         let (group, version, kind) = workload.top_kind();
         let mut desired = grouping_of(group, version, kind)(&workload)?;
@@ -296,12 +302,13 @@ impl Grouper {
 
     async fn apply(&self, context: &Context, desired: &Desired) -> Result<(), Error> {
         let key = Key::new(&desired.namespace, &desired.name);
-        let mut stored = context.caches.get(&POD_GROUP, &key).filter(|group| group.get("spec").is_some());
-        if context.caches.get(&POD_GROUP, &key).is_none() {
-            match context.create(&POD_GROUP, &key.namespace, &apply::new_group(desired)).await {
+        let mut stored =
+            context.informers.dynamic(&POD_GROUP).get(&key).filter(|group| group.get("spec").is_some());
+        if context.informers.dynamic(&POD_GROUP).get(&key).is_none() {
+            match context.create_dynamic(&POD_GROUP, &key.namespace, &apply::new_group(desired)).await {
                 Ok(_) => return Ok(()),
                 // Somebody else made it, and the news are still on their way.
-                Err(error) if error.is_conflict() => match context.api.get(&POD_GROUP, &key).await {
+                Err(error) if error.is_conflict() => match context.api.get_dynamic(&POD_GROUP, &key).await {
                     Ok(found) => stored = Some(Arc::new(found)),
                     Err(gone) if gone.is_not_found() => return Err(error.into()),
                     Err(error) => return Err(error.into()),
@@ -311,12 +318,12 @@ impl Grouper {
         }
         let stored = match stored {
             Some(stored) => stored,
-            None => Arc::new(context.api.get(&POD_GROUP, &key).await?),
+            None => Arc::new(context.api.get_dynamic(&POD_GROUP, &key).await?),
         };
         if let Change::To(new) = apply::change(&stored, desired, &self.options) {
-            context.update(&POD_GROUP, Part::Main, &stored, &new).await?;
+            context.patch_difference_dynamic(&POD_GROUP, Part::Main, &stored, &new).await?;
         } else {
-            context.caches.note(&POD_GROUP, &stored);
+            context.informers.update_dynamic(&POD_GROUP, &stored);
         }
         Ok(())
     }
@@ -344,10 +351,10 @@ impl Grouper {
 }
 
 /// Whether a pod without owners is in a group: one of its user's, or its own, unless that was deleted.
-fn is_settled_alone(caches: &Caches, pod: &Value) -> bool {
+fn is_settled_alone(informers: &Informers, pod: &Value) -> bool {
     let Some(group) = text(pod, "annotations", annotation::POD_GROUP) else { return false };
     let is_own = group == metadata::name_of(object::name(pod), object::uid(pod));
-    let exists = || caches.get(&POD_GROUP, &Key::new(object::namespace(pod), group)).is_some();
+    let exists = || informers.dynamic(&POD_GROUP).get(&Key::new(object::namespace(pod), group)).is_some();
     owner_chain::owners(pod).is_empty() && (!is_own || exists())
 }
 
@@ -362,7 +369,7 @@ fn text<'a>(of: &'a Value, which: &str, key: &str) -> Option<&'a str> {
 }
 
 /// What a pod and its group look like, as far as grouping reads them. What the scheduler notes on groups is not read.
-fn fingerprint(caches: &Caches, pod: &Value) -> u64 {
+fn fingerprint(informers: &Informers, pod: &Value) -> u64 {
     const NOT_OURS: [&str; 3] = [annotation::STALE_SINCE, annotation::LAST_START, annotation::LAST_EVICTION];
     let mut hasher = FxHasher::default();
     let mut add =
@@ -372,7 +379,7 @@ fn fingerprint(caches: &Caches, pod: &Value) -> u64 {
     }
     add(pod.pointer("/spec/priorityClassName"));
     let group = text(pod, "annotations", annotation::POD_GROUP)
-        .and_then(|name| caches.get(&POD_GROUP, &Key::new(object::namespace(pod), name)));
+        .and_then(|name| informers.dynamic(&POD_GROUP).get(&Key::new(object::namespace(pod), name)));
     if let Some(group) = group {
         add(group.get("spec"));
         for field in ["uid", "labels", "ownerReferences"] {

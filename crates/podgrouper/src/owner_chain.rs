@@ -5,7 +5,7 @@
 
 use kai_object as object;
 use kai_runtime::api::{self, Api};
-use kai_runtime::kind::{Key, Kind};
+use kai_runtime::kind::{Key, ResourceKind};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -105,7 +105,7 @@ async fn read(
         return Err(Error::UnknownKind { name, kind, api_version: api_version.to_owned() });
     };
     let namespace = if resource.namespaced { namespace } else { "" };
-    match api.get(&resource, &Key::new(namespace, name)).await {
+    match api.get_dynamic(&resource, &Key::new(namespace, name)).await {
         Ok(owner) if object::uid(&owner) != field("/uid") => {
             Err(Error::Expired { kind: kind.to_owned(), name: name.to_owned() })
         }
@@ -118,11 +118,11 @@ async fn read(
 /// Which resource holds the objects of a kind, as far as the server was asked.
 #[derive(Debug, Default)]
 pub struct Resources {
-    known: Mutex<BTreeMap<(String, String), Kind>>,
+    known: Mutex<BTreeMap<(String, String), ResourceKind>>,
 }
 
 impl Resources {
-    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<Kind>> {
+    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<ResourceKind>> {
         let wanted = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted) {
             return Ok(Some(known.clone()));
@@ -141,12 +141,12 @@ impl Resources {
 }
 
 /// The resource of a kind in the server's description of a group and version.
-fn described(listed: &Value, api_version: &str, kind: &str) -> Option<Kind> {
+fn described(listed: &Value, api_version: &str, kind: &str) -> Option<ResourceKind> {
     let resources = listed["resources"].as_array()?;
     let is_main = |resource: &&Value| resource["name"].as_str().is_some_and(|name| !name.contains('/'));
     let found = resources.iter().filter(is_main).find(|resource| resource["kind"] == kind)?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    Some(Kind {
+    Some(ResourceKind {
         group: group.to_owned().into(),
         version: version.to_owned().into(),
         kind: kind.to_owned().into(),

@@ -33,13 +33,13 @@ async fn trial() -> Result<(), Box<dyn Error>> {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod.name},
         "spec": {"containers": [{"name": "resource-reservation", "image": "none"}]},
     });
-    cluster.api().create(&kind::POD, &pod.namespace, &object).await?;
+    cluster.api().create_dynamic(&kind::POD, &pod.namespace, &object).await?;
     let api = Api::new(cluster.client("reservation"), "reservation");
     let options = Options { pod: pod.clone(), source: DeviceSource::Nvml };
     for time in ["first", "second"] {
         println!("{time} start: {}", report(&api, &options).await?);
     }
-    let annotated = api.get(&kind::POD, &pod).await?;
+    let annotated = api.get_dynamic(&kind::POD, &pod).await?;
     println!(
         "{} = {}",
         annotation::RESERVED_GPU,

@@ -64,7 +64,7 @@ pub async fn run(mut process: Process, options: Options) -> Error {
 pub async fn report(api: &Api, options: &Options) -> Result<String, Error> {
     let read = |source| Error::Api { doing: "read", pod: options.pod.clone(), source };
     loop {
-        let pod = api.get(&kind::POD, &options.pod).await.map_err(read)?;
+        let pod = api.get_dynamic(&kind::POD, &options.pod).await.map_err(read)?;
         if let Some(known) = reported(&pod) {
             return Ok(known.to_owned());
         }
@@ -95,5 +95,5 @@ fn reported(pod: &Value) -> Option<&str> {
 async fn write(api: &Api, pod: &Value, uuid: &str) -> api::Result<()> {
     let patch =
         json!({"metadata": {"uid": object::uid(pod), "annotations": {annotation::RESERVED_GPU: uuid}}});
-    api.merge(&kind::POD, &Key::of(pod), Part::Main, &patch).await.map(|_| ())
+    api.patch_dynamic(&kind::POD, &Key::of(pod), Part::Main, &patch).await.map(|_| ())
 }

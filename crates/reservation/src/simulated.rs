@@ -7,9 +7,9 @@ use crate::{device, reported, write};
 use kai_api::well_known::{label, label_value, name};
 use kai_object as object;
 use kai_runtime::api;
-use kai_runtime::cache::{Caches, Watched};
-use kai_runtime::controller::{self, Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{self, Action, Context, DynamicController};
+use kai_runtime::informer::{Informer, Informers};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::process::Process;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,11 +35,11 @@ impl Default for Options {
 /// Runs for as long as it is wanted.
 pub async fn run(mut process: Process, options: Options) {
     let query = format!("labelSelector={}%3D{}", label::APP, options.app_label);
-    let watched = Watched::all(kind::POD).query(query).keeping(keep);
-    let caches = Arc::new(Caches::new([watched]));
-    let context = Context::new(process.api.clone(), Arc::clone(&caches), process.clock);
-    caches.follow(&process.api, &process.health, &mut process.tasks);
-    process.tasks.spawn(controller::run(Simulated { namespace: options.namespace }, context));
+    let watched = Informer::dynamic(kind::POD).query(query).trim(keep);
+    let informers = Arc::new(Informers::dynamic_of([watched]));
+    let context = Context::new(process.api.clone(), Arc::clone(&informers), process.clock);
+    informers.start(&process.api, &process.health, &mut process.tasks);
+    process.tasks.spawn(controller::run_dynamic(Simulated { namespace: options.namespace }, context));
     process.failed().await;
 }
 
@@ -48,23 +48,25 @@ struct Simulated {
     namespace: String,
 }
 
-impl Controller for Simulated {
+impl DynamicController for Simulated {
     const NAME: &'static str = "simulated-reservations";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::POD]
     }
 
-    fn wakes(&self, _: &Caches, _: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, _: &ResourceKind, changed: &Value) -> Vec<Key> {
         let own = object::namespace(changed) == self.namespace;
         if own { vec![Key::of(changed)] } else { Vec::new() }
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
-        let Some(pod) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
+        let Some(pod) = context.informers.dynamic(&kind::POD).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let running = object::str_at(&pod, "/status/phase") == "Running" && !object::is_deleting(&pod);
         if !running || reported(&pod).is_some() {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         match device::only(&device::by_status(&pod)) {
             Ok(uuid) => match write(&context.api, &pod, &uuid).await {
@@ -76,7 +78,7 @@ impl Controller for Simulated {
                 tracing::debug!(pod = %key, error, "the reservation pod holds no GPU");
             }
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -1,90 +1,75 @@
-//! Reads and writes objects as JSON through a `kube` client; who manages which field is left out of what is read.
+//! Client of the Kubernetes API: typed and dynamic requests, rate limit, circuit breaker and fencing.
+//!
+//! Typed methods take the kind from the type. An object that does not deserialise is an error of that object
+//! ([`Error::InvalidObject`]); in lists it is reported beside the others. Dynamic methods (`*_dynamic`) are for owners of
+//! unknown kinds and for objects that are passed through untouched. `metadata.managedFields` is never kept.
 
-pub(crate) mod lean;
+pub(crate) mod unmanaged;
 
-use crate::brake::Brake;
-use crate::change::merge_patch;
-use crate::denial::{Denials, Right};
-use crate::kind::{Key, Kind};
-use crate::lease::Leadership;
-use crate::limit::Limit;
-use crate::signal::Signal;
+use crate::circuit_breaker::CircuitBreaker;
+use crate::denial::{Denials, Permission};
+use crate::invalid::{InvalidObject, InvalidObjects};
+use crate::kind::{ApiObject, Key, ResourceKind};
+use crate::leader_election::Leadership;
+use crate::merge_patch::merge_patch;
+use crate::rate_limit::RateLimiter;
+use crate::watch_value::WatchValue;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
 use kai_object as object;
 use kube::core::WatchEvent;
-use lean::Lean;
 use prometheus::Registry;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+use unmanaged::Unmanaged;
 
-/// How long an answer may take; a watch may go on for longer once it has begun.
-const ANSWER_MAX: Duration = Duration::from_mins(1);
-/// The cause that the server names when a disruption budget forbids an eviction, which it says with 429.
-pub const BUDGET: &str = "DisruptionBudget";
+/// How long a response may take; a watch may stay open for longer once it has begun.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
+/// The cause in the status with which the server rejects an eviction (429) because of a disruption budget.
+pub const DISRUPTION_BUDGET_CAUSE: &str = "DisruptionBudget";
 
-/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused it or could not be reached.
     #[error("{method} {path}")]
     Request {
-        /// The method.
         method: String,
-        /// The path.
         path: String,
-        /// Why.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The server took too long.
-    #[error("{path} got no answer in time")]
-    NoAnswer {
-        /// The path.
-        path: String,
-    },
-    /// Somebody else leads by now.
+    #[error("{path}: no response within the time limit")]
+    Timeout { path: String },
     #[error("{path} was not written: the lease is lost")]
-    NotLeader {
-        /// The path.
-        path: String,
-    },
-    /// The server answered something that is no object of the kind.
+    NotLeader { path: String },
     #[error("{path} has no field `{field}`")]
-    Malformed {
-        /// The path.
+    Malformed { path: String, field: &'static str },
+    /// The server has the object, but its content does not fit the type.
+    #[error("{path} is not a valid {kind}")]
+    InvalidObject {
         path: String,
-        /// What is missing.
-        field: &'static str,
+        kind: String,
+        #[source]
+        source: serde_json::Error,
     },
 }
 
 impl Error {
-    /// The status of the answer; 0 when there was none.
+    /// The HTTP status of the response; 0 when there was none.
     pub fn code(&self) -> u16 {
         let Self::Request { source, .. } = self else { return 0 };
-        // `kube::Error` is foreign and grows: everything but an answer counts as none.
+        // `kube::Error` is non-exhaustive: everything but a status counts as no response.
         if let kube::Error::Api(status) = &**source { status.code } else { 0 }
     }
 
-    /// What the server said, or that it said nothing.
-    pub fn reason(&self) -> String {
-        let Self::Request { source, .. } = self else { return self.to_string() };
-        if let kube::Error::Api(status) = &**source { status.message.clone() } else { source.to_string() }
-    }
-
-    /// Whether the object is not there.
-    pub fn is_not_found(&self) -> bool {
-        self.code() == 404
-    }
-
-    /// The failure in words for people: what the server said, or why it could not be asked.
-    pub fn told(&self) -> String {
+    /// The message of the server, or why there was no response.
+    pub fn message(&self) -> String {
         match self {
             Self::Request { source, .. } => {
-                // `kube::Error` is foreign and grows: everything but an answer speaks for itself.
+                // `kube::Error` is non-exhaustive: every other variant is displayed.
                 if let kube::Error::Api(status) = &**source
                     && !status.message.is_empty()
                 {
@@ -93,11 +78,21 @@ impl Error {
                     source.to_string()
                 }
             }
-            Self::NoAnswer { .. } | Self::NotLeader { .. } | Self::Malformed { .. } => self.to_string(),
+            Self::InvalidObject { source, .. } => format!("{self}: {source}"),
+            Self::Timeout { .. } | Self::NotLeader { .. } | Self::Malformed { .. } => self.to_string(),
         }
     }
 
-    /// Whether the server names this among the causes of its refusal.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    /// Whether the object exists already, or was changed since it was read.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == 409
+    }
+
+    /// Whether the status lists a cause with this reason.
     pub fn has_cause(&self, reason: &str) -> bool {
         let Self::Request { source, .. } = self else { return false };
         let kube::Error::Api(status) = &**source else { return false };
@@ -105,16 +100,16 @@ impl Error {
         details.flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
     }
 
-    /// Whether the same request may succeed a little later: the server is busy, failing or out of reach.
+    /// Whether the same request may succeed later: the server is overloaded, failing or unreachable.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Request { .. } => matches!(self.code(), 0 | 408 | 429 | 500..=599),
-            Self::NoAnswer { .. } => true,
-            Self::NotLeader { .. } | Self::Malformed { .. } => false,
+            Self::Timeout { .. } => true,
+            Self::NotLeader { .. } | Self::Malformed { .. } | Self::InvalidObject { .. } => false,
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// `retryAfterSeconds` of the status.
     pub fn retry_after(&self) -> Option<Duration> {
         let Self::Request { source, .. } = self else { return None };
         let kube::Error::Api(status) = &**source else { return None };
@@ -122,26 +117,20 @@ impl Error {
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// Whether the server is in trouble, as far as can be told from this: a refusal is an answer.
-    fn is_trouble(&self) -> bool {
-        self.is_transient() && !self.has_cause(BUDGET)
-    }
-
-    /// Whether the object is already there, or is not what the writer believed.
-    pub fn is_conflict(&self) -> bool {
-        self.code() == 409
+    /// Whether the failure speaks against the server's health; a rejection by a disruption budget does not.
+    fn opens_circuit(&self) -> bool {
+        self.is_transient() && !self.has_cause(DISRUPTION_BUDGET_CAUSE)
     }
 }
 
-/// The outcome of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Which part of an object a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything but the status.
+    /// The main resource.
     Main,
-    /// The status.
+    /// The subresource `status`.
     Status,
 }
 
@@ -154,31 +143,33 @@ impl Part {
     }
 }
 
-/// How to delete an object.
+/// `DeleteOptions` of `meta/v1`, as far as they are used.
 #[derive(Clone, Debug, Default)]
-pub struct Deletion {
-    /// Only the object with this uid.
+pub struct DeleteOptions {
+    /// The uid precondition.
     pub uid: Option<String>,
-    /// How many seconds it has.
     pub grace_seconds: Option<i64>,
-    /// What becomes of its dependents.
     pub propagation: Option<&'static str>,
 }
 
-impl Deletion {
+impl DeleteOptions {
     /// Deletes exactly this object, with its own grace period.
     pub fn of(object: &Value) -> Self {
         Self { uid: Some(object::uid(object).to_owned()), ..Self::default() }
     }
 
-    /// At once, without waiting for the node.
+    pub fn of_typed<T: kube::Resource>(object: &T) -> Self {
+        Self { uid: object.meta().uid.clone(), ..Self::default() }
+    }
+
+    /// With a grace period of zero: without waiting for the kubelet.
     #[must_use]
-    pub fn now(mut self) -> Self {
+    pub fn immediately(mut self) -> Self {
         self.grace_seconds = Some(0);
         self
     }
 
-    /// With this policy for dependents.
+    /// Sets the propagation policy for dependents.
     #[must_use]
     pub fn propagate(mut self, policy: &'static str) -> Self {
         self.propagation = Some(policy);
@@ -200,198 +191,340 @@ impl Deletion {
     }
 }
 
-/// A list of objects, as of a version.
+/// A list of JSON objects and its resource version.
 #[derive(Debug)]
-pub struct Listed {
-    /// The objects.
+pub struct DynamicList {
     pub items: Vec<Value>,
-    /// The version from which to watch on.
     pub resource_version: String,
 }
 
-/// A client for objects of any kind; clones share the connection.
+/// A typed list; objects that do not deserialise are beside the others.
+#[derive(Debug)]
+pub struct TypedList<T> {
+    pub items: Vec<T>,
+    pub invalid: Vec<InvalidObject>,
+    pub resource_version: String,
+}
+
+/// A list as it is read: its items are deserialised one by one, so that one of them cannot fail the others.
+#[derive(Deserialize)]
+pub(crate) struct RawList<'a> {
+    #[serde(default)]
+    pub(crate) metadata: ListMeta,
+    #[serde(borrow, default)]
+    pub(crate) items: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ListMeta {
+    pub(crate) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(crate) continue_token: String,
+}
+
+/// A client for objects of any kind; clones share the connection, the rate limit and the circuit breaker.
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
-    agent: &'static str,
-    limit: Option<Arc<Limit>>,
-    brake: Arc<Brake>,
+    user_agent: &'static str,
+    rate_limiter: Option<Arc<RateLimiter>>,
+    circuit_breaker: Arc<CircuitBreaker>,
     fence: Option<Leadership>,
-    refused: Signal<bool>,
+    unauthorized: WatchValue<bool>,
     denials: Arc<Denials>,
+    invalid: Arc<InvalidObjects>,
 }
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("agent", &self.agent).finish_non_exhaustive()
+        f.debug_struct("Api").field("user_agent", &self.user_agent).finish_non_exhaustive()
     }
 }
 
 impl Api {
-    /// A client that tells the server it is `agent`; the server accounts writes to that name.
-    pub fn new(client: kube::Client, agent: &'static str) -> Self {
-        let (brake, refused, denials) = (Arc::default(), Signal::new(false), Arc::default());
-        Self { client, agent, limit: None, brake, fence: None, refused, denials }
+    /// A client with this user agent, which the server also takes as the field manager.
+    pub fn new(client: kube::Client, user_agent: &'static str) -> Self {
+        Self {
+            client,
+            user_agent,
+            rate_limiter: None,
+            circuit_breaker: Arc::default(),
+            fence: None,
+            unauthorized: WatchValue::new(false),
+            denials: Arc::default(),
+            invalid: Arc::default(),
+        }
     }
 
-    /// The same client for what must not wait behind others: no limit, and a brake of its own.
+    /// The same client without the rate limit and with its own circuit breaker, for requests that must not wait behind
+    /// others, such as lease renewals.
     #[must_use]
-    pub fn apart(&self) -> Self {
-        Self { limit: None, brake: Arc::default(), ..self.clone() }
+    pub fn isolated(&self) -> Self {
+        Self { rate_limiter: None, circuit_breaker: Arc::default(), ..self.clone() }
     }
 
-    /// Sends at most so many requests a second, and so many at once after a pause. Watches do not count.
+    /// Applies a client-side rate limit to everything but watches.
     #[must_use]
-    pub fn limited(mut self, limit: Limit) -> Self {
-        self.limit = Some(Arc::new(limit));
+    pub fn rate_limited(mut self, limiter: RateLimiter) -> Self {
+        self.rate_limiter = Some(Arc::new(limiter));
         self
     }
 
-    /// Writes only while this is held: whoever lost the lease must not change what the next leader decides.
+    /// Refuses writes once leadership is lost, before another candidate can hold the lease.
     #[must_use]
     pub fn fenced(mut self, leadership: Leadership) -> Self {
         self.fence = Some(leadership);
         self
     }
 
-    /// Waits until the server no longer knows who we are.
+    /// Waits until the server rejects the credentials (401).
     pub async fn unauthorized(&self) {
-        self.refused.until(|refused| refused).await;
+        self.unauthorized.wait_for(|unauthorized| unauthorized).await;
     }
 
-    /// Shows how often the server denied us a right.
-    pub fn measured(&self, metrics: &Registry) {
+    /// Registers the counters of denied requests and of invalid objects.
+    pub fn register_metrics(&self, metrics: &Registry) {
         self.denials.register(metrics);
+        self.invalid.register(metrics);
     }
 
-    /// What it calls itself.
-    pub fn agent(&self) -> &'static str {
-        self.agent
+    pub fn user_agent(&self) -> &'static str {
+        self.user_agent
     }
 
-    /// The object.
-    pub async fn get(&self, kind: &Kind, key: &Key) -> Result<Value> {
+    /// Logs and counts an object that does not deserialise.
+    pub(crate) fn report_invalid(&self, kind: &ResourceKind, object: &InvalidObject) {
+        self.invalid.report(kind, object);
+    }
+
+    pub async fn get<T: ApiObject>(&self, key: &Key) -> Result<T> {
+        let kind = ResourceKind::of::<T>();
+        self.request_typed(&kind, "GET", &kind.path_of(key), None).await
+    }
+
+    /// All objects of a namespace or, with an empty namespace, of the cluster.
+    pub async fn list<T: ApiObject>(&self, namespace: &str) -> Result<TypedList<T>> {
+        self.list_selected("", namespace).await
+    }
+
+    /// As [`list`](Self::list), with a selector as it stands in a query (`labelSelector=…`), percent-encoded.
+    pub async fn list_selected<T: ApiObject>(&self, query: &str, namespace: &str) -> Result<TypedList<T>> {
+        let kind = ResourceKind::of::<T>();
+        let mut path = kind.path(namespace);
+        if !query.is_empty() {
+            path = format!("{path}?{query}");
+        }
+        let text = self.text(&path).await?;
+        let list: RawList<'_> =
+            serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
+        let (mut items, mut invalid) = (Vec::with_capacity(list.items.len()), Vec::new());
+        for item in list.items {
+            match decode::<T>(item.get()) {
+                Ok(object) => items.push(object),
+                Err(error) => {
+                    let object = InvalidObject::new(item.get(), &error);
+                    self.report_invalid(&kind, &object);
+                    invalid.push(object);
+                }
+            }
+        }
+        Ok(TypedList { items, invalid, resource_version: list.metadata.resource_version })
+    }
+
+    /// Creates an object in the namespace that its metadata names.
+    pub async fn create<T: ApiObject>(&self, object: &T) -> Result<T> {
+        let kind = ResourceKind::of::<T>();
+        let path = kind.path(object.meta().namespace.as_deref().unwrap_or_default());
+        let body = encode(object, &path)?;
+        self.request_typed(&kind, "POST", &path, Some(("application/json", &body))).await
+    }
+
+    /// Applies a merge patch (RFC 7396).
+    pub async fn patch<T: ApiObject>(&self, key: &Key, part: Part, patch: &Value) -> Result<T> {
+        let kind = ResourceKind::of::<T>();
+        let path = kind.path_of(key) + part.suffix();
+        self.request_typed(&kind, "PATCH", &path, Some(("application/merge-patch+json", patch))).await
+    }
+
+    /// Patches exactly the fields in which `new` differs from `old`, under the precondition that the object still has the
+    /// resource version of `old`. Fields that the type does not know stay untouched. Sends nothing when they are equal.
+    pub async fn patch_difference<T: ApiObject>(&self, part: Part, old: &T, new: &T) -> Result<Option<T>> {
+        let key = Key::of_typed(old);
+        let path = ResourceKind::of::<T>().path_of(&key);
+        let Some(patch) = conditional_patch(&encode(old, &path)?, &encode(new, &path)?) else {
+            return Ok(None);
+        };
+        self.patch(&key, part, &patch).await.map(Some)
+    }
+
+    /// Deletes an object; the response is its last state, the state in which it waits for finalizers or the kubelet, or a
+    /// `Status`.
+    pub async fn delete<T: ApiObject>(&self, key: &Key, options: &DeleteOptions) -> Result<Value> {
+        self.delete_dynamic(&ResourceKind::of::<T>(), key, options).await
+    }
+
+    pub async fn get_dynamic(&self, kind: &ResourceKind, key: &Key) -> Result<Value> {
         self.send("GET", &kind.path_of(key), None).await
     }
 
-    /// All objects, or those of a namespace.
-    pub async fn list(&self, kind: &Kind, namespace: &str) -> Result<Listed> {
+    /// All objects of a namespace or, with an empty namespace, of the cluster.
+    pub async fn list_dynamic(&self, kind: &ResourceKind, namespace: &str) -> Result<DynamicList> {
         let path = kind.path(namespace);
         let mut list = self.send("GET", &path, None).await?;
         let resource_version = object::meta_str(&list, "resourceVersion").to_owned();
         let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
             return Err(Error::Malformed { path, field: "items" });
         };
-        Ok(Listed { items, resource_version })
+        Ok(DynamicList { items, resource_version })
     }
 
-    /// Every change after the version, until the server or the network ends the stream.
-    pub async fn watch(
+    /// Every change after the resource version, until the server or the network ends the stream.
+    pub async fn watch_dynamic(
         &self,
-        kind: &Kind,
+        kind: &ResourceKind,
         resource_version: &str,
         seconds: u32,
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>>> + use<>> {
         let path = kind.path("");
         let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
         let request = self.request("GET", &query, "application/json", Vec::new());
-        let sent = self.brake.turn().await;
-        let events = Box::pin(self.client.request_events::<Lean>(request));
-        let events = self.answer("WATCH", &path, sent, events).await?;
+        let sent = self.circuit_breaker.admit().await;
+        let events = Box::pin(self.client.request_events::<Unmanaged>(request));
+        let events = self.observe("WATCH", &path, sent, events).await?;
         let api = self.clone();
         let failed = move |source| api.failed("WATCH", &path, source);
-        Ok(events.map(move |event| event.map(Lean::of_event).map_err(&failed)))
+        Ok(events.map(move |event| event.map(Unmanaged::of_event).map_err(&failed)))
     }
 
-    /// The text of an answer.
-    pub(crate) async fn text(&self, path: &str) -> Result<String> {
-        let sent = self.admit("GET", path).await?;
-        let request = self.request("GET", path, "application/json", Vec::new());
-        self.answer("GET", path, sent, Box::pin(self.client.request_text(request))).await
-    }
-
-    /// The lines of an answer that does not end.
-    pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
-        let request = self.request("GET", path, "application/json", Vec::new());
-        let sent = self.brake.turn().await;
-        self.answer("WATCH", path, sent, Box::pin(self.client.request_stream(request))).await
-    }
-
-    /// Makes an object.
-    pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<Value> {
+    pub async fn create_dynamic(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<Value> {
         self.send("POST", &kind.path(namespace), Some(("application/json", object))).await
     }
 
-    /// Makes an object, unless one of its name is there.
-    pub async fn ensure(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<()> {
-        match self.create(kind, namespace, object).await {
+    /// Creates an object, unless one of its name exists.
+    pub async fn ensure_dynamic(&self, kind: &ResourceKind, namespace: &str, object: &Value) -> Result<()> {
+        match self.create_dynamic(kind, namespace, object).await {
             Err(error) if error.is_conflict() => Ok(()),
-            made => made.map(|_| ()),
+            created => created.map(|_| ()),
         }
     }
 
-    /// Applies a merge patch to an object.
-    pub async fn merge(&self, kind: &Kind, key: &Key, part: Part, patch: &Value) -> Result<Value> {
+    /// Applies a merge patch (RFC 7396).
+    pub async fn patch_dynamic(
+        &self,
+        kind: &ResourceKind,
+        key: &Key,
+        part: Part,
+        patch: &Value,
+    ) -> Result<Value> {
         let path = kind.path_of(key) + part.suffix();
         self.send("PATCH", &path, Some(("application/merge-patch+json", patch))).await
     }
 
-    /// Turns `old` into `new`, if nobody wrote in between; nothing is sent when they are equal.
-    pub async fn update(&self, kind: &Kind, part: Part, old: &Value, new: &Value) -> Result<Option<Value>> {
-        let Some(mut patch) = merge_patch(old, new) else { return Ok(None) };
-        let version = Value::from(object::meta_str(old, "resourceVersion"));
-        object::set_meta(&mut patch, "resourceVersion", Some(version));
-        object::set_meta(&mut patch, "uid", Some(Value::from(object::uid(old))));
-        self.merge(kind, &Key::of(old), part, &patch).await.map(Some)
+    /// As [`patch_difference`](Self::patch_difference).
+    pub async fn patch_difference_dynamic(
+        &self,
+        kind: &ResourceKind,
+        part: Part,
+        old: &Value,
+        new: &Value,
+    ) -> Result<Option<Value>> {
+        let Some(patch) = conditional_patch(old, new) else { return Ok(None) };
+        self.patch_dynamic(kind, &Key::of(old), part, &patch).await.map(Some)
     }
 
-    /// Deletes an object. The answer is its last or latest state, or a bare success.
-    pub async fn delete(&self, kind: &Kind, key: &Key, how: &Deletion) -> Result<Value> {
-        self.send("DELETE", &kind.path_of(key), Some(("application/json", &how.to_value()))).await
+    /// As [`delete`](Self::delete).
+    pub async fn delete_dynamic(
+        &self,
+        kind: &ResourceKind,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Value> {
+        self.send("DELETE", &kind.path_of(key), Some(("application/json", &options.to_value()))).await
     }
 
-    /// Deletes all objects of a namespace.
-    pub async fn delete_all(&self, kind: &Kind, namespace: &str) -> Result<Value> {
+    /// Deletes the collection of a namespace.
+    pub async fn delete_collection_dynamic(&self, kind: &ResourceKind, namespace: &str) -> Result<Value> {
         self.send("DELETE", &kind.path(namespace), None).await
     }
 
-    /// One request as it is.
+    /// Sends one request as it is.
     pub async fn send(&self, method: &str, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
         let sent = self.admit(method, path).await?;
         let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
             (content_type, body.to_string().into_bytes())
         });
         let request = self.request(method, path, content_type, body);
-        // Boxed: a request is large, and whoever sends it holds it in a future of its own.
-        let request = Box::pin(self.client.request::<Lean>(request));
-        self.answer(method, path, sent, request).await.map(Lean::into_value)
+        // Boxed: the future is large, and every caller would embed it.
+        let request = Box::pin(self.client.request::<Unmanaged>(request));
+        self.observe(method, path, sent, request).await.map(Unmanaged::into_value)
     }
 
-    /// Waits for the answer to what was sent then, and lets the brake know how it went.
-    async fn answer<T>(
+    async fn request_typed<T: ApiObject>(
+        &self,
+        kind: &ResourceKind,
+        method: &str,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<T> {
+        let sent = self.admit(method, path).await?;
+        let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
+            (content_type, body.to_string().into_bytes())
+        });
+        let request = self.request(method, path, content_type, body);
+        let text = self.observe(method, path, sent, Box::pin(self.client.request_text(request))).await?;
+        decode(&text).map_err(|source| {
+            self.report_invalid(kind, &InvalidObject::new(&text, &source));
+            Error::InvalidObject { path: path.to_owned(), kind: kind.kind.to_string(), source }
+        })
+    }
+
+    /// The body of a response as text.
+    pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        let sent = self.admit("GET", path).await?;
+        let request = self.request("GET", path, "application/json", Vec::new());
+        self.observe("GET", path, sent, Box::pin(self.client.request_text(request))).await
+    }
+
+    /// The body of a streaming response.
+    pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
+        let request = self.request("GET", path, "application/json", Vec::new());
+        let sent = self.circuit_breaker.admit().await;
+        self.observe("WATCH", path, sent, Box::pin(self.client.request_stream(request))).await
+    }
+
+    /// Waits for the response to a request sent at `sent`, and reports the result to the circuit breaker.
+    async fn observe<T>(
         &self,
         method: &str,
         path: &str,
         sent: Instant,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T> {
-        let answer = match timeout(ANSWER_MAX, request).await {
-            Ok(answer) => answer.map_err(|source| self.failed(method, path, source)),
-            Err(_) => Err(Error::NoAnswer { path: path.to_owned() }),
+        let response = match timeout(RESPONSE_TIMEOUT, request).await {
+            Ok(response) => response.map_err(|source| self.failed(method, path, source)),
+            Err(_) => Err(Error::Timeout { path: path.to_owned() }),
         };
-        match &answer {
-            Err(error) if error.is_trouble() => self.brake.failed(path, sent, error.retry_after()),
-            Ok(_) | Err(_) => self.brake.answered(),
+        match &response {
+            Err(error) if error.opens_circuit() => {
+                self.circuit_breaker.failed(path, sent, error.retry_after());
+            }
+            Ok(_) | Err(_) => self.circuit_breaker.succeeded(),
         }
-        answer
+        response
     }
 
-    /// Waits for a turn, says when it came, and refuses writes that are no longer ours to make.
+    /// Waits for the rate limit and the circuit breaker, and refuses writes after the lease was lost.
     async fn admit(&self, method: &str, path: &str) -> Result<Instant> {
-        if let Some(limit) = &self.limit {
-            limit.turn().await;
+        if let Some(limiter) = &self.rate_limiter {
+            limiter.acquire().await;
         }
-        let sent = self.brake.turn().await;
+        let sent = self.circuit_breaker.admit().await;
         match &self.fence {
             Some(fence) if method != "GET" && !fence.is_held() => {
                 Err(Error::NotLeader { path: path.to_owned() })
@@ -404,10 +537,10 @@ impl Api {
         let error =
             Error::Request { method: method.to_owned(), path: path.to_owned(), source: Box::new(source) };
         match error.code() {
-            401 => self.refused.set(true),
+            401 => self.unauthorized.set(true),
             403 => {
-                if let Some(right) = Right::of_refusal(&error.reason()) {
-                    self.denials.note(right, path);
+                if let Some(permission) = Permission::of_denial(&error.message()) {
+                    self.denials.record(permission, path);
                 }
             }
             _ => {}
@@ -421,8 +554,32 @@ impl Api {
             .uri(path)
             .header("content-type", content_type)
             .header("accept", "application/json")
-            .header("user-agent", self.agent)
+            .header("user-agent", self.user_agent)
             .body(body)
             .expect("paths are made of valid names")
     }
+}
+
+/// Deserialises an object without `managedFields`.
+pub(crate) fn decode<T: ApiObject>(text: &str) -> Result<T, serde_json::Error> {
+    let mut object: T = serde_json::from_str(text)?;
+    object.meta_mut().managed_fields = None;
+    Ok(object)
+}
+
+fn encode<T: ApiObject>(object: &T, path: &str) -> Result<Value> {
+    serde_json::to_value(object).map_err(|source| Error::InvalidObject {
+        path: path.to_owned(),
+        kind: T::kind(&()).into_owned(),
+        source,
+    })
+}
+
+/// The merge patch from `old` to `new` with uid and resource version of `old` as preconditions.
+fn conditional_patch(old: &Value, new: &Value) -> Option<Value> {
+    let mut patch = merge_patch(old, new)?;
+    let version = Value::from(object::meta_str(old, "resourceVersion"));
+    object::set_meta(&mut patch, "resourceVersion", Some(version));
+    object::set_meta(&mut patch, "uid", Some(Value::from(object::uid(old))));
+    Some(patch)
 }

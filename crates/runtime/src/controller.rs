@@ -1,13 +1,13 @@
-//! The loop that every controller here runs: changes wake keys, and a key is brought to what it should be.
+//! The controller loop: changed objects are mapped to keys, and the object of a key is reconciled.
 //!
-//! A controller is level-triggered: it reads what is, computes what should be and writes the difference. It may be
-//! stopped between any two requests and begins again from the state of the server.
+//! A controller is level-triggered: it reads the observed state, computes the desired state and writes the difference. It
+//! may stop between any two requests and resumes from the state of the server.
 
-use crate::api::{self, Api, Deletion, Part};
-use crate::cache::{Caches, Interest};
+use crate::api::{self, Api, DeleteOptions, Part};
 use crate::event::EventType;
-use crate::kind::{Key, Kind};
-use crate::queue::Queue;
+use crate::informer::{Informers, Subscription};
+use crate::kind::{ApiObject, Key, ResourceKind};
+use crate::work_queue::WorkQueue;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kai_clock::Clock;
@@ -16,181 +16,323 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What became of a key.
+/// What follows a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// It waits for a change.
-    Wait,
-    /// It is to be looked at again after this time at the latest.
-    After(Duration),
+pub enum Action {
+    /// Reconciles again when a watched object changes.
+    AwaitChange,
+    /// Reconciles again after this time at the latest.
+    RequeueAfter(Duration),
 }
 
-impl Next {
+impl Action {
     /// The earlier of the two.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
-            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
-            (Self::Wait, other) => other,
-            (some, Self::Wait) => some,
+            (Self::RequeueAfter(one), Self::RequeueAfter(two)) => Self::RequeueAfter(one.min(two)),
+            (Self::AwaitChange, other) => other,
+            (some, Self::AwaitChange) => some,
         }
     }
 }
 
-/// Keeps one kind of thing as it should be.
-pub trait Controller: Send + Sync + 'static {
-    /// What it is called in logs.
+/// Reconciles objects named by keys.
+pub trait Controller: Send + Sync + Sized + 'static {
+    /// The name in logs.
     const NAME: &'static str;
 
-    /// How many keys are looked at side by side; one key never is twice.
+    /// How many keys are reconciled concurrently; one key never is.
     fn workers(&self) -> usize {
         1
     }
 
-    /// Which resources it watches.
-    fn kinds(&self) -> Vec<Kind>;
+    /// The watched types, each with the function that maps a changed object to keys.
+    fn watches(&self) -> Vec<Watch<Self>>;
 
-    /// Which keys a changed object concerns.
-    fn wakes(&self, caches: &Caches, kind: &Kind, object: &Value) -> Vec<Key>;
+    fn reconcile(&self, context: &Context, key: &Key) -> impl Future<Output = api::Result<Action>> + Send;
+}
 
-    /// Brings what the key names to what it should be, or nearer to it.
-    fn reconcile(&self, context: &Context, key: &Key) -> impl Future<Output = api::Result<Next>> + Send;
+/// A controller of JSON objects, for simulated controllers of many kinds.
+pub trait DynamicController: Send + Sync + Sized + 'static {
+    const NAME: &'static str;
+
+    fn workers(&self) -> usize {
+        1
+    }
+
+    fn kinds(&self) -> Vec<ResourceKind>;
+
+    /// The keys to reconcile after a change of an object.
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key>;
+
+    fn reconcile(&self, context: &Context, key: &Key) -> impl Future<Output = api::Result<Action>> + Send;
+}
+
+/// Enqueues the keys of a changed object; ends when the queue or the informers are dropped.
+type Enqueue<C> = Box<dyn Fn(&Arc<C>, &Arc<Informers>, &Arc<WorkQueue>) + Send>;
+
+/// A watched type of a controller.
+pub struct Watch<C> {
+    kind: ResourceKind,
+    subscribe: Enqueue<C>,
+    enqueue_all: Enqueue<C>,
+}
+
+impl<C> std::fmt::Debug for Watch<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("kind", &self.kind.plural).finish_non_exhaustive()
+    }
+}
+
+impl<C: Send + Sync + 'static> Watch<C> {
+    /// Watches the store of a type that watches this kind.
+    pub fn of<T: Send + Sync + 'static>(
+        kind: ResourceKind,
+        map_to_keys: fn(&C, &Informers, &T) -> Vec<Key>,
+    ) -> Self {
+        Self {
+            kind,
+            subscribe: Box::new(move |controller, informers, queue| {
+                let controller = Arc::clone(controller);
+                let (queue, weak) = (Arc::downgrade(queue), Arc::downgrade(informers));
+                let handler = move |object: &T| {
+                    let (Some(queue), Some(informers)) = (queue.upgrade(), weak.upgrade()) else {
+                        return Subscription::End;
+                    };
+                    for key in map_to_keys(&controller, &informers, object) {
+                        queue.add(key);
+                    }
+                    Subscription::Continue
+                };
+                informers.store::<T>().subscribe(Box::new(handler));
+            }),
+            enqueue_all: Box::new(move |controller, informers, queue| {
+                for object in informers.store::<T>().list() {
+                    for key in map_to_keys(controller, informers, &object) {
+                        queue.add(key);
+                    }
+                }
+            }),
+        }
+    }
+
+    /// Watches whole typed objects.
+    pub fn typed<T: ApiObject>(map_to_keys: fn(&C, &Informers, &T) -> Vec<Key>) -> Self {
+        Self::of(ResourceKind::of::<T>(), map_to_keys)
+    }
+}
+
+impl<C: DynamicController> Watch<Dynamic<C>> {
+    fn dynamic(kind: ResourceKind) -> Self {
+        let (watched, listed) = (kind.clone(), kind.clone());
+        Self {
+            kind,
+            subscribe: Box::new(move |controller, informers, queue| {
+                let (controller, kind) = (Arc::clone(controller), watched.clone());
+                let (queue, weak) = (Arc::downgrade(queue), Arc::downgrade(informers));
+                let handler = move |object: &Value| {
+                    let (Some(queue), Some(informers)) = (queue.upgrade(), weak.upgrade()) else {
+                        return Subscription::End;
+                    };
+                    for key in controller.0.map_to_keys(&informers, &kind, object) {
+                        queue.add(key);
+                    }
+                    Subscription::Continue
+                };
+                informers.dynamic(&watched).subscribe(Box::new(handler));
+            }),
+            enqueue_all: Box::new(move |controller, informers, queue| {
+                for object in informers.dynamic(&listed).list() {
+                    for key in controller.0.map_to_keys(informers, &listed, &object) {
+                        queue.add(key);
+                    }
+                }
+            }),
+        }
+    }
+}
+
+struct Dynamic<C>(C);
+
+impl<C: DynamicController> Controller for Dynamic<C> {
+    const NAME: &'static str = C::NAME;
+
+    fn workers(&self) -> usize {
+        self.0.workers()
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        self.0.kinds().into_iter().map(Watch::dynamic).collect()
+    }
+
+    fn reconcile(&self, context: &Context, key: &Key) -> impl Future<Output = api::Result<Action>> + Send {
+        self.0.reconcile(context, key)
+    }
 }
 
 /// What controllers work with.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The server.
     pub api: Api,
-    /// What is known of it.
-    pub caches: Arc<Caches>,
-    /// The time.
+    pub informers: Arc<Informers>,
     pub clock: Clock,
-    /// Who tells users what happens, if anybody does.
-    pub events: Option<Arc<dyn Tell>>,
+    /// Records events of dynamic objects; none where no events are recorded.
+    pub events: Option<Arc<dyn EventSink>>,
 }
 
-/// Tells users what happens to objects.
-pub trait Tell: std::fmt::Debug + Send + Sync {
-    /// Tells something about an object.
-    fn tell(&self, object: &Value, type_: EventType, reason: &str, message: String);
+/// Records events of JSON objects.
+pub trait EventSink: std::fmt::Debug + Send + Sync {
+    fn record(&self, object: &Value, type_: EventType, reason: &str, message: String);
 }
 
 impl Context {
-    /// What a controller works with that tells users nothing.
-    pub fn new(api: Api, caches: Arc<Caches>, clock: Clock) -> Self {
-        Self { api, caches, clock, events: None }
+    /// A context that records no events.
+    pub fn new(api: Api, informers: Arc<Informers>, clock: Clock) -> Self {
+        Self { api, informers, clock, events: None }
     }
 
-    /// Tells users of an object that something is as it should be.
-    pub fn tell(&self, object: &Value, reason: &str, message: impl Into<String>) {
+    /// Records an event of type Normal.
+    pub fn record(&self, object: &Value, reason: &str, message: impl Into<String>) {
         if let Some(events) = &self.events {
-            events.tell(object, EventType::Normal, reason, message.into());
+            events.record(object, EventType::Normal, reason, message.into());
         }
     }
 
-    /// Tells users of an object that something is not.
+    /// Records an event of type Warning.
     pub fn warn(&self, object: &Value, reason: &str, message: impl Into<String>) {
         if let Some(events) = &self.events {
-            events.tell(object, EventType::Warning, reason, message.into());
+            events.record(object, EventType::Warning, reason, message.into());
         }
     }
 
-    /// Makes an object and knows it from then on.
-    pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> api::Result<Value> {
-        let made = self.api.create(kind, namespace, object).await?;
-        self.caches.note(kind, &made);
-        Ok(made)
+    /// Creates an object and stores the response.
+    pub async fn create<T: ApiObject>(&self, object: &T) -> api::Result<T> {
+        let created = self.api.create(object).await?;
+        self.informers.store::<T>().update(created.clone());
+        Ok(created)
     }
 
-    /// Turns `old` into `new`, if nobody wrote in between; says whether there was anything to write.
-    pub async fn update(&self, kind: &Kind, part: Part, old: &Value, new: &Value) -> api::Result<bool> {
-        let Some(written) = self.api.update(kind, part, old, new).await? else { return Ok(false) };
-        let over = object::is_deleting(&written)
-            && object::finalizers(&written).is_empty()
-            && object::grace_period(&written).unwrap_or(0) == 0;
-        // Without its last finalizer a deleted object is gone.
-        if over {
-            self.caches.note_gone(kind, old);
+    /// As [`Api::patch_difference`]; stores the response. Returns whether there was a difference.
+    pub async fn patch_difference<T: ApiObject>(&self, part: Part, old: &T, new: &T) -> api::Result<bool> {
+        let Some(written) = self.api.patch_difference(part, old, new).await? else { return Ok(false) };
+        let meta = written.meta();
+        let is_deleted = meta.deletion_timestamp.is_some()
+            && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
+            && meta.deletion_grace_period_seconds.unwrap_or(0) == 0;
+        // A deleted object is gone once its last finalizer is removed.
+        if is_deleted {
+            self.informers.store::<T>().remove(old);
         } else {
-            self.caches.note(kind, &written);
+            self.informers.store::<T>().update(written);
         }
         Ok(true)
     }
 
-    /// Deletes exactly this object; one that is gone already is as good.
-    pub async fn delete(&self, kind: &Kind, object: &Value, how: Deletion) -> api::Result<()> {
-        let how = Deletion { uid: Some(object::uid(object).to_owned()), ..how };
-        match self.api.delete(kind, &Key::of(object), &how).await {
-            Ok(answer) => {
-                let going = object::is_deleting(&answer)
-                    && (!object::finalizers(&answer).is_empty()
-                        || object::grace_period(&answer).unwrap_or(0) > 0);
-                if going {
-                    self.caches.note(kind, &answer);
+    pub async fn create_dynamic(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        object: &Value,
+    ) -> api::Result<Value> {
+        let created = self.api.create_dynamic(kind, namespace, object).await?;
+        self.informers.update_dynamic(kind, &created);
+        Ok(created)
+    }
+
+    /// As [`Api::patch_difference_dynamic`]; stores the response. Returns whether there was a difference.
+    pub async fn patch_difference_dynamic(
+        &self,
+        kind: &ResourceKind,
+        part: Part,
+        old: &Value,
+        new: &Value,
+    ) -> api::Result<bool> {
+        let Some(written) = self.api.patch_difference_dynamic(kind, part, old, new).await? else {
+            return Ok(false);
+        };
+        let is_deleted = object::is_deleting(&written)
+            && object::finalizers(&written).is_empty()
+            && object::grace_period(&written).unwrap_or(0) == 0;
+        // A deleted object is gone once its last finalizer is removed.
+        if is_deleted {
+            self.informers.remove_dynamic(kind, old);
+        } else {
+            self.informers.update_dynamic(kind, &written);
+        }
+        Ok(true)
+    }
+
+    /// Deletes exactly this object; succeeds if it is gone already.
+    pub async fn delete_dynamic(
+        &self,
+        kind: &ResourceKind,
+        object: &Value,
+        options: DeleteOptions,
+    ) -> api::Result<()> {
+        let options = DeleteOptions { uid: Some(object::uid(object).to_owned()), ..options };
+        match self.api.delete_dynamic(kind, &Key::of(object), &options).await {
+            Ok(response) => {
+                let is_terminating = object::is_deleting(&response)
+                    && (!object::finalizers(&response).is_empty()
+                        || object::grace_period(&response).unwrap_or(0) > 0);
+                if is_terminating {
+                    self.informers.update_dynamic(kind, &response);
                 } else {
-                    self.caches.note_gone(kind, object);
+                    self.informers.remove_dynamic(kind, object);
                 }
                 Ok(())
             }
             Err(error) if error.is_not_found() => {
-                self.caches.note_gone(kind, object);
+                self.informers.remove_dynamic(kind, object);
                 Ok(())
             }
-            // Another object has the name.
+            // The uid precondition failed: another object has the name.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
+/// Runs a dynamic controller. Never returns.
+pub async fn run_dynamic<C: DynamicController>(controller: C, context: Context) {
+    run(Dynamic(controller), context).await;
+}
+
 /// Runs a controller. Never returns.
 pub async fn run<C: Controller>(controller: C, context: Context) {
     let controller = Arc::new(controller);
-    let queue = Arc::new(Queue::default());
-    let kinds = controller.kinds();
-    for kind in &kinds {
-        let (controller, queue, caches) =
-            (Arc::clone(&controller), Arc::downgrade(&queue), Arc::downgrade(&context.caches));
-        let listener = move |kind: &Kind, object: &Value| {
-            let (Some(queue), Some(caches)) = (queue.upgrade(), caches.upgrade()) else {
-                return Interest::Ended;
-            };
-            for key in controller.wakes(&caches, kind, object) {
-                queue.add(key);
-            }
-            Interest::Stays
-        };
-        context.caches.listen(kind, Box::new(listener));
+    let queue = Arc::new(WorkQueue::default());
+    let watches = controller.watches();
+    for watch in &watches {
+        (watch.subscribe)(&controller, &context.informers, &queue);
     }
-    context.caches.synced(&kinds).await;
-    // What came before the listeners did.
-    for kind in &kinds {
-        for object in context.caches.all(kind) {
-            for key in controller.wakes(&context.caches, kind, &object) {
-                queue.add(key);
-            }
-        }
+    let kinds: Vec<ResourceKind> = watches.iter().map(|watch| watch.kind.clone()).collect();
+    context.informers.synced(&kinds).await;
+    // Objects that were stored before the subscriptions.
+    for watch in &watches {
+        (watch.enqueue_all)(&controller, &context.informers, &queue);
     }
+    drop(watches);
     let (controller, context) = (&*controller, &context);
     let reconcile = |key| async move { controller.reconcile(context, &key).await };
-    work(C::NAME, &queue, controller.workers(), reconcile).await;
+    process(C::NAME, &queue, controller.workers(), reconcile).await;
 }
 
-/// Takes keys from the queue, so many at once, and puts back those that are to be looked at again. Never returns.
-pub async fn work<F>(name: &str, queue: &Queue, workers: usize, reconcile: impl Fn(Key) -> F)
+/// Reconciles the keys of a queue with so many workers, and requeues them as the result says. Never returns.
+pub async fn process<F>(name: &str, queue: &WorkQueue, workers: usize, reconcile: impl Fn(Key) -> F)
 where
-    F: Future<Output = api::Result<Next>>,
+    F: Future<Output = api::Result<Action>>,
 {
-    // The queue may have outlived whoever worked on it before.
-    queue.recover();
+    // The queue may have outlived an earlier worker.
+    queue.requeue_abandoned();
     let mut running = FuturesUnordered::new();
     loop {
-        let room = running.len() < workers;
+        let is_idle = running.len() < workers;
         tokio::select! {
             biased;
             Some((key, outcome)) = running.next() => conclude(name, queue, key, outcome),
-            key = queue.next(), if room => {
+            key = queue.next(), if is_idle => {
                 let outcome = reconcile(key.clone());
                 running.push(async move { (key, outcome.await) });
             }
@@ -198,19 +340,19 @@ where
     }
 }
 
-fn conclude(name: &str, queue: &Queue, key: Key, outcome: api::Result<Next>) {
+fn conclude(name: &str, queue: &WorkQueue, key: Key, outcome: api::Result<Action>) {
     match outcome {
-        Ok(next) => {
+        Ok(action) => {
             queue.done(&key);
-            queue.forgive(&key);
-            if let Next::After(wait) = next {
-                queue.add_after(key, wait);
+            queue.forget(&key);
+            if let Action::RequeueAfter(delay) = action {
+                queue.add_after(key, delay);
             }
         }
         Err(error) => {
-            tracing::debug!(controller = name, %key, error = &error as &dyn std::error::Error, "will try again");
+            tracing::debug!(controller = name, %key, error = &error as &dyn std::error::Error, "reconciliation failed; requeued");
             queue.done(&key);
-            queue.add_failed(key);
+            queue.add_rate_limited(key);
         }
     }
 }

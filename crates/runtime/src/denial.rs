@@ -1,27 +1,26 @@
-//! Rights that the server denies us: each is said in the log, again now and then, and counted.
+//! Requests that the server denies for lack of permission: logged, repeated at intervals, and counted.
 //!
 //! A role that lacks a rule must not look like a component that has nothing to do.
 
+use parking_lot::Mutex;
 use prometheus::{IntCounterVec, Opts, Registry};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one denied right is not said again.
-const QUIET: Duration = Duration::from_mins(1);
+/// A denied permission is logged at most once in this interval.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A right that was denied.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Right {
+pub(crate) struct Permission {
     pub(crate) verb: String,
-    /// With its part and its group, such as `pods/status` or `jobs.batch`.
+    /// With subresource and group, such as `pods/status` or `jobs.batch`.
     pub(crate) resource: String,
 }
 
-impl Right {
-    /// The right that a refusal names. Refusals for other reasons, such as a quota, name none.
-    pub(crate) fn of_refusal(message: &str) -> Option<Self> {
+impl Permission {
+    /// The permission that an RBAC denial names. Rejections for other reasons, such as a quota, name none.
+    pub(crate) fn of_denial(message: &str) -> Option<Self> {
         let (_, denied) = message.split_once(" cannot ")?;
         let (verb, rest) = denied.split_once(" resource \"")?;
         let (resource, rest) = rest.split_once("\" in API group \"")?;
@@ -31,52 +30,49 @@ impl Right {
     }
 }
 
-/// What was denied.
+/// The denied requests of one client.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    counted: IntCounterVec,
-    said: Mutex<BTreeMap<Right, Instant>>,
+    counter: IntCounterVec,
+    logged: Mutex<BTreeMap<Permission, Instant>>,
 }
 
 impl Default for Denials {
     fn default() -> Self {
-        let what = "Requests that the server denied because a right is missing";
-        let opts = Opts::new("api_requests_denied_total", what).namespace("kai");
-        let counted = IntCounterVec::new(opts, &["verb", "resource"]);
-        Self {
-            counted: counted.expect("names and labels are constants that are valid"),
-            said: Mutex::default(),
-        }
+        let help = "Requests that the server denied because a permission is missing";
+        let opts = Opts::new("api_requests_denied_total", help).namespace("kai");
+        let counter = IntCounterVec::new(opts, &["verb", "resource"]);
+        Self { counter: counter.expect("names and labels are valid constants"), logged: Mutex::default() }
     }
 }
 
 impl Denials {
     pub(crate) fn register(&self, metrics: &Registry) {
-        // The only failure is that it is registered already.
-        let _ = metrics.register(Box::new(self.counted.clone()));
+        // Fails only when it is registered already.
+        let _ = metrics.register(Box::new(self.counter.clone()));
     }
 
-    pub(crate) fn note(&self, right: Right, path: &str) {
-        self.counted.with_label_values(&[&right.verb, &right.resource]).inc();
+    pub(crate) fn record(&self, permission: Permission, path: &str) {
+        self.counter.with_label_values(&[&permission.verb, &permission.resource]).inc();
         let now = Instant::now();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.get(&right).is_some_and(|at| now.duration_since(*at) < QUIET) {
+        let mut logged = self.logged.lock();
+        if logged.get(&permission).is_some_and(|at| now.duration_since(*at) < LOG_INTERVAL) {
             return;
         }
-        let Right { verb, resource } = &right;
+        let Permission { verb, resource } = &permission;
         tracing::error!(
             verb,
             resource,
             path,
-            "the server denies us a right; hint: the role of this component lacks it"
+            "permission denied; hint: the role of this component lacks a rule"
         );
-        said.insert(right, now);
+        logged.insert(permission, now);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::api::{Api, Deletion, Part};
+    use crate::api::{Api, DeleteOptions, Part};
     use crate::kind::{Key, POD};
     use axum::Router;
     use axum::http::{Method, StatusCode, Uri};
@@ -85,7 +81,7 @@ mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    /// Denies everything in the server's words; creating is refused for another reason.
+    /// Denies everything with the server's message; creation is rejected for another reason.
     async fn deny(method: Method, uri: Uri) -> (StatusCode, String) {
         let query = uri.query().unwrap_or_default();
         let verb = match method {
@@ -122,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn every_right_that_is_denied_is_said_and_counted_whatever_asked_for_it() {
+    async fn every_denied_permission_is_logged_and_counts() {
         let log = Log::default();
         let writer = log.clone();
         let subscriber =
@@ -130,31 +126,31 @@ mod tests {
         let _guard = tracing::subscriber::set_default(subscriber);
         let api = Api::new(kube::Client::new(Router::new().fallback(deny), "default"), "test");
         let metrics = Registry::new();
-        api.measured(&metrics);
+        api.register_metrics(&metrics);
         let key = Key::new("a", "x");
         for _ in 0..2 {
-            assert!(api.get(&POD, &key).await.is_err());
-            assert!(api.list(&POD, "a").await.is_err());
+            assert!(api.get_dynamic(&POD, &key).await.is_err());
+            assert!(api.list_dynamic(&POD, "a").await.is_err());
             assert!(api.text(&POD.path("a")).await.is_err());
             assert!(api.stream(&format!("{}?watch=true", POD.path("a"))).await.is_err());
-            assert!(api.merge(&POD, &key, Part::Main, &json!({})).await.is_err());
-            assert!(api.delete(&POD, &key, &Deletion::default()).await.is_err());
-            assert!(api.create(&POD, "a", &json!({})).await.is_err());
+            assert!(api.patch_dynamic(&POD, &key, Part::Main, &json!({})).await.is_err());
+            assert!(api.delete_dynamic(&POD, &key, &DeleteOptions::default()).await.is_err());
+            assert!(api.create_dynamic(&POD, "a", &json!({})).await.is_err());
         }
-        let counted: Vec<(String, f64)> = metrics.gather()[0]
+        let counts: Vec<(String, f64)> = metrics.gather()[0]
             .get_metric()
             .iter()
             .map(|series| (series.get_label()[1].value().to_owned(), series.get_counter().get_value()))
             .collect();
-        let wanted = [("delete", 2.0), ("get", 2.0), ("list", 4.0), ("patch", 2.0), ("watch", 2.0)];
-        assert_eq!(counted, wanted.map(|(verb, count)| (verb.to_owned(), count)));
-        let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        for (verb, _) in wanted {
+        let expected = [("delete", 2.0), ("get", 2.0), ("list", 4.0), ("patch", 2.0), ("watch", 2.0)];
+        assert_eq!(counts, expected.map(|(verb, count)| (verb.to_owned(), count)));
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        for (verb, _) in expected {
             let line = format!(
-                "the server denies us a right; hint: the role of this component lacks it verb=\"{verb}\" resource=\"pods\""
+                "permission denied; hint: the role of this component lacks a rule verb=\"{verb}\" resource=\"pods\""
             );
-            assert_eq!(said.matches(&line).count(), 1, "{said}");
+            assert_eq!(logged.matches(&line).count(), 1, "{logged}");
         }
-        assert!(!said.contains("quota"), "{said}");
+        assert!(!logged.contains("quota"), "{logged}");
     }
 }

@@ -1,31 +1,29 @@
-//! Tells people what happened to an object: Kubernetes events, one for each thing that is said, with a count.
+//! Event recorder: Kubernetes events with client-side aggregation.
 //!
-//! Saying the same of the same object again raises the count of the event that says it, and not more than once in a
-//! while: a group that cannot run says why once, not every second.
+//! An identical event of the same object increments `count` of the existing one, at most once per interval: a group that
+//! cannot be scheduled reports the reason once, not every cycle.
 
-use crate::kind::{EVENT, Key, Kind};
-use crate::writer::{Lane, Retry, Write, Writer};
+use crate::kind::{ApiObject, EVENT, Key, ResourceKind};
+use crate::writer::{Retry, Write, WritePriority, Writer};
 use indexmap::IndexMap;
 use kai_clock::Clock;
+use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The most different things that are remembered as said.
-const REMEMBERED: usize = 4_096;
-/// How long the same is not said again.
-const QUIET: Duration = Duration::from_mins(1);
+/// Distinct events that are kept for aggregation, as in client-go's event correlator.
+const RECORDED_MAX: usize = 4_096;
+/// An identical event is written at most once in this interval.
+const REPEAT_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Whether something is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It is.
     Normal,
-    /// Somebody should look at it.
     Warning,
 }
 
@@ -38,61 +36,58 @@ impl EventType {
     }
 }
 
-/// The object that an event is about.
+/// The object of an event (`involvedObject`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Regarding {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its name.
+    pub kind: ResourceKind,
     pub key: Key,
-    /// Its uid.
     pub uid: String,
 }
 
-/// Something that happened.
+impl Regarding {
+    pub fn of<T: ApiObject>(object: &T) -> Self {
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        Self { kind: ResourceKind::of::<T>(), key: Key::of_typed(object), uid }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// To what.
     pub regarding: Regarding,
-    /// Whether that is as it should be.
     pub type_: EventType,
-    /// In one word.
     pub reason: &'static str,
-    /// In a sentence.
     pub message: String,
-    /// For programs that read events.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Sends events; clones are the same.
+/// Records events through the write queue; clones share the aggregation.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     writer: Writer,
     clock: Clock,
     source: Arc<str>,
-    said: Arc<Mutex<IndexMap<u64, Said, std::hash::BuildHasherDefault<FxHasher>>>>,
+    recorded: Arc<Mutex<IndexMap<u64, Recorded, std::hash::BuildHasherDefault<FxHasher>>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct Recorded {
     name: String,
     count: u64,
     at: Instant,
 }
 
 impl Recorder {
-    /// A recorder for the component of this name.
     pub fn new(writer: Writer, clock: Clock, source: &str) -> Self {
-        Self { writer, clock, source: source.into(), said: Arc::default() }
+        Self { writer, clock, source: source.into(), recorded: Arc::default() }
     }
 
-    /// Sends an event, unless the same was said a moment ago.
+    /// Writes an event, unless an identical one was written within the interval.
     pub fn record(&self, event: &Event) {
-        let Some((said, first)) = self.say(event) else { return };
+        let Some((recorded, first)) = self.aggregate(event) else { return };
         let regarding = &event.regarding;
-        // Events about objects without a namespace live in the default one.
+        // Events of cluster-scoped objects are in the namespace `default`, as in client-go.
         let namespace = if regarding.key.namespace.is_empty() { "default" } else { &regarding.key.namespace };
-        let key = Key::new(namespace, &said.name);
+        let key = Key::new(namespace, &recorded.name);
         let time = self.clock.time();
         let write = if first {
             Write {
@@ -107,7 +102,7 @@ impl Recorder {
                 method: "PATCH",
                 path: EVENT.path_of(&key),
                 content_type: "application/merge-patch+json",
-                body: json!({"count": said.count, "lastTimestamp": time}),
+                body: json!({"count": recorded.count, "lastTimestamp": time}),
                 ..Self::write(&key)
             }
         };
@@ -116,7 +111,7 @@ impl Recorder {
 
     fn write(key: &Key) -> Write {
         Write {
-            lane: Lane::Remark,
+            priority: WritePriority::Event,
             object: (EVENT, key.clone()),
             slot: None,
             method: "",
@@ -128,28 +123,28 @@ impl Recorder {
         }
     }
 
-    /// Counts what is said; nothing when it was said a moment ago.
-    fn say(&self, event: &Event) -> Option<(Said, bool)> {
+    /// Counts the event and returns whether it is the first; none when nothing is to be written.
+    fn aggregate(&self, event: &Event) -> Option<(Recorded, bool)> {
         let mut hasher = FxHasher::default();
         (&event.regarding, event.type_, event.reason, &event.message, &event.annotations).hash(&mut hasher);
         let id = hasher.finish();
         let now = Instant::now();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = said.get_mut(&id) {
+        let mut recorded = self.recorded.lock();
+        if let Some(known) = recorded.get_mut(&id) {
             known.count += 1;
-            if now.duration_since(known.at) < QUIET {
+            if now.duration_since(known.at) < REPEAT_INTERVAL {
                 return None;
             }
             known.at = now;
             return Some((known.clone(), false));
         }
-        if said.len() >= REMEMBERED {
-            said.shift_remove_index(0);
+        if recorded.len() >= RECORDED_MAX {
+            recorded.shift_remove_index(0);
         }
         let nanos = self.clock.now().as_nanosecond() as u64;
         let name = format!("{}.{:x}", event.regarding.key.name, nanos ^ id.rotate_left(17));
-        let new = Said { name, count: 1, at: now };
-        said.insert(id, new.clone());
+        let new = Recorded { name, count: 1, at: now };
+        recorded.insert(id, new.clone());
         Some((new, true))
     }
 

@@ -1,17 +1,18 @@
-//! Says whether a process does its work: its watches are fresh and what it does makes progress.
+//! Health of a process: the state of its watches and the progress of its work.
 //!
-//! Live means that the process answers. Ready means more: everything that it watches has been read and is current, and
-//! no piece of work has been going on for longer than it may.
+//! Live means that the process serves `/healthz`. Ready means that every watched resource has been listed and its watch
+//! works, and that no task exceeds its time limit.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a watch may be broken before the process is no longer ready.
-const STALE_MAX: Duration = Duration::from_mins(1);
+/// How long a watch may fail before the process is no longer ready.
+const FAILING_MAX: Duration = Duration::from_mins(1);
 
-/// The health of a process; clones are the same.
+/// The health of a process; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     state: Arc<Mutex<State>>,
@@ -20,102 +21,100 @@ pub struct Health {
 #[derive(Debug, Default)]
 struct State {
     watches: BTreeMap<String, Watch>,
-    work: BTreeMap<&'static str, Work>,
+    tasks: BTreeMap<&'static str, Task>,
 }
 
 #[derive(Debug)]
 enum Watch {
-    /// It has not been read yet.
-    Unread,
-    Fresh,
-    /// Broken since then, and why.
-    Stale(Instant, String),
+    NotListed,
+    Healthy,
+    /// Since when, and the last error.
+    Failing(Instant, String),
 }
 
 #[derive(Debug)]
-struct Work {
-    /// Since when it goes on, if it does.
+struct Task {
+    /// When the current run began; none between two runs.
     since: Option<Instant>,
     limit: Duration,
 }
 
 impl Health {
-    /// One more watch that must be fresh.
-    pub fn watch(&self, name: &str) -> Freshness {
-        self.lock().watches.insert(name.to_owned(), Watch::Unread);
-        Freshness { health: self.clone(), name: name.to_owned() }
+    /// Adds a watch that readiness depends on.
+    pub fn watch(&self, name: &str) -> WatchHealth {
+        self.lock().watches.insert(name.to_owned(), Watch::NotListed);
+        WatchHealth { health: self.clone(), name: name.to_owned() }
     }
 
-    /// Work that must not go on for longer than this; it begins now and ends when the value is dropped.
+    /// Begins a task that must end within the limit; it ends when the guard is dropped.
     #[must_use]
-    pub fn work(&self, name: &'static str, limit: Duration) -> Working {
-        self.lock().work.insert(name, Work { since: Some(Instant::now()), limit });
-        Working { health: self.clone(), name }
+    pub fn begin(&self, name: &'static str, limit: Duration) -> TaskGuard {
+        self.lock().tasks.insert(name, Task { since: Some(Instant::now()), limit });
+        TaskGuard { health: self.clone(), name }
     }
 
-    /// What keeps the process from being ready, in words.
-    pub fn complaints(&self) -> Vec<String> {
+    /// Why the process is not ready; empty when it is.
+    pub fn problems(&self) -> Vec<String> {
         let now = Instant::now();
         let state = self.lock();
         let watches = state.watches.iter().filter_map(|(name, watch)| match watch {
-            Watch::Unread => Some(format!("{name} have not been read yet")),
-            Watch::Stale(since, why) if now.duration_since(*since) > STALE_MAX => {
-                Some(format!("{name} are out of date for {} s: {why}", now.duration_since(*since).as_secs()))
+            Watch::NotListed => Some(format!("{name} have not been listed yet")),
+            Watch::Failing(since, why) if now.duration_since(*since) > FAILING_MAX => {
+                let seconds = now.duration_since(*since).as_secs();
+                Some(format!("the watch of {name} has been failing for {seconds} s: {why}"))
             }
-            Watch::Fresh | Watch::Stale(..) => None,
+            Watch::Healthy | Watch::Failing(..) => None,
         });
-        let work = state.work.iter().filter_map(|(name, work)| {
-            let spent = now.duration_since(work.since?);
-            (spent > work.limit).then(|| format!("{name} has been going on for {} s", spent.as_secs()))
+        let tasks = state.tasks.iter().filter_map(|(name, task)| {
+            let spent = now.duration_since(task.since?);
+            (spent > task.limit).then(|| format!("{name} has been running for {} s", spent.as_secs()))
         });
-        watches.chain(work).collect()
+        watches.chain(tasks).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-/// Tells how current one watch is.
+/// Reports the state of one watch.
 #[derive(Clone, Debug)]
-pub struct Freshness {
+pub struct WatchHealth {
     health: Health,
     name: String,
 }
 
-impl Freshness {
-    /// The watch works.
-    pub fn fresh(&self) {
+impl WatchHealth {
+    pub fn healthy(&self) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name)
-            && !matches!(watch, Watch::Fresh)
+            && !matches!(watch, Watch::Healthy)
         {
-            *watch = Watch::Fresh;
+            *watch = Watch::Healthy;
         }
     }
 
-    /// The watch is broken.
-    pub fn stale(&self, why: &str) {
+    pub fn failing(&self, why: &str) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
             match watch {
-                Watch::Fresh => *watch = Watch::Stale(Instant::now(), why.to_owned()),
-                Watch::Unread => {}
-                Watch::Stale(_, last) => why.clone_into(last),
+                Watch::Healthy => *watch = Watch::Failing(Instant::now(), why.to_owned()),
+                Watch::NotListed => {}
+                Watch::Failing(_, last) => why.clone_into(last),
             }
         }
     }
 }
 
-/// Work in progress.
+/// A task in progress.
 #[derive(Debug)]
-pub struct Working {
+pub struct TaskGuard {
     health: Health,
     name: &'static str,
 }
 
-impl Drop for Working {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
-        if let Some(work) = self.health.lock().work.get_mut(self.name) {
-            work.since = None;
+        if let Some(task) = self.health.lock().tasks.get_mut(self.name) {
+            task.since = None;
         }
     }
 }
@@ -125,24 +124,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn ready_means_read_fresh_and_progressing() {
+    async fn ready_means_listed_watching_and_progressing() {
         let health = Health::default();
         let pods = health.watch("pods");
-        assert_eq!(health.complaints(), ["pods have not been read yet"]);
-        pods.fresh();
-        assert!(health.complaints().is_empty());
+        assert_eq!(health.problems(), ["pods have not been listed yet"]);
+        pods.healthy();
+        assert!(health.problems().is_empty());
 
-        pods.stale("connection refused");
+        pods.failing("connection refused");
         tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(health.complaints().is_empty(), "a broken watch has a minute to heal");
+        assert!(health.problems().is_empty(), "a failing watch is tolerated for a minute");
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(health.complaints(), ["pods are out of date for 61 s: connection refused"]);
-        pods.fresh();
+        assert_eq!(health.problems(), ["the watch of pods has been failing for 61 s: connection refused"]);
+        pods.healthy();
 
-        let cycle = health.work("a cycle", Duration::from_secs(10));
+        let cycle = health.begin("a cycle", Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(health.complaints(), ["a cycle has been going on for 11 s"]);
+        assert_eq!(health.problems(), ["a cycle has been running for 11 s"]);
         drop(cycle);
-        assert!(health.complaints().is_empty());
+        assert!(health.problems().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Serves what a process says of itself: `/metrics`, `/healthz`, `/readyz`.
+//! HTTP endpoints of every process: `/metrics`, `/healthz`, `/readyz`.
 
 use crate::health::Health;
 use axum::Router;
@@ -10,7 +10,6 @@ use std::io;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// What every process serves.
 pub fn router(metrics: Registry, health: Health) -> Router {
     Router::new()
         .route("/metrics", get(move || std::future::ready(scrape(&metrics))))
@@ -28,18 +27,18 @@ fn scrape(metrics: &Registry) -> impl IntoResponse + use<> {
 }
 
 fn ready(health: &Health) -> (StatusCode, String) {
-    let complaints = health.complaints();
-    if complaints.is_empty() {
+    let problems = health.problems();
+    if problems.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, complaints.join("\n") + "\n")
+        (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n")
     }
 }
 
-/// Opens a port. An address without a host, such as `:8080`, is all of the machine's.
+/// Listens on an address; one without a host, such as `:8080`, means all interfaces.
 pub async fn listen(address: &str) -> io::Result<(TcpListener, SocketAddr)> {
-    let whole = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
-    let listener = TcpListener::bind(&whole).await?;
+    let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
+    let listener = TcpListener::bind(&full).await?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
@@ -54,14 +53,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn readiness_names_what_is_missing() {
+    async fn readiness_lists_the_problems() {
         let health = Health::default();
         let pods = health.watch("pods");
         assert_eq!(
             ready(&health),
-            (StatusCode::SERVICE_UNAVAILABLE, "pods have not been read yet\n".to_owned())
+            (StatusCode::SERVICE_UNAVAILABLE, "pods have not been listed yet\n".to_owned())
         );
-        pods.fresh();
+        pods.healthy();
         assert_eq!(ready(&health).0, StatusCode::OK);
     }
 }

@@ -1,34 +1,87 @@
-//! Names the resources that clients in this crate read and write, and the objects in them.
+//! Identifies API resources and the objects in them.
+//!
+//! Group, version, kind, plural and scope come from the resource traits of `kube` and `k8s-openapi`, which the custom
+//! resources of `kai-api` implement too. The constants are for dynamic access to built-in kinds.
 
+use k8s_openapi::api::{apps, batch, coordination, core, policy, resource, scheduling, storage};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kai_object as object;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A resource: what its objects are called and where the API keeps them.
+/// Group, version, kind, plural and scope of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kind {
-    /// The group; empty for the core.
+pub struct ResourceKind {
+    /// Empty for the core group.
     pub group: Cow<'static, str>,
-    /// The version.
     pub version: Cow<'static, str>,
-    /// What objects call themselves.
     pub kind: Cow<'static, str>,
-    /// What paths call them.
     pub plural: Cow<'static, str>,
-    /// Whether they live in namespaces.
     pub namespaced: bool,
 }
 
-/// A resource; for those that only one component knows.
-pub const fn kind(
+/// The scope of a resource that is known at compile time.
+pub trait Scope {
+    const NAMESPACED: bool;
+}
+
+impl Scope for NamespaceResourceScope {
+    const NAMESPACED: bool = true;
+}
+
+impl Scope for ClusterResourceScope {
+    const NAMESPACED: bool = false;
+}
+
+/// A typed API object: any kind of `k8s-openapi` and any custom resource derived with `kube`.
+pub trait ApiObject:
+    kube::Resource<DynamicType = (), Scope: Scope>
+    + Clone
+    + fmt::Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<T> ApiObject for T where
+    T: kube::Resource<DynamicType = (), Scope: Scope>
+        + Clone
+        + fmt::Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The resource of a built-in kind, for use in constants.
+pub const fn builtin<T: k8s_openapi::Resource<Scope: Scope>>() -> ResourceKind {
+    ResourceKind {
+        group: Cow::Borrowed(T::GROUP),
+        version: Cow::Borrowed(T::VERSION),
+        kind: Cow::Borrowed(T::KIND),
+        plural: Cow::Borrowed(T::URL_PATH_SEGMENT),
+        namespaced: <T::Scope as Scope>::NAMESPACED,
+    }
+}
+
+/// A resource for which there is no Rust type with a resource trait.
+pub const fn untyped(
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     plural: &'static str,
     namespaced: bool,
-) -> Kind {
-    Kind {
+) -> ResourceKind {
+    ResourceKind {
         group: Cow::Borrowed(group),
         version: Cow::Borrowed(version),
         kind: Cow::Borrowed(kind),
@@ -37,63 +90,46 @@ pub const fn kind(
     }
 }
 
-/// Pods.
-pub const POD: Kind = kind("", "v1", "Pod", "pods", true);
-/// Nodes.
-pub const NODE: Kind = kind("", "v1", "Node", "nodes", false);
-/// Namespaces.
-pub const NAMESPACE: Kind = kind("", "v1", "Namespace", "namespaces", false);
-/// Service accounts.
-pub const SERVICE_ACCOUNT: Kind = kind("", "v1", "ServiceAccount", "serviceaccounts", true);
-/// Events.
-pub const EVENT: Kind = kind("", "v1", "Event", "events", true);
-/// Maps of configuration.
-pub const CONFIG_MAP: Kind = kind("", "v1", "ConfigMap", "configmaps", true);
-/// Claims on storage.
-pub const VOLUME_CLAIM: Kind = kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true);
-/// Storage.
-pub const VOLUME: Kind = kind("", "v1", "PersistentVolume", "persistentvolumes", false);
-/// Classes of storage.
-pub const STORAGE_CLASS: Kind = kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
-/// Priority classes.
-pub const PRIORITY_CLASS: Kind = kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false);
-/// Jobs.
-pub const JOB: Kind = kind("batch", "v1", "Job", "jobs", true);
-/// Cron jobs.
-pub const CRON_JOB: Kind = kind("batch", "v1", "CronJob", "cronjobs", true);
-/// Replica sets.
-pub const REPLICA_SET: Kind = kind("apps", "v1", "ReplicaSet", "replicasets", true);
-/// Deployments.
-pub const DEPLOYMENT: Kind = kind("apps", "v1", "Deployment", "deployments", true);
-/// Stateful sets.
-pub const STATEFUL_SET: Kind = kind("apps", "v1", "StatefulSet", "statefulsets", true);
-/// Daemon sets.
-pub const DAEMON_SET: Kind = kind("apps", "v1", "DaemonSet", "daemonsets", true);
-/// Versions of the templates of stateful and daemon sets.
-pub const CONTROLLER_REVISION: Kind = kind("apps", "v1", "ControllerRevision", "controllerrevisions", true);
-/// Leases.
-pub const LEASE: Kind = kind("coordination.k8s.io", "v1", "Lease", "leases", true);
-/// Budgets of disruption.
-pub const POD_DISRUPTION_BUDGET: Kind =
-    kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true);
-/// Claims on devices.
-pub const RESOURCE_CLAIM: Kind = kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", true);
-/// Templates of claims on devices.
-pub const RESOURCE_CLAIM_TEMPLATE: Kind =
-    kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", true);
-/// Devices of nodes.
-pub const RESOURCE_SLICE: Kind = kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", false);
-/// Classes of devices.
-pub const DEVICE_CLASS: Kind = kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", false);
-/// Definitions of custom resources.
-pub const DEFINITION: Kind =
-    kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false);
-/// NUMA zones of nodes, as the topology exporters publish them.
-pub const NODE_RESOURCE_TOPOLOGY: Kind =
-    kind("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", "noderesourcetopologies", false);
+pub const POD: ResourceKind = builtin::<core::v1::Pod>();
+pub const NODE: ResourceKind = builtin::<core::v1::Node>();
+pub const NAMESPACE: ResourceKind = builtin::<core::v1::Namespace>();
+pub const SERVICE_ACCOUNT: ResourceKind = builtin::<core::v1::ServiceAccount>();
+pub const EVENT: ResourceKind = builtin::<core::v1::Event>();
+pub const CONFIG_MAP: ResourceKind = builtin::<core::v1::ConfigMap>();
+pub const PERSISTENT_VOLUME_CLAIM: ResourceKind = builtin::<core::v1::PersistentVolumeClaim>();
+pub const PERSISTENT_VOLUME: ResourceKind = builtin::<core::v1::PersistentVolume>();
+pub const STORAGE_CLASS: ResourceKind = builtin::<storage::v1::StorageClass>();
+pub const PRIORITY_CLASS: ResourceKind = builtin::<scheduling::v1::PriorityClass>();
+pub const JOB: ResourceKind = builtin::<batch::v1::Job>();
+pub const CRON_JOB: ResourceKind = builtin::<batch::v1::CronJob>();
+pub const REPLICA_SET: ResourceKind = builtin::<apps::v1::ReplicaSet>();
+pub const DEPLOYMENT: ResourceKind = builtin::<apps::v1::Deployment>();
+pub const STATEFUL_SET: ResourceKind = builtin::<apps::v1::StatefulSet>();
+pub const DAEMON_SET: ResourceKind = builtin::<apps::v1::DaemonSet>();
+pub const CONTROLLER_REVISION: ResourceKind = builtin::<apps::v1::ControllerRevision>();
+pub const LEASE: ResourceKind = builtin::<coordination::v1::Lease>();
+pub const POD_DISRUPTION_BUDGET: ResourceKind = builtin::<policy::v1::PodDisruptionBudget>();
+pub const RESOURCE_CLAIM: ResourceKind = builtin::<resource::v1::ResourceClaim>();
+pub const RESOURCE_CLAIM_TEMPLATE: ResourceKind = builtin::<resource::v1::ResourceClaimTemplate>();
+pub const RESOURCE_SLICE: ResourceKind = builtin::<resource::v1::ResourceSlice>();
+pub const DEVICE_CLASS: ResourceKind = builtin::<resource::v1::DeviceClass>();
+pub const CUSTOM_RESOURCE_DEFINITION: ResourceKind = builtin::<apiextensions::v1::CustomResourceDefinition>();
+/// NUMA zones of nodes (`noderesourcetopology-api`), which `k8s-openapi` does not have.
+pub const NODE_RESOURCE_TOPOLOGY: ResourceKind =
+    untyped("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", "noderesourcetopologies", false);
 
-impl Kind {
-    /// Group and version, as objects write them.
+impl ResourceKind {
+    pub fn of<T: ApiObject>() -> Self {
+        Self {
+            group: T::group(&()),
+            version: T::version(&()),
+            kind: T::kind(&()),
+            plural: T::plural(&()),
+            namespaced: <T::Scope as Scope>::NAMESPACED,
+        }
+    }
+
+    /// Group and version as the field `apiVersion` has them.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_string()
@@ -102,7 +138,7 @@ impl Kind {
         }
     }
 
-    /// The path of all objects, or of those in a namespace.
+    /// The path of the collection, in one namespace or, with an empty namespace, in all.
     pub fn path(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         let version = self.api_version();
@@ -113,30 +149,31 @@ impl Kind {
         }
     }
 
-    /// The path of one object.
     pub fn path_of(&self, key: &Key) -> String {
         format!("{}/{}", self.path(&key.namespace), key.name)
     }
 }
 
-/// Which object of a resource.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The namespace; empty where there is none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
 impl Key {
-    /// A key from its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// The key of an object.
     pub fn of(object: &Value) -> Self {
         Self::new(object::namespace(object), object::name(object))
+    }
+
+    pub fn of_typed<T: kube::Resource>(object: &T) -> Self {
+        let meta = object.meta();
+        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
 }
 
@@ -159,5 +196,12 @@ mod tests {
         assert_eq!(POD.path_of(&Key::new("a", "b")), "/api/v1/namespaces/a/pods/b");
         assert_eq!(JOB.path(""), "/apis/batch/v1/jobs");
         assert_eq!(NODE.path_of(&Key::new("", "n1")), "/api/v1/nodes/n1");
+    }
+
+    #[test]
+    fn constants_and_typed_lookup_agree() {
+        assert_eq!(ResourceKind::of::<core::v1::Pod>(), POD);
+        assert_eq!(ResourceKind::of::<core::v1::Node>(), NODE);
+        assert_eq!(ResourceKind::of::<resource::v1::ResourceClaim>(), RESOURCE_CLAIM);
     }
 }

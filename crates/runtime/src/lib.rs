@@ -1,30 +1,33 @@
-//! What every process around a Kubernetes API shares; nothing in here knows what the process is for.
+//! Shared runtime of all components around the Kubernetes API; independent of KAI.
 //!
-//! [`connect`] and [`api`] reach the server, [`watch`] and [`cache`] keep what is known of it, [`controller`] and
-//! [`queue`] bring things to what they should be, [`writer`] and [`event`] write in the background, [`lease`] lets one of
-//! several copies work, [`signal`] is what parts of a process wait for, and [`health`], [`http`] and [`log`] say how it goes. [`process::Process`] puts these together.
+//! [`connect`] and [`api`] reach the server; [`watch`] and [`informer`] keep stores of its objects; [`controller`] and
+//! [`work_queue`] reconcile; [`writer`] and [`event`] write in the background; [`leader_election`] activates one of several
+//! replicas; [`watch_value`] is the deterministic notification primitive; [`health`], [`http`] and [`log`] expose the state
+//! of a process. [`process::Process`] combines these.
 //! Under a paused tokio runtime all of it runs on virtual time.
 
 pub mod api;
-pub mod cache;
+pub mod backoff;
 pub mod connect;
 pub mod controller;
 pub mod event;
 pub mod health;
 pub mod http;
+pub mod informer;
+pub mod invalid;
 pub mod kind;
-pub mod lease;
-pub mod limit;
+pub mod leader_election;
 pub mod log;
 pub mod process;
-pub mod queue;
-pub mod signal;
+pub mod rate_limit;
 pub mod watch;
+pub mod watch_value;
+pub mod work_queue;
 pub mod writer;
 
-mod brake;
-mod change;
+mod circuit_breaker;
 mod denial;
+mod merge_patch;
 
-pub use kind::{Key, Kind};
+pub use kind::{ApiObject, Key, ResourceKind};
 pub use process::Process;

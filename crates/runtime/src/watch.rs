@@ -1,63 +1,73 @@
-//! Lists a resource and follows it from there on: what a client keeps of the server is fed by this.
+//! List and watch of one resource: the source of every informer.
 //!
-//! Objects are read straight into the type that the client keeps, one page of the list or one event at a time, so that
-//! memory follows what is kept and not what the server sends. An object that cannot be read is told apart and harms
-//! no other. A watch that ends is taken up where it ended; when that version is gone, the list is read again.
+//! Objects are deserialised straight into the type that the client stores, one page of the list or one event at a time,
+//! so that memory follows what is stored and not what the server sends. An object that does not deserialise is reported
+//! on its own and affects no other. A watch that ends is resumed at its last resource version; when the server no longer
+//! has that version (410), the resource is listed again.
 
-use crate::api::{Api, Error, Result};
-use crate::health::Freshness;
-use crate::kind::{Key, Kind};
+use crate::api::{Api, Error, RawList, Result};
+use crate::backoff::{Backoff, BackoffPolicy};
+use crate::health::WatchHealth;
+use crate::invalid::{InvalidObject, PartialMeta};
+use crate::kind::ResourceKind;
 use futures::{AsyncBufRead, AsyncBufReadExt as _};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// How long the server keeps a watch open.
 const WATCH_SECONDS: u32 = 3_000;
-/// How long a watch that says nothing, not even a bookmark, is believed to be alive.
+/// A watch without any event, not even a bookmark, counts as broken after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
-/// How long to wait after a first failure, and at most.
-const PAUSE: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Objects in one page of a list; client-go's pager uses the same number.
+const PAGE_SIZE: u32 = 500;
+/// Delay before a failed list or watch is repeated.
+const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(10));
 
-/// Something new.
+/// A change of the watched objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News<T> {
-    /// These are all there are, as of this version.
-    All(Vec<T>, u64),
-    /// This one is there, or has changed.
+pub enum WatchEvent<T> {
+    /// All objects, as of this resource version.
+    Listed(Vec<T>, u64),
+    /// The object was added or modified.
     Applied(T),
-    /// This one is gone; this was its last state.
-    Gone(T),
-    /// One that cannot be read, and why. What is known of it is no longer true.
-    Unreadable(Key, String),
+    /// The object was deleted; this was its last state.
+    Deleted(T),
+    /// The object does not deserialise. Its last known state no longer holds.
+    Invalid(InvalidObject),
 }
 
-/// Which part of a resource is followed.
+impl<T> WatchEvent<T> {
+    pub fn map<U>(self, convert: impl Fn(T) -> U) -> WatchEvent<U> {
+        match self {
+            Self::Listed(objects, version) => {
+                WatchEvent::Listed(objects.into_iter().map(convert).collect(), version)
+            }
+            Self::Applied(object) => WatchEvent::Applied(convert(object)),
+            Self::Deleted(object) => WatchEvent::Deleted(convert(object)),
+            Self::Invalid(object) => WatchEvent::Invalid(object),
+        }
+    }
+}
+
+/// The part of a resource that is watched.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The resource.
-    pub kind: Kind,
-    /// A selector as it stands in a query (`labelSelector=…` or `fieldSelector=…`), encoded.
+    pub kind: ResourceKind,
+    /// A selector as it stands in a query (`labelSelector=…` or `fieldSelector=…`), percent-encoded.
     pub query: Option<String>,
-    /// Whether the server says from time to time how far it is, so that a watch on which little happens can be taken
-    /// up again without a list.
+    /// Whether the server sends bookmarks, so that a watch with few events can be resumed without a list.
     pub bookmarks: bool,
 }
 
 impl Source {
-    /// All objects of a resource.
-    pub fn all(kind: Kind) -> Self {
+    pub fn all(kind: ResourceKind) -> Self {
         Self { kind, query: None, bookmarks: true }
     }
 
-    /// Those that a selector picks.
     #[must_use]
     pub fn query(mut self, query: impl Into<String>) -> Self {
         self.query = Some(query.into());
@@ -65,136 +75,118 @@ impl Source {
     }
 }
 
-/// Why a watch is over.
+/// How a watch ended.
 enum End {
-    /// It can go on from this version.
+    /// It can be resumed at this resource version.
     Resume(String),
-    /// Its version is gone: only a list helps.
+    /// Its resource version is too old: the resource must be listed again.
     Expired,
 }
 
-/// Follows a resource and hands on what is new. Never returns.
-pub async fn follow<T: DeserializeOwned>(
+/// Lists and watches a resource and passes every change to `handle`. Never returns.
+pub async fn list_and_watch<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
-    freshness: &Freshness,
-    mut tell: impl FnMut(News<T>),
+    health: &WatchHealth,
+    mut handle: impl FnMut(WatchEvent<T>),
 ) {
-    let mut pause = PAUSE;
+    let mut backoff = Backoff::new(BACKOFF);
     loop {
-        match all(api, source, &mut tell).await {
+        match list(api, source, &mut handle).await {
             Ok(version) => {
                 let began = Instant::now();
-                freshness.fresh();
-                stay_current(api, source, freshness, version, &mut tell).await;
-                // A server that refuses to go on from its own lists must not be asked for one after the other.
-                if began.elapsed() > PAUSE_MAX {
-                    pause = PAUSE;
+                health.healthy();
+                watch_until_expired(api, source, health, version, &mut handle).await;
+                // A server that expires its own lists at once must not be listed in a busy loop.
+                if began.elapsed() > BACKOFF.max {
+                    backoff.reset();
                 } else {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    tokio::time::sleep(backoff.next_delay()).await;
                 }
             }
             Err(error) => {
                 tracing::warn!(resource = %source.kind.plural, error = &error as &dyn std::error::Error, "cannot list");
-                freshness.stale(&error.to_string());
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                health.failing(&error.to_string());
+                tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }
 }
 
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(borrow, default)]
-    items: Vec<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: String,
-}
-
-/// Reads the whole list, page by page, hands it on, and says its version.
-pub async fn all<T: DeserializeOwned>(
+/// Reads the whole list, page by page, passes it to `handle`, and returns its resource version.
+pub async fn list<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
-    tell: &mut impl FnMut(News<T>),
+    handle: &mut impl FnMut(WatchEvent<T>),
 ) -> Result<String> {
     let mut items = Vec::new();
-    let mut broken = Vec::new();
-    let mut next = String::new();
+    let mut invalid = Vec::new();
+    let mut continue_token = String::new();
     loop {
-        let mut path = format!("{}?limit={PAGE}", source.kind.path(""));
+        let mut path = format!("{}?limit={PAGE_SIZE}", source.kind.path(""));
         if let Some(query) = &source.query {
             path = format!("{path}&{query}");
         }
-        if !next.is_empty() {
-            path = format!("{path}&continue={next}");
+        if !continue_token.is_empty() {
+            path = format!("{path}&continue={continue_token}");
         }
         let text = api.text(&path).await?;
-        let page: Page<'_> =
+        let page: RawList<'_> =
             serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
         for item in page.items {
             match serde_json::from_str(item.get()) {
                 Ok(object) => items.push(object),
-                Err(error) => broken.push((Head::of(item).key(), error.to_string())),
+                Err(error) => invalid.push(InvalidObject::new(item.get(), &error)),
             }
         }
-        if page.metadata.next.is_empty() {
+        if page.metadata.continue_token.is_empty() {
             let version = page.metadata.resource_version;
-            tell(News::All(items, version.parse().unwrap_or(0)));
-            for (key, why) in broken {
-                tell(News::Unreadable(key, why));
+            handle(WatchEvent::Listed(items, version.parse().unwrap_or(0)));
+            for object in invalid {
+                api.report_invalid(&source.kind, &object);
+                handle(WatchEvent::Invalid(object));
             }
             return Ok(version);
         }
-        next = page.metadata.next;
+        continue_token = page.metadata.continue_token;
     }
 }
 
-/// Watches, again and again, until the version is gone.
-async fn stay_current<T: DeserializeOwned>(
+/// Watches and resumes until the resource version has expired.
+async fn watch_until_expired<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
-    freshness: &Freshness,
+    health: &WatchHealth,
     mut version: String,
-    tell: &mut impl FnMut(News<T>),
+    handle: &mut impl FnMut(WatchEvent<T>),
 ) {
-    let mut pause = PAUSE;
+    let mut backoff = Backoff::new(BACKOFF);
     loop {
         let began = Instant::now();
-        match watch(api, source, freshness, version, tell).await {
+        match watch(api, source, health, version, handle).await {
             (End::Expired, _) => return,
             (End::Resume(next), failure) => {
                 version = next;
                 if let Some(error) = failure {
-                    tracing::debug!(resource = %source.kind.plural, %error, "the watch broke off");
-                    freshness.stale(&error);
+                    tracing::debug!(resource = %source.kind.plural, %error, "the watch was interrupted");
+                    health.failing(&error);
                 }
-                if began.elapsed() > PAUSE_MAX {
-                    pause = PAUSE;
+                if began.elapsed() > BACKOFF.max {
+                    backoff.reset();
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }
 }
 
-/// One watch from its beginning to its end.
+/// One watch request from its beginning to its end.
 async fn watch<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
-    freshness: &Freshness,
+    health: &WatchHealth,
     mut version: String,
-    tell: &mut impl FnMut(News<T>),
+    handle: &mut impl FnMut(WatchEvent<T>),
 ) -> (End, Option<String>) {
     let mut path = format!(
         "{}?watch=true&allowWatchBookmarks={}&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}",
@@ -209,7 +201,7 @@ async fn watch<T: DeserializeOwned>(
         Err(error) if error.code() == 410 => return (End::Expired, None),
         Err(error) => return (End::Resume(version), Some(error.to_string())),
     };
-    freshness.fresh();
+    health.healthy();
     let mut stream = pin!(stream);
     let mut line = Vec::new();
     loop {
@@ -218,8 +210,14 @@ async fn watch<T: DeserializeOwned>(
             Ok(false) => return (End::Resume(version), None),
             Err(why) => return (End::Resume(version), Some(why)),
         }
-        freshness.fresh();
-        match take(&line, &mut version, tell) {
+        health.healthy();
+        let report = |event: WatchEvent<T>| {
+            if let WatchEvent::Invalid(object) = &event {
+                api.report_invalid(&source.kind, object);
+            }
+            handle(event);
+        };
+        match decode_event(&line, &mut version, report) {
             Ok(()) => {}
             Err(Stop::Expired) => return (End::Expired, None),
             Err(Stop::Failed(why)) => return (End::Resume(version), Some(why)),
@@ -234,79 +232,24 @@ async fn next_line(stream: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>)
         Ok(Ok(_)) if line.last() != Some(&b'\n') => Err("the stream ended inside an event".to_owned()),
         Ok(Ok(_)) => Ok(true),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("nothing came for too long".to_owned()),
+        Err(_) => Err("no event within the time limit".to_owned()),
     }
 }
 
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(rename = "type")]
-    what: &'a str,
+    type_: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
 }
 
-/// What every object has, and what a status says.
+/// The `Status` of an `ERROR` event.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Head {
-    metadata: HeadMeta,
+struct ErrorStatus {
     code: u16,
     message: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct HeadMeta {
-    namespace: String,
-    name: String,
-    resource_version: String,
-}
-
-impl Head {
-    fn of(object: &RawValue) -> Self {
-        serde_json::from_str(object.get()).unwrap_or_default()
-    }
-
-    fn key(&self) -> Key {
-        self.metadata.key()
-    }
-}
-
-impl HeadMeta {
-    /// The metadata of an object, of which nothing else is read.
-    fn of(object: &str) -> Self {
-        let mut found = Self::default();
-        // Breaking off counts as a failure to the reader.
-        let _ = serde_json::Deserializer::from_str(object).deserialize_map(UntilMetadata(&mut found));
-        found
-    }
-
-    fn key(&self) -> Key {
-        Key::new(&self.namespace, &self.name)
-    }
-}
-
-/// Reads an object up to its metadata, which comes before almost everything else.
-struct UntilMetadata<'a>(&'a mut HeadMeta);
-
-impl<'de> Visitor<'de> for UntilMetadata<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        while let Some(field) = fields.next_key::<Cow<'de, str>>()? {
-            if field == "metadata" {
-                *self.0 = fields.next_value()?;
-                return Ok(());
-            }
-            fields.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
 }
 
 enum Stop {
@@ -314,56 +257,62 @@ enum Stop {
     Failed(String),
 }
 
-/// Hands on one event and moves the version forward.
-fn take<T: DeserializeOwned>(
+/// Passes one event on and advances the resource version.
+fn decode_event<T: DeserializeOwned>(
     line: &[u8],
     version: &mut String,
-    tell: &mut impl FnMut(News<T>),
+    mut handle: impl FnMut(WatchEvent<T>),
 ) -> Result<(), Stop> {
     let text = std::str::from_utf8(line).map_err(|error| Stop::Failed(error.to_string()))?;
-    let usual = usual(text).and_then(|(what, object)| {
-        let read = if what == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
-        Some((what, read, object))
+    let fast = split_event(text).and_then(|(type_, object)| {
+        let read = if type_ == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
+        Some((type_, read, object))
     });
-    let (what, read, object) = if let Some((what, read, object)) = usual {
-        (what, read.map(Ok), object)
+    let (type_, read, object) = if let Some((type_, read, object)) = fast {
+        (type_, read.map(Ok), object)
     } else {
         let line: Line<'_> = serde_json::from_str(text).map_err(|error| Stop::Failed(error.to_string()))?;
-        match line.what {
-            "ERROR" => return Err(stop(&Head::of(line.object))),
-            "BOOKMARK" => (line.what, None, line.object.get()),
-            what => (what, Some(serde_json::from_str(line.object.get())), line.object.get()),
+        match line.type_ {
+            "ERROR" => return Err(stop(line.object)),
+            "BOOKMARK" => (line.type_, None, line.object.get()),
+            type_ => (type_, Some(serde_json::from_str(line.object.get())), line.object.get()),
         }
     };
-    let head = HeadMeta::of(object);
+    let meta = PartialMeta::of(object);
     match read {
-        Some(Ok(object)) if what == "DELETED" => tell(News::Gone(object)),
-        Some(Ok(object)) => tell(News::Applied(object)),
-        Some(Err(error)) => tell(News::Unreadable(head.key(), error.to_string())),
+        Some(Ok(object)) if type_ == "DELETED" => handle(WatchEvent::Deleted(object)),
+        Some(Ok(object)) => handle(WatchEvent::Applied(object)),
+        Some(Err(error)) => {
+            let deleted = type_ == "DELETED";
+            handle(WatchEvent::Invalid(InvalidObject { deleted, ..InvalidObject::new(object, &error) }));
+        }
         None => {}
     }
-    // An event that comes a second time must not set the watch back.
+    // A repeated event must not set the watch back.
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-    if number(&head.resource_version) > number(version) {
-        *version = head.resource_version;
+    if number(&meta.resource_version) > number(version) {
+        *version = meta.resource_version;
     }
     Ok(())
 }
 
-fn stop(status: &Head) -> Stop {
-    if status.code == 410 { Stop::Expired } else { Stop::Failed(status.message.clone()) }
+fn stop(status: &RawValue) -> Stop {
+    let status: ErrorStatus = serde_json::from_str(status.get()).unwrap_or_default();
+    if status.code == 410 { Stop::Expired } else { Stop::Failed(status.message) }
 }
 
-/// The type and the object of an event that is written as servers do. Whether it is one shows when the object is read.
-fn usual(line: &str) -> Option<(&str, &str)> {
-    let (what, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
+/// Type and object of an event in the form that API servers write, without parsing the envelope. Whether the text is
+/// well-formed shows when the object is deserialised.
+fn split_event(line: &str) -> Option<(&str, &str)> {
+    let (type_, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
     let object = rest.strip_prefix(",\"object\":")?.trim_ascii_end().strip_suffix('}')?;
-    (what != "ERROR").then_some((what, object))
+    (type_ != "ERROR").then_some((type_, object))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::Key;
 
     #[derive(Debug, PartialEq, Eq, Deserialize)]
     struct Small {
@@ -375,24 +324,27 @@ mod tests {
         size: u32,
     }
 
-    fn feed(line: &str, version: &mut String) -> (Vec<News<Small>>, bool) {
-        let mut news = Vec::new();
-        let taken = take(line.as_bytes(), version, &mut |one| news.push(one));
-        (news, taken.is_ok())
+    fn feed(line: &str, version: &mut String) -> (Vec<WatchEvent<Small>>, bool) {
+        let mut events = Vec::new();
+        let decoded = decode_event(line.as_bytes(), version, |event| events.push(event));
+        (events, decoded.is_ok())
     }
 
     #[test]
-    fn an_object_that_cannot_be_read_is_named_and_the_watch_goes_on() {
+    fn invalid_object_is_reported_and_the_watch_continues() {
         let mut version = "4".to_owned();
         let line = r#"{"type":"ADDED","object":{"metadata":{"namespace":"a","name":"b","resourceVersion":"7"},"spec":{"size":"big"}}}"#;
-        let (news, goes_on) = feed(line, &mut version);
-        assert!(matches!(&news[..], [News::Unreadable(key, _)] if *key == Key::new("a", "b")), "{news:?}");
-        assert!(goes_on);
+        let (events, continues) = feed(line, &mut version);
+        assert!(
+            matches!(&events[..], [WatchEvent::Invalid(object)] if object.key == Key::new("a", "b")),
+            "{events:?}"
+        );
+        assert!(continues);
         assert_eq!(version, "7");
     }
 
     #[test]
-    fn an_event_is_read_however_it_is_written() {
+    fn event_is_decoded_in_any_json_form() {
         let object = r#"{"metadata":{"name":"b","resourceVersion":"7"},"spec":{"size":3}}"#;
         for line in [
             format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"),
@@ -401,34 +353,34 @@ mod tests {
             format!("{{\"type\":\"ADDED\",\"object\":{object},\"more\":{{}}}}"),
         ] {
             let mut version = "4".to_owned();
-            let (news, _) = feed(&line, &mut version);
-            assert_eq!(news, [News::Applied(Small { spec: Spec { size: 3 } })], "{line}");
+            let (events, _) = feed(&line, &mut version);
+            assert_eq!(events, [WatchEvent::Applied(Small { spec: Spec { size: 3 } })], "{line}");
             assert_eq!(version, "7", "{line}");
         }
         let mut version = "4".to_owned();
-        let (news, goes_on) =
+        let (events, continues) =
             feed(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#, &mut version);
-        assert!(news.is_empty() && goes_on);
+        assert!(events.is_empty() && continues);
         assert_eq!(version, "9");
     }
 
     #[test]
-    fn a_repeated_event_does_not_set_the_version_back() {
+    fn repeated_event_does_not_set_the_version_back() {
         let mut version = "9".to_owned();
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"b","resourceVersion":"7"},"spec":{"size":3}}}"#;
-        let (news, _) = feed(line, &mut version);
-        assert_eq!(news, [News::Applied(Small { spec: Spec { size: 3 } })]);
+        let (events, _) = feed(line, &mut version);
+        assert_eq!(events, [WatchEvent::Applied(Small { spec: Spec { size: 3 } })]);
         assert_eq!(version, "9");
     }
 
     #[test]
-    fn a_version_that_is_gone_ends_the_watch() {
+    fn expired_version_ends_the_watch() {
         let mut version = "9".to_owned();
-        let (news, goes_on) = feed(
+        let (events, continues) = feed(
             r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#,
             &mut version,
         );
-        assert!(news.is_empty());
-        assert!(!goes_on);
+        assert!(events.is_empty());
+        assert!(!continues);
     }
 }

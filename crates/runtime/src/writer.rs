@@ -1,77 +1,69 @@
-//! Sends writes in the background: the important ones first, and about one object in the order they were made.
+//! Write queue: sends writes in the background by priority, and writes to one object in submission order.
 //!
-//! There are three lanes. A write waits only for those of its own lane or a better one, and for earlier writes about the
-//! same object. A write with a slot replaces one that still waits in the same slot of the same object, so a state that
-//! changes faster than it can be written costs one write. How many are under way at once follows what the server can
-//! take: more while answers come as fast as ever, half as many when it says that it is too much. A write that failed for
-//! a while waits, the longer the more often it failed, and takes nobody's place meanwhile.
+//! A write waits only for writes of its own or a higher priority, and for earlier writes to the same object. Writes with a
+//! slot coalesce: a queued write is replaced by a later one with the same slot of the same object, so a state that
+//! changes faster than it can be written costs one write. The number of writes in flight adapts to the latency of the
+//! server ([`concurrency`]). A write that failed transiently is retried with backoff and occupies no capacity meanwhile.
 
-mod pace;
+mod concurrency;
 
 use crate::api::{Api, Error, Result};
-use crate::kind::{Key, Kind};
+use crate::backoff::BackoffPolicy;
+use crate::kind::{Key, ResourceKind};
+use concurrency::ConcurrencyLimit;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use pace::Pace;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The most events that wait; more are lost, as they are no part of any state.
+/// Queued events beyond this number are dropped: events are best effort.
 const EVENTS_MAX: usize = 10_000;
-/// How long to wait before the first repetition, and at most.
-const PAUSE: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Delay before a write is retried.
+const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(10));
 
-/// How important a write is.
+/// Higher priorities come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
-    /// Something happens by it: bindings and evictions.
-    Act,
-    /// Something is told by it that others act upon.
-    Tell,
-    /// Something is told by it to people.
-    Remark,
+pub enum WritePriority {
+    /// Bindings and evictions.
+    Action,
+    /// Status and annotations that other components act upon.
+    Status,
+    /// Events.
+    Event,
 }
 
-const LANES: [Lane; 3] = [Lane::Act, Lane::Tell, Lane::Remark];
+const PRIORITIES: [WritePriority; 3] = [WritePriority::Action, WritePriority::Status, WritePriority::Event];
 
-/// What becomes of a write that fails for a while.
+/// Whether a write that failed transiently is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing: whoever made it looks at the failure.
+    /// The failure is passed to `done`.
     Never,
-    /// It is sent again until the server answers, or something newer takes its slot.
+    /// Until the server responds, or a later write takes the slot.
     UntilAnswered,
 }
 
-/// What is told when a write is over.
+/// Called with the response.
 pub type Done = Box<dyn FnOnce(Result<Value>) + Send>;
 
-/// A write.
 pub struct Write {
-    /// How important it is.
-    pub lane: Lane,
-    /// Which object it is about.
-    pub object: (Kind, Key),
-    /// Which part of it: a later write of the same part replaces one that still waits.
+    pub priority: WritePriority,
+    pub object: (ResourceKind, Key),
+    /// A later write with the same slot of the same object replaces one that is still queued.
     pub slot: Option<&'static str>,
-    /// `POST`, `PATCH`, `PUT` or `DELETE`.
     pub method: &'static str,
-    /// Where to.
     pub path: String,
-    /// What `body` is.
     pub content_type: &'static str,
-    /// What is written.
     pub body: Value,
-    /// What becomes of it when it fails for a while.
     pub retry: Retry,
-    /// Called with the answer; not called for writes that are replaced or lost.
+    /// Not called for writes that are replaced or dropped.
     pub done: Option<Done>,
 }
 
@@ -84,20 +76,17 @@ impl std::fmt::Debug for Write {
     }
 }
 
-/// How writing goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Writes that wait.
-    pub waiting: usize,
-    /// Writes under way.
-    pub running: usize,
-    /// Events that were lost, since the start.
-    pub lost: u64,
-    /// Requests that were sent, since the start.
+    pub queued: usize,
+    pub in_flight: usize,
+    /// Dropped events since the start.
+    pub dropped: u64,
+    /// Requests sent since the start.
     pub sent: u64,
 }
 
-/// Takes writes; clones are the same.
+/// The write queue; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -109,212 +98,208 @@ struct Shared {
     changed: Notify,
 }
 
-type ObjectId = (Kind, Key);
+type ObjectId = (ResourceKind, Key);
 
-/// A write that waits, and how often it has failed.
 #[derive(Debug)]
-struct Waiting {
+struct Queued {
     write: Write,
     failures: u32,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    objects: FxHashMap<ObjectId, VecDeque<Waiting>>,
-    /// Objects whose first write may be sent; one may stand in several lanes.
+    objects: FxHashMap<ObjectId, VecDeque<Queued>>,
+    /// Objects whose first write may be sent; one may be listed under several priorities.
     ready: [VecDeque<ObjectId>; 3],
-    /// Objects of which a write is under way, or waits to be sent again.
-    running: FxHashSet<ObjectId>,
-    /// Objects whose first write failed, by when it is sent again.
-    later: BTreeMap<(Instant, u64), ObjectId>,
+    /// Objects with a write in flight or in backoff.
+    busy: FxHashSet<ObjectId>,
+    /// Objects whose first write failed, by the time of its retry.
+    backoff: BTreeMap<(Instant, u64), ObjectId>,
     failures: u64,
-    remarks: usize,
+    queued_events: usize,
     counts: Counts,
 }
 
 impl Writer {
-    /// Adds a write.
     pub fn submit(&self, write: Write) {
         let mut state = self.lock();
-        if write.lane == Lane::Remark {
-            if state.remarks >= EVENTS_MAX {
-                state.counts.lost += 1;
+        if write.priority == WritePriority::Event {
+            if state.queued_events >= EVENTS_MAX {
+                state.counts.dropped += 1;
                 return;
             }
-            state.remarks += 1;
+            state.queued_events += 1;
         }
         state.add(write);
         drop(state);
         self.shared.changed.notify_one();
     }
 
-    /// Takes back what waits in a slot of an object.
-    pub fn cancel(&self, object: &(Kind, Key), slot: &str) {
+    /// Removes the queued writes of a slot of an object.
+    pub fn cancel(&self, object: &(ResourceKind, Key), slot: &str) {
         let mut state = self.lock();
         if let Some(writes) = state.objects.get_mut(object) {
             let before = writes.len();
-            writes.retain(|waiting| waiting.write.slot != Some(slot));
-            let gone = before - writes.len();
+            writes.retain(|queued| queued.write.slot != Some(slot));
+            let removed = before - writes.len();
             let empty = writes.is_empty();
-            state.counts.waiting -= gone;
+            state.counts.queued -= removed;
             if empty {
                 state.objects.remove(object);
             }
         }
     }
 
-    /// How writing goes.
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }
 
-    /// Waits until nothing waits and nothing is under way.
+    /// Waits until nothing is queued or in flight.
     pub async fn idle(&self) {
         loop {
             let counts = self.counts();
-            if counts.waiting + counts.running == 0 {
+            if counts.queued + counts.in_flight == 0 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Sends what is submitted. Never returns.
+    /// Sends the submitted writes. Never returns.
     pub async fn run(&self, api: Api) {
-        let mut pace = Pace::new();
-        let mut running: FuturesUnordered<BoxFuture<'static, Sent>> = FuturesUnordered::new();
+        let mut limit = ConcurrencyLimit::new();
+        let mut in_flight: FuturesUnordered<BoxFuture<'static, Sent>> = FuturesUnordered::new();
         loop {
-            let again = self.lock().ripen(Instant::now());
-            while running.len() < pace.limit() {
-                let Some(waiting) = self.lock().take() else { break };
-                running.push(Box::pin(send(api.clone(), waiting)));
+            let next_retry = self.lock().release_due(Instant::now());
+            while in_flight.len() < limit.get() {
+                let Some(queued) = self.lock().take() else { break };
+                in_flight.push(Box::pin(send(api.clone(), queued)));
             }
-            let alarm = async {
-                match again {
+            let retry_due = async {
+                match next_retry {
                     Some(at) => tokio::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
-                Some(sent) = running.next(), if !running.is_empty() => self.conclude(sent, &mut pace),
+                Some(sent) = in_flight.next(), if !in_flight.is_empty() => self.conclude(sent, &mut limit),
                 () = self.shared.changed.notified() => {}
-                () = alarm => {}
+                () = retry_due => {}
             }
         }
     }
 
-    fn conclude(&self, sent: Sent, pace: &mut Pace) {
-        let Sent { waiting, answer, took } = sent;
-        match &answer {
-            Err(error) if error.is_transient() => pace.overloaded(),
-            Ok(_) | Err(_) => pace.answered(took),
+    fn conclude(&self, sent: Sent, limit: &mut ConcurrencyLimit) {
+        let Sent { queued, response, latency } = sent;
+        match &response {
+            Err(error) if error.is_transient() => limit.failed(),
+            Ok(_) | Err(_) => limit.responded(latency),
         }
-        let retries = waiting.write.retry == Retry::UntilAnswered;
-        if retries && answer.as_ref().is_err_and(Error::is_transient) {
-            let (path, failures) = (&waiting.write.path, waiting.failures + 1);
-            tracing::debug!(path, failures, "will be written again");
-            self.lock().put_back(waiting, Instant::now());
+        let retries = queued.write.retry == Retry::UntilAnswered;
+        if retries && response.as_ref().is_err_and(Error::is_transient) {
+            let (path, failures) = (&queued.write.path, queued.failures + 1);
+            tracing::debug!(path, failures, "write failed; retrying");
+            self.lock().retry_later(queued, Instant::now());
             return;
         }
-        let mut write = waiting.write;
-        if let Err(error) = &answer {
-            tracing::debug!(path = write.path, error = error as &dyn std::error::Error, "was not written");
+        let mut write = queued.write;
+        if let Err(error) = &response {
+            tracing::debug!(path = write.path, error = error as &dyn std::error::Error, "write failed");
         }
         let done = write.done.take();
         self.lock().finish(&write.object);
         if let Some(done) = done {
-            done(answer);
+            done(response);
         }
         self.shared.changed.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 
 impl State {
     fn add(&mut self, write: Write) {
         let id = write.object.clone();
-        let lane = write.lane;
+        let priority = write.priority;
         let writes = self.objects.entry(id.clone()).or_default();
-        let same = |waiting: &&mut Waiting| write.slot.is_some() && waiting.write.slot == write.slot;
-        if let Some(waiting) = writes.iter_mut().find(same) {
-            waiting.write = write;
+        let same = |queued: &&mut Queued| write.slot.is_some() && queued.write.slot == write.slot;
+        if let Some(queued) = writes.iter_mut().find(same) {
+            queued.write = write;
         } else {
-            writes.push_back(Waiting { write, failures: 0 });
-            self.counts.waiting += 1;
+            writes.push_back(Queued { write, failures: 0 });
+            self.counts.queued += 1;
         }
-        if !self.running.contains(&id) {
-            self.ready[lane as usize].push_back(id);
+        if !self.busy.contains(&id) {
+            self.ready[priority as usize].push_back(id);
         }
     }
 
     /// The next write to send.
-    fn take(&mut self) -> Option<Waiting> {
-        for lane in LANES {
-            while let Some(id) = self.ready[lane as usize].pop_front() {
-                if self.running.contains(&id) {
+    fn take(&mut self) -> Option<Queued> {
+        for priority in PRIORITIES {
+            while let Some(id) = self.ready[priority as usize].pop_front() {
+                if self.busy.contains(&id) {
                     continue;
                 }
                 let Some(writes) = self.objects.get_mut(&id) else { continue };
-                let Some(waiting) = writes.pop_front() else { continue };
+                let Some(queued) = writes.pop_front() else { continue };
                 if writes.is_empty() {
                     self.objects.remove(&id);
                 }
-                if waiting.write.lane == Lane::Remark {
-                    self.remarks -= 1;
+                if queued.write.priority == WritePriority::Event {
+                    self.queued_events -= 1;
                 }
-                self.counts.waiting -= 1;
-                self.counts.running += 1;
+                self.counts.queued -= 1;
+                self.counts.in_flight += 1;
                 self.counts.sent += 1;
-                self.running.insert(id);
-                return Some(waiting);
+                self.busy.insert(id);
+                return Some(queued);
             }
         }
         None
     }
 
-    /// Lets the next write about the object go.
+    /// Ends a write; the next one to the object may be sent.
     fn finish(&mut self, object: &ObjectId) {
-        self.counts.running -= 1;
+        self.counts.in_flight -= 1;
         self.release(object);
     }
 
     fn release(&mut self, object: &ObjectId) {
-        self.running.remove(object);
+        self.busy.remove(object);
         let writes = self.objects.get(object).into_iter().flatten();
-        if let Some(lane) = writes.map(|waiting| waiting.write.lane).min() {
-            self.ready[lane as usize].push_back(object.clone());
+        if let Some(priority) = writes.map(|queued| queued.write.priority).min() {
+            self.ready[priority as usize].push_back(object.clone());
         }
     }
 
-    /// Puts a write that failed back in front, unless something newer is there in its place. Nothing is written about
-    /// the object until then.
-    fn put_back(&mut self, mut waiting: Waiting, now: Instant) {
-        self.counts.running -= 1;
-        waiting.failures += 1;
-        let wait = PAUSE.saturating_mul(1 << waiting.failures.min(16).saturating_sub(1)).min(PAUSE_MAX);
+    /// Queues a failed write at the front again, unless a later one took its slot. Nothing is written to the object until
+    /// the backoff is over.
+    fn retry_later(&mut self, mut queued: Queued, now: Instant) {
+        self.counts.in_flight -= 1;
+        queued.failures += 1;
         self.failures += 1;
-        self.later.insert((now + wait, self.failures), waiting.write.object.clone());
-        let writes = self.objects.entry(waiting.write.object.clone()).or_default();
-        let same =
-            |known: &&mut Waiting| known.write.slot.is_some() && known.write.slot == waiting.write.slot;
+        let due = now + BACKOFF.delay(queued.failures);
+        self.backoff.insert((due, self.failures), queued.write.object.clone());
+        let writes = self.objects.entry(queued.write.object.clone()).or_default();
+        let same = |known: &&mut Queued| known.write.slot.is_some() && known.write.slot == queued.write.slot;
         if let Some(newer) = writes.iter_mut().find(same) {
-            newer.failures = waiting.failures;
+            newer.failures = queued.failures;
             return;
         }
-        self.counts.waiting += 1;
-        if waiting.write.lane == Lane::Remark {
-            self.remarks += 1;
+        self.counts.queued += 1;
+        if queued.write.priority == WritePriority::Event {
+            self.queued_events += 1;
         }
-        writes.push_front(waiting);
+        writes.push_front(queued);
     }
 
-    /// Lets go what has waited long enough; says when the next one has.
-    fn ripen(&mut self, now: Instant) -> Option<Instant> {
-        while let Some(entry) = self.later.first_entry() {
+    /// Releases the objects whose backoff is over; returns when the next one is.
+    fn release_due(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(entry) = self.backoff.first_entry() {
             if entry.key().0 > now {
                 return Some(entry.key().0);
             }
@@ -326,17 +311,17 @@ impl State {
 }
 
 struct Sent {
-    waiting: Waiting,
-    answer: Result<Value>,
-    took: Duration,
+    queued: Queued,
+    response: Result<Value>,
+    latency: Duration,
 }
 
-async fn send(api: Api, waiting: Waiting) -> Sent {
-    let write = &waiting.write;
+async fn send(api: Api, queued: Queued) -> Sent {
+    let write = &queued.write;
     let began = Instant::now();
     let body = (!write.body.is_null()).then_some((write.content_type, &write.body));
-    let answer = api.send(write.method, &write.path, body).await;
-    Sent { answer, took: began.elapsed(), waiting }
+    let response = api.send(write.method, &write.path, body).await;
+    Sent { response, latency: began.elapsed(), queued }
 }
 
 #[cfg(test)]

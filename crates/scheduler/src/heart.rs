@@ -31,7 +31,7 @@ use kai_engine::verdict::GroupVerdict;
 use kai_engine::{Outcome, Policy};
 use kai_runtime::api::Api;
 use kai_runtime::event::Recorder;
-use kai_runtime::writer::{Lane, Retry, Write, Writer};
+use kai_runtime::writer::{Retry, Write, WritePriority, Writer};
 use kai_units::Timestamp;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,7 +181,7 @@ impl Heart {
     pub(crate) fn take(&mut self, changes: Vec<Change>) {
         for change in changes {
             let weight = match change {
-                Change::News(kind, news) => self.take_news(kind, news),
+                Change::WatchEvent(kind, news) => self.take_news(kind, news),
                 Change::BindAnswered(key, answer) => self.take_bind_answer(&key, answer),
                 Change::BindLookedUp(key, refusal, found) => self.take_looked_up(&key, &refusal, found),
                 Change::Evicted(evicted) => self.take_evicted(evicted),
@@ -258,7 +258,7 @@ impl Heart {
         let Some(request) = self.cache.store().objects().bind_requests.get(key) else { return };
         let key = api_key(key);
         self.writer.submit(Write {
-            lane: Lane::Act,
+            priority: WritePriority::Action,
             path: BIND_REQUEST.path_of(&key),
             object: (BIND_REQUEST, key),
             slot: Some("delete"),

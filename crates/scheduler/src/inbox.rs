@@ -8,7 +8,8 @@ use crate::usage::Usage;
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
 use kai_runtime::api;
-use kai_runtime::watch::News;
+use kai_runtime::invalid::InvalidObject;
+use kai_runtime::watch::WatchEvent;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +19,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) enum Change {
     /// The server has something new.
-    News(Kind, News<Object>),
+    WatchEvent(Kind, WatchEvent<Object>),
     /// What became of a bind request that was to be made.
     BindAnswered(Key, api::Result<Value>),
     /// A bind request was refused, and this is what the server has under its name.
@@ -57,7 +58,7 @@ struct Waiting {
 impl Waiting {
     fn put(&mut self, change: Change) {
         match &change {
-            Change::News(kind, News::Applied(object)) => {
+            Change::WatchEvent(kind, WatchEvent::Applied(object)) => {
                 let id = (*kind, object.key());
                 if let Some(at) = self.latest.get(&id) {
                     self.changes[*at] = change;
@@ -66,13 +67,13 @@ impl Waiting {
                 self.latest.insert(id, self.changes.len());
             }
             // That an object was there in between may matter, so what came before stays.
-            Change::News(kind, News::Gone(object)) => {
+            Change::WatchEvent(kind, WatchEvent::Deleted(object)) => {
                 self.latest.remove(&(*kind, object.key()));
             }
-            Change::News(kind, News::Unreadable(key, _)) => {
+            Change::WatchEvent(kind, WatchEvent::Invalid(InvalidObject { key, .. })) => {
                 self.latest.remove(&(*kind, Key::new(key.namespace.as_str(), key.name.as_str())));
             }
-            Change::News(_, News::All(..)) => self.latest.clear(),
+            Change::WatchEvent(_, WatchEvent::Listed(..)) => self.latest.clear(),
             Change::BindAnswered(..)
             | Change::BindLookedUp(..)
             | Change::Evicted(_)
@@ -120,11 +121,13 @@ mod tests {
             format!("{}{}", pod.metadata.name.to_text(), pod.metadata.label("n").unwrap_or_default())
         };
         let told = |change: &Change| {
-            let Change::News(_, news) = change else { unreachable!("only news are told") };
+            let Change::WatchEvent(_, news) = change else { unreachable!("only news are told") };
             match news {
-                News::Applied(object) => of(object),
-                News::Gone(object) => format!("-{}", of(object)),
-                News::All(..) | News::Unreadable(..) => unreachable!("only single pods are told of"),
+                WatchEvent::Applied(object) => of(object),
+                WatchEvent::Deleted(object) => format!("-{}", of(object)),
+                WatchEvent::Listed(..) | WatchEvent::Invalid(..) => {
+                    unreachable!("only single pods are told of")
+                }
             }
         };
         changes.iter().map(told).collect()
@@ -134,7 +137,7 @@ mod tests {
     fn a_hundred_thousand_states_of_ten_pods_wait_as_ten() {
         let inbox = Inbox::default();
         for at in 0..100_000 {
-            inbox.put(Change::News(Kind::Pod, News::Applied(pod(&format!("p{}-", at % 10), at))));
+            inbox.put(Change::WatchEvent(Kind::Pod, WatchEvent::Applied(pod(&format!("p{}-", at % 10), at))));
         }
         let taken = labels(&inbox.take());
         assert_eq!(taken.len(), 10);
@@ -146,16 +149,16 @@ mod tests {
     fn that_an_object_was_gone_in_between_is_not_lost() {
         let inbox = Inbox::default();
         for news in [
-            News::Applied(pod("p", 1)),
-            News::Applied(pod("p", 2)),
-            News::Gone(pod("p", 2)),
-            News::Applied(pod("p", 3)),
-            News::Applied(pod("p", 4)),
+            WatchEvent::Applied(pod("p", 1)),
+            WatchEvent::Applied(pod("p", 2)),
+            WatchEvent::Deleted(pod("p", 2)),
+            WatchEvent::Applied(pod("p", 3)),
+            WatchEvent::Applied(pod("p", 4)),
         ] {
-            inbox.put(Change::News(Kind::Pod, news));
+            inbox.put(Change::WatchEvent(Kind::Pod, news));
         }
         assert_eq!(labels(&inbox.take()), ["p2", "-p2", "p4"]);
-        inbox.put(Change::News(Kind::Pod, News::Applied(pod("p", 5))));
+        inbox.put(Change::WatchEvent(Kind::Pod, WatchEvent::Applied(pod("p", 5))));
         assert_eq!(labels(&inbox.take()), ["p5"], "what was taken is not written to");
     }
 }

@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// What the scheduler's leases are timed by.
-pub const LEASE_TIMING: kai_runtime::lease::Timing = kai_runtime::lease::Timing {
+pub const LEASE_TIMING: kai_runtime::leader_election::Timing = kai_runtime::leader_election::Timing {
     lease: Duration::from_secs(15),
     renew: Duration::from_secs(10),
     retry: Duration::from_secs(5),
@@ -83,7 +83,7 @@ pub async fn run(
             () = inbox.filled() => {}
             () = alarm => {}
         }
-        let _work = health.work("a cycle", Heart::CYCLE_MAX);
+        let _work = health.begin("a cycle", Heart::CYCLE_MAX);
         heart.take(inbox.take());
         heart.beat();
     }

@@ -8,7 +8,7 @@ use crate::resources::{POD_GROUP, api_key};
 use kai_api::PodGroup;
 use kai_api::well_known::annotation;
 use kai_engine::input::Key;
-use kai_runtime::writer::{Done, Lane, Retry, Write};
+use kai_runtime::writer::{Done, Retry, Write, WritePriority};
 use kai_units::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ impl Marks {
             .map(|(mark, value)| (mark.annotation().to_owned(), json!(value)))
             .collect();
         Some(Write {
-            lane: Lane::Tell,
+            priority: WritePriority::Status,
             path: POD_GROUP.path_of(&key),
             object: (POD_GROUP, key),
             slot: Some("marks"),

@@ -8,36 +8,36 @@ use kai_cache::object::{
 };
 use kai_cache::{Kind, Object, Stored};
 use kai_engine::input;
-use kai_runtime::kind::{self, kind as resource};
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::kind::{self, untyped as resource};
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::{Key, Process, api};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Pod groups.
-pub const POD_GROUP: kai_runtime::Kind =
+pub const POD_GROUP: kai_runtime::ResourceKind =
     resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
 /// Orders to the binder.
-pub const BIND_REQUEST: kai_runtime::Kind =
+pub const BIND_REQUEST: kai_runtime::ResourceKind =
     resource("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests", true);
 /// Queues.
-pub const QUEUE: kai_runtime::Kind = resource("scheduling.run.ai", "v2", "Queue", "queues", false);
+pub const QUEUE: kai_runtime::ResourceKind = resource("scheduling.run.ai", "v2", "Queue", "queues", false);
 /// Topologies.
-pub const TOPOLOGY: kai_runtime::Kind =
+pub const TOPOLOGY: kai_runtime::ResourceKind =
     resource("kai.scheduler", "v1alpha1", "Topology", "topologies", false);
 
 /// Failed pods count for nothing, and there may be many.
 const LIVING_PODS: &str = "fieldSelector=status.phase%21%3DFailed";
 
 /// Where the API keeps objects of a kind.
-pub fn of(kind: Kind) -> kai_runtime::Kind {
+pub fn of(kind: Kind) -> kai_runtime::ResourceKind {
     match kind {
         Kind::Pod => kind::POD,
         Kind::Node => kind::NODE,
         Kind::Namespace => kind::NAMESPACE,
         Kind::ConfigMap => kind::CONFIG_MAP,
-        Kind::PersistentVolume => kind::VOLUME,
-        Kind::PersistentVolumeClaim => kind::VOLUME_CLAIM,
+        Kind::PersistentVolume => kind::PERSISTENT_VOLUME,
+        Kind::PersistentVolumeClaim => kind::PERSISTENT_VOLUME_CLAIM,
         Kind::StorageClass => kind::STORAGE_CLASS,
         Kind::PriorityClass => kind::PRIORITY_CLASS,
         Kind::PodDisruptionBudget => kind::POD_DISRUPTION_BUDGET,
@@ -79,7 +79,7 @@ pub async fn offered(api: &api::Api) -> api::Result<Offered> {
     })
 }
 
-async fn is_served(api: &api::Api, kind: &kai_runtime::Kind) -> api::Result<bool> {
+async fn is_served(api: &api::Api, kind: &kai_runtime::ResourceKind) -> api::Result<bool> {
     match api.send("GET", &format!("/apis/{}/{}", kind.group, kind.version), None).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
@@ -148,8 +148,8 @@ impl Reader for Watches<'_> {
         let (api, inbox) = (self.process.api.clone(), Arc::clone(self.inbox));
         self.kinds.push(T::KIND);
         self.process.tasks.spawn(async move {
-            watch::follow(&api, &source, &freshness, |news: News<T>| {
-                inbox.put(Change::News(T::KIND, of_any_kind(news)));
+            watch::list_and_watch(&api, &source, &freshness, |news: WatchEvent<T>| {
+                inbox.put(Change::WatchEvent(T::KIND, of_any_kind(news)));
             })
             .await;
         });
@@ -157,11 +157,13 @@ impl Reader for Watches<'_> {
 }
 
 /// The same news about an object of any kind.
-pub fn of_any_kind<T: Into<Object>>(news: News<T>) -> News<Object> {
+pub fn of_any_kind<T: Into<Object>>(news: WatchEvent<T>) -> WatchEvent<Object> {
     match news {
-        News::All(objects, version) => News::All(objects.into_iter().map(Into::into).collect(), version),
-        News::Applied(object) => News::Applied(object.into()),
-        News::Gone(object) => News::Gone(object.into()),
-        News::Unreadable(key, why) => News::Unreadable(key, why),
+        WatchEvent::Listed(objects, version) => {
+            WatchEvent::Listed(objects.into_iter().map(Into::into).collect(), version)
+        }
+        WatchEvent::Applied(object) => WatchEvent::Applied(object.into()),
+        WatchEvent::Deleted(object) => WatchEvent::Deleted(object.into()),
+        WatchEvent::Invalid(object) => WatchEvent::Invalid(object),
     }
 }

@@ -227,13 +227,13 @@ impl Cluster {
                 let made = node::node(group, at, &self.clock.time());
                 self.ensure(&kind::NODE, &made).await?;
                 if group.dra && group.gpus > 0 {
-                    let node = self.api.get(&kind::NODE, &Key::new("", &name)).await;
+                    let node = self.api.get_dynamic(&kind::NODE, &Key::new("", &name)).await;
                     let node = node.map_err(|source| Error::Write { object: name.clone(), source })?;
                     self.ensure(&kind::DEVICE_CLASS, &node::device_class()).await?;
                     self.ensure(&kind::RESOURCE_SLICE, &node::slice(group, &node)).await?;
                 }
                 if group.numa_zones > 1 {
-                    self.ensure(&kind::DEFINITION, &node::topology_definition()).await?;
+                    self.ensure(&kind::CUSTOM_RESOURCE_DEFINITION, &node::topology_definition()).await?;
                     self.ensure(&kind::NODE_RESOURCE_TOPOLOGY, &node::topology(group, &name)).await?;
                 }
             }
@@ -252,7 +252,7 @@ impl Cluster {
 
     async fn annotate_node(&self, name: &str, value: Value) -> Result<(), Error> {
         let patch = json!({"metadata": {"annotations": {well_known::FAILURE: value}}});
-        let written = self.api.merge(&kind::NODE, &Key::new("", name), Part::Main, &patch).await;
+        let written = self.api.patch_dynamic(&kind::NODE, &Key::new("", name), Part::Main, &patch).await;
         written.map(|_| ()).map_err(|source| Error::Write { object: format!("node {name}"), source })
     }
 
@@ -291,7 +291,7 @@ impl Cluster {
         ];
         let mut hash = FxHasher::default();
         for kind in &lists {
-            let Ok(listed) = self.api.list(kind, "").await else { continue };
+            let Ok(listed) = self.api.list_dynamic(kind, "").await else { continue };
             for item in &listed.items {
                 hash.write(kai_object::meta_str(item, "resourceVersion").as_bytes());
             }
@@ -317,8 +317,11 @@ impl Cluster {
         self.ensure(&kind::STORAGE_CLASS, &class).await
     }
 
-    async fn ensure(&self, kind: &kind::Kind, object: &Value) -> Result<(), Error> {
+    async fn ensure(&self, kind: &kind::ResourceKind, object: &Value) -> Result<(), Error> {
         let name = || format!("{} {}", kind.kind, kai_object::name(object));
-        self.api.ensure(kind, "", object).await.map_err(|source| Error::Write { object: name(), source })
+        self.api
+            .ensure_dynamic(kind, "", object)
+            .await
+            .map_err(|source| Error::Write { object: name(), source })
     }
 }

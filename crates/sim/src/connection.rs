@@ -81,7 +81,7 @@ impl Connection {
             let running = start(&self);
             tokio::select! {
                 biased;
-                () = incarnation.until(|now| now != current) => {}
+                () = incarnation.wait_for(|now| now != current) => {}
                 () = running => return,
             }
             tracing::info!(client = self.name, "client crashed and is restarted");

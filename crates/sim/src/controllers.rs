@@ -23,9 +23,9 @@ use crate::event::{self, Source};
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::Api;
-use kai_runtime::cache::{Caches, Watched};
-use kai_runtime::controller::{self, Context, Controller};
+use kai_runtime::controller::{self, Context, DynamicController};
 use kai_runtime::health::Health;
+use kai_runtime::informer::{Informer, Informers};
 use kai_runtime::kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub async fn run(connection: Connection, clock: Clock, authority: Option<Arc<str
         kind::NAMESPACE,
         kind::SERVICE_ACCOUNT,
         kind::CONFIG_MAP,
-        kind::VOLUME_CLAIM,
-        kind::VOLUME,
+        kind::PERSISTENT_VOLUME_CLAIM,
+        kind::PERSISTENT_VOLUME,
         kind::STORAGE_CLASS,
         kind::JOB,
         kind::CRON_JOB,
@@ -61,9 +61,10 @@ pub async fn run(connection: Connection, clock: Clock, authority: Option<Arc<str
         kind::RESOURCE_CLAIM,
         kind::RESOURCE_CLAIM_TEMPLATE,
     ];
-    let caches = Arc::new(Caches::new(kinds.map(|kind| Watched::all(kind).without_bookmarks())));
+    let informers =
+        Arc::new(Informers::dynamic_of(kinds.map(|kind| Informer::dynamic(kind).without_bookmarks())));
     let mut controllers =
-        Controllers { connection, caches: Arc::clone(&caches), clock, tasks: JoinSet::new() };
+        Controllers { connection, informers: Arc::clone(&informers), clock, tasks: JoinSet::new() };
     controllers.add(|| job::JobController);
     controllers.add(|| cron_job::CronJobController);
     controllers.add(|| replica_set::ReplicaSetController);
@@ -80,11 +81,11 @@ pub async fn run(connection: Connection, clock: Clock, authority: Option<Arc<str
     controllers.add(|| disruption::DisruptionController);
     let mut tasks = controllers.tasks;
     let collector = controllers.connection.child("garbagecollector");
-    let shared = Arc::clone(&caches);
+    let shared = Arc::clone(&informers);
     tasks.spawn(collector.supervise(move |connection| {
         garbage_collector::run(Api::new(connection.client(), CLIENT), Arc::clone(&shared))
     }));
-    caches.follow(&api, &Health::default(), &mut tasks);
+    informers.start(&api, &Health::default(), &mut tasks);
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
             && error.is_panic()
@@ -97,21 +98,24 @@ pub async fn run(connection: Connection, clock: Clock, authority: Option<Arc<str
 /// Running controllers; each is restarted after an injected crash.
 struct Controllers {
     connection: Connection,
-    caches: Arc<Caches>,
+    informers: Arc<Informers>,
     clock: Clock,
     tasks: JoinSet<()>,
 }
 
 impl Controllers {
-    fn add<C: Controller>(&mut self, make: impl Fn() -> C + Send + Sync + 'static) {
-        let (caches, clock) = (Arc::clone(&self.caches), self.clock);
+    fn add<C: DynamicController>(&mut self, make: impl Fn() -> C + Send + Sync + 'static) {
+        let (informers, clock) = (Arc::clone(&self.informers), self.clock);
         self.tasks.spawn(self.connection.child(C::NAME).supervise(move |connection| {
             let api = Api::new(connection.client(), CLIENT);
             let source = Source { component: format!("{}-controller", C::NAME), host: None };
             let (events, writer) = event::recorder(api.clone(), clock, source);
-            let running = controller::run(
+            let running = controller::run_dynamic(
                 make(),
-                Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) },
+                Context {
+                    events: Some(Arc::new(events)),
+                    ..Context::new(api, Arc::clone(&informers), clock)
+                },
             );
             async move {
                 tokio::join!(running, writer.run());

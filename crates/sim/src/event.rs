@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::controller::Tell;
+use kai_runtime::controller::EventSink;
 use kai_runtime::event::EventType;
 use kai_runtime::kind::{EVENT, Key};
 use serde_json::{Value, json};
@@ -70,8 +70,8 @@ pub fn recorder(api: Api, clock: Clock, source: Source) -> (Recorder, EventWrite
     (Recorder(send), writer)
 }
 
-impl Tell for Recorder {
-    fn tell(&self, object: &Value, type_: EventType, reason: &str, message: String) {
+impl EventSink for Recorder {
+    fn record(&self, object: &Value, type_: EventType, reason: &str, message: String) {
         let text = |text: &str| text.to_owned();
         let involved_object = InvolvedObject {
             api_version: text(object::api_version(object)),
@@ -167,7 +167,7 @@ impl EventWriter {
             event.last = now;
             let patch =
                 json!({"count": event.count, "lastTimestamp": kai_clock::time(now), "message": message});
-            match self.api.merge(&EVENT, &event.key, Part::Main, &patch).await {
+            match self.api.patch_dynamic(&EVENT, &event.key, Part::Main, &patch).await {
                 Err(error) if error.is_not_found() => {}
                 merged => {
                     merged?;
@@ -182,7 +182,7 @@ impl EventWriter {
         let name = format!("{}.{suffix:x}", record.involved_object.name);
         let event = self.event(&record, &name, &message, now);
         let key = Key::of(&event);
-        self.api.create(&EVENT, &key.namespace, &event).await?;
+        self.api.create_dynamic(&EVENT, &key.namespace, &event).await?;
         self.written.insert(record, WrittenEvent { key, count: 1, last: now });
         Ok(())
     }

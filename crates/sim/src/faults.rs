@@ -17,7 +17,7 @@ pub use service::FaultyService;
 pub use webhook::webhook_client;
 
 use crate::journal::Journal;
-use kai_runtime::signal::Signal;
+use kai_runtime::watch_value::WatchValue;
 use parking_lot::{Mutex, MutexGuard};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -141,10 +141,10 @@ struct Client {
     rates: FaultRates,
     rng: ChaCha8Rng,
     counts: Counts,
-    partition: Signal<bool>,
+    partition: WatchValue<bool>,
     outage: Option<Outage>,
     /// Incremented by each crash.
-    incarnation: Signal<u64>,
+    incarnation: WatchValue<u64>,
     crash_at: Option<u64>,
 }
 
@@ -226,7 +226,7 @@ impl Faults {
     }
 
     /// The incarnation of a client: a number that each crash increments.
-    pub fn incarnation(&self, client: &str) -> Signal<u64> {
+    pub fn incarnation(&self, client: &str) -> WatchValue<u64> {
         self.with(client, |client| client.incarnation.clone())
     }
 
@@ -274,9 +274,9 @@ impl Client {
             rates,
             rng,
             counts: Counts::default(),
-            partition: Signal::new(false),
+            partition: WatchValue::new(false),
             outage: None,
-            incarnation: Signal::new(0),
+            incarnation: WatchValue::new(0),
             crash_at: None,
         }
     }
@@ -284,7 +284,7 @@ impl Client {
     fn crash(&mut self) {
         self.counts.crashes += 1;
         self.crash_at = None;
-        self.incarnation.change(|incarnation| *incarnation += 1);
+        self.incarnation.modify(|incarnation| *incarnation += 1);
     }
 
     /// Draws whether a fault with this rate occurs.

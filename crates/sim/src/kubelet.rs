@@ -16,11 +16,11 @@ use crate::well_known;
 use jiff::Timestamp;
 use kai_clock::Clock;
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion, Part, Result};
-use kai_runtime::cache::{Caches, Interest, Watched};
-use kai_runtime::controller::{self, Context, Next};
+use kai_runtime::api::{Api, DeleteOptions, Part, Result};
+use kai_runtime::controller::{self, Action, Context};
 use kai_runtime::health::Health;
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::informer::{Informer, Informers, Subscription};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use pod_lifecycle::{ContainerExit, Stage};
 use pod_workers::{NodeWorker, NodeWorkers};
 use serde_json::Value;
@@ -61,32 +61,34 @@ impl Default for Options {
 /// They read through one client, and each writes through its own child of it, named after its node.
 pub async fn run(connection: Connection, clock: Clock, options: Options) {
     let api = Api::new(connection.client(), CLIENT);
-    let caches = Arc::new(Caches::new(KINDS.map(|kind| Watched::all(kind).without_bookmarks())));
+    let informers =
+        Arc::new(Informers::dynamic_of(KINDS.map(|kind| Informer::dynamic(kind).without_bookmarks())));
     let (send, mut arrivals) = mpsc::unbounded_channel();
     let workers = Arc::new(NodeWorkers::new(send));
-    for kind in &KINDS {
-        let (workers, caches_of) = (Arc::clone(&workers), Arc::downgrade(&caches));
-        let listener = move |kind: &Kind, changed: &Value| {
-            let Some(caches) = caches_of.upgrade() else { return Interest::Ended };
-            workers.route(&caches, kind, changed);
-            Interest::Stays
+    for kind in KINDS {
+        let watched = kind.clone();
+        let (workers, caches_of) = (Arc::clone(&workers), Arc::downgrade(&informers));
+        let listener = move |changed: &Value| {
+            let Some(informers) = caches_of.upgrade() else { return Subscription::End };
+            workers.route(&informers, &watched, changed);
+            Subscription::Continue
         };
-        caches.listen(kind, Box::new(listener));
+        informers.dynamic(&kind).subscribe(Box::new(listener));
     }
     let mut tasks = JoinSet::new();
-    caches.follow(&api, &Health::default(), &mut tasks);
+    informers.start(&api, &Health::default(), &mut tasks);
     loop {
         tokio::select! {
             biased;
             arrived = arrivals.recv() => {
                 let Some((node, worker)) = arrived else { return };
-                let (caches, child) = (Arc::clone(&caches), connection.child(&node));
+                let (informers, child) = (Arc::clone(&informers), connection.child(&node));
                 tasks.spawn(child.supervise(move |connection| {
                     let api = Api::new(connection.client(), CLIENT);
                     let source = Source { component: CLIENT.to_owned(), host: Some(node.clone()) };
                     let (events, writer) = event::recorder(api.clone(), clock, source);
                     let context =
-                        Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&caches), clock) };
+                        Context { events: Some(Arc::new(events)), ..Context::new(api, Arc::clone(&informers), clock) };
                     let kubelet = Kubelet { options, worker: Arc::clone(&worker) };
                     let running = kubelet.run(context, node.clone());
                     async move {
@@ -105,7 +107,8 @@ pub async fn run(connection: Connection, clock: Clock, options: Options) {
     }
 }
 
-const KINDS: [Kind; 5] = [kind::NODE, kind::LEASE, kind::POD, kind::VOLUME_CLAIM, kind::RESOURCE_CLAIM];
+const KINDS: [ResourceKind; 5] =
+    [kind::NODE, kind::LEASE, kind::POD, kind::PERSISTENT_VOLUME_CLAIM, kind::RESOURCE_CLAIM];
 
 #[derive(Debug)]
 struct Kubelet {
@@ -115,31 +118,35 @@ struct Kubelet {
 
 impl Kubelet {
     async fn run(self, context: Context, node: String) {
-        context.caches.synced(&KINDS).await;
-        for pod in context.caches.on_node(&kind::POD, &node) {
+        context.informers.synced(&KINDS).await;
+        for pod in context.informers.dynamic(&kind::POD).on_node(&node) {
             self.worker.queue.add(Key::of(&pod));
         }
         let (kubelet, context) = (&self, &context);
-        let work = controller::work(CLIENT, &self.worker.queue, 1, |key| async move {
+        let work = controller::process(CLIENT, &self.worker.queue, 1, |key| async move {
             kubelet.reconcile(context, &key).await
         });
         tokio::join!(heartbeat::run(context, &node, self.options.heartbeat), work);
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(found) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(found) = context.informers.dynamic(&kind::POD).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let node = Key::new("", object::str_at(&found, "/spec/nodeName"));
-        let Some(node) = context.caches.get(&kind::NODE, &node) else { return Ok(Next::Wait) };
+        let Some(node) = context.informers.dynamic(&kind::NODE).get(&node) else {
+            return Ok(Action::AwaitChange);
+        };
         let offline = matches!(Failure::of(&node), Some(Failure::Unreachable | Failure::Down));
         if !is_simulated(&node) || offline {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let boot = self.worker.observe(&node, Some(context.clock.now()));
         if object::is_deleting(&found) {
             return self.stop(context, &found).await;
         }
         if pod::is_terminal(&found) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         match pod_lifecycle::stage(&found) {
             Stage::New => self.admit(context, &found, &node).await,
@@ -150,8 +157,8 @@ impl Kubelet {
     }
 
     /// Admits a pod and allocates its devices, or rejects it.
-    async fn admit(&self, context: &Context, pod: &Value, node: &Value) -> Result<Next> {
-        let neighbours = context.caches.on_node(&kind::POD, object::name(node));
+    async fn admit(&self, context: &Context, pod: &Value, node: &Value) -> Result<Action> {
+        let neighbours = context.informers.dynamic(&kind::POD).on_node(object::name(node));
         let others: Vec<&Value> = neighbours
             .iter()
             .map(|other| &**other)
@@ -162,9 +169,9 @@ impl Kubelet {
             Err(rejection) => {
                 let mut new = pod.clone();
                 status::rejected(&mut new, rejection.reason(), &rejection.to_string(), &context.clock.time());
-                context.update(&kind::POD, Part::Status, pod, &new).await?;
+                context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
                 context.warn(pod, rejection.reason(), rejection.to_string());
-                return Ok(Next::Wait);
+                return Ok(Action::AwaitChange);
             }
         };
         // The API server accepts annotations in a status update.
@@ -173,24 +180,24 @@ impl Kubelet {
             set_entry(&mut new, "annotations", well_known::GPU_DEVICES, &devices.join(","));
         }
         status::creating(&mut new, node, &context.clock.time());
-        context.update(&kind::POD, Part::Status, pod, &new).await?;
-        Ok(Next::After(self.start_delay(pod)))
+        context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
+        Ok(Action::RequeueAfter(self.start_delay(pod)))
     }
 
-    async fn start(&self, context: &Context, pod: &Value, node: &Value, since: Timestamp) -> Result<Next> {
-        if admission::waits_for_claims(pod, &context.caches) {
-            return Ok(Next::Wait);
+    async fn start(&self, context: &Context, pod: &Value, node: &Value, since: Timestamp) -> Result<Action> {
+        if admission::waits_for_claims(pod, &context.informers) {
+            return Ok(Action::AwaitChange);
         }
         let now = context.clock.now();
         let due = time::later(since, self.start_delay(pod));
         if due > now {
-            return Ok(Next::After(time::until(now, due)));
+            return Ok(Action::RequeueAfter(time::until(now, due)));
         }
         let mut new = pod.clone();
         status::running(&mut new, node, &context.clock.time(), 0);
-        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
         record_started(context, pod);
-        Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
+        Ok(self.run_for(pod).map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 
     /// Terminates containers after their run time or deadline, or where the node has rebooted.
@@ -200,7 +207,7 @@ impl Kubelet {
         pod: &Value,
         since: Timestamp,
         boot: Option<Timestamp>,
-    ) -> Result<Next> {
+    ) -> Result<Action> {
         let now = context.clock.now();
         if boot.is_some_and(|boot| since < boot) {
             return self.terminate(context, pod, ContainerExit { code: 137, reason: "Error" }).await;
@@ -211,29 +218,30 @@ impl Kubelet {
         if deadline.is_some_and(|deadline| deadline <= now) {
             let mut new = pod.clone();
             status::deadline_exceeded(&mut new, &context.clock.time());
-            context.update(&kind::POD, Part::Status, pod, &new).await?;
+            context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
             let message = "Pod was active on the node longer than the specified deadline";
-            context.tell(pod, "DeadlineExceeded", message);
-            return Ok(Next::Wait);
+            context.record(pod, "DeadlineExceeded", message);
+            return Ok(Action::AwaitChange);
         }
-        let mut next = deadline.map_or(Next::Wait, |deadline| Next::After(time::until(now, deadline)));
+        let mut next =
+            deadline.map_or(Action::AwaitChange, |deadline| Action::RequeueAfter(time::until(now, deadline)));
         if let Some(run_for) = self.run_for(pod) {
             let due = time::later(since, run_for);
             if due <= now {
                 return self.terminate(context, pod, pod_lifecycle::scheduled_exit(pod)).await;
             }
-            next = next.or(Next::After(time::until(now, due)));
+            next = next.or(Action::RequeueAfter(time::until(now, due)));
         }
         if !pod::is_ready(pod) {
             // The node is ready again.
             let mut new = pod.clone();
             status::ready_again(&mut new, &context.clock.time());
-            context.update(&kind::POD, Part::Status, pod, &new).await?;
+            context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
         }
         Ok(next)
     }
 
-    async fn terminate(&self, context: &Context, pod: &Value, exit: ContainerExit) -> Result<Next> {
+    async fn terminate(&self, context: &Context, pod: &Value, exit: ContainerExit) -> Result<Action> {
         let mut new = pod.clone();
         let time = context.clock.time();
         let restarts = pod_lifecycle::restarts_after(pod, exit);
@@ -242,7 +250,7 @@ impl Kubelet {
         } else {
             status::terminated(&mut new, exit, &time);
         }
-        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
         if restarts {
             let pod_name = format!("{}_{}({})", object::name(pod), object::namespace(pod), object::uid(pod));
             for name in containers(pod).map(|container| object::str_at(container, "/name")) {
@@ -250,24 +258,30 @@ impl Kubelet {
                 context.warn(pod, "BackOff", message);
             }
         }
-        Ok(Next::After(Duration::ZERO))
+        Ok(Action::RequeueAfter(Duration::ZERO))
     }
 
-    async fn restart(&self, context: &Context, pod: &Value, since: Timestamp, restarts: i64) -> Result<Next> {
+    async fn restart(
+        &self,
+        context: &Context,
+        pod: &Value,
+        since: Timestamp,
+        restarts: i64,
+    ) -> Result<Action> {
         let now = context.clock.now();
         let due = time::later(since, pod_lifecycle::backoff(restarts));
         if due > now {
-            return Ok(Next::After(time::until(now, due)));
+            return Ok(Action::RequeueAfter(time::until(now, due)));
         }
         let mut new = pod.clone();
         status::restarted(&mut new, &context.clock.time(), restarts + 1);
-        context.update(&kind::POD, Part::Status, pod, &new).await?;
+        context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
         record_started(context, pod);
-        Ok(self.run_for(pod).map_or(Next::Wait, Next::After))
+        Ok(self.run_for(pod).map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 
     /// Stops the containers of a terminating pod, then deletes it.
-    async fn stop(&self, context: &Context, pod: &Value) -> Result<Next> {
+    async fn stop(&self, context: &Context, pod: &Value) -> Result<Action> {
         let now = context.clock.now();
         let last = time::at(pod, "/metadata/deletionTimestamp").unwrap_or(now);
         let requested = time::plus(last, -object::grace_period(pod).unwrap_or(0));
@@ -276,20 +290,20 @@ impl Kubelet {
             time::duration(annotation(pod, well_known::STOP_DELAY)).unwrap_or(self.options.stop_delay);
         let due = if running { time::later(requested, delay).min(last) } else { now };
         if due > now {
-            return Ok(Next::After(time::until(now, due)));
+            return Ok(Action::RequeueAfter(time::until(now, due)));
         }
         if !pod::is_terminal(pod) {
             let mut new = pod.clone();
             status::terminated(&mut new, ContainerExit { code: 143, reason: "Error" }, &context.clock.time());
-            context.update(&kind::POD, Part::Status, pod, &new).await?;
+            context.patch_difference_dynamic(&kind::POD, Part::Status, pod, &new).await?;
             for name in containers(pod).map(|container| object::str_at(container, "/name")) {
-                context.tell(pod, "Killing", format!("Stopping container {name}"));
+                context.record(pod, "Killing", format!("Stopping container {name}"));
             }
         }
         if object::grace_period(pod) != Some(0) {
-            context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
+            context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod).immediately()).await?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     fn start_delay(&self, pod: &Value) -> Duration {
@@ -309,8 +323,8 @@ fn record_started(context: &Context, pod: &Value) {
     for container in containers(pod) {
         let (name, image) = (object::str_at(container, "/name"), object::str_at(container, "/image"));
         let pulled = format!("Container image \"{image}\" already present on machine");
-        context.tell(pod, "Pulled", pulled);
-        context.tell(pod, "Created", format!("Created container: {name}"));
-        context.tell(pod, "Started", format!("Started container {name}"));
+        context.record(pod, "Pulled", pulled);
+        context.record(pod, "Created", format!("Created container: {name}"));
+        context.record(pod, "Started", format!("Started container {name}"));
     }
 }

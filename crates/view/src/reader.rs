@@ -9,7 +9,8 @@ use kai_engine::verdict::GroupVerdict;
 use kai_engine::{ClusterState, Cycle, Outcome, Policy};
 use kai_runtime::api::{self, Api};
 use kai_runtime::health::Health;
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::invalid::InvalidObject;
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::Options;
 use kai_scheduler::resources::{self, Offered, Reader, of, of_any_kind};
 use kai_units::Timestamp;
@@ -64,7 +65,7 @@ pub struct ClusterReader {
 
 /// Events of all watches, until they are applied.
 struct WatchEvents {
-    events: UnboundedReceiver<(Kind, News<Object>)>,
+    events: UnboundedReceiver<(Kind, WatchEvent<Object>)>,
     /// Ends the watches when it is dropped.
     _tasks: JoinSet<()>,
 }
@@ -136,14 +137,14 @@ impl ClusterReader {
         while let Ok((kind, event)) = watches.events.try_recv() {
             has_events = true;
             match event {
-                News::All(objects, _) => store.reset(kind, objects),
-                News::Applied(object) => {
+                WatchEvent::Listed(objects, _) => store.reset(kind, objects),
+                WatchEvent::Applied(object) => {
                     store.apply(object);
                 }
-                News::Gone(object) => {
+                WatchEvent::Deleted(object) => {
                     store.delete(kind, &object.key());
                 }
-                News::Unreadable(key, _) => {
+                WatchEvent::Invalid(InvalidObject { key, .. }) => {
                     store.delete(kind, &kai_engine::input::Key::new(key.namespace, key.name));
                 }
             }
@@ -179,17 +180,19 @@ impl Listing {
         Ok(())
     }
 
-    fn insert(&mut self, kind: Kind, events: Vec<News<Object>>) {
+    fn insert(&mut self, kind: Kind, events: Vec<WatchEvent<Object>>) {
         let mut undecodable = Vec::new();
         for event in events {
             match event {
-                News::All(objects, _) => {
+                WatchEvent::Listed(objects, _) => {
                     for object in objects {
                         self.objects.insert(object);
                     }
                 }
-                News::Unreadable(key, why) => undecodable.push(format!("`{key}` ({why})")),
-                News::Applied(_) | News::Gone(_) => {}
+                WatchEvent::Invalid(InvalidObject { key, reason: why, .. }) => {
+                    undecodable.push(format!("`{key}` ({why})"))
+                }
+                WatchEvent::Applied(_) | WatchEvent::Deleted(_) => {}
             }
         }
         if undecodable.is_empty() {
@@ -212,8 +215,11 @@ impl Listing {
                 api_version: resource.api_version(),
             }),
             403 | 404 if !is_required => {
-                let why =
-                    if error.is_not_found() { "not served by the cluster".to_owned() } else { error.told() };
+                let why = if error.is_not_found() {
+                    "not served by the cluster".to_owned()
+                } else {
+                    error.message()
+                };
                 self.warnings.push(format!(
                     "{} are left out ({why}); verdicts that depend on them may be wrong",
                     resource.plural
@@ -229,7 +235,7 @@ impl Listing {
 /// Lists every resource concurrently.
 struct Lists {
     api: Api,
-    tasks: JoinSet<(Kind, api::Result<Vec<News<Object>>>)>,
+    tasks: JoinSet<(Kind, api::Result<Vec<WatchEvent<Object>>>)>,
 }
 
 impl Reader for Lists {
@@ -241,7 +247,7 @@ impl Reader for Lists {
         self.tasks.spawn(async move {
             let mut events = Vec::new();
             let listed =
-                watch::all(&api, &source, &mut |event: News<T>| events.push(of_any_kind(event))).await;
+                watch::list(&api, &source, &mut |event: WatchEvent<T>| events.push(of_any_kind(event))).await;
             (T::KIND, listed.map(|_| events))
         });
     }
@@ -252,7 +258,7 @@ struct Watches<'a> {
     api: Api,
     health: Health,
     unreadable: &'a BTreeSet<Kind>,
-    sender: UnboundedSender<(Kind, News<Object>)>,
+    sender: UnboundedSender<(Kind, WatchEvent<Object>)>,
     tasks: JoinSet<()>,
 }
 
@@ -267,7 +273,7 @@ impl Reader for Watches<'_> {
         let (api, source, sender) = (self.api.clone(), source::<T>(query), self.sender.clone());
         let freshness = self.health.watch(&source.kind.plural);
         self.tasks.spawn(async move {
-            watch::follow(&api, &source, &freshness, |event: News<T>| {
+            watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<T>| {
                 // The receiver is dropped together with this task.
                 let _ = sender.send((T::KIND, of_any_kind(event)));
             })
@@ -316,8 +322,16 @@ mod tests {
     #[test]
     fn undecodable_objects_are_named_and_the_others_are_kept() {
         let mut listing = Listing::default();
-        let broken = |name: &str| News::Unreadable(kai_runtime::Key::new("a", name), "malformed".to_owned());
-        let mut events = vec![News::All(vec![Object::from(kai_cache::object::Queue::default())], 1)];
+        let broken = |name: &str| {
+            WatchEvent::Invalid(InvalidObject {
+                key: kai_runtime::Key::new("a", name),
+                uid: String::new(),
+                resource_version: String::new(),
+                reason: "malformed".to_owned(),
+                deleted: false,
+            })
+        };
+        let mut events = vec![WatchEvent::Listed(vec![Object::from(kai_cache::object::Queue::default())], 1)];
         events.extend(["1", "2", "3", "4", "5", "6", "7"].map(broken));
         listing.insert(Kind::Queue, events);
         assert_eq!(listing.objects.queues.len(), 1);

@@ -6,20 +6,20 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use kai_admission::queue::{QuotaValidation, router};
-use kai_runtime::api::Deletion;
-use kai_runtime::kind::{DEFINITION, Key, Kind, kind};
+use kai_runtime::api::DeleteOptions;
+use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key, ResourceKind, untyped};
 use kai_sim::Cluster;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-const QUEUE: Kind = kind("scheduling.run.ai", "v2", "Queue", "queues", false);
+const QUEUE: ResourceKind = untyped("scheduling.run.ai", "v2", "Queue", "queues", false);
 
 async fn cluster() -> Cluster {
     let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
     let cluster = Cluster::builder().seed(1).starting_at(epoch).start().await.unwrap();
     for definition in kai_api::crds().into_iter().filter(|crd| crd.spec.group == "scheduling.run.ai") {
         let definition = serde_json::to_value(definition).unwrap();
-        cluster.api().create(&DEFINITION, "", &definition).await.unwrap();
+        cluster.api().create_dynamic(&CUSTOM_RESOURCE_DEFINITION, "", &definition).await.unwrap();
     }
     cluster
 }
@@ -29,7 +29,7 @@ async fn create_queue(cluster: &Cluster, name: &str, parent: &str) -> Value {
         "apiVersion": QUEUE.api_version(), "kind": QUEUE.kind, "metadata": {"name": name},
         "spec": {"parentQueue": parent, "resources": {}},
     });
-    cluster.api().create(&QUEUE, "", &queue).await.unwrap()
+    cluster.api().create_dynamic(&QUEUE, "", &queue).await.unwrap()
 }
 
 async fn review(cluster: &Cluster, operation: &str, object: Value, old: Value) -> Value {
@@ -57,7 +57,11 @@ async fn deletion_of_a_queue_with_children_is_denied() {
         "queue `root` has child queues: `leaf`; hint: delete those first"
     );
     assert_eq!(review(&cluster, "DELETE", Value::Null, leaf).await["allowed"], true);
-    cluster.api().delete(&QUEUE, &Key::new("", "leaf"), &Deletion::default().now()).await.unwrap();
+    cluster
+        .api()
+        .delete_dynamic(&QUEUE, &Key::new("", "leaf"), &DeleteOptions::default().immediately())
+        .await
+        .unwrap();
     assert_eq!(review(&cluster, "DELETE", Value::Null, root).await["allowed"], true);
     let without_resources = json!({"metadata": {"name": "x"}, "spec": {}});
     let denied = review(&cluster, "CREATE", without_resources, Value::Null).await;

@@ -8,8 +8,8 @@ use crate::error::{Doing, Error, Result};
 use crate::informers::annotation_of;
 use kai_api::well_known::{annotation, label_value};
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion, Part};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{Api, DeleteOptions, Part};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use tokio::sync::OnceCell;
@@ -25,7 +25,7 @@ const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 /// Claims on devices, in the version of the API that the server has.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    kind: OnceCell<Kind>,
+    kind: OnceCell<ResourceKind>,
 }
 
 /// Whether a pod's devices are any of this step's business.
@@ -181,7 +181,7 @@ impl Claims {
     }
 
     /// The resource, in the best version that the server has.
-    async fn kind(&self, api: &Api) -> Result<&Kind> {
+    async fn kind(&self, api: &Api) -> Result<&ResourceKind> {
         self.kind
             .get_or_try_init(|| async {
                 let path = "/apis/resource.k8s.io";
@@ -197,16 +197,21 @@ impl Claims {
                     .collect();
                 let best = VERSIONS.into_iter().find(|version| served.contains(version));
                 let best = best.ok_or(Error::Missing { kind: "API", name: "resource.k8s.io".to_owned() })?;
-                Ok(Kind { version: Cow::Borrowed(best), ..kind::RESOURCE_CLAIM })
+                Ok(ResourceKind { version: Cow::Borrowed(best), ..kind::RESOURCE_CLAIM })
             })
             .await
     }
 }
 
 /// Reads a claim and writes it anew, step by step, and again when others write it in between.
-async fn change(api: &Api, kind: &Kind, key: &Key, step: impl Fn(&Value) -> Result<Step>) -> Result<()> {
+async fn change(
+    api: &Api,
+    kind: &ResourceKind,
+    key: &Key,
+    step: impl Fn(&Value) -> Result<Step>,
+) -> Result<()> {
     for _ in 0..TRIES {
-        let claim = match api.get(kind, key).await {
+        let claim = match api.get_dynamic(kind, key).await {
             Err(error) if error.is_not_found() => {
                 return Err(Error::Missing { kind: "resource claim", name: key.to_string() });
             }
@@ -217,7 +222,7 @@ async fn change(api: &Api, kind: &Kind, key: &Key, step: impl Fn(&Value) -> Resu
             Step::Free(new) => (new, Part::Status, false),
             Step::Protect(new) => (new, Part::Main, false),
         };
-        match api.update(kind, part, &claim, &new).await {
+        match api.patch_difference_dynamic(kind, part, &claim, &new).await {
             Err(error) if error.is_conflict() => {}
             Ok(_) if !last => {}
             written => return written.map(|_| ()).doing(|| format!("write resource claim `{key}`")),
@@ -235,14 +240,15 @@ fn is_extended_of(claim: &Value, pod: &Value) -> bool {
 }
 
 /// The claims that stand for extended resources of the pod; there is at most one, unless answers got lost.
-async fn extended_of(api: &Api, kind: &Kind, target: &BindTarget, pod: &Value) -> Result<Vec<Value>> {
-    let listed = api.list(kind, &target.pod.namespace).await.doing(|| "list resource claims".to_owned())?;
+async fn extended_of(api: &Api, kind: &ResourceKind, target: &BindTarget, pod: &Value) -> Result<Vec<Value>> {
+    let listed =
+        api.list_dynamic(kind, &target.pod.namespace).await.doing(|| "list resource claims".to_owned())?;
     Ok(listed.items.into_iter().filter(|claim| is_extended_of(claim, pod)).collect())
 }
 
 async fn prepare_extended(
     api: &Api,
-    kind: &Kind,
+    kind: &ResourceKind,
     target: &BindTarget,
     pod: &Value,
     wanted: &Value,
@@ -259,7 +265,7 @@ async fn prepare_extended(
         claim
     } else {
         let claim = extended_claim(kind, pod, wanted);
-        let made = api.create(kind, &target.pod.namespace, &claim).await;
+        let made = api.create_dynamic(kind, &target.pod.namespace, &claim).await;
         made.doing(|| "create the resource claim of extended resources".to_owned())?
     };
     let key = Key::new(&target.pod.namespace, object::name(&claim));
@@ -270,7 +276,7 @@ async fn prepare_extended(
 }
 
 /// The claim that stands for extended resources of the pod.
-fn extended_claim(kind: &Kind, pod: &Value, wanted: &Value) -> Value {
+fn extended_claim(kind: &ResourceKind, pod: &Value, wanted: &Value) -> Value {
     json!({
         "apiVersion": kind.api_version(), "kind": "ResourceClaim",
         "metadata": {
@@ -290,11 +296,11 @@ fn extended_claim(kind: &Kind, pod: &Value, wanted: &Value) -> Value {
 async fn tell_pod(api: &Api, target: &BindTarget, pod: &Value, status: Value) -> Result<()> {
     let patch =
         json!({"metadata": {"uid": object::uid(pod)}, "status": {"extendedResourceClaimStatus": status}});
-    let written = api.merge(&kind::POD, &target.pod, Part::Status, &patch).await;
+    let written = api.patch_dynamic(&kind::POD, &target.pod, Part::Status, &patch).await;
     written.map(|_| ()).doing(|| format!("write the status of pod `{}`", target.pod))
 }
 
-async fn undo_extended(api: &Api, kind: &Kind, target: &BindTarget, pod: &Value) -> Result<()> {
+async fn undo_extended(api: &Api, kind: &ResourceKind, target: &BindTarget, pod: &Value) -> Result<()> {
     for claim in extended_of(api, kind, target, pod).await? {
         let key = Key::new(&target.pod.namespace, object::name(&claim));
         match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
@@ -304,8 +310,8 @@ async fn undo_extended(api: &Api, kind: &Kind, target: &BindTarget, pod: &Value)
         let doing = || format!("delete resource claim `{key}`");
         let unprotected = json!({"metadata": {"finalizers": null, "uid": object::uid(&claim)}});
         for done in [
-            api.merge(kind, &key, Part::Main, &unprotected).await,
-            api.delete(kind, &key, &Deletion::of(&claim)).await,
+            api.patch_dynamic(kind, &key, Part::Main, &unprotected).await,
+            api.delete_dynamic(kind, &key, &DeleteOptions::of(&claim)).await,
         ] {
             match done {
                 Err(error) if error.is_not_found() => {}

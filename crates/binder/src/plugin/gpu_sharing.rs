@@ -10,7 +10,7 @@ use crate::informers::{CONFIG_MAP, annotation_of};
 use kai_api::well_known::{annotation, env, resource};
 use kai_object as object;
 use kai_runtime::Key;
-use kai_runtime::api::{Api, Deletion, Part};
+use kai_runtime::api::{Api, DeleteOptions, Part};
 use serde_json::{Map, Value, json};
 
 /// How often a map is read and written again because somebody else wrote it in between.
@@ -96,7 +96,7 @@ pub(crate) async fn prepare(
 pub(crate) async fn undo(api: &Api, pod: &Value) -> Result<()> {
     let Ok(maps) = config_maps(pod) else { return Ok(()) };
     for key in [&maps.capabilities, &maps.environment] {
-        match api.delete(&CONFIG_MAP, key, &Deletion::default()).await {
+        match api.delete_dynamic(&CONFIG_MAP, key, &DeleteOptions::default()).await {
             Err(error) if error.is_not_found() => {}
             deleted => {
                 deleted.doing(|| format!("delete config map `{key}`"))?;
@@ -115,16 +115,16 @@ pub(crate) async fn write(api: &Api, pod: &Value, key: &Key, data: &Value) -> Re
     });
     let doing = || format!("write config map `{key}`");
     for _ in 0..TRIES {
-        match api.create(&CONFIG_MAP, &key.namespace, &fresh).await {
+        match api.create_dynamic(&CONFIG_MAP, &key.namespace, &fresh).await {
             Err(error) if error.is_conflict() => {}
             made => return made.map(|_| ()).doing(doing),
         }
-        let known = match api.get(&CONFIG_MAP, key).await {
+        let known = match api.get_dynamic(&CONFIG_MAP, key).await {
             Err(error) if error.is_not_found() => continue,
             known => known.doing(doing)?,
         };
         let wanted = merged(&known, &fresh);
-        match api.update(&CONFIG_MAP, Part::Main, &known, &wanted).await {
+        match api.patch_difference_dynamic(&CONFIG_MAP, Part::Main, &known, &wanted).await {
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             written => return written.map(|_| ()).doing(doing),
         }

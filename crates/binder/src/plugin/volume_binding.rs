@@ -140,7 +140,7 @@ pub(crate) async fn undo(api: &Api, pod: &Value, node: &str) -> Result<()> {
             continue;
         }
         let patch = json!({"metadata": {"uid": object::uid(&claim), "annotations": {SELECTED_NODE: null}}});
-        match api.merge(&kind::VOLUME_CLAIM, &key, Part::Main, &patch).await {
+        match api.patch_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, &key, Part::Main, &patch).await {
             Err(error) if error.is_not_found() => {}
             written => {
                 written.doing(|| format!("write volume claim `{key}`"))?;
@@ -151,7 +151,7 @@ pub(crate) async fn undo(api: &Api, pod: &Value, node: &str) -> Result<()> {
 }
 
 async fn get_claim(api: &Api, key: &Key) -> Result<Value> {
-    match api.get(&kind::VOLUME_CLAIM, key).await {
+    match api.get_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, key).await {
         Err(error) if error.is_not_found() => {
             Err(Error::Missing { kind: "volume claim", name: key.to_string() })
         }
@@ -165,7 +165,7 @@ fn refused(claim: &Value, reason: String) -> Error {
 
 async fn check_reach(api: &Api, claim: &Value, node: &Value) -> Result<()> {
     let name = object::str_at(claim, "/spec/volumeName");
-    let volume = match api.get(&kind::VOLUME, &Key::new("", name)).await {
+    let volume = match api.get_dynamic(&kind::PERSISTENT_VOLUME, &Key::new("", name)).await {
         Err(error) if error.is_not_found() => {
             return Err(refused(claim, format!("its volume `{name}` is gone")));
         }
@@ -187,7 +187,7 @@ async fn place(api: &Api, claim: &Value, node: &Value) -> Result<()> {
     if class.is_empty() {
         return Err(unbound());
     }
-    let class = match api.get(&kind::STORAGE_CLASS, &Key::new("", class)).await {
+    let class = match api.get_dynamic(&kind::STORAGE_CLASS, &Key::new("", class)).await {
         Err(error) if error.is_not_found() => {
             return Err(refused(claim, format!("there is no storage class `{class}`")));
         }
@@ -197,7 +197,8 @@ async fn place(api: &Api, claim: &Value, node: &Value) -> Result<()> {
         return Err(unbound());
     }
     for _ in 0..TRIES {
-        let listed = api.list(&kind::VOLUME, "").await.doing(|| "list volumes".to_owned())?;
+        let listed =
+            api.list_dynamic(&kind::PERSISTENT_VOLUME, "").await.doing(|| "list volumes".to_owned())?;
         let Some(volume) = choose(claim, &listed.items, node) else {
             return ask_for_volume(api, claim, &class, node).await;
         };
@@ -221,7 +222,7 @@ async fn set_aside(api: &Api, volume: &Value, claim: &Value) -> kai_runtime::api
     });
     object::map_mut(&mut kept["metadata"], "annotations")
         .insert(BOUND_BY_CONTROLLER.to_owned(), json!("yes"));
-    api.update(&kind::VOLUME, Part::Main, volume, &kept).await.map(|_| ())
+    api.patch_difference_dynamic(&kind::PERSISTENT_VOLUME, Part::Main, volume, &kept).await.map(|_| ())
 }
 
 /// Tells whoever makes volumes of the class where the claim's is needed.
@@ -236,7 +237,8 @@ async fn ask_for_volume(api: &Api, claim: &Value, class: &Value, node: &Value) -
         return Ok(());
     }
     let patch = json!({"metadata": {"uid": object::uid(claim), "annotations": {SELECTED_NODE: name}}});
-    let written = api.merge(&kind::VOLUME_CLAIM, &Key::of(claim), Part::Main, &patch).await;
+    let written =
+        api.patch_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, &Key::of(claim), Part::Main, &patch).await;
     written.map(|_| ()).doing(|| format!("write volume claim `{}`", Key::of(claim)))
 }
 

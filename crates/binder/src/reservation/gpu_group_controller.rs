@@ -4,9 +4,9 @@ use super::Reservations;
 use crate::error::Error;
 use crate::informers::{BIND_REQUEST, BY_GROUP, groups_of, selected_groups};
 use kai_runtime::api;
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub(crate) struct GpuGroupController {
     pub(crate) workers: usize,
 }
 
-impl Controller for GpuGroupController {
+impl DynamicController for GpuGroupController {
     const NAME: &'static str = "gpu-groups";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::POD, BIND_REQUEST]
     }
 
@@ -32,12 +32,12 @@ impl Controller for GpuGroupController {
         self.workers
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         let groups = if *kind == kind::POD { groups_of(changed) } else { selected_groups(changed) };
         groups.into_iter().collect::<BTreeSet<_>>().into_iter().map(|group| Key::new("", group)).collect()
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Next> {
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
         let settled = tokio::time::timeout(self.resync, self.reservations.settle(&key.name, None)).await;
         match settled.unwrap_or(Err(Error::Timeout { step: "settling the group", limit: self.resync })) {
             Ok(()) => {}
@@ -46,7 +46,7 @@ impl Controller for GpuGroupController {
                 tracing::warn!(group = %key.name, error = &error as &dyn std::error::Error, "a GPU group is not settled");
             }
         }
-        let used = !context.caches.by(&kind::POD, BY_GROUP, &key.name).is_empty();
-        Ok(if used { Next::After(self.resync) } else { Next::Wait })
+        let used = !context.informers.dynamic(&kind::POD).by_index(BY_GROUP, &key.name).is_empty();
+        Ok(if used { Action::RequeueAfter(self.resync) } else { Action::AwaitChange })
     }
 }

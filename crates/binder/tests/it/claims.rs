@@ -80,7 +80,7 @@ async fn what_an_earlier_decision_chose_for_the_pod_alone_gives_way() {
     }});
     let key = kai_runtime::Key::new("default", "shared");
     let claims = &kind::RESOURCE_CLAIM;
-    world.cluster.api().merge(claims, &key, kai_runtime::api::Part::Status, &status).await.unwrap();
+    world.cluster.api().patch_dynamic(claims, &key, kai_runtime::api::Part::Status, &status).await.unwrap();
     let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-3")}]});
     world.request(&made, "dra-1", &devices).await;
     world.until_phase("a", "Succeeded").await;
@@ -115,7 +115,7 @@ async fn extended_resources_get_a_claim_of_their_own() {
     let made = world.create(&kind::POD, pod("a", &json!({}))).await;
     world.request(&made, "dra-1", &json!({"extendedResourceClaimAllocation": extended})).await;
     world.until_phase("a", "Succeeded").await;
-    let claims = world.cluster.api().list(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
+    let claims = world.cluster.api().list_dynamic(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
     assert_eq!(claims.len(), 1);
     let name = object::name(&claims[0]);
     assert!(name.starts_with("a-extended-resources-"), "{name}");
@@ -132,7 +132,7 @@ async fn extended_resources_get_a_claim_of_their_own() {
     wanted["extendedResourceClaimAllocation"] = extended;
     world.request(&made, "node-1", &wanted).await;
     world.until_phase("b", "Failed").await;
-    let claims = world.cluster.api().list(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
+    let claims = world.cluster.api().list_dynamic(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
     assert!(claims.iter().all(|claim| object::name(claim).starts_with("a-")), "{claims:#?}");
     assert!(world.get(&kind::POD, "b").await["status"].get("extendedResourceClaimStatus").is_none());
 }

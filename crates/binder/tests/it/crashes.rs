@@ -111,7 +111,7 @@ async fn a_failed_binding_is_undone_wherever_the_binder_crashes() {
         assert!(left["spec"].get("nodeName").is_none(), "after {requests} requests");
         let labels = left["metadata"].get("labels").cloned().unwrap_or_else(|| json!({}));
         assert_eq!(labels, json!({}), "after {requests} requests");
-        let maps = world.cluster.api().list(&CONFIG_MAP, "default").await.unwrap().items;
+        let maps = world.cluster.api().list_dynamic(&CONFIG_MAP, "default").await.unwrap().items;
         let none = maps.iter().all(|map| !object::name(map).contains("shared-gpu"));
         assert!(none, "after {requests} requests");
         assert_eq!(phase(&world.get(&BIND_REQUEST, &name).await), "Failed");

@@ -246,7 +246,7 @@ async fn a_request_that_is_withdrawn_binds_nothing_and_frees_its_gpu() {
     let device = json!({"metadata": {"annotations": {DEVICE: "GPU-x"}}});
     let key = kai_runtime::Key::of(&reservation);
     // It may be gone already, which is as good.
-    let _ = world.cluster.api().merge(&kind::POD, &key, Part::Main, &device).await;
+    let _ = world.cluster.api().patch_dynamic(&kind::POD, &key, Part::Main, &device).await;
     world.until_reservations(0).await;
     world.sleep(60).await;
     assert!(world.get(&kind::POD, "a").await["spec"].get("nodeName").is_none());
@@ -265,7 +265,7 @@ async fn a_pod_that_goes_while_its_gpu_is_reserved_leaves_nothing() {
     world.gone(&kind::POD, "a").await;
     let device = json!({"metadata": {"annotations": {DEVICE: "GPU-x"}}});
     let key = kai_runtime::Key::of(&reservation);
-    world.cluster.api().merge(&kind::POD, &key, Part::Main, &device).await.unwrap();
+    world.cluster.api().patch_dynamic(&kind::POD, &key, Part::Main, &device).await.unwrap();
     let request = world.until_phase("a", "Failed").await;
     assert!(object::str_at(&request, "/status/reason").contains("not found"), "{request:#}");
     world.until_reservations(0).await;
@@ -293,7 +293,12 @@ async fn a_reservation_that_an_earlier_binder_made_is_waited_for() {
         made.iter().find(|pod| object::str_at(pod, "/metadata/labels/runai-gpu-group") == "g-2").unwrap();
     world.cluster.faults().crash(crate::BINDER);
     world.sleep(20).await;
-    world.cluster.api().merge(&kind::POD, &kai_runtime::Key::of(own), Part::Main, &device).await.unwrap();
+    world
+        .cluster
+        .api()
+        .patch_dynamic(&kind::POD, &kai_runtime::Key::of(own), Part::Main, &device)
+        .await
+        .unwrap();
     world.until_phase("b", "Succeeded").await;
     let kept = world.until_reservations(2).await;
     assert!(kept.iter().any(|pod| object::uid(pod) == object::uid(own)), "it is the same reservation");
@@ -394,6 +399,6 @@ async fn a_pod_that_no_webhook_has_prepared_is_refused_unless_allowed() {
     let made = world.create(&kind::POD, unprepared()).await;
     world.request(&made, "node-1", &fraction(&["g-1"])).await;
     world.until_phase("a", "Succeeded").await;
-    let maps: Vec<Value> = world.cluster.api().list(&CONFIG_MAP, "default").await.unwrap().items;
+    let maps: Vec<Value> = world.cluster.api().list_dynamic(&CONFIG_MAP, "default").await.unwrap().items;
     assert!(maps.iter().all(|map| !object::name(map).contains("shared-gpu")));
 }

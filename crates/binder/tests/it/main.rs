@@ -11,8 +11,8 @@ mod volumes;
 
 use kai_binder::{BIND_REQUEST, Options};
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{Api, DeleteOptions};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::process::Process;
 use kai_sim::cluster::Builder;
 use kai_sim::{Cluster, NodeGroup};
@@ -30,7 +30,7 @@ const DEVICE: &str = "run.ai/reserve_for_gpu_index";
 const PATIENCE: Duration = Duration::from_mins(30);
 
 /// Config maps.
-const CONFIG_MAP: Kind = Kind {
+const CONFIG_MAP: ResourceKind = ResourceKind {
     group: Cow::Borrowed(""),
     version: Cow::Borrowed("v1"),
     kind: Cow::Borrowed("ConfigMap"),
@@ -87,12 +87,12 @@ impl World {
         let mut cluster = builder.start().await.unwrap();
         let requests = kai_api::crds().into_iter().find(|crd| crd.spec.names.kind == "BindRequest").unwrap();
         let requests = serde_json::to_value(&requests).unwrap();
-        cluster.api().create(&kind::DEFINITION, "", &requests).await.unwrap();
+        cluster.api().create_dynamic(&kind::CUSTOM_RESOURCE_DEFINITION, "", &requests).await.unwrap();
         for name in [RESERVED, "kai-scale-adjust"] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            cluster.api().create(&kind::NAMESPACE, "", &namespace).await.unwrap();
+            cluster.api().create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
             let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
-            cluster.api().create(&kind::SERVICE_ACCOUNT, name, &account).await.unwrap();
+            cluster.api().create_dynamic(&kind::SERVICE_ACCOUNT, name, &account).await.unwrap();
         }
         let clock = cluster.clock();
         if reporter == Reporter::Runs {
@@ -111,33 +111,33 @@ impl World {
         });
     }
 
-    async fn create_in(&self, kind: &Kind, namespace: &str, mut object: Value) -> Value {
+    async fn create_in(&self, kind: &ResourceKind, namespace: &str, mut object: Value) -> Value {
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
-        self.cluster.api().create(kind, namespace, &object).await.unwrap()
+        self.cluster.api().create_dynamic(kind, namespace, &object).await.unwrap()
     }
 
-    async fn create(&self, kind: &Kind, object: Value) -> Value {
+    async fn create(&self, kind: &ResourceKind, object: Value) -> Value {
         self.create_in(kind, if kind.namespaced { "default" } else { "" }, object).await
     }
 
-    async fn find(&self, kind: &Kind, name: &str) -> Option<Value> {
+    async fn find(&self, kind: &ResourceKind, name: &str) -> Option<Value> {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().get(kind, &Key::new(namespace, name)).await.ok()
+        self.cluster.api().get_dynamic(kind, &Key::new(namespace, name)).await.ok()
     }
 
-    async fn get(&self, kind: &Kind, name: &str) -> Value {
+    async fn get(&self, kind: &ResourceKind, name: &str) -> Value {
         self.find(kind, name).await.unwrap_or_else(|| panic!("there is no {} {name}", kind.kind))
     }
 
-    async fn delete(&self, kind: &Kind, name: &str) {
+    async fn delete(&self, kind: &ResourceKind, name: &str) {
         let namespace = if kind.namespaced { "default" } else { "" };
         let key = Key::new(namespace, name);
-        self.cluster.api().delete(kind, &key, &Deletion::default().now()).await.unwrap();
+        self.cluster.api().delete_dynamic(kind, &key, &DeleteOptions::default().immediately()).await.unwrap();
     }
 
     async fn reservations(&self) -> Vec<Value> {
-        self.cluster.api().list(&kind::POD, RESERVED).await.unwrap().items
+        self.cluster.api().list_dynamic(&kind::POD, RESERVED).await.unwrap().items
     }
 
     /// Asks the binder to put a pod on a node.
@@ -146,7 +146,7 @@ impl World {
     }
 
     /// Waits until the object is as wanted, and returns it.
-    async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    async fn until(&self, kind: &ResourceKind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.find(kind, name).await;
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    async fn gone(&self, kind: &Kind, name: &str) {
+    async fn gone(&self, kind: &ResourceKind, name: &str) {
         let begin = tokio::time::Instant::now();
         while let Some(found) = self.find(kind, name).await {
             assert!(begin.elapsed() < PATIENCE, "{} {name} stays: {found:#}", kind.kind);

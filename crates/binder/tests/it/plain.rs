@@ -50,7 +50,7 @@ async fn the_condition_and_the_event_of_kai_come_on_demand() {
     let condition = condition(&bound, "PodBound").unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("Bound")));
     assert_eq!(condition["message"], "Pod bound successfully to node node-1");
-    let events = world.cluster.api().list(&kind::EVENT, "default").await.unwrap().items;
+    let events = world.cluster.api().list_dynamic(&kind::EVENT, "default").await.unwrap().items;
     let event = events.iter().find(|event| event["reason"] == "Bound").unwrap();
     assert_eq!((&event["type"], &event["source"]["component"]), (&json!("Normal"), &json!("binder")));
 }
@@ -80,7 +80,7 @@ async fn a_failure_is_told_and_final_without_a_limit() {
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("BindingError")));
     let message = "Failed to bind pod default/a to node nowhere: node `nowhere` not found";
     assert_eq!(condition["message"], message);
-    let events = world.cluster.api().list(&kind::EVENT, "default").await.unwrap().items;
+    let events = world.cluster.api().list_dynamic(&kind::EVENT, "default").await.unwrap().items;
     let event = events.iter().find(|event| event["reason"] == "BindingError").unwrap();
     assert_eq!((&event["type"], &event["message"]), (&json!("Warning"), &json!(message)));
     let binder_writes = world.writes().into_iter().filter(|path| path.contains("/binding")).count();

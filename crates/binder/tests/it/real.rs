@@ -5,8 +5,8 @@ use kai_binder::{BIND_REQUEST, Options};
 use kai_clock::Clock;
 use kai_kubetest::real::{ControlPlane, Controllers, Programs};
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{Api, DeleteOptions};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::process::Process;
 use kai_runtime::{api, connect};
 use kai_sim::NodeGroup;
@@ -57,22 +57,22 @@ impl Real {
         Some(Self { api, _tasks: tasks, _plane: plane })
     }
 
-    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+    async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.api.create(kind, namespace, &object).await.unwrap()
+        self.api.create_dynamic(kind, namespace, &object).await.unwrap()
     }
 
     async fn request(&self, pod: &Value, node: &str, more: &Value) {
         self.create(&BIND_REQUEST, crate::bind_request(pod, node, more)).await;
     }
 
-    async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    async fn until(&self, kind: &ResourceKind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let namespace = if kind.namespaced { "default" } else { "" };
-            let found = self.api.get(kind, &Key::new(namespace, name)).await.unwrap();
+            let found = self.api.get_dynamic(kind, &Key::new(namespace, name)).await.unwrap();
             if wanted(&found) {
                 return found;
             }
@@ -82,25 +82,30 @@ impl Real {
     }
 
     async fn reservations(&self) -> Vec<Value> {
-        self.api.list(&kind::POD, RESERVED).await.unwrap().items
+        self.api.list_dynamic(&kind::POD, RESERVED).await.unwrap().items
     }
 }
 
 async fn set_up(api: &Api, clock: Clock) {
     let requests = kai_api::crds().into_iter().find(|crd| crd.spec.names.kind == "BindRequest").unwrap();
-    api.create(&kind::DEFINITION, "", &serde_json::to_value(&requests).unwrap()).await.unwrap();
+    api.create_dynamic(&kind::CUSTOM_RESOURCE_DEFINITION, "", &serde_json::to_value(&requests).unwrap())
+        .await
+        .unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RESERVED}});
-    api.create(&kind::NAMESPACE, "", &namespace).await.unwrap();
+    api.create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": RESERVED}});
-    api.create(&kind::SERVICE_ACCOUNT, RESERVED, &account).await.unwrap();
+    api.create_dynamic(&kind::SERVICE_ACCOUNT, RESERVED, &account).await.unwrap();
     let node = kai_sim::node::node(&NodeGroup::gpu_nodes(1, 8), 0, &clock.time());
-    api.create(&kind::NODE, "", &node).await.unwrap();
+    api.create_dynamic(&kind::NODE, "", &node).await.unwrap();
     let default = Key::new("default", "default");
-    while api.get(&kind::SERVICE_ACCOUNT, &default).await.is_err_and(|error: api::Error| error.is_not_found())
+    while api
+        .get_dynamic(&kind::SERVICE_ACCOUNT, &default)
+        .await
+        .is_err_and(|error: api::Error| error.is_not_found())
     {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    while api.list(&BIND_REQUEST, "").await.is_err() {
+    while api.list_dynamic(&BIND_REQUEST, "").await.is_err() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -138,7 +143,7 @@ async fn a_real_server_takes_what_the_binder_writes() {
         real.until(&BIND_REQUEST, &name, phase("Succeeded")).await;
         real.until(&kind::POD, &name, phase("Running")).await;
         let map = Key::new("default", &format!("{name}-abcdefg-shared-gpu-0-evar"));
-        let map = real.api.get(&CONFIG_MAP, &map).await.unwrap();
+        let map = real.api.get_dynamic(&CONFIG_MAP, &map).await.unwrap();
         *pods.entry(object::str_at(&map, "/data/NVIDIA_VISIBLE_DEVICES").to_owned()).or_insert(0) += 1;
     }
     let held: Vec<String> =
@@ -148,7 +153,7 @@ async fn a_real_server_takes_what_the_binder_writes() {
 
     for index in 0..16 {
         let key = Key::new("default", &format!("half-{index}"));
-        real.api.delete(&kind::POD, &key, &Deletion::default().now()).await.unwrap();
+        real.api.delete_dynamic(&kind::POD, &key, &DeleteOptions::default().immediately()).await.unwrap();
     }
     let begin = tokio::time::Instant::now();
     while !real.reservations().await.is_empty() {
@@ -173,11 +178,11 @@ async fn devices_are_claimed(real: &Real) {
     let user = json!({"resource": "pods", "name": "claiming", "uid": object::uid(&made)});
     let status = json!({"status": {"allocation": allocation("gpu-0"), "reservedFor": [user]}});
     let key = Key::new("default", "claim");
-    real.api.merge(&kind::RESOURCE_CLAIM, &key, api::Part::Status, &status).await.unwrap();
+    real.api.patch_dynamic(&kind::RESOURCE_CLAIM, &key, api::Part::Status, &status).await.unwrap();
     let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-3")}]});
     real.request(&made, "node-1", &devices).await;
     real.until(&BIND_REQUEST, "claiming", |request| request["status"]["phase"] == "Succeeded").await;
-    let claim = real.api.get(&kind::RESOURCE_CLAIM, &key).await.unwrap();
+    let claim = real.api.get_dynamic(&kind::RESOURCE_CLAIM, &key).await.unwrap();
     assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-3");
     assert_eq!(claim["status"]["reservedFor"], json!([user]));
 
@@ -191,11 +196,14 @@ async fn devices_are_claimed(real: &Real) {
     });
     real.request(&made, "node-1", &json!({"extendedResourceClaimAllocation": extended})).await;
     real.until(&BIND_REQUEST, "extended", |request| request["status"]["phase"] == "Succeeded").await;
-    let told = real.api.get(&kind::POD, &Key::new("default", "extended")).await.unwrap();
+    let told = real.api.get_dynamic(&kind::POD, &Key::new("default", "extended")).await.unwrap();
     let name = object::str_at(&told, "/status/extendedResourceClaimStatus/resourceClaimName");
     assert!(name.starts_with("extended-extended-resources-"), "{told:#}");
     // The GPU is wanted for what follows.
-    real.api.delete(&kind::POD, &Key::of(&told), &Deletion::default().now()).await.unwrap();
+    real.api
+        .delete_dynamic(&kind::POD, &Key::of(&told), &DeleteOptions::default().immediately())
+        .await
+        .unwrap();
 }
 
 /// A volume that people made on the node, for a claim that waits for its first user.
@@ -212,18 +220,19 @@ async fn volumes_are_bound(real: &Real) {
             {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]},
         ]}},
     });
-    real.create(&kind::VOLUME, json!({"metadata": {"name": "disk"}, "spec": volume})).await;
-    real.until(&kind::VOLUME, "disk", |volume| volume["status"]["phase"] == "Available").await;
+    real.create(&kind::PERSISTENT_VOLUME, json!({"metadata": {"name": "disk"}, "spec": volume})).await;
+    real.until(&kind::PERSISTENT_VOLUME, "disk", |volume| volume["status"]["phase"] == "Available").await;
     let claim = json!({
         "storageClassName": "local", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}},
     });
-    real.create(&kind::VOLUME_CLAIM, json!({"metadata": {"name": "data"}, "spec": claim})).await;
+    real.create(&kind::PERSISTENT_VOLUME_CLAIM, json!({"metadata": {"name": "data"}, "spec": claim})).await;
     let mut wanted = pod("storing", &json!({}));
     wanted["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     let made = real.create(&kind::POD, wanted).await;
     real.request(&made, "node-1", &json!({})).await;
     real.until(&BIND_REQUEST, "storing", |request| request["status"]["phase"] == "Succeeded").await;
-    let bound = real.until(&kind::VOLUME_CLAIM, "data", |claim| claim["status"]["phase"] == "Bound").await;
+    let bound =
+        real.until(&kind::PERSISTENT_VOLUME_CLAIM, "data", |claim| claim["status"]["phase"] == "Bound").await;
     assert_eq!(bound["spec"]["volumeName"], "disk");
     real.until(&kind::POD, "storing", |pod| pod["status"]["phase"] == "Running").await;
 }

@@ -22,7 +22,7 @@ async fn claim(world: &World, name: &str, class: &str) {
     let spec = json!({
         "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}},
     });
-    world.create(&kind::VOLUME_CLAIM, json!({"metadata": {"name": name}, "spec": spec})).await;
+    world.create(&kind::PERSISTENT_VOLUME_CLAIM, json!({"metadata": {"name": name}, "spec": spec})).await;
 }
 
 async fn local_volume(world: &World, name: &str, node: &str) {
@@ -33,8 +33,8 @@ async fn local_volume(world: &World, name: &str, node: &str) {
             {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]},
         ]}},
     });
-    world.create(&kind::VOLUME, json!({"metadata": {"name": name}, "spec": spec})).await;
-    world.until(&kind::VOLUME, name, |volume| phase(volume) == "Available").await;
+    world.create(&kind::PERSISTENT_VOLUME, json!({"metadata": {"name": name}, "spec": spec})).await;
+    world.until(&kind::PERSISTENT_VOLUME, name, |volume| phase(volume) == "Available").await;
 }
 
 fn using(name: &str, claim: &str) -> Value {
@@ -50,10 +50,10 @@ async fn a_volume_is_made_where_the_pod_will_run() {
     claim(&world, "data", "later").await;
     let made = world.create(&kind::POD, using("a", "data")).await;
     world.sleep(10).await;
-    assert_eq!(phase(&world.get(&kind::VOLUME_CLAIM, "data").await), "Pending");
+    assert_eq!(phase(&world.get(&kind::PERSISTENT_VOLUME_CLAIM, "data").await), "Pending");
     world.request(&made, "node-2", &json!({})).await;
     world.until_phase("a", "Succeeded").await;
-    let bound = world.get(&kind::VOLUME_CLAIM, "data").await;
+    let bound = world.get(&kind::PERSISTENT_VOLUME_CLAIM, "data").await;
     assert_eq!(annotation(&bound, SELECTED_NODE), "node-2");
     assert!(!object::str_at(&bound, "/spec/volumeName").is_empty());
     world.until(&kind::POD, "a", |pod| phase(pod) == "Running").await;
@@ -69,7 +69,7 @@ async fn a_volume_that_is_there_is_taken_on_the_right_node() {
     let made = world.create(&kind::POD, using("a", "data")).await;
     world.request(&made, "node-2", &json!({})).await;
     world.until_phase("a", "Succeeded").await;
-    assert_eq!(world.get(&kind::VOLUME_CLAIM, "data").await["spec"]["volumeName"], "disk-2");
+    assert_eq!(world.get(&kind::PERSISTENT_VOLUME_CLAIM, "data").await["spec"]["volumeName"], "disk-2");
 
     // The data is on the second node for good.
     let made = world.create(&kind::POD, using("b", "data")).await;
@@ -109,7 +109,7 @@ async fn a_volume_that_does_not_come_fails_the_request_in_time() {
         "binding the volumes of the pod took longer than 30 s"
     );
     assert!((30..40).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
-    assert_eq!(annotation(&world.get(&kind::VOLUME_CLAIM, "data").await, SELECTED_NODE), "");
+    assert_eq!(annotation(&world.get(&kind::PERSISTENT_VOLUME_CLAIM, "data").await, SELECTED_NODE), "");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -9,22 +9,22 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::name;
-use kai_runtime::Kind;
+use kai_runtime::ResourceKind;
 use kai_runtime::api::Api;
-use kai_runtime::kind::kind;
+use kai_runtime::kind::untyped;
 use kai_sim::Cluster;
 use serde_json::{Value, json};
 
 /// The host under which this process answers.
 const HOST: &str = "kai-up.kai-scheduler.svc";
-const MUTATING: Kind = kind(
+const MUTATING: ResourceKind = untyped(
     "admissionregistration.k8s.io",
     "v1",
     "MutatingWebhookConfiguration",
     "mutatingwebhookconfigurations",
     false,
 );
-const VALIDATING: Kind = kind(
+const VALIDATING: ResourceKind = untyped(
     "admissionregistration.k8s.io",
     "v1",
     "ValidatingWebhookConfiguration",
@@ -71,12 +71,14 @@ fn webhook(name: &str, path: &str, group: &str, version: &str, resource: &str, o
     })
 }
 
-async fn register(api: &Api, kind: &Kind, name: &str, webhooks: Vec<Value>) -> Result<()> {
+async fn register(api: &Api, kind: &ResourceKind, name: &str, webhooks: Vec<Value>) -> Result<()> {
     let configuration = json!({
         "apiVersion": kind.api_version(), "kind": &*kind.kind,
         "metadata": {"name": name}, "webhooks": webhooks,
     });
-    api.ensure(kind, "", &configuration).await.with_context(|| format!("cannot register webhooks `{name}`"))
+    api.ensure_dynamic(kind, "", &configuration)
+        .await
+        .with_context(|| format!("cannot register webhooks `{name}`"))
 }
 
 fn respond(body: &[u8]) -> Response {

@@ -3,8 +3,9 @@
 use kai_api::meta::Meta;
 use kai_runtime::api::Api;
 use kai_runtime::health::Health;
-use kai_runtime::kind::{self, Key, Kind};
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::invalid::InvalidObject;
+use kai_runtime::kind::{self, Key, ResourceKind};
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_units::Quantity;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -97,7 +98,7 @@ impl Live {
 
 /// Something that is counted.
 trait Counted: DeserializeOwned + Send + 'static {
-    const KIND: Kind;
+    const KIND: ResourceKind;
     fn key(&self) -> Key;
     fn counts(&self) -> Counts;
     fn all(seen: &mut Seen) -> &mut BTreeMap<Key, Counts>;
@@ -107,23 +108,23 @@ async fn follow<T: Counted>(api: Api, seen: Arc<Mutex<Seen>>, unread: Arc<Sender
     let source = Source { bookmarks: false, ..Source::all(T::KIND) };
     let freshness = Health::default().watch(&T::KIND.plural);
     let mut first = true;
-    watch::follow(&api, &source, &freshness, |news: News<T>| {
+    watch::list_and_watch(&api, &source, &freshness, |news: WatchEvent<T>| {
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         let all = T::all(&mut seen);
         match news {
-            News::All(objects, _) => {
+            WatchEvent::Listed(objects, _) => {
                 *all = objects.iter().map(|object| (object.key(), object.counts())).collect();
                 if std::mem::take(&mut first) {
                     unread.send_modify(|unread| *unread -= 1);
                 }
             }
-            News::Applied(object) => {
+            WatchEvent::Applied(object) => {
                 all.insert(object.key(), object.counts());
             }
-            News::Gone(object) => {
+            WatchEvent::Deleted(object) => {
                 all.remove(&object.key());
             }
-            News::Unreadable(key, _) => {
+            WatchEvent::Invalid(InvalidObject { key, .. }) => {
                 all.remove(&key);
             }
         }
@@ -155,7 +156,7 @@ struct Condition {
 }
 
 impl Counted for NodeObject {
-    const KIND: Kind = kind::NODE;
+    const KIND: ResourceKind = kind::NODE;
 
     fn key(&self) -> Key {
         Key::new(&self.metadata.namespace, &self.metadata.name)
@@ -208,7 +209,7 @@ struct Resources {
 }
 
 impl Counted for PodObject {
-    const KIND: Kind = kind::POD;
+    const KIND: ResourceKind = kind::POD;
 
     fn key(&self) -> Key {
         Key::new(&self.metadata.namespace, &self.metadata.name)

@@ -19,7 +19,7 @@ use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, SchedulerHandl
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::Api;
-use kai_runtime::lease::Candidate;
+use kai_runtime::leader_election::Candidate;
 use kai_runtime::{Key, connect, kind, log};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -111,7 +111,7 @@ async fn prepare(args: &args::Up, api: &Api, survey: Survey) -> Result<Vec<Manif
     }
     let mut waits = true;
     for manifest in missing {
-        if waits && manifest.kind != kind::DEFINITION {
+        if waits && manifest.kind != kind::CUSTOM_RESOURCE_DEFINITION {
             survey::served(api).await?;
             waits = false;
         }
@@ -124,9 +124,9 @@ async fn prepare(args: &args::Up, api: &Api, survey: Survey) -> Result<Vec<Manif
 
 /// Which of our components KAI runs there, and as which deployment.
 async fn running(api: &Api) -> Result<Vec<(&'static str, String)>> {
-    let there = api.list(&kind::DEPLOYMENT, NAMESPACE).await;
+    let there = api.list_dynamic(&kind::DEPLOYMENT, NAMESPACE).await;
     let there = there.map_err(|error| {
-        anyhow!("the cluster cannot be read: {}; hint: check the kubeconfig and its rights", error.told())
+        anyhow!("the cluster cannot be read: {}; hint: check the kubeconfig and its rights", error.message())
     })?;
     let mut running = Vec::new();
     for deployment in there.items.iter().filter(|deployment| deployment["spec"]["replicas"] != 0) {
@@ -304,7 +304,7 @@ fn farewell(ours: &[Manifest]) -> String {
     for manifest in ours {
         writeln!(text, "  {}", survey::name(manifest)).expect("writing to a string");
     }
-    let takes_all = ours.iter().any(|manifest| manifest.kind == kind::DEFINITION);
+    let takes_all = ours.iter().any(|manifest| manifest.kind == kind::CUSTOM_RESOURCE_DEFINITION);
     let also = if takes_all { ", with every queue, pod group and bind request there is" } else { "" };
     writeln!(text, "to take that away{also}:").expect("writing to a string");
     // Namespaces take what is in them along.
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn manifest(kind: kai_runtime::Kind, namespace: &str, name: &str) -> Manifest {
+    fn manifest(kind: kai_runtime::ResourceKind, namespace: &str, name: &str) -> Manifest {
         Manifest::new(kind, json!({"metadata": {"name": name, "namespace": namespace}}))
     }
 

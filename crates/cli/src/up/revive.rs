@@ -42,7 +42,9 @@ pub(super) async fn revive(snapshot: &Snapshot, seed: u64) -> Result<Revived> {
     install::install_crds(&api).await?;
     if lists.contains_key(&Kind::NodeResourceTopology) {
         let definition = node::topology_definition();
-        api.ensure(&kind::DEFINITION, "", &definition).await.context("cannot define NUMA zones")?;
+        api.ensure_dynamic(&kind::CUSTOM_RESOURCE_DEFINITION, "", &definition)
+            .await
+            .context("cannot define NUMA zones")?;
     }
     make_namespaces(&api, &lists).await?;
     let mut revival = Revival {
@@ -110,8 +112,8 @@ async fn make_namespaces(api: &Api, lists: &BTreeMap<Kind, Vec<Value>>) -> Resul
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
         let failed = || format!("cannot make namespace `{name}`");
-        api.ensure(&kind::NAMESPACE, "", &made).await.with_context(failed)?;
-        api.ensure(&kind::SERVICE_ACCOUNT, name, &account).await.with_context(failed)?;
+        api.ensure_dynamic(&kind::NAMESPACE, "", &made).await.with_context(failed)?;
+        api.ensure_dynamic(&kind::SERVICE_ACCOUNT, name, &account).await.with_context(failed)?;
     }
     Ok(())
 }
@@ -141,7 +143,7 @@ impl Revival {
         record["apiVersion"] = Value::from(resource.api_version());
         record["kind"] = Value::from(&*resource.kind);
         let status = object::status(kind, &mut record);
-        match self.api.create(&resource, &key.namespace, &record).await {
+        match self.api.create_dynamic(&resource, &key.namespace, &record).await {
             Ok(_) => self.report.made(kind),
             // What every cluster has is there already.
             Err(error) if error.is_conflict() => return,
@@ -150,7 +152,7 @@ impl Revival {
         self.identities.insert((resource.kind.to_string(), key.clone()), identity);
         if let Some(status) = status {
             let patch = json!({"status": status});
-            if let Err(error) = self.api.merge(&resource, &key, Part::Status, &patch).await {
+            if let Err(error) = self.api.patch_dynamic(&resource, &key, Part::Status, &patch).await {
                 self.report.refuse_status(kind, &key, error);
             }
         }

@@ -72,7 +72,7 @@ fn unreachable(url: &str, error: &api::Error) -> anyhow::Error {
 
 /// The message of an error with those of its sources.
 fn cause(error: &api::Error) -> String {
-    let mut text = error.told();
+    let mut text = error.message();
     let mut source = std::error::Error::source(error).and_then(std::error::Error::source);
     while let Some(deeper) = source {
         let message = deeper.to_string();

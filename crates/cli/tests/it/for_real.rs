@@ -5,9 +5,11 @@ use kai_clock::Clock;
 use kai_kubetest::kubectl::Kubectl;
 use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion, Part};
+use kai_runtime::api::{Api, DeleteOptions, Part};
 use kai_runtime::connect;
-use kai_runtime::kind::{DEFINITION, DEPLOYMENT, Key, LEASE, NODE, POD, PRIORITY_CLASS, SERVICE_ACCOUNT};
+use kai_runtime::kind::{
+    CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, Key, LEASE, NODE, POD, PRIORITY_CLASS, SERVICE_ACCOUNT,
+};
 use kai_sim::connection::Connection;
 use kai_sim::{NodeGroup, kubelet, node};
 use serde_json::{Value, json};
@@ -44,7 +46,7 @@ impl Cluster {
             let api = Api::new(connection().await, "test");
             let group = NodeGroup { name: "real".to_owned(), ..NodeGroup::gpu_nodes(1, 8) };
             let clock = Clock::system();
-            let made = api.create(&NODE, "", &node::node(&group, 0, &clock.time())).await;
+            let made = api.create_dynamic(&NODE, "", &node::node(&group, 0, &clock.time())).await;
             made.expect("a node can be made");
             let way = Connection::external(connection().await, kubelet::CLIENT);
             let mut tasks = JoinSet::new();
@@ -61,16 +63,16 @@ impl Cluster {
         self.plane.kubeconfig_file()
     }
 
-    fn get(&self, kind: &kai_runtime::Kind, key: &Key) -> Option<Value> {
-        self.runtime.block_on(self.api.get(kind, key)).ok()
+    fn get(&self, kind: &kai_runtime::ResourceKind, key: &Key) -> Option<Value> {
+        self.runtime.block_on(self.api.get_dynamic(kind, key)).ok()
     }
 
-    fn create(&self, kind: &kai_runtime::Kind, namespace: &str, object: &Value) {
-        self.runtime.block_on(self.api.create(kind, namespace, object)).expect("it can be made");
+    fn create(&self, kind: &kai_runtime::ResourceKind, namespace: &str, object: &Value) {
+        self.runtime.block_on(self.api.create_dynamic(kind, namespace, object)).expect("it can be made");
     }
 
-    fn delete(&self, kind: &kai_runtime::Kind, key: &Key) {
-        let gone = self.runtime.block_on(self.api.delete(kind, key, &Deletion::default()));
+    fn delete(&self, kind: &kai_runtime::ResourceKind, key: &Key) {
+        let gone = self.runtime.block_on(self.api.delete_dynamic(kind, key, &DeleteOptions::default()));
         gone.expect("it is there");
     }
 
@@ -93,12 +95,17 @@ impl Cluster {
     fn spoil_a_definition(&self) -> &'static str {
         let name = "queues.scheduling.run.ai";
         let key = Key::new("", name);
-        let old = self.get(&DEFINITION, &key).expect("the definition is there");
+        let old = self.get(&CUSTOM_RESOURCE_DEFINITION, &key).expect("the definition is there");
         let mut new = old.clone();
         let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let properties = new.pointer_mut(properties).and_then(Value::as_object_mut);
         properties.expect("a queue has properties").remove("priority").expect("a queue has a priority");
-        let written = self.runtime.block_on(self.api.update(&DEFINITION, Part::Main, &old, &new));
+        let written = self.runtime.block_on(self.api.patch_difference_dynamic(
+            &CUSTOM_RESOURCE_DEFINITION,
+            Part::Main,
+            &old,
+            &new,
+        ));
         assert!(written.expect("a definition can be changed").is_some());
         name
     }
@@ -241,13 +248,13 @@ fn refused_without_consent(cluster: &Cluster) {
     ] {
         assert!(listed.contains(&format!("  {name}\n")), "{name} is not listed in: {listed}");
     }
-    assert!(cluster.get(&DEFINITION, &Key::new("", "queues.scheduling.run.ai")).is_none());
+    assert!(cluster.get(&CUSTOM_RESOURCE_DEFINITION, &Key::new("", "queues.scheduling.run.ai")).is_none());
 }
 
 fn what_differs_is_replaced_only_when_told(cluster: &Cluster) {
     let spoilt = cluster.spoil_a_definition();
     let whole = |cluster: &Cluster| {
-        let there = cluster.get(&DEFINITION, &Key::new("", spoilt)).expect("it is there");
+        let there = cluster.get(&CUSTOM_RESOURCE_DEFINITION, &Key::new("", spoilt)).expect("it is there");
         there.to_string().contains("\"priority\":{")
     };
     let kubeconfig = cluster.kubeconfig();
@@ -300,8 +307,9 @@ fn everything_can_be_taken_away(cluster: &Cluster, programs: &Programs, printed:
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("for-real");
     let kubectl = Kubectl::new(&home, &cluster.kubeconfig()).of(&programs.path("kubectl"));
     kubectl.run(&format!("delete {command}"), "");
-    for kind in [DEFINITION, PRIORITY_CLASS, kai_runtime::kind::NAMESPACE] {
-        let left = cluster.runtime.block_on(cluster.api.list(&kind, "")).expect("it can be listed").items;
+    for kind in [CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, kai_runtime::kind::NAMESPACE] {
+        let left =
+            cluster.runtime.block_on(cluster.api.list_dynamic(&kind, "")).expect("it can be listed").items;
         let ours = left.iter().find(|item| item["metadata"]["labels"]["kai.scheduler/made-by"] == "kai-up");
         assert_eq!(ours, None);
     }

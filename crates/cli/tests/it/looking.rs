@@ -60,7 +60,7 @@ impl World {
         world.apply(last).await;
         let big = kai_runtime::Key::new("default", "big");
         let is_told = is_so_soon(async || {
-            let group = world.cluster.api().get(&POD_GROUP, &big).await;
+            let group = world.cluster.api().get_dynamic(&POD_GROUP, &big).await;
             group.is_ok_and(|group| group["status"]["schedulingConditions"].is_array())
         });
         let is_told = is_told.await;
@@ -79,7 +79,7 @@ impl World {
         let known = [POD, JOB, QUEUE, POD_GROUP];
         let kind = known.iter().find(|kind| object["kind"] == *kind.kind).expect("the kind is known");
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().create(kind, namespace, &object).await.expect("the server takes it");
+        self.cluster.api().create_dynamic(kind, namespace, &object).await.expect("the server takes it");
     }
 
     /// A group of one pod in the default queue.
@@ -96,7 +96,8 @@ impl World {
     /// Waits until so many pods whose names begin so run.
     async fn runs(&self, prefix: &str, count: usize) {
         comes_true(&format!("{count} pods `{prefix}*` run"), async || {
-            let pods = self.cluster.api().list(&POD, "default").await.expect("pods can be listed").items;
+            let pods =
+                self.cluster.api().list_dynamic(&POD, "default").await.expect("pods can be listed").items;
             let ours = pods.iter().filter(|pod| object::name(pod).starts_with(prefix));
             ours.filter(|pod| object::str_at(pod, "/status/phase") == "Running").count() == count
         })
@@ -253,7 +254,7 @@ async fn a_workload_stands_for_the_group_of_its_pods() {
     let metadata = json!({"name": "batch", "labels": {"kai.scheduler/queue": "default-queue"}});
     world.create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})).await;
     comes_true("the job has a group of two pods", async || {
-        let pods = world.cluster.api().list(&POD, "default").await.expect("they can be listed").items;
+        let pods = world.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
         let is_in = |pod: &Value| !object::str_at(pod, "/metadata/annotations/pod-group-name").is_empty();
         pods.iter().filter(|pod| is_in(pod)).count() == 2
     })

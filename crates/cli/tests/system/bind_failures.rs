@@ -2,7 +2,7 @@
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_object as object;
-use kai_runtime::kind::{POD, STORAGE_CLASS, VOLUME, VOLUME_CLAIM};
+use kai_runtime::kind::{PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, STORAGE_CLASS};
 use kai_scheduler::resources::BIND_REQUEST;
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ async fn claim<B>(cluster: &TestCluster<B>, name: &str) {
         "accessModes": ["ReadWriteOnce"], "storageClassName": class(cluster),
         "resources": {"requests": {"storage": "1Gi"}},
     });
-    cluster.create(&VOLUME_CLAIM, json!({"metadata": {"name": name}, "spec": spec})).await;
+    cluster.create(&PERSISTENT_VOLUME_CLAIM, json!({"metadata": {"name": name}, "spec": spec})).await;
 }
 
 /// Creates the volume for a claim.
@@ -95,7 +95,7 @@ async fn volume<B>(cluster: &TestCluster<B>, claim: &str) {
         "hostPath": {"path": "/data"}, "claimRef": {"namespace": cluster.namespace(), "name": claim},
     });
     let name = format!("{}-{claim}", cluster.namespace());
-    cluster.create(&VOLUME, json!({"metadata": {"name": name}, "spec": spec})).await;
+    cluster.create(&PERSISTENT_VOLUME, json!({"metadata": {"name": name}, "spec": spec})).await;
 }
 
 /// A pod that mounts a claim.

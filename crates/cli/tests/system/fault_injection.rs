@@ -11,10 +11,10 @@ mod leader_election;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_components::name;
 use kai_object as object;
-use kai_runtime::api::Deletion;
+use kai_runtime::api::DeleteOptions;
 use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, POD};
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::resources::BIND_REQUEST;
 use kai_sim::journal::Digest;
 use kai_sim::{FaultRates, NodeGroup};
@@ -167,7 +167,7 @@ async fn delete_pod(cluster: &TestCluster, rng: &mut ChaCha8Rng) -> usize {
         return 0;
     }
     let pod = pods[rng.next_u32() as usize % pods.len()];
-    cluster.api().delete(&POD, &Key::of(pod), &Deletion::default()).await.unwrap();
+    cluster.api().delete_dynamic(&POD, &Key::of(pod), &DeleteOptions::default()).await.unwrap();
     1
 }
 
@@ -220,7 +220,7 @@ impl InvariantChecker {
             let mut pods: BTreeMap<Key, Value> = BTreeMap::new();
             let freshness = Health::default().watch("pods");
             let source = Source::all(POD);
-            watch::follow(&api, &source, &freshness, |news: News<Value>| {
+            watch::list_and_watch(&api, &source, &freshness, |news: WatchEvent<Value>| {
                 apply(&mut pods, news);
                 found.lock().extend(overallocations(&pods));
             })
@@ -235,16 +235,16 @@ impl InvariantChecker {
     }
 }
 
-fn apply(pods: &mut BTreeMap<Key, Value>, news: News<Value>) {
+fn apply(pods: &mut BTreeMap<Key, Value>, news: WatchEvent<Value>) {
     match news {
-        News::All(all, _) => *pods = all.into_iter().map(|pod| (Key::of(&pod), pod)).collect(),
-        News::Applied(pod) => {
+        WatchEvent::Listed(all, _) => *pods = all.into_iter().map(|pod| (Key::of(&pod), pod)).collect(),
+        WatchEvent::Applied(pod) => {
             pods.insert(Key::of(&pod), pod);
         }
-        News::Gone(pod) => {
+        WatchEvent::Deleted(pod) => {
             pods.remove(&Key::of(&pod));
         }
-        News::Unreadable(key, why) => panic!("{key}: {why}"),
+        WatchEvent::Invalid(object) => panic!("{}: {}", object.key, object.reason),
     }
 }
 

@@ -9,7 +9,7 @@ use kai_runtime::Process;
 use kai_runtime::api::Api;
 use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, LEASE};
-use kai_runtime::lease::{self, Candidate, Timing};
+use kai_runtime::leader_election::{self, Candidate, Timing};
 use kai_sim::{Cluster, NodeGroup};
 use prometheus::Registry;
 use std::sync::Arc;
@@ -91,14 +91,14 @@ async fn run_with_leader_election<F: Future<Output = ()>>(
             let fenced = api.clone().fenced(leadership);
             start(Process::with(fenced, clock, component.name(), Registry::new(), Health::default()))
         };
-        lease::lead(&candidate, &api.apart(), clock, work).await;
+        leader_election::run_as_leader(&candidate, &api.isolated(), clock, work).await;
         tokio::time::sleep(RESTART_DELAY).await;
     }
 }
 
 /// The replica that holds the lease of a component.
 pub(crate) async fn leader(cluster: &TestCluster, component: Component) -> Option<&'static str> {
-    let lease = cluster.api().get(&LEASE, &Key::new(LEASE_NAMESPACE, component.name())).await.ok()?;
+    let lease = cluster.api().get_dynamic(&LEASE, &Key::new(LEASE_NAMESPACE, component.name())).await.ok()?;
     let holder = object::str_at(&lease, "/spec/holderIdentity").to_owned();
     let replicas = REPLICAS.iter().find(|(of, _)| *of == component)?.1;
     replicas.into_iter().find(|name| holder.starts_with(&format!("{name}_")))

@@ -8,8 +8,8 @@ use kai_cli::embedded;
 use kai_components::{ComponentOptions, SchedulerHandle, install};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion, Part};
-use kai_runtime::kind::{self, Key, Kind, POD};
+use kai_runtime::api::{Api, DeleteOptions, Part};
+use kai_runtime::kind::{self, Key, POD, ResourceKind};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE};
 use kai_sim::{Builder, Cluster, NodeGroup};
 use kai_units::Timestamp;
@@ -111,24 +111,24 @@ impl<B> TestCluster<B> {
         self.scope.pool.as_ref().map_or_else(|| name.to_owned(), |pool| format!("{pool}-{name}"))
     }
 
-    fn key(&self, kind: &Kind, name: &str) -> Key {
+    fn key(&self, kind: &ResourceKind, name: &str) -> Key {
         let name = if *kind == QUEUE { self.queue_name(name) } else { name.to_owned() };
         Key::new(if kind.namespaced { self.namespace() } else { "" }, &name)
     }
 
-    pub(crate) async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+    pub(crate) async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
         if let Some(pool) = &self.scope.pool {
             node_pool::assign(&mut object, pool, &|queue| self.queue_name(queue));
         }
         let namespace = if kind.namespaced { self.namespace() } else { "" };
-        self.api().create(kind, namespace, &object).await.unwrap()
+        self.api().create_dynamic(kind, namespace, &object).await.unwrap()
     }
 
     /// Applies a merge patch.
-    pub(crate) async fn patch(&self, kind: &Kind, name: &str, patch: &Value) {
-        self.api().merge(kind, &self.key(kind, name), Part::Main, patch).await.unwrap();
+    pub(crate) async fn patch(&self, kind: &ResourceKind, name: &str, patch: &Value) {
+        self.api().patch_dynamic(kind, &self.key(kind, name), Part::Main, patch).await.unwrap();
     }
 
     /// Creates a leaf queue with a GPU quota, under a parent with unlimited quota.
@@ -184,25 +184,25 @@ impl<B> TestCluster<B> {
     }
 
     /// Lists the objects of a kind in the test's namespace, or in the cluster where the kind is cluster-scoped.
-    pub(crate) async fn list(&self, kind: &Kind) -> Vec<Value> {
+    pub(crate) async fn list(&self, kind: &ResourceKind) -> Vec<Value> {
         let namespace = if kind.namespaced { self.namespace() } else { "" };
-        self.api().list(kind, namespace).await.unwrap().items
+        self.api().list_dynamic(kind, namespace).await.unwrap().items
     }
 
     /// Reservation pods on the nodes of the test.
     pub(crate) async fn reservations(&self) -> Vec<Value> {
-        let pods = self.api().list(&POD, RESOURCE_RESERVATION).await.unwrap().items;
+        let pods = self.api().list_dynamic(&POD, RESOURCE_RESERVATION).await.unwrap().items;
         let ours = |pod: &Value| object::str_at(pod, "/spec/nodeName").starts_with(&self.scope.node_prefix);
         pods.into_iter().filter(ours).collect()
     }
 
-    pub(crate) async fn get(&self, kind: &Kind, name: &str) -> Option<Value> {
-        self.api().get(kind, &self.key(kind, name)).await.ok()
+    pub(crate) async fn get(&self, kind: &ResourceKind, name: &str) -> Option<Value> {
+        self.api().get_dynamic(kind, &self.key(kind, name)).await.ok()
     }
 
-    pub(crate) async fn delete(&self, kind: &Kind, name: &str) {
-        let how = Deletion::default().propagate("Background");
-        self.api().delete(kind, &self.key(kind, name), &how).await.unwrap();
+    pub(crate) async fn delete(&self, kind: &ResourceKind, name: &str) {
+        let how = DeleteOptions::default().propagate("Background");
+        self.api().delete_dynamic(kind, &self.key(kind, name), &how).await.unwrap();
     }
 
     pub(crate) async fn delete_pod(&self, name: &str) {

@@ -13,9 +13,9 @@ use kai_controllers::podgroup::Options as StatusOptions;
 use kai_controllers::queue::Options as QueueOptions;
 use kai_object as object;
 use kai_podgrouper::Options as GroupOptions;
-use kai_runtime::api::{Api, Deletion, Part};
+use kai_runtime::api::{Api, DeleteOptions, Part};
 use kai_runtime::health::Health;
-use kai_runtime::kind::{DEFINITION, JOB, Key, Kind, POD, PRIORITY_CLASS};
+use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, JOB, Key, POD, PRIORITY_CLASS, ResourceKind};
 use kai_runtime::process::Process;
 use kai_sim::{Builder, Cluster, NodeGroup};
 use prometheus::Registry;
@@ -76,7 +76,7 @@ impl World {
             kai_api::crds().into_iter().filter(|definition| definition.spec.group == "scheduling.run.ai");
         for definition in ours {
             let definition = serde_json::to_value(definition).unwrap();
-            world.cluster.api().create(&DEFINITION, "", &definition).await.unwrap();
+            world.cluster.api().create_dynamic(&CUSTOM_RESOURCE_DEFINITION, "", &definition).await.unwrap();
         }
         for (name, value) in [("train", 50), ("inference", 125)] {
             let class = json!({"metadata": {"name": name}, "value": value});
@@ -101,32 +101,32 @@ impl World {
         });
     }
 
-    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+    async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         let namespace = if kind.namespaced { "default" } else { "" };
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
-        self.cluster.api().create(kind, namespace, &object).await.unwrap()
+        self.cluster.api().create_dynamic(kind, namespace, &object).await.unwrap()
     }
 
-    async fn find(&self, kind: &Kind, name: &str) -> Option<Value> {
+    async fn find(&self, kind: &ResourceKind, name: &str) -> Option<Value> {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().get(kind, &Key::new(namespace, name)).await.ok()
+        self.cluster.api().get_dynamic(kind, &Key::new(namespace, name)).await.ok()
     }
 
-    async fn list(&self, kind: &Kind) -> Vec<Value> {
-        self.cluster.api().list(kind, "").await.unwrap().items
+    async fn list(&self, kind: &ResourceKind) -> Vec<Value> {
+        self.cluster.api().list_dynamic(kind, "").await.unwrap().items
     }
 
-    async fn patch(&self, kind: &Kind, name: &str, patch: Value) {
+    async fn patch(&self, kind: &ResourceKind, name: &str, patch: Value) {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.cluster.api().merge(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
+        self.cluster.api().patch_dynamic(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
     }
 
-    async fn delete(&self, kind: &Kind, name: &str) {
+    async fn delete(&self, kind: &ResourceKind, name: &str) {
         let namespace = if kind.namespaced { "default" } else { "" };
         self.cluster
             .api()
-            .delete(kind, &Key::new(namespace, name), &Deletion::default().now())
+            .delete_dynamic(kind, &Key::new(namespace, name), &DeleteOptions::default().immediately())
             .await
             .unwrap();
     }
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// Waits until the object is as wanted, and returns it.
-    async fn until(&self, kind: &Kind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    async fn until(&self, kind: &ResourceKind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.find(kind, name).await;

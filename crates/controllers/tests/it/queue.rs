@@ -22,7 +22,7 @@ async fn holds(world: &World, name: &str, queue: &str, gpus: u32) {
     world
         .cluster
         .api()
-        .merge(&k::POD_GROUP, &Key::new("default", name), Part::Status, &status)
+        .patch_dynamic(&k::POD_GROUP, &Key::new("default", name), Part::Status, &status)
         .await
         .unwrap();
 }

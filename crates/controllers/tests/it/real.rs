@@ -4,7 +4,7 @@ use crate::{Component, counts, group_name, job, k, pod, queue, queue_counts};
 use kai_kubetest::real::{ControlPlane, Controllers, Programs};
 use kai_object as object;
 use kai_runtime::api::Api;
-use kai_runtime::kind::{DEFINITION, Key, Kind, NODE};
+use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key, NODE, ResourceKind};
 use kai_runtime::process::Process;
 use kai_runtime::{connect, kind};
 use serde_json::{Value, json};
@@ -31,10 +31,13 @@ impl Real {
         let ours =
             kai_api::crds().into_iter().filter(|definition| definition.spec.group == "scheduling.run.ai");
         for definition in ours {
-            real.api.create(&DEFINITION, "", &serde_json::to_value(definition).unwrap()).await.unwrap();
+            real.api
+                .create_dynamic(&CUSTOM_RESOURCE_DEFINITION, "", &serde_json::to_value(definition).unwrap())
+                .await
+                .unwrap();
         }
         for kind in [k::POD_GROUP, k::QUEUE] {
-            real.until(async |api| api.list(&kind, "").await.ok(), "definitions").await;
+            real.until(async |api| api.list_dynamic(&kind, "").await.ok(), "definitions").await;
         }
         for component in Component::ALL {
             let api = api(&real.plane, component.client()).await;
@@ -44,12 +47,13 @@ impl Real {
         Some(real)
     }
 
-    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+    async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         let namespace = if kind.namespaced { "default" } else { "" };
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
         // A fresh namespace has no service account for a moment.
-        self.until(async |api| api.create(kind, namespace, &object).await.ok(), &object.to_string()).await
+        self.until(async |api| api.create_dynamic(kind, namespace, &object).await.ok(), &object.to_string())
+            .await
     }
 
     async fn until<T>(&self, ask: impl AsyncFn(&Api) -> Option<T>, what: &str) -> T {
@@ -64,7 +68,7 @@ impl Real {
 
     async fn until_queue(&self, name: &str, wanted: [&'static str; 2]) {
         let ask = async |api: &Api| {
-            let queue = api.get(&k::QUEUE, &Key::new("", name)).await.ok()?;
+            let queue = api.get_dynamic(&k::QUEUE, &Key::new("", name)).await.ok()?;
             (queue_counts(&queue, "nvidia.com/gpu") == wanted).then_some(())
         };
         self.until(ask, &format!("queue {name} with {wanted:?}")).await;
@@ -87,7 +91,7 @@ async fn groups_and_queues_are_counted_on_a_real_server() {
     real.create(&k::JOB, job("train", 3, &labels, &json!({"kai.scheduler/batch-min-member": "3"}))).await;
     real.create(&k::POD, pod("single", &labels, &json!({}))).await;
     real.until_queue("root", ["4", ""]).await;
-    let pods = real.api.list(&k::POD, "").await.unwrap().items;
+    let pods = real.api.list_dynamic(&k::POD, "").await.unwrap().items;
     assert!(pods.iter().all(|pod| !group_name(pod).is_empty()));
     for pod in &pods {
         let binding = json!({
@@ -99,7 +103,7 @@ async fn groups_and_queues_are_counted_on_a_real_server() {
     }
     real.until_queue("root", ["4", "4"]).await;
     real.until_queue("team", ["4", "4"]).await;
-    let groups = real.api.list(&k::POD_GROUP, "").await.unwrap().items;
+    let groups = real.api.list_dynamic(&k::POD_GROUP, "").await.unwrap().items;
     let mut sizes: Vec<[&str; 3]> = groups.iter().map(|group| counts(group, "nvidia.com/gpu")).collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [["1", "1", ""], ["3", "3", ""]]);

@@ -20,7 +20,7 @@ async fn cluster() -> Cluster {
     let nodes = [NodeGroup::gpu_nodes(1, 4)];
     let cluster = Cluster::builder().seed(1).starting_at(epoch).nodes(nodes).start().await.unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    cluster.api().create(&kind::NAMESPACE, "", &namespace).await.unwrap();
+    cluster.api().create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
     // Its service account comes a moment later.
     tokio::time::sleep(Duration::from_secs(5)).await;
     cluster
@@ -38,12 +38,12 @@ async fn create(cluster: &Cluster, name: &str, gpus: u32) -> Key {
             }],
         },
     });
-    cluster.api().create(&kind::POD, NAMESPACE, &pod).await.unwrap();
+    cluster.api().create_dynamic(&kind::POD, NAMESPACE, &pod).await.unwrap();
     Key::new(NAMESPACE, name)
 }
 
 async fn told(cluster: &Cluster, key: &Key) -> Option<String> {
-    let pod = cluster.api().get(&kind::POD, key).await.unwrap();
+    let pod = cluster.api().get_dynamic(&kind::POD, key).await.unwrap();
     object::meta(&pod, "annotations")?.get(DEVICE)?.as_str().map(str::to_owned)
 }
 
@@ -88,7 +88,7 @@ async fn the_program_waits_for_its_node_and_says_it_once() {
     assert_eq!(told(&cluster, &key).await.as_deref(), Some("GPU-node-1-0"));
     // What was said stands, even if it is nothing.
     let empty: Value = json!({"metadata": {"annotations": {DEVICE: ""}}});
-    api.merge(&kind::POD, &key, Part::Main, &empty).await.unwrap();
+    api.patch_dynamic(&kind::POD, &key, Part::Main, &empty).await.unwrap();
     assert_eq!(report(&api, &options).await.unwrap(), "");
 }
 

@@ -1,4 +1,4 @@
-//! Lanes, slots and order of writes, on the embedded server.
+//! Priorities, coalescing and order of writes, on the embedded server.
 
 use super::*;
 use crate::kind::CONFIG_MAP;
@@ -6,13 +6,13 @@ use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
 use serde_json::json;
 
-struct World {
+struct Fixture {
     api: Api,
     writer: Writer,
     done: Arc<Mutex<Vec<String>>>,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let server =
             ApiServer::new(&Options::new(1, Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap())));
@@ -20,11 +20,11 @@ impl World {
         Self { api, writer: Writer::default(), done: Arc::default() }
     }
 
-    fn write(&self, lane: Lane, name: &str, slot: Option<&'static str>, value: &str) {
+    fn write(&self, priority: WritePriority, name: &str, slot: Option<&'static str>, value: &str) {
         let key = Key::new("default", name);
         let (done, label) = (Arc::clone(&self.done), format!("{name}={value}"));
         self.writer.submit(Write {
-            lane,
+            priority,
             object: (CONFIG_MAP, key.clone()),
             slot,
             method: "PATCH",
@@ -37,7 +37,7 @@ impl World {
             retry: Retry::UntilAnswered,
             done: Some(Box::new(move |answer| {
                 assert!(answer.is_ok(), "{answer:?}");
-                done.lock().unwrap().push(label);
+                done.lock().push(label);
             })),
         });
     }
@@ -47,47 +47,47 @@ impl World {
         let (writer, api) = (self.writer.clone(), self.api.clone());
         tasks.spawn(async move { writer.run(api).await });
         self.writer.idle().await;
-        self.done.lock().unwrap().clone()
+        self.done.lock().clone()
     }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn what_acts_goes_before_what_tells_and_that_before_remarks() {
-    let world = World::new();
-    world.write(Lane::Remark, "c", None, "1");
-    world.write(Lane::Tell, "b", None, "1");
-    world.write(Lane::Act, "a", None, "1");
+async fn writes_are_sent_by_priority() {
+    let fixture = Fixture::new();
+    fixture.write(WritePriority::Event, "c", None, "1");
+    fixture.write(WritePriority::Status, "b", None, "1");
+    fixture.write(WritePriority::Action, "a", None, "1");
     let taken: Vec<String> =
-        std::iter::from_fn(|| world.writer.lock().take()).map(|w| w.write.object.1.name).collect();
+        std::iter::from_fn(|| fixture.writer.lock().take()).map(|w| w.write.object.1.name).collect();
     assert_eq!(taken, ["a", "b", "c"]);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_newer_state_replaces_one_that_still_waits() {
-    let world = World::new();
-    world.write(Lane::Tell, "a", Some("status"), "1");
-    world.write(Lane::Tell, "a", Some("status"), "2");
-    world.write(Lane::Tell, "a", Some("other"), "3");
-    assert_eq!(world.run().await, ["a=2", "a=3"]);
-    assert_eq!(world.writer.counts().sent, 2);
+async fn later_write_replaces_a_queued_one_of_the_same_slot() {
+    let fixture = Fixture::new();
+    fixture.write(WritePriority::Status, "a", Some("status"), "1");
+    fixture.write(WritePriority::Status, "a", Some("status"), "2");
+    fixture.write(WritePriority::Status, "a", Some("other"), "3");
+    assert_eq!(fixture.run().await, ["a=2", "a=3"]);
+    assert_eq!(fixture.writer.counts().sent, 2);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn writes_about_one_object_keep_their_order_even_across_lanes() {
-    let world = World::new();
-    world.write(Lane::Tell, "a", None, "1");
-    world.write(Lane::Act, "a", None, "2");
-    world.write(Lane::Tell, "b", None, "1");
-    assert_eq!(world.run().await, ["a=1", "b=1", "a=2"]);
+async fn writes_to_one_object_keep_their_order_across_priorities() {
+    let fixture = Fixture::new();
+    fixture.write(WritePriority::Status, "a", None, "1");
+    fixture.write(WritePriority::Action, "a", None, "2");
+    fixture.write(WritePriority::Status, "b", None, "1");
+    assert_eq!(fixture.run().await, ["a=1", "b=1", "a=2"]);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn remarks_beyond_the_limit_are_lost_and_counted() {
-    let world = World::new();
+async fn events_beyond_the_limit_are_dropped_and_counted() {
+    let fixture = Fixture::new();
     for number in 0..EVENTS_MAX + 5 {
-        world.write(Lane::Remark, &format!("e{number}"), None, "1");
+        fixture.write(WritePriority::Event, &format!("e{number}"), None, "1");
     }
-    assert_eq!(world.writer.counts().lost, 5);
-    world.writer.cancel(&(CONFIG_MAP, Key::new("default", "e0")), "none");
-    assert_eq!(world.writer.counts().waiting, EVENTS_MAX);
+    assert_eq!(fixture.writer.counts().dropped, 5);
+    fixture.writer.cancel(&(CONFIG_MAP, Key::new("default", "e0")), "none");
+    assert_eq!(fixture.writer.counts().queued, EVENTS_MAX);
 }

@@ -22,7 +22,7 @@ use kai_cache::translate::pod as pods;
 use kai_engine::input::{self, ClaimDevice, Received, WHOLE_GPU};
 use kai_engine::outcome::{Bind, ExtendedClaim};
 use kai_runtime::api::Api;
-use kai_runtime::writer::{Done, Lane, Retry, Write};
+use kai_runtime::writer::{Done, Retry, Write, WritePriority};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     body["apiVersion"] = BIND_REQUEST.api_version().into();
     body["kind"] = BIND_REQUEST.kind.as_ref().into();
     Write {
-        lane: Lane::Act,
+        priority: WritePriority::Action,
         object: (BIND_REQUEST, key),
         slot: None,
         method: "POST",

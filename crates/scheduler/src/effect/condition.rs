@@ -9,7 +9,7 @@ use kai_engine::explain::{self, Explanation};
 use kai_engine::input::Key;
 use kai_engine::verdict::GroupVerdict;
 use kai_runtime::kind::POD;
-use kai_runtime::writer::{Lane, Retry, Write};
+use kai_runtime::writer::{Retry, Write, WritePriority};
 use serde_json::{Value, json};
 
 /// The slot of a group's conditions.
@@ -83,7 +83,7 @@ pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Wr
     let key = crate::resources::api_key(group);
     let conditions = if conditions.is_empty() { Value::Null } else { json!(conditions) };
     Write {
-        lane: Lane::Tell,
+        priority: WritePriority::Status,
         path: POD_GROUP.path_of(&key) + "/status",
         object: (POD_GROUP, key),
         slot: Some(GROUP_SLOT),
@@ -103,7 +103,7 @@ pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time:
         "lastProbeTime": null, "lastTransitionTime": time,
     });
     Write {
-        lane: Lane::Tell,
+        priority: WritePriority::Status,
         path: POD.path_of(&key) + "/status",
         object: (POD, key),
         slot: Some(POD_SLOT),

@@ -6,7 +6,7 @@
 use crate::options::Eviction;
 use crate::resources::api_key;
 use kai_engine::input::Key;
-use kai_runtime::api::{Api, BUDGET, Error, Result};
+use kai_runtime::api::{Api, DISRUPTION_BUDGET_CAUSE, Error, Result};
 use kai_runtime::kind::POD;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -125,7 +125,11 @@ async fn patiently(api: &Api, method: &str, path: &str, body: (&str, &Value)) ->
             Ok(_) => return Ok(()),
             Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
             // A budget says 429 like a server that is busy; asking again would not help.
-            Err(error) if error.has_cause(BUDGET) || !error.is_transient() || attempt >= ATTEMPTS => {
+            Err(error)
+                if error.has_cause(DISRUPTION_BUDGET_CAUSE)
+                    || !error.is_transient()
+                    || attempt >= ATTEMPTS =>
+            {
                 return Err(error);
             }
             Err(_) => tokio::time::sleep(PAUSE * attempt).await,
@@ -134,5 +138,5 @@ async fn patiently(api: &Api, method: &str, path: &str, body: (&str, &Value)) ->
 }
 
 fn told(pod: &Key, error: &Error) -> String {
-    format!("the server refused to evict pod {pod}: {}", error.told())
+    format!("the server refused to evict pod {pod}: {}", error.message())
 }

@@ -16,7 +16,7 @@ use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_engine::{Cycle, Decision, Outcome};
 use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
-use kai_runtime::writer::{Lane, Retry, Write};
+use kai_runtime::writer::{Retry, Write, WritePriority};
 use kai_units::Timestamp;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,7 +142,7 @@ impl Heart {
         }
         let key = api_key(pod);
         self.writer.submit(Write {
-            lane: Lane::Tell,
+            priority: WritePriority::Status,
             path: POD.path_of(&key),
             object: (POD, key),
             slot: Some("pool"),

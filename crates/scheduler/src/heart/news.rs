@@ -15,7 +15,7 @@ use kai_engine::input::Key;
 use kai_runtime::api;
 use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
-use kai_runtime::watch::News;
+use kai_runtime::watch::WatchEvent;
 use kai_units::{Span, Timestamp, duration};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 
 impl Heart {
     /// Takes in what the server says is new; says how much that matters.
-    pub(super) fn take_news(&mut self, kind: Kind, news: News<Object>) -> Weight {
+    pub(super) fn take_news(&mut self, kind: Kind, news: WatchEvent<Object>) -> Weight {
         match news {
-            News::All(objects, version) => self.take_all(kind, objects, version),
-            News::Applied(object) => self.take_applied(object),
-            News::Gone(object) => self.take_gone(kind, &object),
-            News::Unreadable(key, why) => {
-                let key = Key::new(key.namespace, key.name);
+            WatchEvent::Listed(objects, version) => self.take_all(kind, objects, version),
+            WatchEvent::Applied(object) => self.take_applied(object),
+            WatchEvent::Deleted(object) => self.take_gone(kind, &object),
+            WatchEvent::Invalid(object) => {
+                let (key, why) = (Key::new(object.key.namespace, object.key.name), object.reason);
                 tracing::warn!(kind = kind.name(), %key, why, "an object cannot be read and is left out");
                 self.unreadable.insert((kind, key.clone()));
                 self.metrics.unreadable.set(self.unreadable.len() as i64);
@@ -315,10 +315,10 @@ impl Heart {
         let Some(flying) = self.flight.refused(key, self.cache.store_mut()) else { return Weight::Nothing };
         tracing::warn!(pod = %key, error = refusal as &dyn std::error::Error, "cannot make a bind request");
         if !refusal.is_conflict() {
-            self.bind_was_refused(key, &flying.request, &refusal.told());
+            self.bind_was_refused(key, &flying.request, &refusal.message());
         }
         if let Some(group) = &flying.group {
-            let why = format!("the server refused the bind request of pod {key}: {}", refusal.told());
+            let why = format!("the server refused the bind request of pod {key}: {}", refusal.message());
             self.aside.put(group, why, self.now());
         }
         Weight::MakesRoom

@@ -6,10 +6,10 @@ use croner::Cron;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,37 +22,39 @@ const MISSED_MAX: usize = 1_500;
 #[derive(Debug)]
 pub struct CronJobController;
 
-impl Controller for CronJobController {
+impl DynamicController for CronJobController {
     const NAME: &'static str = "cronjob";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::CRON_JOB, kind::JOB]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        super::replica_set::owners(caches, &kind::CRON_JOB, kind, changed)
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
+        super::replica_set::owners(informers, &kind::CRON_JOB, kind, changed)
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(cron) = context.caches.get(&kind::CRON_JOB, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(cron) = context.informers.dynamic(&kind::CRON_JOB).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         if object::is_deleting(&cron) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
-        let jobs = context.caches.owned(&kind::JOB, object::uid(&cron));
+        let jobs = context.informers.dynamic(&kind::JOB).controlled_by(object::uid(&cron));
         enforce_history_limits(context, &cron, &jobs).await?;
         let mut status = cron["status"].clone();
         let next = if cron.pointer("/spec/suspend") == Some(&json!(true)) {
-            Next::Wait
+            Action::AwaitChange
         } else {
             start_due(context, &cron, &jobs, &mut status).await?
         };
-        let jobs = context.caches.owned(&kind::JOB, object::uid(&cron));
+        let jobs = context.informers.dynamic(&kind::JOB).controlled_by(object::uid(&cron));
         update_status(&mut status, &jobs);
         let mut new = (*cron).clone();
         if !status.is_null() {
             new["status"] = status;
         }
-        context.update(&kind::CRON_JOB, Part::Status, &cron, &new).await?;
+        context.patch_difference_dynamic(&kind::CRON_JOB, Part::Status, &cron, &new).await?;
         Ok(next)
     }
 }
@@ -98,18 +100,23 @@ async fn enforce_history_limits(context: &Context, cron: &Value, jobs: &[Arc<Val
             jobs.iter().filter(|job| has_condition(job, condition) && !object::is_deleting(job)).collect();
         finished.sort_by_key(|job| (object::str_at(job, "/status/startTime"), object::name(job)));
         for job in finished.iter().take(finished.len().saturating_sub(keep)) {
-            context.delete(&kind::JOB, job, Deletion::of(job).propagate("Background")).await?;
+            context.delete_dynamic(&kind::JOB, job, DeleteOptions::of(job).propagate("Background")).await?;
         }
     }
     Ok(())
 }
 
 /// Creates the latest due job, and requeues for the next one.
-async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status: &mut Value) -> Result<Next> {
+async fn start_due(
+    context: &Context,
+    cron: &Value,
+    jobs: &[Arc<Value>],
+    status: &mut Value,
+) -> Result<Action> {
     let now = context.clock.now();
     let Some(schedule) = Schedule::read(cron) else {
         tracing::warn!(cron_job = %Key::of(cron), "invalid schedule or time zone");
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     };
     let created = time::at(cron, "/metadata/creationTimestamp").unwrap_or(now);
     let mut from = time::at(status, "/lastScheduleTime").unwrap_or(created);
@@ -117,7 +124,8 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
     if let Some(deadline) = deadline {
         from = from.max(time::plus(now, -deadline));
     }
-    let next = schedule.after(now).map_or(Next::Wait, |at| Next::After(time::until(now, at)));
+    let next =
+        schedule.after(now).map_or(Action::AwaitChange, |at| Action::RequeueAfter(time::until(now, at)));
     let Some(due) = schedule.latest_between(from, now) else { return Ok(next) };
     let active: Vec<&Arc<Value>> =
         jobs.iter().filter(|job| !is_finished(job) && !object::is_deleting(job)).collect();
@@ -128,17 +136,19 @@ async fn start_due(context: &Context, cron: &Value, jobs: &[Arc<Value>], status:
             "Forbid" if !active.is_empty() => return Ok(next),
             "Replace" => {
                 for job in active {
-                    context.delete(&kind::JOB, job, Deletion::of(job).propagate("Background")).await?;
+                    context
+                        .delete_dynamic(&kind::JOB, job, DeleteOptions::of(job).propagate("Background"))
+                        .await?;
                 }
             }
             _ => {}
         }
-        match context.create(&kind::JOB, object::namespace(cron), &job_of(cron, &name, due)).await {
+        match context.create_dynamic(&kind::JOB, object::namespace(cron), &job_of(cron, &name, due)).await {
             // Created before a crash; the informer has not seen it yet.
             Err(error) if error.is_conflict() => {}
             created => {
                 created?;
-                context.tell(cron, "SuccessfulCreate", format!("Created job {name}"));
+                context.record(cron, "SuccessfulCreate", format!("Created job {name}"));
             }
         }
     }

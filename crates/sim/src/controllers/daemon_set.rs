@@ -9,9 +9,9 @@ use super::{int_at, label, set_entry};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
 use kai_runtime::api::{Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,28 +29,30 @@ const DEFAULT_TOLERATIONS: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct DaemonSetController;
 
-impl Controller for DaemonSetController {
+impl DynamicController for DaemonSetController {
     const NAME: &'static str = "daemonset";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::DAEMON_SET, kind::POD, kind::NODE, kind::CONTROLLER_REVISION]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::NODE {
-            return caches.all(&kind::DAEMON_SET).iter().map(|set| Key::of(set)).collect();
+            return informers.dynamic(&kind::DAEMON_SET).list().iter().map(|set| Key::of(set)).collect();
         }
-        owners(caches, &kind::DAEMON_SET, kind, changed)
+        owners(informers, &kind::DAEMON_SET, kind, changed)
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(set) = context.caches.get(&kind::DAEMON_SET, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(set) = context.informers.dynamic(&kind::DAEMON_SET).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         if object::is_deleting(&set) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let revisions = revision::find(context, &set).await?;
         let version = label(&revisions.wanted, revision::HASH).to_owned();
-        let nodes = context.caches.all(&kind::NODE);
+        let nodes = context.informers.dynamic(&kind::NODE).list();
         let wanted: Vec<&str> =
             nodes.iter().filter(|node| is_eligible(&set, node)).map(|node| object::name(node)).collect();
         sync_nodes(context, &set, &wanted, &version).await?;
@@ -58,7 +60,7 @@ impl Controller for DaemonSetController {
         let (status, next) = status(context, &set, &wanted, &version);
         let mut new = (*set).clone();
         new["status"] = status;
-        context.update(&kind::DAEMON_SET, Part::Status, &set, &new).await?;
+        context.patch_difference_dynamic(&kind::DAEMON_SET, Part::Status, &set, &new).await?;
         revision::enforce_history_limit(context, &set, &revisions, &[]).await?;
         Ok(next)
     }
@@ -126,7 +128,7 @@ pub(super) fn tolerates(toleration: &Value, taint: &Value) -> bool {
 
 fn by_node(context: &Context, set: &Value) -> BTreeMap<String, Vec<Arc<Value>>> {
     let mut by_node: BTreeMap<String, Vec<Arc<Value>>> = BTreeMap::new();
-    for pod in context.caches.owned(&kind::POD, object::uid(set)) {
+    for pod in context.informers.dynamic(&kind::POD).controlled_by(object::uid(set)) {
         let node = target(&pod).unwrap_or_default().to_owned();
         by_node.entry(node).or_default().push(pod);
     }
@@ -198,7 +200,7 @@ async fn rolling_update(context: &Context, set: &Value, wanted: &[&str], version
     let total = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
     let value = set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
     let max_unavailable = pod::int_or_percent(value, total, pod::Rounding::Up).unwrap_or(1).max(1);
-    let pods = context.caches.owned(&kind::POD, object::uid(set));
+    let pods = context.informers.dynamic(&kind::POD).controlled_by(object::uid(set));
     let available = pods.iter().filter(|pod| is_available(context, set, pod)).count();
     let mut deletable = max_unavailable - (total - i64::try_from(available).unwrap_or(i64::MAX));
     for pod in pods.iter().filter(|pod| !object::is_deleting(pod) && label(pod, revision::HASH) != version) {
@@ -232,11 +234,11 @@ async fn surge_update(context: &Context, set: &Value, surge: i64, version: &str)
     Ok(())
 }
 
-fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Value, Next) {
+fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Value, Action) {
     let seconds = int_at(set, "/spec/minReadySeconds", 0);
     let now = context.clock.now();
     let (mut current, mut misscheduled, mut ready, mut available, mut updated) = (0, 0, 0, 0, 0);
-    let mut next = Next::Wait;
+    let mut next = Action::AwaitChange;
     for (node, pods) in by_node(context, set) {
         let active: Vec<&Arc<Value>> = pods.iter().filter(|pod| pod::is_active(pod)).collect();
         if active.is_empty() {
@@ -252,7 +254,7 @@ fn status(context: &Context, set: &Value, wanted: &[&str], version: &str) -> (Va
         let availabilities: Vec<_> = active.iter().map(|pod| availability(pod, seconds, now)).collect();
         available += i64::from(availabilities.iter().any(|(available, _)| *available));
         let wait = availabilities.iter().filter_map(|(_, wait)| *wait).min();
-        next = wait.map_or(next, |wait| next.or(Next::After(wait)));
+        next = wait.map_or(next, |wait| next.or(Action::RequeueAfter(wait)));
     }
     let desired = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
     let mut status = json!({

@@ -7,10 +7,10 @@ use super::pod::hash;
 use super::replica_set::owners;
 use super::{annotation, int_at, owner_reference, set_entry};
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -26,21 +26,23 @@ const MAX: &str = "deployment.kubernetes.io/max-replicas";
 #[derive(Debug)]
 pub struct DeploymentController;
 
-impl Controller for DeploymentController {
+impl DynamicController for DeploymentController {
     const NAME: &'static str = "deployment";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::DEPLOYMENT, kind::REPLICA_SET]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        owners(caches, &kind::DEPLOYMENT, kind, changed)
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
+        owners(informers, &kind::DEPLOYMENT, kind, changed)
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(mut deployment) = context.caches.get(&kind::DEPLOYMENT, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(mut deployment) = context.informers.dynamic(&kind::DEPLOYMENT).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         if object::is_deleting(&deployment) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let paused = deployment.pointer("/spec/paused") == Some(&json!(true));
         let mut sets = Sets::find(context, &deployment);
@@ -50,7 +52,7 @@ impl Controller for DeploymentController {
         }
         if let Some(new) = &sets.new {
             set_revision(context, &deployment, new, &sets.old).await?;
-            let fresh = context.caches.get(&kind::DEPLOYMENT, key);
+            let fresh = context.informers.dynamic(&kind::DEPLOYMENT).get(key);
             deployment = fresh.unwrap_or(deployment);
             sets = Sets::find(context, &deployment);
         }
@@ -59,7 +61,7 @@ impl Controller for DeploymentController {
         let (status, next) = status::status(context, &deployment, &sets);
         let mut new = (*deployment).clone();
         new["status"] = status;
-        context.update(&kind::DEPLOYMENT, Part::Status, &deployment, &new).await?;
+        context.patch_difference_dynamic(&kind::DEPLOYMENT, Part::Status, &deployment, &new).await?;
         if status::is_complete(&new) {
             enforce_history_limit(context, &deployment, &sets).await?;
         }
@@ -77,7 +79,7 @@ struct Sets {
 
 impl Sets {
     fn find(context: &Context, deployment: &Value) -> Self {
-        let mut sets = context.caches.owned(&kind::REPLICA_SET, object::uid(deployment));
+        let mut sets = context.informers.dynamic(&kind::REPLICA_SET).controlled_by(object::uid(deployment));
         sets.retain(|set| !object::is_deleting(set));
         sets.sort_by_key(|set| (object::meta_str(set, "creationTimestamp").to_owned(), Key::of(set)));
         let wanted = without_hash(&deployment["spec"]["template"]);
@@ -135,14 +137,14 @@ async fn create_new_set(context: &Context, deployment: &Value, sets: &Sets) -> R
     let latest = sets.old.iter().map(|set| revision(set)).max().unwrap_or(0);
     set_entry(&mut set, "annotations", REVISION, &(latest + 1).to_string());
     rolling::annotate_sizes(deployment, &mut set);
-    let created = context.create(&kind::REPLICA_SET, object::namespace(deployment), &set).await;
+    let created = context.create_dynamic(&kind::REPLICA_SET, object::namespace(deployment), &set).await;
     match created {
         // Hash collision: another set has this name. The collision count changes the next hash.
         Err(error) if error.is_conflict() => {
             let mut new = deployment.clone();
             object::map_mut(&mut new, "status")
                 .insert("collisionCount".to_owned(), Value::from(collisions.as_i64().unwrap_or(0) + 1));
-            context.update(&kind::DEPLOYMENT, Part::Status, deployment, &new).await?;
+            context.patch_difference_dynamic(&kind::DEPLOYMENT, Part::Status, deployment, &new).await?;
             Err(error)
         }
         created => {
@@ -178,10 +180,10 @@ async fn set_revision(
         set_entry(&mut set, "annotations", name, value.as_str().unwrap_or_default());
     }
     set_entry(&mut set, "annotations", REVISION, &wanted.to_string());
-    context.update(&kind::REPLICA_SET, Part::Main, new, &set).await?;
+    context.patch_difference_dynamic(&kind::REPLICA_SET, Part::Main, new, &set).await?;
     let mut updated = deployment.clone();
     set_entry(&mut updated, "annotations", REVISION, &wanted.to_string());
-    context.update(&kind::DEPLOYMENT, Part::Main, deployment, &updated).await?;
+    context.patch_difference_dynamic(&kind::DEPLOYMENT, Part::Main, deployment, &updated).await?;
     Ok(())
 }
 
@@ -195,7 +197,9 @@ async fn enforce_history_limit(context: &Context, deployment: &Value, sets: &Set
         .collect();
     empty.sort_by_key(|set| revision(set));
     for set in empty.iter().take(empty.len().saturating_sub(keep)) {
-        context.delete(&kind::REPLICA_SET, set, Deletion::of(set).propagate("Background")).await?;
+        context
+            .delete_dynamic(&kind::REPLICA_SET, set, DeleteOptions::of(set).propagate("Background"))
+            .await?;
     }
     Ok(())
 }

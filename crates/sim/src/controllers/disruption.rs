@@ -5,9 +5,9 @@ use super::{int_at, set_condition, time};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
 use kai_runtime::api::{Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ const DELETION_TIMEOUT_SECONDS: i64 = 120;
 #[derive(Debug)]
 pub struct DisruptionController;
 
-impl Controller for DisruptionController {
+impl DynamicController for DisruptionController {
     const NAME: &'static str = "disruption";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![
             kind::POD_DISRUPTION_BUDGET,
             kind::POD,
@@ -32,25 +32,26 @@ impl Controller for DisruptionController {
         ]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::POD_DISRUPTION_BUDGET {
             return vec![Key::of(changed)];
         }
-        let budgets = caches.in_namespace(&kind::POD_DISRUPTION_BUDGET, object::namespace(changed));
+        let budgets =
+            informers.dynamic(&kind::POD_DISRUPTION_BUDGET).in_namespace(object::namespace(changed));
         let affected = budgets.iter().filter(|budget| *kind != kind::POD || selects(budget, changed));
         affected.map(|budget| Key::of(budget)).collect()
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(budget) = context.caches.get(&kind::POD_DISRUPTION_BUDGET, key) else {
-            return Ok(Next::Wait);
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(budget) = context.informers.dynamic(&kind::POD_DISRUPTION_BUDGET).get(key) else {
+            return Ok(Action::AwaitChange);
         };
-        let pods: Vec<Arc<Value>> = context.caches.in_namespace(&kind::POD, &key.namespace);
+        let pods: Vec<Arc<Value>> = context.informers.dynamic(&kind::POD).in_namespace(&key.namespace);
         let pods: Vec<Arc<Value>> = pods.into_iter().filter(|pod| selects(&budget, pod)).collect();
         let (status, next) = status(context, &budget, &pods);
         let mut new = (*budget).clone();
         new["status"] = status;
-        context.update(&kind::POD_DISRUPTION_BUDGET, Part::Status, &budget, &new).await?;
+        context.patch_difference_dynamic(&kind::POD_DISRUPTION_BUDGET, Part::Status, &budget, &new).await?;
         Ok(next)
     }
 }
@@ -91,30 +92,34 @@ fn controller(object: &Value) -> Option<&Value> {
 
 /// The number of pods that an owner requests.
 fn scale(context: &Context, pod: &Value, owner: &Value) -> i64 {
-    let caches = &context.caches;
+    let informers = &context.informers;
     let key = Key::new(object::namespace(pod), object::str_at(owner, "/name"));
     match object::str_at(owner, "/kind") {
         "ReplicaSet" => {
-            let Some(set) = caches.get(&kind::REPLICA_SET, &key) else { return 0 };
+            let Some(set) = informers.dynamic(&kind::REPLICA_SET).get(&key) else { return 0 };
             let deployment = controller(&set).filter(|owner| owner["kind"] == "Deployment");
             let deployment = deployment.and_then(|owner| {
-                caches.get(&kind::DEPLOYMENT, &Key::new(&key.namespace, object::str_at(owner, "/name")))
+                informers
+                    .dynamic(&kind::DEPLOYMENT)
+                    .get(&Key::new(&key.namespace, object::str_at(owner, "/name")))
             });
             int_at(&deployment.unwrap_or(set), "/spec/replicas", 1)
         }
-        "StatefulSet" => {
-            caches.get(&kind::STATEFUL_SET, &key).map_or(0, |set| int_at(&set, "/spec/replicas", 1))
-        }
+        "StatefulSet" => informers
+            .dynamic(&kind::STATEFUL_SET)
+            .get(&key)
+            .map_or(0, |set| int_at(&set, "/spec/replicas", 1)),
         // Owners without a scale count with their existing pods.
-        _ => i64::try_from(caches.owned(&kind::POD, object::str_at(owner, "/uid")).len()).unwrap_or(0),
+        _ => i64::try_from(informers.dynamic(&kind::POD).controlled_by(object::str_at(owner, "/uid")).len())
+            .unwrap_or(0),
     }
 }
 
-fn status(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (Value, Next) {
+fn status(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (Value, Action) {
     let now = context.clock.now();
     let (expected, desired) = expected_and_desired(context, budget, pods);
     let mut disrupted = Map::new();
-    let mut next = Next::Wait;
+    let mut next = Action::AwaitChange;
     let known = budget.pointer("/status/disruptedPods").and_then(Value::as_object);
     for (name, at) in known.into_iter().flatten() {
         let exists = pods.iter().any(|pod| object::name(pod) == name && !object::is_deleting(pod));
@@ -122,7 +127,7 @@ fn status(context: &Context, budget: &Value, pods: &[Arc<Value>]) -> (Value, Nex
         let due = time::plus(since, DELETION_TIMEOUT_SECONDS);
         if exists && due > now {
             disrupted.insert(name.clone(), at.clone());
-            next = next.or(Next::After(time::until(now, due)));
+            next = next.or(Action::RequeueAfter(time::until(now, due)));
         }
     }
     let healthy = pods.iter().filter(|found| {

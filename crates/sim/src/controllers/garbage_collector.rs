@@ -5,12 +5,12 @@
 //! the informer may lag.
 
 use kai_object as object;
-use kai_runtime::api::{Api, Deletion, Part, Result};
-use kai_runtime::cache::{Caches, Interest, Watched};
-use kai_runtime::controller::Next;
+use kai_runtime::api::{Api, DeleteOptions, Part, Result};
+use kai_runtime::controller::Action;
 use kai_runtime::health::Health;
-use kai_runtime::kind::{DEFINITION, Key, Kind};
-use kai_runtime::queue::Queue;
+use kai_runtime::informer::{Informer, Informers, Subscription};
+use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key, ResourceKind};
+use kai_runtime::work_queue::WorkQueue;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ const DISCOVERY_DELAY: Duration = Duration::from_secs(2);
 
 /// Every resource that can be listed, watched and deleted, in the preferred version of its group where the group serves
 /// the resource in that version.
-pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
+pub async fn discover(api: &Api) -> Result<Vec<ResourceKind>> {
     let mut versions = vec![(String::new(), "v1".to_owned())];
     let groups = api.send("GET", "/apis", None).await?;
     for group in groups["groups"].as_array().into_iter().flatten() {
@@ -44,7 +44,7 @@ pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
             std::iter::once(preferred).chain(others).map(|version| (name.to_owned(), version.to_owned())),
         );
     }
-    let mut kinds: Vec<Kind> = Vec::new();
+    let mut kinds: Vec<ResourceKind> = Vec::new();
     for (group, version) in versions {
         let path = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/{version}") };
         let list = api.send("GET", &path, None).await?;
@@ -55,7 +55,7 @@ pub async fn discover(api: &Api) -> Result<Vec<Kind>> {
             let supported = ["list", "watch", "delete"].iter().all(|verb| verbs.contains(verb));
             let known = kinds.iter().any(|kind| *kind.group == *group && *kind.plural == *name);
             if supported && !name.contains('/') && !known {
-                kinds.push(Kind {
+                kinds.push(ResourceKind {
                     group: group.clone().into(),
                     version: version.clone().into(),
                     kind: object::str_at(resource, "/kind").to_owned().into(),
@@ -91,7 +91,7 @@ struct Graph {
 
 #[derive(Clone, Debug)]
 struct Node {
-    kind: Kind,
+    kind: ResourceKind,
     object: Arc<Value>,
 }
 
@@ -99,32 +99,33 @@ struct Node {
 struct Collector {
     api: Api,
     /// Informers of the controllers.
-    shared: Arc<Caches>,
+    shared: Arc<Informers>,
     graph: Mutex<Graph>,
-    queue: Queue,
-    kinds: Mutex<BTreeSet<Kind>>,
+    queue: WorkQueue,
+    kinds: Mutex<BTreeSet<ResourceKind>>,
     /// Signals that definitions have changed.
     defined: Notify,
 }
 
 /// Runs the garbage collector. Never returns.
-pub async fn run(api: Api, shared: Arc<Caches>) {
+pub async fn run(api: Api, shared: Arc<Informers>) {
     let collector = Arc::new(Collector {
         api: api.clone(),
         shared,
         graph: Mutex::default(),
-        queue: Queue::default(),
+        queue: WorkQueue::default(),
         kinds: Mutex::default(),
         defined: Notify::new(),
     });
-    let mut followed: BTreeMap<Kind, JoinSet<()>> = BTreeMap::new();
+    let mut followed: BTreeMap<ResourceKind, JoinSet<()>> = BTreeMap::new();
     let working = Arc::clone(&collector);
     let mut work = JoinSet::new();
     work.spawn(async move { working.work().await });
     loop {
         match discover(&api).await {
             Ok(kinds) => {
-                let kinds: BTreeSet<Kind> = kinds.into_iter().filter(|kind| kind.plural != IGNORED).collect();
+                let kinds: BTreeSet<ResourceKind> =
+                    kinds.into_iter().filter(|kind| kind.plural != IGNORED).collect();
                 kinds.clone_into(&mut collector.kinds.lock());
                 // Dropping a set aborts its tasks.
                 followed.retain(|kind, _| kinds.contains(kind));
@@ -145,36 +146,42 @@ pub async fn run(api: Api, shared: Arc<Caches>) {
 }
 
 /// Watches a resource: by the shared informers, or else by an own one that the returned tasks run.
-fn follow(collector: &Arc<Collector>, kind: &Kind) -> JoinSet<()> {
+fn follow(collector: &Arc<Collector>, kind: &ResourceKind) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     if collector.shared.has(kind) {
         listen(collector, &collector.shared, kind);
-        for object in collector.shared.all(kind) {
+        for object in collector.shared.dynamic(kind).list() {
             collector.observe(kind, &object, Some(Arc::clone(&object)));
         }
         return tasks;
     }
-    let caches =
-        Arc::new(Caches::new([Watched::all(kind.clone()).without_bookmarks().keeping(keep_ownership)]));
-    listen(collector, &caches, kind);
-    caches.follow(&collector.api, &Health::default(), &mut tasks);
+    let informers = Arc::new(Informers::dynamic_of([Informer::dynamic(kind.clone())
+        .without_bookmarks()
+        .trim(keep_ownership)]));
+    listen(collector, &informers, kind);
+    informers.start(&collector.api, &Health::default(), &mut tasks);
     tasks
 }
 
-fn listen(collector: &Arc<Collector>, caches: &Arc<Caches>, kind: &Kind) {
-    let (weak, collector) = (Arc::downgrade(caches), Arc::downgrade(collector));
-    let listener = move |kind: &Kind, object: &Value| {
-        let (Some(caches), Some(collector)) = (weak.upgrade(), collector.upgrade()) else {
-            return Interest::Ended;
+fn listen(collector: &Arc<Collector>, informers: &Arc<Informers>, kind: &ResourceKind) {
+    let (weak, collector) = (Arc::downgrade(informers), Arc::downgrade(collector));
+    let watched = kind.clone();
+    let listener = move |object: &Value| {
+        let kind = &watched;
+        let (Some(informers), Some(collector)) = (weak.upgrade(), collector.upgrade()) else {
+            return Subscription::End;
         };
-        if *kind == DEFINITION {
+        if *kind == CUSTOM_RESOURCE_DEFINITION {
             collector.defined.notify_one();
         }
-        let now = caches.get(kind, &Key::of(object)).filter(|now| object::uid(now) == object::uid(object));
+        let now = informers
+            .dynamic(kind)
+            .get(&Key::of(object))
+            .filter(|now| object::uid(now) == object::uid(object));
         collector.observe(kind, object, now);
-        Interest::Stays
+        Subscription::Continue
     };
-    caches.listen(kind, Box::new(listener));
+    informers.dynamic(kind).subscribe(Box::new(listener));
 }
 
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {
@@ -183,7 +190,7 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
 
 impl Collector {
     /// Updates the graph by a changed object, and enqueues the affected objects.
-    fn observe(&self, kind: &Kind, object: &Value, now: Option<Arc<Value>>) {
+    fn observe(&self, kind: &ResourceKind, object: &Value, now: Option<Arc<Value>>) {
         let uid = object::uid(object).to_owned();
         let mut affected = Vec::new();
         {
@@ -233,8 +240,8 @@ impl Collector {
             self.queue.done(&key);
             match result {
                 Ok(next) => {
-                    self.queue.forgive(&key);
-                    if let Next::After(wait) = next {
+                    self.queue.forget(&key);
+                    if let Action::RequeueAfter(wait) = next {
                         self.queue.add_after(key, wait);
                     }
                 }
@@ -243,7 +250,7 @@ impl Collector {
                         error = &error as &dyn std::error::Error,
                         "garbage collection is retried"
                     );
-                    self.queue.add_failed(key);
+                    self.queue.add_rate_limited(key);
                 }
             }
         }
@@ -259,8 +266,8 @@ impl Collector {
         uids.filter_map(|uid| graph.nodes.get(uid).cloned()).collect()
     }
 
-    async fn sync(&self, uid: &str) -> Result<Next> {
-        let Some(node) = self.node(uid) else { return Ok(Next::Wait) };
+    async fn sync(&self, uid: &str) -> Result<Action> {
+        let Some(node) = self.node(uid) else { return Ok(Action::AwaitChange) };
         if object::is_deleting(&node.object) {
             let finalizers = object::finalizers(&node.object);
             if finalizers.contains(&ORPHAN) {
@@ -268,7 +275,7 @@ impl Collector {
             } else if finalizers.contains(&FOREGROUND) {
                 self.delete_dependents(uid, &node).await?;
             }
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         self.collect(&node).await
     }
@@ -280,7 +287,9 @@ impl Collector {
                 owners(&dependent.object).filter(|owner| object::str_at(owner, "/uid") != uid).collect();
             let patch = json!({"metadata": {"uid": object::uid(&dependent.object), "ownerReferences": left}});
             ignore_not_found(
-                self.api.merge(&dependent.kind, &Key::of(&dependent.object), Part::Main, &patch).await,
+                self.api
+                    .patch_dynamic(&dependent.kind, &Key::of(&dependent.object), Part::Main, &patch)
+                    .await,
             )?;
         }
         self.drop_finalizer(node, ORPHAN).await
@@ -307,11 +316,11 @@ impl Collector {
             "uid": object::uid(&node.object), "resourceVersion": object::meta_str(&node.object, "resourceVersion"),
             "finalizers": left,
         }});
-        ignore_not_found(self.api.merge(&node.kind, &Key::of(&node.object), Part::Main, &patch).await)
+        ignore_not_found(self.api.patch_dynamic(&node.kind, &Key::of(&node.object), Part::Main, &patch).await)
     }
 
     /// Deletes an object without an existing owner.
-    async fn collect(&self, node: &Node) -> Result<Next> {
+    async fn collect(&self, node: &Node) -> Result<Action> {
         let mut has_owner = false;
         for owner in owners(&node.object) {
             has_owner = true;
@@ -321,12 +330,12 @@ impl Collector {
             if terminating || (known.is_none() && self.is_gone(&node.object, owner).await?) {
                 continue;
             }
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         if has_owner {
             self.delete(node, None).await?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     /// Whether the owner does not exist in the API server.
@@ -338,9 +347,9 @@ impl Collector {
             // The definition of an unknown kind may return; its dependents are not garbage.
             return Ok(false);
         };
-        let kind = Kind { version: version.to_owned().into(), ..kind };
+        let kind = ResourceKind { version: version.to_owned().into(), ..kind };
         let namespace = if kind.namespaced { object::namespace(dependent) } else { "" };
-        match self.api.get(&kind, &Key::new(namespace, object::str_at(owner, "/name"))).await {
+        match self.api.get_dynamic(&kind, &Key::new(namespace, object::str_at(owner, "/name"))).await {
             Ok(found) => Ok(object::uid(&found) != object::str_at(owner, "/uid")),
             Err(error) if error.is_not_found() => Ok(true),
             Err(error) => Err(error),
@@ -357,8 +366,8 @@ impl Collector {
         } else {
             propagation.unwrap_or("Background")
         };
-        let deletion = Deletion::of(&node.object).propagate(policy);
-        ignore_not_found(self.api.delete(&node.kind, &Key::of(&node.object), &deletion).await)
+        let deletion = DeleteOptions::of(&node.object).propagate(policy);
+        ignore_not_found(self.api.delete_dynamic(&node.kind, &Key::of(&node.object), &deletion).await)
     }
 }
 

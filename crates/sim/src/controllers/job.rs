@@ -11,10 +11,10 @@ use super::pod;
 use super::{has_condition, int_at, label, set_condition, set_entry, time};
 use jiff::Timestamp;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use pod_counts::{Outcome, PodCounts};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -30,14 +30,14 @@ const BURST: usize = 500;
 #[derive(Debug)]
 pub struct JobController;
 
-impl Controller for JobController {
+impl DynamicController for JobController {
     const NAME: &'static str = "job";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::JOB, kind::POD]
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::JOB {
             return vec![Key::of(changed)];
         }
@@ -49,15 +49,15 @@ impl Controller for JobController {
             .collect()
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(job) = context.caches.get(&kind::JOB, key) else {
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(job) = context.informers.dynamic(&kind::JOB).get(key) else {
             return release_orphans(context, key).await;
         };
         let managed_by = object::str_at(&job, "/spec/managedBy");
         if !matches!(managed_by, "" | "kubernetes.io/job-controller") {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
-        let pods = context.caches.owned(&kind::POD, object::uid(&job));
+        let pods = context.informers.dynamic(&kind::POD).controlled_by(object::uid(&job));
         if is_finished(&job) || object::is_deleting(&job) {
             remove_finalizers(context, &pods, |_| true).await?;
             return enforce_ttl(context, &job).await;
@@ -72,13 +72,13 @@ pub(super) fn is_finished(job: &Value) -> bool {
 }
 
 /// Removes the finalizers of the pods of a deleted job.
-async fn release_orphans(context: &Context, key: &Key) -> Result<Next> {
-    for pod in context.caches.in_namespace(&kind::POD, &key.namespace) {
+async fn release_orphans(context: &Context, key: &Key) -> Result<Action> {
+    for pod in context.informers.dynamic(&kind::POD).in_namespace(&key.namespace) {
         if label(&pod, "batch.kubernetes.io/job-name") == key.name {
             remove_finalizers(context, &[pod], |_| true).await?;
         }
     }
-    Ok(Next::Wait)
+    Ok(Action::AwaitChange)
 }
 
 /// Removes the tracking finalizer from the pods that `counted` selects.
@@ -95,8 +95,8 @@ async fn remove_finalizers(
         let left: Vec<&str> = finalizers.into_iter().filter(|name| *name != TRACKING_FINALIZER).collect();
         let mut new = (**pod).clone();
         object::set_finalizers(&mut new, &left);
-        match context.update(&kind::POD, Part::Main, pod, &new).await {
-            Err(error) if error.is_not_found() => context.caches.note_gone(&kind::POD, pod),
+        match context.patch_difference_dynamic(&kind::POD, Part::Main, pod, &new).await {
+            Err(error) if error.is_not_found() => context.informers.remove_dynamic(&kind::POD, pod),
             written => {
                 written?;
             }
@@ -106,24 +106,24 @@ async fn remove_finalizers(
 }
 
 /// Deletes a finished job after `ttlSecondsAfterFinished`.
-async fn enforce_ttl(context: &Context, job: &Value) -> Result<Next> {
+async fn enforce_ttl(context: &Context, job: &Value) -> Result<Action> {
     let ttl = job.pointer("/spec/ttlSecondsAfterFinished").and_then(Value::as_i64);
     let ended = ["Complete", "Failed"].iter().find_map(|name| {
         let condition = super::condition(job, name).filter(|condition| condition["status"] == "True")?;
         time::at(condition, "/lastTransitionTime")
     });
     let (Some(ttl), Some(ended), false) = (ttl, ended, object::is_deleting(job)) else {
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     };
     let (due, now) = (time::plus(ended, ttl), context.clock.now());
     if due > now {
-        return Ok(Next::After(time::until(now, due)));
+        return Ok(Action::RequeueAfter(time::until(now, due)));
     }
-    context.delete(&kind::JOB, job, Deletion::of(job).propagate("Foreground")).await?;
-    Ok(Next::Wait)
+    context.delete_dynamic(&kind::JOB, job, DeleteOptions::of(job).propagate("Foreground")).await?;
+    Ok(Action::AwaitChange)
 }
 
-async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Result<Next> {
+async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Result<Action> {
     let now = context.clock.now();
     let counts = PodCounts::new(job, pods, now);
     let mut new = (**job).clone();
@@ -133,7 +133,7 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
     update_suspension(context, job, &mut status, suspended);
     let outcome = counts.outcome();
     counts.write(&mut status);
-    let mut next = Next::Wait;
+    let mut next = Action::AwaitChange;
     match outcome {
         Outcome::Active if suspended => {
             delete_pods(context, job, &counts.active).await?;
@@ -148,7 +148,7 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
                 .await?;
         }
     }
-    let known = context.caches.owned(&kind::POD, object::uid(job));
+    let known = context.informers.dynamic(&kind::POD).controlled_by(object::uid(job));
     let active = known.iter().filter(|pod| pod::is_active(pod)).count();
     let ready = known.iter().filter(|pod| pod::is_active(pod) && pod::is_ready(pod)).count();
     let terminating = known.iter().filter(|pod| object::is_deleting(pod) && !pod::is_terminal(pod)).count();
@@ -160,17 +160,17 @@ async fn sync(context: &Context, job: &Arc<Value>, pods: &[Arc<Value>]) -> Resul
     status["ready"] = Value::from(ready);
     status["terminating"] = Value::from(terminating);
     new["status"] = status;
-    context.update(&kind::JOB, Part::Status, job, &new).await?;
+    context.patch_difference_dynamic(&kind::JOB, Part::Status, job, &new).await?;
     // Only pods that the written status accounts for.
     remove_finalizers(context, &counts.counted, |_| true).await?;
     let deadline = job.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
     let started = time::at(&new, "/status/startTime");
     if let (Some(deadline), Some(started), Outcome::Active) = (deadline, started, counts.outcome()) {
-        next = next.or(Next::After(time::until(now, time::plus(started, deadline))));
+        next = next.or(Action::RequeueAfter(time::until(now, time::plus(started, deadline))));
     }
     if !counts.counted.is_empty() {
         // The next sync removes their uids from the status.
-        next = Next::After(std::time::Duration::ZERO);
+        next = Action::RequeueAfter(std::time::Duration::ZERO);
     }
     Ok(next)
 }
@@ -188,13 +188,13 @@ fn update_suspension(context: &Context, job: &Value, status: &mut Value, suspend
     };
     if suspended && !was {
         set_condition(status, condition("True", "JobSuspended", "Job suspended"));
-        context.tell(job, "Suspended", "Job suspended");
+        context.record(job, "Suspended", "Job suspended");
         if let Some(fields) = status.as_object_mut() {
             fields.remove("startTime");
         }
     } else if !suspended && was {
         set_condition(status, condition("False", "JobResumed", "Job resumed"));
-        context.tell(job, "Resumed", "Job resumed");
+        context.record(job, "Resumed", "Job resumed");
     }
     if !suspended && status.get("startTime").is_none() {
         status["startTime"] = Value::from(time.as_str());
@@ -226,7 +226,7 @@ async fn finish(
     }
     if all_terminated && conditions[1] == "Complete" {
         status["completionTime"] = Value::from(time.as_str());
-        context.tell(job, "Completed", "Job completed");
+        context.record(job, "Completed", "Job completed");
     } else if all_terminated {
         context.warn(job, reason, message);
     }
@@ -241,7 +241,7 @@ async fn delete_pods(context: &Context, job: &Value, pods: &[Arc<Value>]) -> Res
 }
 
 /// Creates missing pods, and deletes surplus ones.
-async fn scale(context: &Context, job: &Value, counts: &PodCounts, now: Timestamp) -> Result<Next> {
+async fn scale(context: &Context, job: &Value, counts: &PodCounts, now: Timestamp) -> Result<Action> {
     let wanted = counts.wanted_active();
     if counts.active.len() > wanted {
         let mut active: Vec<&Value> = counts.active.iter().map(|pod| &**pod).collect();
@@ -249,15 +249,15 @@ async fn scale(context: &Context, job: &Value, counts: &PodCounts, now: Timestam
         for pod in active.iter().take((counts.active.len() - wanted).min(BURST)) {
             pod::delete(context, job, pod).await?;
         }
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     }
     let busy = counts.active.len() + counts.terminating;
     let missing = wanted.saturating_sub(busy).min(BURST);
     if missing == 0 {
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     }
     if let Some(wait) = counts.backoff(now) {
-        return Ok(Next::After(wait));
+        return Ok(Action::RequeueAfter(wait));
     }
     let indices: Vec<Option<usize>> = match &counts.completed {
         Some(completed) => free_indexes(job, counts, completed).into_iter().take(missing).map(Some).collect(),
@@ -276,7 +276,7 @@ async fn scale(context: &Context, job: &Value, counts: &PodCounts, now: Timestam
         }
         pod::create(context, job, &new).await?;
     }
-    Ok(Next::Wait)
+    Ok(Action::AwaitChange)
 }
 
 fn free_indexes(job: &Value, counts: &PodCounts, completed: &BTreeSet<usize>) -> Vec<usize> {

@@ -3,9 +3,9 @@
 use super::garbage_collector::discover;
 use kai_object as object;
 use kai_runtime::api::Result;
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -15,37 +15,39 @@ const REQUEUE_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct NamespaceController;
 
-impl Controller for NamespaceController {
+impl DynamicController for NamespaceController {
     const NAME: &'static str = "namespace";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::NAMESPACE]
     }
 
-    fn wakes(&self, _: &Caches, _: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, _: &ResourceKind, changed: &Value) -> Vec<Key> {
         vec![Key::of(changed)]
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(namespace) = context.caches.get(&kind::NAMESPACE, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(namespace) = context.informers.dynamic(&kind::NAMESPACE).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
         let pending = finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == "kubernetes"));
         if !object::is_deleting(&namespace) || !pending {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let mut remaining = 0;
         for kind in discover(&context.api).await?.into_iter().filter(|kind| kind.namespaced) {
-            if context.api.list(&kind, &key.name).await?.items.is_empty() {
+            if context.api.list_dynamic(&kind, &key.name).await?.items.is_empty() {
                 continue;
             }
-            context.api.delete_all(&kind, &key.name).await?;
-            remaining += context.api.list(&kind, &key.name).await?.items.len();
+            context.api.delete_collection_dynamic(&kind, &key.name).await?;
+            remaining += context.api.list_dynamic(&kind, &key.name).await?.items.len();
         }
         if remaining > 0 {
-            return Ok(Next::After(REQUEUE_AFTER));
+            return Ok(Action::RequeueAfter(REQUEUE_AFTER));
         }
         finalize(context, &namespace).await?;
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -4,10 +4,10 @@ use super::daemon_set::tolerates;
 use super::{condition, has_condition, pod, set_condition, time};
 use jiff::Timestamp;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 
 /// Namespace of the node leases.
@@ -21,42 +21,46 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 #[derive(Debug)]
 pub struct NodeLifecycleController;
 
-impl Controller for NodeLifecycleController {
+impl DynamicController for NodeLifecycleController {
     const NAME: &'static str = "node-lifecycle";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::NODE, kind::LEASE, kind::POD]
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         let relevant =
             *kind == kind::NODE || (*kind == kind::LEASE && object::namespace(changed) == LEASE_NAMESPACE);
         if relevant { vec![Key::new("", object::name(changed))] } else { Vec::new() }
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(node) = context.caches.get(&kind::NODE, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(node) = context.informers.dynamic(&kind::NODE).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let now = context.clock.now();
         let due = unknown_from(context, &node);
         if due <= now {
             let mut new = (*node).clone();
             mark_unknown(context, &mut new["status"]);
-            context.update(&kind::NODE, Part::Status, &node, &new).await?;
+            context.patch_difference_dynamic(&kind::NODE, Part::Status, &node, &new).await?;
         }
-        let Some(node) = context.caches.get(&kind::NODE, key) else { return Ok(Next::Wait) };
+        let Some(node) = context.informers.dynamic(&kind::NODE).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let mut new = (*node).clone();
         update_taints(context, &mut new);
-        context.update(&kind::NODE, Part::Main, &node, &new).await?;
+        context.patch_difference_dynamic(&kind::NODE, Part::Main, &node, &new).await?;
         if !has_condition(&node, "Ready") {
             mark_pods_not_ready(context, &key.name).await?;
         }
-        Ok(if due > now { Next::After(time::until(now, due)) } else { Next::Wait })
+        Ok(if due > now { Action::RequeueAfter(time::until(now, due)) } else { Action::AwaitChange })
     }
 }
 
 /// When the node becomes unknown without a further heartbeat.
 fn unknown_from(context: &Context, node: &Value) -> Timestamp {
-    let lease = context.caches.get(&kind::LEASE, &Key::new(LEASE_NAMESPACE, object::name(node)));
+    let lease = context.informers.dynamic(&kind::LEASE).get(&Key::new(LEASE_NAMESPACE, object::name(node)));
     let renewed = lease.as_ref().and_then(|lease| {
         let seconds = super::int_at(lease, "/spec/leaseDurationSeconds", MONITOR_GRACE_SECONDS);
         Some(time::plus(time::at(lease, "/spec/renewTime")?, seconds))
@@ -124,7 +128,7 @@ fn update_taints(context: &Context, node: &mut Value) {
 }
 
 async fn mark_pods_not_ready(context: &Context, node: &str) -> Result<()> {
-    for found in context.caches.on_node(&kind::POD, node) {
+    for found in context.informers.dynamic(&kind::POD).on_node(node) {
         if !pod::is_ready(&found) || pod::is_terminal(&found) {
             continue;
         }
@@ -135,7 +139,7 @@ async fn mark_pods_not_ready(context: &Context, node: &str) -> Result<()> {
             "lastProbeTime": null, "lastTransitionTime": time,
         });
         set_condition(&mut new["status"], condition);
-        context.update(&kind::POD, Part::Status, &found, &new).await?;
+        context.patch_difference_dynamic(&kind::POD, Part::Status, &found, &new).await?;
     }
     Ok(())
 }
@@ -144,34 +148,38 @@ async fn mark_pods_not_ready(context: &Context, node: &str) -> Result<()> {
 #[derive(Debug)]
 pub struct TaintEvictionController;
 
-impl Controller for TaintEvictionController {
+impl DynamicController for TaintEvictionController {
     const NAME: &'static str = "taint-eviction";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::POD, kind::NODE]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::POD {
             return vec![Key::of(changed)];
         }
         if no_execute_taints(changed).next().is_none() {
             return Vec::new();
         }
-        caches.on_node(&kind::POD, object::name(changed)).iter().map(|pod| Key::of(pod)).collect()
+        informers.dynamic(&kind::POD).on_node(object::name(changed)).iter().map(|pod| Key::of(pod)).collect()
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(found) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(found) = context.informers.dynamic(&kind::POD).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let node = object::str_at(&found, "/spec/nodeName");
-        let Some(node) = context.caches.get(&kind::NODE, &Key::new("", node)) else { return Ok(Next::Wait) };
+        let Some(node) = context.informers.dynamic(&kind::NODE).get(&Key::new("", node)) else {
+            return Ok(Action::AwaitChange);
+        };
         if !pod::is_active(&found) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let now = context.clock.now();
-        let Some(due) = eviction_time(&node, &found, now) else { return Ok(Next::Wait) };
+        let Some(due) = eviction_time(&node, &found, now) else { return Ok(Action::AwaitChange) };
         if due > now {
-            return Ok(Next::After(time::until(now, due)));
+            return Ok(Action::RequeueAfter(time::until(now, due)));
         }
         let mut new = (*found).clone();
         let condition = json!({
@@ -180,9 +188,9 @@ impl Controller for TaintEvictionController {
             "lastTransitionTime": context.clock.time(),
         });
         set_condition(&mut new["status"], condition);
-        context.update(&kind::POD, Part::Status, &found, &new).await?;
-        context.delete(&kind::POD, &found, Deletion::of(&found)).await?;
-        Ok(Next::Wait)
+        context.patch_difference_dynamic(&kind::POD, Part::Status, &found, &new).await?;
+        context.delete_dynamic(&kind::POD, &found, DeleteOptions::of(&found)).await?;
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{annotation, pod, set_entry};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_units::Quantity;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ const PROTECTION_FINALIZERS: [&str; 2] = ["kubernetes.io/pvc-protection", "kuber
 #[derive(Debug)]
 pub struct PersistentVolumeController;
 
-impl Controller for PersistentVolumeController {
+impl DynamicController for PersistentVolumeController {
     const NAME: &'static str = "persistentvolume";
 
-    fn kinds(&self) -> Vec<Kind> {
-        vec![kind::VOLUME_CLAIM, kind::VOLUME, kind::STORAGE_CLASS, kind::POD]
+    fn kinds(&self) -> Vec<ResourceKind> {
+        vec![kind::PERSISTENT_VOLUME_CLAIM, kind::PERSISTENT_VOLUME, kind::STORAGE_CLASS, kind::POD]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         let pending = || {
-            let claims = caches.all(&kind::VOLUME_CLAIM);
+            let claims = informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).list();
             claims.iter().filter(|claim| !is_bound(claim)).map(|claim| Key::of(claim)).collect::<Vec<_>>()
         };
-        if *kind == kind::VOLUME_CLAIM {
+        if *kind == kind::PERSISTENT_VOLUME_CLAIM {
             let volume = object::str_at(changed, "/spec/volumeName");
             let volume = (!volume.is_empty()).then(|| Key::new("", volume));
             return std::iter::once(Key::of(changed)).chain(volume).collect();
@@ -47,18 +47,21 @@ impl Controller for PersistentVolumeController {
             let claims = claims_of(changed).map(|name| Key::new(object::namespace(changed), name));
             return claims
                 .filter(|key| {
-                    caches.get(&kind::VOLUME_CLAIM, key).is_some_and(|claim| object::is_deleting(&claim))
+                    informers
+                        .dynamic(&kind::PERSISTENT_VOLUME_CLAIM)
+                        .get(key)
+                        .is_some_and(|claim| object::is_deleting(&claim))
                 })
                 .collect();
         }
         let mut keys = pending();
-        if *kind == kind::VOLUME {
+        if *kind == kind::PERSISTENT_VOLUME {
             keys.push(Key::of(changed));
         }
         keys
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
         if key.namespace.is_empty() {
             sync_volume(context, key).await
         } else {
@@ -72,11 +75,17 @@ fn is_bound(claim: &Value) -> bool {
 }
 
 /// Sets the phase of a volume, and deletes released ones with reclaim policy `Delete`.
-async fn sync_volume(context: &Context, key: &Key) -> Result<Next> {
-    let Some(volume) = context.caches.get(&kind::VOLUME, key) else { return Ok(Next::Wait) };
+async fn sync_volume(context: &Context, key: &Key) -> Result<Action> {
+    let Some(volume) = context.informers.dynamic(&kind::PERSISTENT_VOLUME).get(key) else {
+        return Ok(Action::AwaitChange);
+    };
     if object::is_deleting(&volume) {
         let bound = phase(&volume) == "Bound" && claim_of(context, &volume).is_some();
-        return if bound { Ok(Next::Wait) } else { remove_protection(context, &kind::VOLUME, &volume).await };
+        return if bound {
+            Ok(Action::AwaitChange)
+        } else {
+            remove_protection(context, &kind::PERSISTENT_VOLUME, &volume).await
+        };
     }
     let phase = match volume.pointer("/spec/claimRef") {
         None => "Available",
@@ -89,13 +98,13 @@ async fn sync_volume(context: &Context, key: &Key) -> Result<Next> {
         },
     };
     if phase == "Released" && object::str_at(&volume, "/spec/persistentVolumeReclaimPolicy") == "Delete" {
-        context.delete(&kind::VOLUME, &volume, Deletion::of(&volume)).await?;
-        return Ok(Next::Wait);
+        context.delete_dynamic(&kind::PERSISTENT_VOLUME, &volume, DeleteOptions::of(&volume)).await?;
+        return Ok(Action::AwaitChange);
     }
     let mut new = (*volume).clone();
     object::map_mut(&mut new, "status").insert("phase".to_owned(), Value::from(phase));
-    context.update(&kind::VOLUME, Part::Status, &volume, &new).await?;
-    Ok(Next::Wait)
+    context.patch_difference_dynamic(&kind::PERSISTENT_VOLUME, Part::Status, &volume, &new).await?;
+    Ok(Action::AwaitChange)
 }
 
 /// The claim in `claimRef` of a volume.
@@ -103,7 +112,7 @@ fn claim_of(context: &Context, volume: &Value) -> Option<Arc<Value>> {
     let reference = volume.pointer("/spec/claimRef")?;
     let key = Key::new(object::str_at(reference, "/namespace"), object::str_at(reference, "/name"));
     let uid = object::str_at(reference, "/uid");
-    let claim = context.caches.get(&kind::VOLUME_CLAIM, &key)?;
+    let claim = context.informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).get(&key)?;
     (uid.is_empty() || object::uid(&claim) == uid).then_some(claim)
 }
 
@@ -117,75 +126,81 @@ fn phase(object: &Value) -> &str {
 }
 
 /// Removes the protection finalizers.
-async fn remove_protection(context: &Context, kind: &Kind, object: &Value) -> Result<Next> {
+async fn remove_protection(context: &Context, kind: &ResourceKind, object: &Value) -> Result<Action> {
     let mut new = object.clone();
     let left: Vec<&str> =
         object::finalizers(object).into_iter().filter(|name| !PROTECTION_FINALIZERS.contains(name)).collect();
     object::set_finalizers(&mut new, &left);
-    match context.update(kind, Part::Main, object, &new).await {
-        Err(error) if error.is_not_found() => context.caches.note_gone(kind, object),
+    match context.patch_difference_dynamic(kind, Part::Main, object, &new).await {
+        Err(error) if error.is_not_found() => context.informers.remove_dynamic(kind, object),
         written => {
             written?;
         }
     }
-    Ok(Next::Wait)
+    Ok(Action::AwaitChange)
 }
 
-async fn sync_claim(context: &Context, key: &Key) -> Result<Next> {
-    let Some(claim) = context.caches.get(&kind::VOLUME_CLAIM, key) else { return Ok(Next::Wait) };
+async fn sync_claim(context: &Context, key: &Key) -> Result<Action> {
+    let Some(claim) = context.informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).get(key) else {
+        return Ok(Action::AwaitChange);
+    };
     if object::is_deleting(&claim) {
-        let pods = context.caches.in_namespace(&kind::POD, &key.namespace);
+        let pods = context.informers.dynamic(&kind::POD).in_namespace(&key.namespace);
         let used =
             pods.iter().any(|pod| !pod::is_terminal(pod) && claims_of(pod).any(|name| name == key.name));
         return if used {
-            Ok(Next::Wait)
+            Ok(Action::AwaitChange)
         } else {
-            remove_protection(context, &kind::VOLUME_CLAIM, &claim).await
+            remove_protection(context, &kind::PERSISTENT_VOLUME_CLAIM, &claim).await
         };
     }
     if is_bound(&claim) {
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     }
     if claim.pointer("/spec/storageClassName").is_none() {
         return set_default_class(context, &claim).await;
     }
     let named = object::str_at(&claim, "/spec/volumeName");
     let found = if named.is_empty() {
-        let mut volumes = context.caches.all(&kind::VOLUME);
+        let mut volumes = context.informers.dynamic(&kind::PERSISTENT_VOLUME).list();
         if waits_for_first_consumer(context, &claim) {
             // The scheduler selects the volume together with the node, and sets its `claimRef`.
             volumes.retain(|volume| volume.pointer("/spec/claimRef").is_some());
         }
         find_volume(&claim, &volumes)
     } else {
-        context.caches.get(&kind::VOLUME, &Key::new("", named)).filter(|volume| is_free_for(volume, &claim))
+        context
+            .informers
+            .dynamic(&kind::PERSISTENT_VOLUME)
+            .get(&Key::new("", named))
+            .filter(|volume| is_free_for(volume, &claim))
     };
     let volume = match found {
         Some(volume) => volume,
         None if named.is_empty() => match provision(context, &claim).await? {
             Some(volume) => Arc::new(volume),
-            None => return Ok(Next::Wait),
+            None => return Ok(Action::AwaitChange),
         },
-        None => return Ok(Next::Wait),
+        None => return Ok(Action::AwaitChange),
     };
     bind(context, &claim, &volume).await
 }
 
 fn waits_for_first_consumer(context: &Context, claim: &Value) -> bool {
     let class = Key::new("", object::str_at(claim, "/spec/storageClassName"));
-    let class = context.caches.get(&kind::STORAGE_CLASS, &class);
+    let class = context.informers.dynamic(&kind::STORAGE_CLASS).get(&class);
     class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
 }
 
-async fn set_default_class(context: &Context, claim: &Value) -> Result<Next> {
-    let classes = context.caches.all(&kind::STORAGE_CLASS);
+async fn set_default_class(context: &Context, claim: &Value) -> Result<Action> {
+    let classes = context.informers.dynamic(&kind::STORAGE_CLASS).list();
     let Some(class) = classes.iter().find(|class| annotation(class, DEFAULT_CLASS) == "true") else {
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     };
     let mut new = claim.clone();
     new["spec"]["storageClassName"] = Value::from(object::name(class));
-    context.update(&kind::VOLUME_CLAIM, Part::Main, claim, &new).await?;
-    Ok(Next::Wait)
+    context.patch_difference_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, Part::Main, claim, &new).await?;
+    Ok(Action::AwaitChange)
 }
 
 fn is_free_for(volume: &Value, claim: &Value) -> bool {
@@ -230,7 +245,7 @@ fn find_volume(claim: &Value, volumes: &[Arc<Value>]) -> Option<Arc<Value>> {
 /// Provisions a volume for a claim of a simulated class; `None` while it waits for its first consumer.
 async fn provision(context: &Context, claim: &Value) -> Result<Option<Value>> {
     let class = Key::new("", object::str_at(claim, "/spec/storageClassName"));
-    let Some(class) = context.caches.get(&kind::STORAGE_CLASS, &class) else { return Ok(None) };
+    let Some(class) = context.informers.dynamic(&kind::STORAGE_CLASS).get(&class) else { return Ok(None) };
     let waits = object::str_at(&class, "/volumeBindingMode") == "WaitForFirstConsumer";
     if class["provisioner"] != PROVISIONER || (waits && annotation(claim, SELECTED_NODE).is_empty()) {
         return Ok(None);
@@ -255,7 +270,7 @@ async fn provision(context: &Context, claim: &Value) -> Result<Option<Value>> {
             "csi": {"driver": PROVISIONER, "volumeHandle": object::uid(claim)},
         },
     });
-    match context.create(&kind::VOLUME, "", &volume).await {
+    match context.create_dynamic(&kind::PERSISTENT_VOLUME, "", &volume).await {
         // Provisioned before a crash; the watch event of the volume enqueues the claim.
         Err(error) if error.is_conflict() => Ok(None),
         created => created.map(Some),
@@ -270,24 +285,26 @@ fn reference(claim: &Value) -> Value {
 }
 
 /// Binds the volume to the claim, then the claim to the volume, so that no other claim can take the volume.
-async fn bind(context: &Context, claim: &Value, volume: &Value) -> Result<Next> {
+async fn bind(context: &Context, claim: &Value, volume: &Value) -> Result<Action> {
     let mut bound_volume = volume.clone();
     let known = bound_volume.pointer("/spec/claimRef/uid").and_then(Value::as_str);
     if known != Some(object::uid(claim)) {
         bound_volume["spec"]["claimRef"] = reference(claim);
     }
-    context.update(&kind::VOLUME, Part::Main, volume, &bound_volume).await?;
+    context.patch_difference_dynamic(&kind::PERSISTENT_VOLUME, Part::Main, volume, &bound_volume).await?;
     let mut bound = claim.clone();
     bound["spec"]["volumeName"] = Value::from(object::name(volume));
     set_entry(&mut bound, "annotations", "pv.kubernetes.io/bind-completed", "yes");
     set_entry(&mut bound, "annotations", "pv.kubernetes.io/bound-by-controller", "yes");
-    context.update(&kind::VOLUME_CLAIM, Part::Main, claim, &bound).await?;
-    let Some(claim) = context.caches.get(&kind::VOLUME_CLAIM, &Key::of(claim)) else { return Ok(Next::Wait) };
+    context.patch_difference_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, Part::Main, claim, &bound).await?;
+    let Some(claim) = context.informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).get(&Key::of(claim)) else {
+        return Ok(Action::AwaitChange);
+    };
     let mut bound = (*claim).clone();
     bound["status"] = json!({
         "phase": "Bound", "accessModes": volume["spec"]["accessModes"].clone(),
         "capacity": volume["spec"]["capacity"].clone(),
     });
-    context.update(&kind::VOLUME_CLAIM, Part::Status, &claim, &bound).await?;
-    Ok(Next::Wait)
+    context.patch_difference_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, Part::Status, &claim, &bound).await?;
+    Ok(Action::AwaitChange)
 }

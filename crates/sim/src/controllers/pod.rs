@@ -3,7 +3,7 @@
 use super::{condition, has_condition, owner_reference, time};
 use jiff::Timestamp;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Result};
+use kai_runtime::api::{DeleteOptions, Result};
 use kai_runtime::controller::Context;
 use kai_runtime::kind;
 use rustc_hash::FxHasher;
@@ -32,18 +32,18 @@ pub fn from_template(owner: &Value, template: &Value) -> Value {
 
 /// Creates a pod, and records an event on its owner.
 pub async fn create(context: &Context, owner: &Value, pod: &Value) -> Result<Value> {
-    let created = context.create(&kind::POD, object::namespace(owner), pod).await;
+    let created = context.create_dynamic(&kind::POD, object::namespace(owner), pod).await;
     match &created {
-        Ok(pod) => context.tell(owner, "SuccessfulCreate", format!("Created pod: {}", object::name(pod))),
-        Err(error) => context.warn(owner, "FailedCreate", format!("Error creating: {}", error.reason())),
+        Ok(pod) => context.record(owner, "SuccessfulCreate", format!("Created pod: {}", object::name(pod))),
+        Err(error) => context.warn(owner, "FailedCreate", format!("Error creating: {}", error.message())),
     }
     created
 }
 
 /// Deletes a pod, and records an event on its owner.
 pub async fn delete(context: &Context, owner: &Value, pod: &Value) -> Result<()> {
-    context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
-    context.tell(owner, "SuccessfulDelete", format!("Deleted pod: {}", object::name(pod)));
+    context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod)).await?;
+    context.record(owner, "SuccessfulDelete", format!("Deleted pod: {}", object::name(pod)));
     Ok(())
 }
 

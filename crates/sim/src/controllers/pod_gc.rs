@@ -3,10 +3,10 @@
 use super::{pod, set_condition, time};
 use jiff::Timestamp;
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,14 +30,14 @@ pub struct PodGarbageCollector {
     swept: Mutex<Option<Timestamp>>,
 }
 
-impl Controller for PodGarbageCollector {
+impl DynamicController for PodGarbageCollector {
     const NAME: &'static str = "podgc";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::POD, kind::NODE]
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         // The empty key stands for all pods without a node; it is processed once per period.
         let node = if *kind == kind::NODE {
             object::name(changed)
@@ -47,19 +47,19 @@ impl Controller for PodGarbageCollector {
         vec![Key::new("", node)]
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
         if key.name.is_empty() {
             let now = context.clock.now();
             return match self.next_sweep(now) {
-                Some(due) => Ok(Next::After(time::until(now, due))),
+                Some(due) => Ok(Action::RequeueAfter(time::until(now, due))),
                 None => sweep(context).await,
             };
         }
-        let pods = context.caches.on_node(&kind::POD, &key.name);
+        let pods = context.informers.dynamic(&kind::POD).on_node(&key.name);
         if pods.is_empty() {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
-        if let Some(node) = context.caches.get(&kind::NODE, key) {
+        if let Some(node) = context.informers.dynamic(&kind::NODE).get(key) {
             self.missing().remove(&key.name);
             let taints = node.pointer("/spec/taints").and_then(Value::as_array);
             let out_of_service = taints.into_iter().flatten().any(|taint| taint["key"] == OUT_OF_SERVICE);
@@ -68,23 +68,23 @@ impl Controller for PodGarbageCollector {
                     remove(context, pod).await?;
                 }
             }
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let now = context.clock.now();
         let since = *self.missing().entry(key.name.clone()).or_insert(now);
         let due = time::later(since, QUARANTINE);
         if due > now {
-            return Ok(Next::After(time::until(now, due)));
+            return Ok(Action::RequeueAfter(time::until(now, due)));
         }
         self.missing().remove(&key.name);
         // The informer may lag; the API server decides.
         if exists(context, key).await? {
-            return Ok(Next::After(PERIOD));
+            return Ok(Action::RequeueAfter(PERIOD));
         }
-        for pod in context.caches.on_node(&kind::POD, &key.name) {
+        for pod in context.informers.dynamic(&kind::POD).on_node(&key.name) {
             remove(context, &pod).await?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -105,7 +105,7 @@ impl PodGarbageCollector {
 }
 
 async fn exists(context: &Context, node: &Key) -> Result<bool> {
-    match context.api.get(&kind::NODE, node).await {
+    match context.api.get_dynamic(&kind::NODE, node).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
@@ -125,23 +125,23 @@ async fn remove(context: &Context, found: &Arc<Value>) -> Result<()> {
                 "message": "PodGC: node no longer exists", "lastTransitionTime": time, "lastProbeTime": null,
             }),
         );
-        match context.update(&kind::POD, Part::Status, found, &new).await {
+        match context.patch_difference_dynamic(&kind::POD, Part::Status, found, &new).await {
             Err(error) if error.is_not_found() => {}
             written => {
                 written?;
             }
         }
     }
-    context.delete(&kind::POD, found, Deletion::of(found).now()).await
+    context.delete_dynamic(&kind::POD, found, DeleteOptions::of(found).immediately()).await
 }
 
 /// Deletes unbound terminating pods, and the oldest terminated pods above the threshold.
-async fn sweep(context: &Context) -> Result<Next> {
-    let pods = context.caches.all(&kind::POD);
+async fn sweep(context: &Context) -> Result<Action> {
+    let pods = context.informers.dynamic(&kind::POD).list();
     for pod in &pods {
         let unbound = object::str_at(pod, "/spec/nodeName").is_empty();
         if unbound && object::is_deleting(pod) && object::finalizers(pod).is_empty() {
-            context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
+            context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod).immediately()).await?;
         }
     }
     let mut terminated: Vec<&Arc<Value>> =
@@ -149,10 +149,10 @@ async fn sweep(context: &Context) -> Result<Next> {
     if terminated.len() > TERMINATED_MAX {
         terminated.sort_by_key(|pod| (object::meta_str(pod, "creationTimestamp").to_owned(), Key::of(pod)));
         for pod in terminated.iter().take(terminated.len() - TERMINATED_MAX) {
-            context.delete(&kind::POD, pod, Deletion::of(pod).now()).await?;
+            context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod).immediately()).await?;
         }
     }
-    Ok(Next::After(PERIOD))
+    Ok(Action::RequeueAfter(PERIOD))
 }
 
 #[cfg(test)]

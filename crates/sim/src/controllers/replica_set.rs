@@ -5,9 +5,9 @@ use super::{int_at, owner_reference};
 use kai_apiserver::selector::LabelSelector;
 use kai_object as object;
 use kai_runtime::api::{Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -17,35 +17,42 @@ pub struct ReplicaSetController;
 /// Limit of the pods that one reconciliation creates or deletes.
 const BURST: usize = 500;
 
-impl Controller for ReplicaSetController {
+impl DynamicController for ReplicaSetController {
     const NAME: &'static str = "replicaset";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::REPLICA_SET, kind::POD]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        owners(caches, &kind::REPLICA_SET, kind, changed)
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
+        owners(informers, &kind::REPLICA_SET, kind, changed)
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(set) = context.caches.get(&kind::REPLICA_SET, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(set) = context.informers.dynamic(&kind::REPLICA_SET).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         adopt(context, &set).await?;
-        let pods = context.caches.owned(&kind::POD, object::uid(&set));
+        let pods = context.informers.dynamic(&kind::POD).controlled_by(object::uid(&set));
         if !object::is_deleting(&set) {
             scale(context, &set, &pods).await?;
         }
-        let pods = context.caches.owned(&kind::POD, object::uid(&set));
+        let pods = context.informers.dynamic(&kind::POD).controlled_by(object::uid(&set));
         let (status, next) = status(context, &set, &pods);
         let mut new = (*set).clone();
         new["status"] = status;
-        context.update(&kind::REPLICA_SET, Part::Status, &set, &new).await?;
+        context.patch_difference_dynamic(&kind::REPLICA_SET, Part::Status, &set, &new).await?;
         Ok(next)
     }
 }
 
 /// Keys of the owners that a changed object affects: itself, its controller, or those that could adopt it.
-pub(super) fn owners(caches: &Caches, owner_kind: &Kind, kind: &Kind, changed: &Value) -> Vec<Key> {
+pub(super) fn owners(
+    informers: &Informers,
+    owner_kind: &ResourceKind,
+    kind: &ResourceKind,
+    changed: &Value,
+) -> Vec<Key> {
     if kind == owner_kind {
         return vec![Key::of(changed)];
     }
@@ -58,7 +65,7 @@ pub(super) fn owners(caches: &Caches, owner_kind: &Kind, kind: &Kind, changed: &
         }
         Some(_) => Vec::new(),
         None => {
-            let candidates = caches.in_namespace(owner_kind, namespace);
+            let candidates = informers.dynamic(owner_kind).in_namespace(namespace);
             candidates.iter().filter(|owner| selects(owner, changed)).map(|owner| Key::of(owner)).collect()
         }
     }
@@ -75,7 +82,7 @@ pub(super) async fn adopt(context: &Context, owner: &Value) -> Result<()> {
     if object::is_deleting(owner) {
         return Ok(());
     }
-    for found in context.caches.owned(&kind::POD, "") {
+    for found in context.informers.dynamic(&kind::POD).controlled_by("") {
         let same = object::namespace(&found) == object::namespace(owner);
         if !same || !is_active(&found) || !selects(owner, &found) {
             continue;
@@ -85,7 +92,7 @@ pub(super) async fn adopt(context: &Context, owner: &Value) -> Result<()> {
         if let Some(references) = references.as_array_mut() {
             references.push(owner_reference(owner));
         }
-        context.update(&kind::POD, Part::Main, &found, &adopted).await?;
+        context.patch_difference_dynamic(&kind::POD, Part::Main, &found, &adopted).await?;
     }
     Ok(())
 }
@@ -106,12 +113,12 @@ async fn scale(context: &Context, set: &Value, pods: &[Arc<Value>]) -> Result<()
     Ok(())
 }
 
-fn status(context: &Context, set: &Value, pods: &[Arc<Value>]) -> (Value, Next) {
+fn status(context: &Context, set: &Value, pods: &[Arc<Value>]) -> (Value, Action) {
     let min_ready = int_at(set, "/spec/minReadySeconds", 0);
     let labels = set.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
     let labels: Vec<(&String, &Value)> = labels.into_iter().flatten().collect();
     let (mut replicas, mut labelled, mut ready, mut available, mut terminating) = (0, 0, 0, 0, 0);
-    let mut next = Next::Wait;
+    let mut next = Action::AwaitChange;
     for pod in pods {
         if object::is_deleting(pod) && !pod::is_terminal(pod) {
             terminating += 1;
@@ -125,7 +132,7 @@ fn status(context: &Context, set: &Value, pods: &[Arc<Value>]) -> (Value, Next) 
         ready += i64::from(is_ready(pod));
         let (is_available, wait) = availability(pod, min_ready, context.clock.now());
         available += i64::from(is_available);
-        next = wait.map_or(next, |wait| next.or(Next::After(wait)));
+        next = wait.map_or(next, |wait| next.or(Action::RequeueAfter(wait)));
     }
     let mut status = json!({"replicas": replicas, "observedGeneration": object::generation(set)});
     for (field, count) in [

@@ -2,10 +2,10 @@
 
 use super::{annotation, owner_reference, pod};
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 
 /// Annotation: the entry of `spec.resourceClaims` that the claim was created for.
@@ -17,20 +17,20 @@ const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 #[derive(Debug)]
 pub struct ResourceClaimController;
 
-impl Controller for ResourceClaimController {
+impl DynamicController for ResourceClaimController {
     const NAME: &'static str = "resourceclaim";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::POD, kind::RESOURCE_CLAIM, kind::RESOURCE_CLAIM_TEMPLATE]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         let namespace = object::namespace(changed);
         if *kind == kind::POD {
             let has_claims = changed.pointer("/spec/resourceClaims").is_some();
             return if has_claims { vec![Key::of(changed)] } else { Vec::new() };
         }
-        let pods = caches.in_namespace(&kind::POD, namespace);
+        let pods = informers.dynamic(&kind::POD).in_namespace(namespace);
         let users = pods.iter().filter(|pod| uses(pod, kind, object::name(changed)));
         let reserved = changed.pointer("/status/reservedFor").and_then(Value::as_array).into_iter().flatten();
         let reserved = reserved.map(|user| Key::new(namespace, object::str_at(user, "/name")));
@@ -38,18 +38,18 @@ impl Controller for ResourceClaimController {
         users.map(|pod| Key::of(pod)).chain(reserved).chain([Key::of(changed)]).collect()
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
         remove_finalizer(context, key).await?;
-        let Some(found) = context.caches.get(&kind::POD, key) else {
+        let Some(found) = context.informers.dynamic(&kind::POD).get(key) else {
             release_deleted(context, key).await?;
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         };
         if pod::is_terminal(&found) {
             release_terminated(context, &found).await?;
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         if object::is_deleting(&found) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let mut statuses = Vec::new();
         let entries = found.pointer("/spec/resourceClaims").and_then(Value::as_array);
@@ -60,7 +60,7 @@ impl Controller for ResourceClaimController {
                 continue;
             }
             let Some(claim) = claim_for(context, &found, name, template).await? else {
-                return Ok(Next::Wait);
+                return Ok(Action::AwaitChange);
             };
             statuses.push(json!({"name": name, "resourceClaimName": object::name(&claim)}));
         }
@@ -68,13 +68,13 @@ impl Controller for ResourceClaimController {
             let mut new = (*found).clone();
             object::map_mut(&mut new, "status")
                 .insert("resourceClaimStatuses".to_owned(), Value::from(statuses));
-            context.update(&kind::POD, Part::Status, &found, &new).await?;
+            context.patch_difference_dynamic(&kind::POD, Part::Status, &found, &new).await?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 }
 
-fn uses(pod: &Value, kind: &Kind, name: &str) -> bool {
+fn uses(pod: &Value, kind: &ResourceKind, name: &str) -> bool {
     let field = if *kind == kind::RESOURCE_CLAIM { "resourceClaimName" } else { "resourceClaimTemplateName" };
     let entries = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
     entries.into_iter().flatten().any(|entry| entry[field] == name)
@@ -82,13 +82,15 @@ fn uses(pod: &Value, kind: &Kind, name: &str) -> bool {
 
 /// Finds or creates the claim of a pod; `None` while the template does not exist.
 async fn claim_for(context: &Context, pod: &Value, name: &str, template: &str) -> Result<Option<Value>> {
-    let owned = context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod));
+    let owned = context.informers.dynamic(&kind::RESOURCE_CLAIM).controlled_by(object::uid(pod));
     if let Some(found) = owned.iter().find(|claim| annotation(claim, POD_CLAIM) == name) {
         return Ok(Some((**found).clone()));
     }
     let namespace = object::namespace(pod);
     let key = Key::new(namespace, template);
-    let Some(template) = context.caches.get(&kind::RESOURCE_CLAIM_TEMPLATE, &key) else { return Ok(None) };
+    let Some(template) = context.informers.dynamic(&kind::RESOURCE_CLAIM_TEMPLATE).get(&key) else {
+        return Ok(None);
+    };
     let mut annotations =
         template.pointer("/spec/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
     annotations[POD_CLAIM] = Value::from(name);
@@ -101,14 +103,14 @@ async fn claim_for(context: &Context, pod: &Value, name: &str, template: &str) -
         },
         "spec": template["spec"]["spec"].clone(),
     });
-    context.create(&kind::RESOURCE_CLAIM, namespace, &claim).await.map(Some)
+    context.create_dynamic(&kind::RESOURCE_CLAIM, namespace, &claim).await.map(Some)
 }
 
 /// Deletes the claims that a terminated pod owns, and removes it from `reservedFor` of the others.
 async fn release_terminated(context: &Context, pod: &Value) -> Result<()> {
-    for claim in context.caches.owned(&kind::RESOURCE_CLAIM, object::uid(pod)) {
+    for claim in context.informers.dynamic(&kind::RESOURCE_CLAIM).controlled_by(object::uid(pod)) {
         if !object::is_deleting(&claim) {
-            context.delete(&kind::RESOURCE_CLAIM, &claim, Deletion::of(&claim)).await?;
+            context.delete_dynamic(&kind::RESOURCE_CLAIM, &claim, DeleteOptions::of(&claim)).await?;
         }
     }
     release(context, object::namespace(pod), |user| object::str_at(user, "/uid") == object::uid(pod)).await
@@ -129,7 +131,7 @@ fn users(claim: &Value) -> &[Value] {
 
 /// Removes the finalizer of a deleted claim without users.
 async fn remove_finalizer(context: &Context, key: &Key) -> Result<()> {
-    let Some(claim) = context.caches.get(&kind::RESOURCE_CLAIM, key) else { return Ok(()) };
+    let Some(claim) = context.informers.dynamic(&kind::RESOURCE_CLAIM).get(key) else { return Ok(()) };
     if !object::is_deleting(&claim) || !is_protected(&claim) || !users(&claim).is_empty() {
         return Ok(());
     }
@@ -138,13 +140,13 @@ async fn remove_finalizer(context: &Context, key: &Key) -> Result<()> {
         object::meta(&claim, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     let left = finalizers.into_iter().filter(|name| name != DELETE_PROTECTION).collect();
     object::set_meta(&mut new, "finalizers", Some(Value::Array(left)));
-    context.update(&kind::RESOURCE_CLAIM, Part::Main, &claim, &new).await?;
+    context.patch_difference_dynamic(&kind::RESOURCE_CLAIM, Part::Main, &claim, &new).await?;
     Ok(())
 }
 
 /// Removes users from `reservedFor` of the claims in a namespace; a protected claim without users is deallocated.
 async fn release(context: &Context, namespace: &str, is_gone: impl Fn(&Value) -> bool) -> Result<()> {
-    for claim in context.caches.in_namespace(&kind::RESOURCE_CLAIM, namespace) {
+    for claim in context.informers.dynamic(&kind::RESOURCE_CLAIM).in_namespace(namespace) {
         if !users(&claim).iter().any(&is_gone) {
             continue;
         }
@@ -160,7 +162,7 @@ async fn release(context: &Context, namespace: &str, is_gone: impl Fn(&Value) ->
         } else {
             status.insert("reservedFor".to_owned(), json!(left));
         }
-        context.update(&kind::RESOURCE_CLAIM, Part::Status, &claim, &new).await?;
+        context.patch_difference_dynamic(&kind::RESOURCE_CLAIM, Part::Status, &claim, &new).await?;
     }
     Ok(())
 }

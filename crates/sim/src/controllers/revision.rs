@@ -3,7 +3,7 @@
 use super::pod::hash;
 use super::{int_at, owner_reference};
 use kai_object as object;
-use kai_runtime::api::{Deletion, Result};
+use kai_runtime::api::{DeleteOptions, Result};
 use kai_runtime::controller::Context;
 use kai_runtime::kind;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub struct Revisions {
 
 /// Finds the revisions of a set; creates that of the current template where it is missing.
 pub async fn find(context: &Context, set: &Value) -> Result<Revisions> {
-    let mut all = context.caches.owned(&kind::CONTROLLER_REVISION, object::uid(set));
+    let mut all = context.informers.dynamic(&kind::CONTROLLER_REVISION).controlled_by(object::uid(set));
     let order = |revision: &Arc<Value>| (int_at(revision, "/revision", 0), object::name(revision).to_owned());
     all.sort_by_key(order);
     let data = json!({"spec": {"template": set["spec"]["template"]}});
@@ -40,7 +40,8 @@ pub async fn find(context: &Context, set: &Value) -> Result<Revisions> {
         },
         "data": data, "revision": latest + 1,
     });
-    let new = Arc::new(context.create(&kind::CONTROLLER_REVISION, object::namespace(set), &new).await?);
+    let new =
+        Arc::new(context.create_dynamic(&kind::CONTROLLER_REVISION, object::namespace(set), &new).await?);
     all.push(Arc::clone(&new));
     Ok(Revisions { wanted: new, all })
 }
@@ -61,7 +62,7 @@ pub async fn enforce_history_limit(
         })
         .collect();
     for revision in unused.iter().take(unused.len().saturating_sub(keep)) {
-        context.delete(&kind::CONTROLLER_REVISION, revision, Deletion::of(revision)).await?;
+        context.delete_dynamic(&kind::CONTROLLER_REVISION, revision, DeleteOptions::of(revision)).await?;
     }
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 use kai_object as object;
 use kai_runtime::api::Result;
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ impl ServiceAccountController {
     }
 }
 
-impl Controller for ServiceAccountController {
+impl DynamicController for ServiceAccountController {
     const NAME: &'static str = "serviceaccount";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::NAMESPACE, kind::SERVICE_ACCOUNT, kind::CONFIG_MAP]
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::CONFIG_MAP && object::name(changed) != ROOT_CA_CONFIG_MAP {
             return Vec::new();
         }
@@ -38,10 +38,12 @@ impl Controller for ServiceAccountController {
         vec![Key::new("", namespace)]
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(namespace) = context.caches.get(&kind::NAMESPACE, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(namespace) = context.informers.dynamic(&kind::NAMESPACE).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         if object::is_deleting(&namespace) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
@@ -55,15 +57,15 @@ impl Controller for ServiceAccountController {
             });
             ensure(context, &kind::CONFIG_MAP, &bundle).await?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 }
 
-async fn ensure(context: &Context, kind: &Kind, object: &Value) -> Result<()> {
-    if context.caches.get(kind, &Key::of(object)).is_some() {
+async fn ensure(context: &Context, kind: &ResourceKind, object: &Value) -> Result<()> {
+    if context.informers.dynamic(kind).get(&Key::of(object)).is_some() {
         return Ok(());
     }
-    match context.create(kind, object::namespace(object), object).await {
+    match context.create_dynamic(kind, object::namespace(object), object).await {
         // It exists already; the informer has not seen it yet.
         Err(error) if error.is_conflict() => Ok(()),
         created => created.map(|_| ()),

@@ -5,10 +5,10 @@ use super::replica_set::owners;
 use super::revision::{self, Revisions};
 use super::{int_at, label, set_entry};
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part, Result};
-use kai_runtime::cache::Caches;
-use kai_runtime::controller::{Context, Controller, Next};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part, Result};
+use kai_runtime::controller::{Action, Context, DynamicController};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,24 +16,26 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct StatefulSetController;
 
-impl Controller for StatefulSetController {
+impl DynamicController for StatefulSetController {
     const NAME: &'static str = "statefulset";
 
-    fn kinds(&self) -> Vec<Kind> {
-        vec![kind::STATEFUL_SET, kind::POD, kind::CONTROLLER_REVISION, kind::VOLUME_CLAIM]
+    fn kinds(&self) -> Vec<ResourceKind> {
+        vec![kind::STATEFUL_SET, kind::POD, kind::CONTROLLER_REVISION, kind::PERSISTENT_VOLUME_CLAIM]
     }
 
-    fn wakes(&self, caches: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
-        if *kind == kind::VOLUME_CLAIM {
+    fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
+        if *kind == kind::PERSISTENT_VOLUME_CLAIM {
             return Vec::new();
         }
-        owners(caches, &kind::STATEFUL_SET, kind, changed)
+        owners(informers, &kind::STATEFUL_SET, kind, changed)
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(set) = context.caches.get(&kind::STATEFUL_SET, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(set) = context.informers.dynamic(&kind::STATEFUL_SET).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         if object::is_deleting(&set) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let revisions = revision::find(context, &set).await?;
         let wanted = object::name(&revisions.wanted);
@@ -46,7 +48,7 @@ impl Controller for StatefulSetController {
         let (status, wait) = sync.status();
         let mut new = (*set).clone();
         new["status"] = status;
-        context.update(&kind::STATEFUL_SET, Part::Status, &set, &new).await?;
+        context.patch_difference_dynamic(&kind::STATEFUL_SET, Part::Status, &set, &new).await?;
         let used = [object::str_at(&new, "/status/currentRevision"), wanted];
         revision::enforce_history_limit(context, &set, &revisions, &used).await?;
         Ok(next.or(wait))
@@ -66,7 +68,7 @@ struct Sync<'a> {
 impl Sync<'_> {
     fn pods(&self) -> BTreeMap<i64, Arc<Value>> {
         let prefix = format!("{}-", object::name(self.set));
-        let pods = self.context.caches.owned(&kind::POD, object::uid(self.set));
+        let pods = self.context.informers.dynamic(&kind::POD).controlled_by(object::uid(self.set));
         let number = |pod: &Arc<Value>| object::name(pod).strip_prefix(&prefix)?.parse().ok();
         pods.into_iter().filter_map(|pod| Some((number(&pod)?, pod))).collect()
     }
@@ -86,20 +88,20 @@ impl Sync<'_> {
     }
 
     /// Creates, deletes and updates pods; with `OrderedReady` each pod waits for its predecessor.
-    async fn run(&self) -> Result<Next> {
+    async fn run(&self) -> Result<Action> {
         let pods = self.pods();
         for ordinal in self.ordinals() {
             match pods.get(&ordinal) {
                 None => {
                     self.create(ordinal).await?;
                     if self.is_ordered() {
-                        return Ok(Next::Wait);
+                        return Ok(Action::AwaitChange);
                     }
                 }
                 Some(pod) if pod::is_terminal(pod) && !object::is_deleting(pod) => {
                     self.delete(pod).await?;
                     if self.is_ordered() {
-                        return Ok(Next::Wait);
+                        return Ok(Action::AwaitChange);
                     }
                 }
                 Some(pod) if self.is_ordered() && !self.is_available(pod) => {
@@ -116,20 +118,20 @@ impl Sync<'_> {
                 self.delete(pod).await?;
             }
             if self.is_ordered() {
-                return Ok(Next::Wait);
+                return Ok(Action::AwaitChange);
             }
         }
         self.rolling_update(&pods).await
     }
 
     /// A pod of an old revision that never gets ready would block its own update.
-    async fn delete_stuck(&self, pod: &Arc<Value>) -> Result<Next> {
+    async fn delete_stuck(&self, pod: &Arc<Value>) -> Result<Action> {
         let old = label(pod, revision::HASH) != object::name(&self.revisions.wanted);
         let in_partition = self.is_updated(pod);
         if old && in_partition && !object::is_deleting(pod) && !is_ready(pod) {
             self.delete(pod).await?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     fn partition(&self) -> i64 {
@@ -144,7 +146,7 @@ impl Sync<'_> {
     }
 
     /// Replaces pods of old revisions within `maxUnavailable`, highest ordinal first.
-    async fn rolling_update(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Next> {
+    async fn rolling_update(&self, pods: &BTreeMap<i64, Arc<Value>>) -> Result<Action> {
         let size = int_at(self.set, "/spec/replicas", 1);
         let value = self.set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
         let max_unavailable = pod::int_or_percent(value, size, pod::Rounding::Up).unwrap_or(1).max(1);
@@ -158,12 +160,12 @@ impl Sync<'_> {
             // Deleting an unavailable pod does not reduce availability.
             let available = self.is_available(pod);
             if available && unavailable >= max_unavailable {
-                return Ok(Next::Wait);
+                return Ok(Action::AwaitChange);
             }
             self.delete(pod).await?;
             unavailable += i64::from(available);
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     async fn create(&self, ordinal: i64) -> Result<()> {
@@ -192,28 +194,28 @@ impl Sync<'_> {
         {
             self.claim(&mut pod, &name, template).await?;
         }
-        match self.context.create(&kind::POD, namespace, &pod).await {
+        match self.context.create_dynamic(&kind::POD, namespace, &pod).await {
             // A pod with this name is terminating, or the informer has not seen it yet.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => {
                 let message =
                     format!("create Pod {name} in StatefulSet {} failed error: ", object::name(set));
-                self.context.warn(set, "FailedCreate", message + &error.reason());
+                self.context.warn(set, "FailedCreate", message + &error.message());
                 Err(error)
             }
             Ok(_) => {
                 let message = format!("create Pod {name} in StatefulSet {} successful", object::name(set));
-                self.context.tell(set, "SuccessfulCreate", message);
+                self.context.record(set, "SuccessfulCreate", message);
                 Ok(())
             }
         }
     }
 
     async fn delete(&self, pod: &Value) -> Result<()> {
-        self.context.delete(&kind::POD, pod, Deletion::of(pod)).await?;
+        self.context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod)).await?;
         let (name, set) = (object::name(pod), object::name(self.set));
         let message = format!("delete Pod {name} in StatefulSet {set} successful");
-        self.context.tell(self.set, "SuccessfulDelete", message);
+        self.context.record(self.set, "SuccessfulDelete", message);
         Ok(())
     }
 
@@ -234,8 +236,14 @@ impl Sync<'_> {
         for (key, value) in labels.into_iter().flatten() {
             set_entry(&mut claim, "labels", key, value.as_str().unwrap_or_default());
         }
-        if self.context.caches.get(&kind::VOLUME_CLAIM, &Key::new(namespace, &name)).is_none() {
-            match self.context.create(&kind::VOLUME_CLAIM, namespace, &claim).await {
+        if self
+            .context
+            .informers
+            .dynamic(&kind::PERSISTENT_VOLUME_CLAIM)
+            .get(&Key::new(namespace, &name))
+            .is_none()
+        {
+            match self.context.create_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, namespace, &claim).await {
                 Err(error) if error.is_conflict() => {}
                 created => {
                     created?;
@@ -253,7 +261,7 @@ impl Sync<'_> {
         Ok(())
     }
 
-    fn status(&self) -> (Value, Next) {
+    fn status(&self) -> (Value, Action) {
         let pods = self.pods();
         let wanted = object::name(&self.revisions.wanted);
         let min_ready = int_at(self.set, "/spec/minReadySeconds", 0);
@@ -281,6 +289,6 @@ impl Sync<'_> {
                 status[field] = Value::from(count);
             }
         }
-        (status, wait.map_or(Next::Wait, Next::After))
+        (status, wait.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 }

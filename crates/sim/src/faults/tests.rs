@@ -7,7 +7,7 @@ use futures::{StreamExt, pin_mut};
 use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
 use kai_runtime::api::{Api, Error, Part};
-use kai_runtime::kind::{Key, Kind};
+use kai_runtime::kind::{Key, ResourceKind};
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn config(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-const CONFIG: Kind = Kind {
+const CONFIG: ResourceKind = ResourceKind {
     group: std::borrow::Cow::Borrowed(""),
     version: std::borrow::Cow::Borrowed("v1"),
     kind: std::borrow::Cow::Borrowed("ConfigMap"),
@@ -50,19 +50,19 @@ const CONFIG: Kind = Kind {
 };
 
 async fn exists(server: &TestServer, name: &str) -> bool {
-    server.api("other").get(&CONFIG, &Key::new("default", name)).await.is_ok()
+    server.api("other").get_dynamic(&CONFIG, &Key::new("default", name)).await.is_ok()
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn lost_requests_are_processed_only_when_the_response_is_lost() {
     let before = TestServer::with(FaultRates { timeout_before: ALWAYS, ..FaultRates::default() });
     let begin = tokio::time::Instant::now();
-    let error = before.api("victim").create(&CONFIG, "default", &config("a")).await.unwrap_err();
+    let error = before.api("victim").create_dynamic(&CONFIG, "default", &config("a")).await.unwrap_err();
     assert_eq!((error.code(), begin.elapsed()), (0, TIMEOUT));
     assert!(!exists(&before, "a").await);
 
     let after = TestServer::with(FaultRates { timeout_after: ALWAYS, ..FaultRates::default() });
-    assert!(after.api("victim").create(&CONFIG, "default", &config("a")).await.is_err());
+    assert!(after.api("victim").create_dynamic(&CONFIG, "default", &config("a")).await.is_err());
     assert!(exists(&after, "a").await);
 }
 
@@ -70,20 +70,20 @@ async fn lost_requests_are_processed_only_when_the_response_is_lost() {
 async fn injected_conflicts_affect_only_writes() {
     let server = TestServer::with(FaultRates { conflict: ALWAYS, ..FaultRates::default() });
     let api = server.api("victim");
-    assert!(api.create(&CONFIG, "default", &config("a")).await.unwrap_err().is_conflict());
+    assert!(api.create_dynamic(&CONFIG, "default", &config("a")).await.unwrap_err().is_conflict());
     assert!(!exists(&server, "a").await);
-    assert!(api.list(&CONFIG, "").await.is_ok());
+    assert!(api.list_dynamic(&CONFIG, "").await.is_ok());
     assert_eq!(server.faults.counts("victim").faulty_requests, 1);
 }
 
 async fn events(api: &Api, server: &TestServer, count: usize) -> Vec<Result<WatchEvent<Value>, Error>> {
-    let version = api.list(&CONFIG, "").await.unwrap().resource_version;
-    let stream = match api.watch(&CONFIG, &version, 60).await {
+    let version = api.list_dynamic(&CONFIG, "").await.unwrap().resource_version;
+    let stream = match api.watch_dynamic(&CONFIG, &version, 60).await {
         Ok(stream) => stream,
         Err(error) => return vec![Err(error)],
     };
     for number in 0..count {
-        server.api("other").create(&CONFIG, "default", &config(&format!("c{number}"))).await.unwrap();
+        server.api("other").create_dynamic(&CONFIG, "default", &config(&format!("c{number}"))).await.unwrap();
     }
     pin_mut!(stream);
     let mut seen = Vec::new();
@@ -137,15 +137,15 @@ async fn watch_expires_at_its_start_and_between_events() {
 async fn partition_breaks_requests_and_watches_of_one_client() {
     let server = TestServer::new();
     let api = server.api("victim");
-    let version = api.list(&CONFIG, "").await.unwrap().resource_version;
-    let stream = api.watch(&CONFIG, &version, 3_600).await.unwrap();
+    let version = api.list_dynamic(&CONFIG, "").await.unwrap().resource_version;
+    let stream = api.watch_dynamic(&CONFIG, &version, 3_600).await.unwrap();
     pin_mut!(stream);
     server.faults.partition("victim");
     assert!(stream.next().await.unwrap().is_err());
-    assert!(api.list(&CONFIG, "").await.is_err());
-    assert!(server.api("other").list(&CONFIG, "").await.is_ok());
+    assert!(api.list_dynamic(&CONFIG, "").await.is_err());
+    assert!(server.api("other").list_dynamic(&CONFIG, "").await.is_ok());
     server.faults.heal("victim");
-    assert!(api.list(&CONFIG, "").await.is_ok());
+    assert!(api.list_dynamic(&CONFIG, "").await.is_ok());
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -161,9 +161,10 @@ async fn client_crashes_between_two_requests_and_is_restarted() {
             let api = Api::new(client, "test");
             for number in 0..4 {
                 let patch = json!({"data": {"n": number.to_string()}});
-                let _ = api.create(&CONFIG, "default", &config(&format!("c{number}"))).await;
-                let _ =
-                    api.merge(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch).await;
+                let _ = api.create_dynamic(&CONFIG, "default", &config(&format!("c{number}"))).await;
+                let _ = api
+                    .patch_dynamic(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch)
+                    .await;
             }
         }
     });
@@ -177,7 +178,7 @@ async fn client_crashes_between_two_requests_and_is_restarted() {
 async fn child_client_is_partitioned_alone_or_with_its_parent() {
     let server = TestServer::new();
     let (one, two) = (server.api("victim/one"), server.api("victim/two"));
-    let works = async |api: &Api| api.list(&CONFIG, "").await.is_ok();
+    let works = async |api: &Api| api.list_dynamic(&CONFIG, "").await.is_ok();
     server.faults.partition("victim/one");
     assert_eq!((works(&one).await, works(&two).await), (false, true));
     server.faults.heal("victim/one");
@@ -187,19 +188,19 @@ async fn child_client_is_partitioned_alone_or_with_its_parent() {
     server.faults.heal_all();
     assert_eq!((works(&one).await, works(&two).await), (true, true));
     server.faults.crash("victim");
-    let dead = one.list(&CONFIG, "").await;
-    assert!(matches!(dead, Err(Error::NoAnswer { .. })), "a child crashes with its parent: {dead:?}");
+    let dead = one.list_dynamic(&CONFIG, "").await;
+    assert!(matches!(dead, Err(Error::Timeout { .. })), "a child crashes with its parent: {dead:?}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn watches_of_a_child_break_with_a_partition_of_its_parent() {
     let server = TestServer::new();
     let api = server.api("victim/one");
-    let version = api.list(&CONFIG, "").await.unwrap().resource_version;
-    let stream = api.watch(&CONFIG, &version, 3_600).await.unwrap();
+    let version = api.list_dynamic(&CONFIG, "").await.unwrap().resource_version;
+    let stream = api.watch_dynamic(&CONFIG, &version, 3_600).await.unwrap();
     pin_mut!(stream);
     server.faults.partition("victim/two");
-    server.api("other").create(&CONFIG, "default", &config("a")).await.unwrap();
+    server.api("other").create_dynamic(&CONFIG, "default", &config("a")).await.unwrap();
     assert!(matches!(stream.next().await, Some(Ok(WatchEvent::Added(_)))));
     server.faults.partition("victim");
     assert!(stream.next().await.unwrap().is_err());
@@ -236,7 +237,7 @@ async fn with_webhook(policy: &str) -> TestServer {
 
 async fn write(server: &TestServer, name: &str) -> (Option<String>, Duration) {
     let begin = tokio::time::Instant::now();
-    let made = server.api("other").create(&CONFIG, "default", &config(name)).await;
+    let made = server.api("other").create_dynamic(&CONFIG, "default", &config(name)).await;
     let why = made.err().map(|error| {
         let Error::Request { source, .. } = error else { panic!("{error}") };
         source.to_string()

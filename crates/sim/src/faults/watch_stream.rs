@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::select_all;
 use futures::stream::{self, BoxStream};
 use http::Response;
-use kai_runtime::signal::Signal;
+use kai_runtime::watch_value::WatchValue;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -52,9 +52,9 @@ struct FaultyWatch {
     faults: Faults,
     client: String,
     /// Of the ancestors and of the client.
-    partitions: Vec<Signal<bool>>,
+    partitions: Vec<WatchValue<bool>>,
     /// Their incarnations, with the values at the start of the watch.
-    incarnations: Vec<(Signal<u64>, u64)>,
+    incarnations: Vec<(WatchValue<u64>, u64)>,
     chunks: BoxStream<'static, Result<Bytes, axum::Error>>,
     /// Complete lines that are not delivered yet, and the start of the next.
     lines: VecDeque<Bytes>,
@@ -141,7 +141,7 @@ impl FaultyWatch {
     /// The next complete line; an error where the connection breaks.
     async fn line(&mut self) -> Option<Result<Bytes, io::Error>> {
         loop {
-            if self.partitions.iter().any(Signal::get) {
+            if self.partitions.iter().any(WatchValue::get) {
                 return Some(Err(broken()));
             }
             if let Some(line) = self.lines.pop_front() {
@@ -149,8 +149,8 @@ impl FaultyWatch {
             }
             let chunk = tokio::select! {
                 biased;
-                () = first(&self.incarnations, |(incarnation, start)| incarnation.until(move |now| now != *start)) => return std::future::pending().await,
-                () = first(&self.partitions, |partition| partition.until(|partitioned| partitioned)) => continue,
+                () = first(&self.incarnations, |(incarnation, start)| incarnation.wait_for(move |now| now != *start)) => return std::future::pending().await,
+                () = first(&self.partitions, |partition| partition.wait_for(|partitioned| partitioned)) => continue,
                 chunk = self.chunks.next() => chunk?,
             };
             match chunk {

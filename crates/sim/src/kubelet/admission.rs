@@ -4,8 +4,8 @@ use crate::controllers::{annotation, pod};
 use crate::node::NodeGroup;
 use crate::well_known;
 use kai_object as object;
-use kai_runtime::cache::Caches;
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_units::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,15 +154,15 @@ fn of_container(container: &Value) -> Amounts {
 }
 
 /// Whether a claim of the pod is not bound, allocated or reserved yet.
-pub(super) fn waits_for_claims(pod: &Value, caches: &Caches) -> bool {
+pub(super) fn waits_for_claims(pod: &Value, informers: &Informers) -> bool {
     let namespace = object::namespace(pod);
     let storage = volume_claims(pod).any(|name| {
-        let claim = caches.get(&kind::VOLUME_CLAIM, &Key::new(namespace, name));
+        let claim = informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).get(&Key::new(namespace, name));
         claim.is_none_or(|claim| object::str_at(&claim, "/status/phase") != "Bound")
     });
     let devices = resource_claims(pod).any(|name| {
         let Some(name) = name else { return true };
-        let claim = caches.get(&kind::RESOURCE_CLAIM, &Key::new(namespace, name));
+        let claim = informers.dynamic(&kind::RESOURCE_CLAIM).get(&Key::new(namespace, name));
         claim.is_none_or(|claim| {
             let users = claim.pointer("/status/reservedFor").and_then(Value::as_array);
             let reserved = users.into_iter().flatten().any(|user| user["uid"] == object::uid(pod));
@@ -189,9 +189,9 @@ fn resource_claims(pod: &Value) -> impl Iterator<Item = Option<&str>> {
 }
 
 /// Whether the pod references this claim.
-pub(super) fn references(pod: &Value, kind: &Kind, claim: &Value) -> bool {
+pub(super) fn references(pod: &Value, kind: &ResourceKind, claim: &Value) -> bool {
     let name = object::name(claim);
-    if *kind == kind::VOLUME_CLAIM {
+    if *kind == kind::PERSISTENT_VOLUME_CLAIM {
         return volume_claims(pod).any(|claimed| claimed == name);
     }
     resource_claims(pod).any(|claimed| claimed == Some(name))

@@ -4,9 +4,9 @@ use super::admission;
 use crate::node::heartbeat::{Failure, is_simulated};
 use jiff::Timestamp;
 use kai_object as object;
-use kai_runtime::cache::Caches;
-use kai_runtime::kind::{self, Key, Kind};
-use kai_runtime::queue::Queue;
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::{self, Key, ResourceKind};
+use kai_runtime::work_queue::WorkQueue;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 /// The work queue of one node, and its power state.
 #[derive(Debug, Default)]
 pub(super) struct NodeWorker {
-    pub(super) queue: Queue,
+    pub(super) queue: WorkQueue,
     power: Mutex<Power>,
 }
 
@@ -61,16 +61,16 @@ impl NodeWorkers {
     }
 
     /// Enqueues the pods that a changed object affects.
-    pub(super) fn route(&self, caches: &Caches, kind: &Kind, changed: &Value) {
+    pub(super) fn route(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) {
         if *kind == kind::POD {
             self.enqueue(changed);
         } else if *kind == kind::NODE {
             self.observe_node(changed);
-            for pod in caches.on_node(&kind::POD, object::name(changed)) {
+            for pod in informers.dynamic(&kind::POD).on_node(object::name(changed)) {
                 self.enqueue(&pod);
             }
         } else if *kind != kind::LEASE {
-            for pod in caches.in_namespace(&kind::POD, object::namespace(changed)) {
+            for pod in informers.dynamic(&kind::POD).in_namespace(object::namespace(changed)) {
                 let pending = object::str_at(&pod, "/status/phase") == "Pending";
                 if pending && admission::references(&pod, kind, changed) {
                     self.enqueue(&pod);

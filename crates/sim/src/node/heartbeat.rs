@@ -58,7 +58,7 @@ pub(crate) async fn run(context: &Context, node: &str, period: Duration) {
     let key = Key::new("", node);
     let mut beat: u64 = 0;
     loop {
-        let found = context.caches.get(&kind::NODE, &key).filter(|node| is_simulated(node));
+        let found = context.informers.dynamic(&kind::NODE).get(&key).filter(|node| is_simulated(node));
         if let Some(found) = found
             && let Err(error) = heartbeat(context, &found, beat, period).await
         {
@@ -84,7 +84,7 @@ async fn heartbeat(context: &Context, node: &Value, beat: u64, period: Duration)
     for condition in conditions(&context.clock.time(), ready).as_array().into_iter().flatten() {
         set_condition(&mut new["status"], condition.clone());
     }
-    context.update(&kind::NODE, Part::Status, node, &new).await?;
+    context.patch_difference_dynamic(&kind::NODE, Part::Status, node, &new).await?;
     Ok(())
 }
 
@@ -92,11 +92,11 @@ async fn renew(context: &Context, node: &Value, period: Duration) -> Result<()> 
     let name = object::name(node);
     let time = context.clock.micro_time();
     let key = Key::new(LEASE_NAMESPACE, name);
-    if let Some(lease) = context.caches.get(&kind::LEASE, &key) {
+    if let Some(lease) = context.informers.dynamic(&kind::LEASE).get(&key) {
         let mut new = (*lease).clone();
         new["spec"]["renewTime"] = Value::from(time);
-        match context.update(&kind::LEASE, Part::Main, &lease, &new).await {
-            Err(error) if error.is_not_found() => context.caches.note_gone(&kind::LEASE, &lease),
+        match context.patch_difference_dynamic(&kind::LEASE, Part::Main, &lease, &new).await {
+            Err(error) if error.is_not_found() => context.informers.remove_dynamic(&kind::LEASE, &lease),
             written => {
                 written?;
             }
@@ -113,7 +113,7 @@ async fn renew(context: &Context, node: &Value, period: Duration) -> Result<()> 
             "leaseDurationSeconds": (period.as_secs() * LEASE_HEARTBEATS).max(1),
         },
     });
-    match context.create(&kind::LEASE, LEASE_NAMESPACE, &lease).await {
+    match context.create_dynamic(&kind::LEASE, LEASE_NAMESPACE, &lease).await {
         Err(error) if error.is_conflict() => Ok(()),
         created => created.map(|_| ()),
     }

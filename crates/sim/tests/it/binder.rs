@@ -3,10 +3,10 @@
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::{Api, Result};
-use kai_runtime::cache::{Caches, Watched};
-use kai_runtime::controller::{self, Context, Controller, Next};
+use kai_runtime::controller::{self, Action, Context, DynamicController};
 use kai_runtime::health::Health;
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::informer::{Informer, Informers};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,36 +14,38 @@ use tokio::task::JoinSet;
 
 pub(crate) async fn run(client: kube::Client, clock: Clock) {
     let api = Api::new(client, "binder");
-    let caches = Arc::new(Caches::new([kind::POD, kind::NODE].map(Watched::all)));
+    let informers = Arc::new(Informers::dynamic_of([kind::POD, kind::NODE].map(Informer::dynamic)));
     let mut tasks = JoinSet::new();
-    caches.follow(&api, &Health::default(), &mut tasks);
-    tasks.spawn(controller::run(Binder, Context::new(api, caches, clock)));
+    informers.start(&api, &Health::default(), &mut tasks);
+    tasks.spawn(controller::run_dynamic(Binder, Context::new(api, informers, clock)));
     tasks.join_all().await;
 }
 
 struct Binder;
 
-impl Controller for Binder {
+impl DynamicController for Binder {
     const NAME: &'static str = "binder";
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<ResourceKind> {
         vec![kind::POD, kind::NODE]
     }
 
-    fn wakes(&self, _: &Caches, kind: &Kind, changed: &Value) -> Vec<Key> {
+    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::POD { vec![Key::of(changed)] } else { Vec::new() }
     }
 
-    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Next> {
-        let Some(pod) = context.caches.get(&kind::POD, key) else { return Ok(Next::Wait) };
+    async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
+        let Some(pod) = context.informers.dynamic(&kind::POD).get(key) else {
+            return Ok(Action::AwaitChange);
+        };
         let bound = !object::str_at(&pod, "/spec/nodeName").is_empty();
         let terminal = matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
         if bound || terminal || object::is_deleting(&pod) {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
-        let nodes = context.caches.all(&kind::NODE);
+        let nodes = context.informers.dynamic(&kind::NODE).list();
         let Some(node) = nodes.iter().find(|node| fits(context, &pod, node)) else {
-            return Ok(Next::After(Duration::from_secs(5)));
+            return Ok(Action::RequeueAfter(Duration::from_secs(5)));
         };
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": key.name},
@@ -51,13 +53,13 @@ impl Controller for Binder {
         });
         let path = kind::POD.path_of(key) + "/binding";
         match context.api.send("POST", &path, Some(("application/json", &binding))).await {
-            Err(error) if error.is_not_found() => return Ok(Next::Wait),
+            Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
             sent => sent?,
         };
         // The response has no pod. The read updates the cache, so that the next pod sees the GPUs as allocated.
-        let fresh = context.api.get(&kind::POD, key).await?;
-        context.caches.note(&kind::POD, &fresh);
-        Ok(Next::Wait)
+        let fresh = context.api.get_dynamic(&kind::POD, key).await?;
+        context.informers.update_dynamic(&kind::POD, &fresh);
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -78,7 +80,7 @@ fn fits(context: &Context, pod: &Value, node: &Value) -> bool {
         return false;
     }
     let total = object::str_at(node, "/status/allocatable/nvidia.com~1gpu").parse().unwrap_or(0);
-    let pods = context.caches.on_node(&kind::POD, object::name(node));
+    let pods = context.informers.dynamic(&kind::POD).on_node(object::name(node));
     let active = |pod: &Value| !matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
     let used: i64 = pods.iter().filter(|pod| active(pod)).map(|pod| gpus(pod)).sum();
     let count = pods.iter().filter(|pod| active(pod)).count();

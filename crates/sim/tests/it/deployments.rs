@@ -121,7 +121,7 @@ async fn replica_set_adopts_matching_pods_and_replaces_deleted_ones() {
     let pods = cluster.list(&k::POD).await;
     assert_eq!(pods.len(), 2);
     assert!(pods.iter().any(|pod| object::name(pod) == "alone"));
-    cluster.delete(&k::POD, "alone", kai_runtime::api::Deletion::default()).await;
+    cluster.delete(&k::POD, "alone", kai_runtime::api::DeleteOptions::default()).await;
     cluster.wait_for_deletion(&k::POD, "alone").await;
     cluster.wait_for(&k::REPLICA_SET, "web", |set| count(set, "availableReplicas") == 2).await;
 }

@@ -3,7 +3,7 @@
 use crate::k;
 use crate::{TestCluster, builder, count, deployment, gpu_pod, has_condition, job};
 use kai_object as object;
-use kai_runtime::api::Deletion;
+use kai_runtime::api::DeleteOptions;
 use kai_sim::NodeGroup;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn kubelet_records_events_of_a_pod() {
     assert_eq!(events[2].2, "Started container main");
     let event = &cluster.list(&k::EVENT).await[0];
     assert_eq!(event["source"], json!({"component": "kubelet", "host": "node-1"}));
-    cluster.delete(&k::POD, "a", Deletion::default()).await;
+    cluster.delete(&k::POD, "a", DeleteOptions::default()).await;
     cluster.wait_for_deletion(&k::POD, "a").await;
     assert_eq!(reasons(&cluster.events("Pod").await)[3], "Killing");
 }

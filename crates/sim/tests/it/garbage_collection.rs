@@ -3,8 +3,8 @@
 use crate::k;
 use crate::{TestCluster, builder, deployment, gpu_pod, phase};
 use kai_object as object;
-use kai_runtime::api::Deletion;
-use kai_runtime::kind::{Key, Kind};
+use kai_runtime::api::DeleteOptions;
+use kai_runtime::kind::{Key, ResourceKind};
 use kai_sim::NodeGroup;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn with_deployment() -> TestCluster {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn background_deletion_deletes_dependents_after_the_owner() {
     let cluster = with_deployment().await;
-    cluster.delete(&k::DEPLOYMENT, "web", Deletion::default().propagate("Background")).await;
+    cluster.delete(&k::DEPLOYMENT, "web", DeleteOptions::default().propagate("Background")).await;
     assert!(cluster.find(&k::DEPLOYMENT, "web").await.is_none());
     cluster.wait_for_all(&k::REPLICA_SET, <[Value]>::is_empty).await;
     cluster.wait_for_all(&k::POD, <[Value]>::is_empty).await;
@@ -29,7 +29,7 @@ async fn background_deletion_deletes_dependents_after_the_owner() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn foreground_deletion_deletes_dependents_before_the_owner() {
     let cluster = with_deployment().await;
-    cluster.delete(&k::DEPLOYMENT, "web", Deletion::default().propagate("Foreground")).await;
+    cluster.delete(&k::DEPLOYMENT, "web", DeleteOptions::default().propagate("Foreground")).await;
     while cluster.find(&k::DEPLOYMENT, "web").await.is_some() {
         cluster.sleep(1).await;
     }
@@ -40,7 +40,7 @@ async fn foreground_deletion_deletes_dependents_before_the_owner() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn orphan_deletion_keeps_dependents_without_owner_references() {
     let cluster = with_deployment().await;
-    cluster.delete(&k::DEPLOYMENT, "web", Deletion::default().propagate("Orphan")).await;
+    cluster.delete(&k::DEPLOYMENT, "web", DeleteOptions::default().propagate("Orphan")).await;
     cluster.wait_for_deletion(&k::DEPLOYMENT, "web").await;
     cluster.sleep(60).await;
     let sets = cluster.list(&k::REPLICA_SET).await;
@@ -59,9 +59,9 @@ async fn custom_resources_are_garbage_collected() {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
         }}}],
     }});
-    cluster.create(&k::DEFINITION, definition).await;
+    cluster.create(&k::CUSTOM_RESOURCE_DEFINITION, definition).await;
     cluster.sleep(60).await;
-    let toy = Kind {
+    let toy = ResourceKind {
         group: "example.com".into(),
         version: "v1".into(),
         kind: "Toy".into(),
@@ -77,7 +77,7 @@ async fn custom_resources_are_garbage_collected() {
     cluster.create(&toy, json!({"metadata": {"name": "stray", "ownerReferences": absent}})).await;
     cluster.wait_for_deletion(&toy, "stray").await;
     assert!(cluster.find(&toy, "ball").await.is_some());
-    cluster.delete(&toy, "box", Deletion::default()).await;
+    cluster.delete(&toy, "box", DeleteOptions::default()).await;
     cluster.wait_for_deletion(&toy, "ball").await;
 }
 
@@ -90,9 +90,9 @@ async fn namespace_is_deleted_after_its_content() {
     let mut pod = gpu_pod("a", 1, &json!({"sim.kai.scheduler/stop-delay": "20s"}));
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");
-    cluster.inner.api().create(&k::POD, "team", &pod).await.unwrap();
+    cluster.inner.api().create_dynamic(&k::POD, "team", &pod).await.unwrap();
     cluster.wait_for_all(&k::POD, |pods| pods.len() == 1 && phase(&pods[0]) == "Running").await;
-    cluster.delete(&k::NAMESPACE, "team", Deletion::default()).await;
+    cluster.delete(&k::NAMESPACE, "team", DeleteOptions::default()).await;
     cluster.sleep(10).await;
     let namespace = cluster.get(&k::NAMESPACE, "team").await;
     assert_eq!(phase(&namespace), "Terminating");
@@ -105,10 +105,10 @@ async fn pods_of_a_deleted_node_are_deleted() {
     let cluster = TestCluster::from_builder(builder().nodes([NodeGroup::gpu_nodes(1, 8)])).await;
     cluster.create(&k::POD, gpu_pod("a", 1, &json!({}))).await;
     cluster.wait_for(&k::POD, "a", |pod| phase(pod) == "Running").await;
-    cluster.delete(&k::NODE, "node-1", Deletion::default()).await;
+    cluster.delete(&k::NODE, "node-1", DeleteOptions::default()).await;
     cluster.sleep(20).await;
     assert!(cluster.find(&k::POD, "a").await.is_some(), "pods stay during the quarantine");
     cluster.wait_for_deletion(&k::POD, "a").await;
-    let lease = cluster.inner.api().get(&k::LEASE, &Key::new("kube-node-lease", "node-1")).await;
+    let lease = cluster.inner.api().get_dynamic(&k::LEASE, &Key::new("kube-node-lease", "node-1")).await;
     assert!(lease.is_err(), "the lease is deleted with its node");
 }

@@ -109,7 +109,7 @@ async fn deleted_pod_of_a_job_is_replaced_and_counts_as_failed() {
     let cluster = TestCluster::new().await;
     cluster.create(&k::JOB, job("a", &json!({}), &runs(60))).await;
     let pods = cluster.wait_for_all(&k::POD, |pods| pods.len() == 1 && phase(&pods[0]) == "Running").await;
-    cluster.delete(&k::POD, object::name(&pods[0]), kai_runtime::api::Deletion::default()).await;
+    cluster.delete(&k::POD, object::name(&pods[0]), kai_runtime::api::DeleteOptions::default()).await;
     let done = cluster.wait_for(&k::JOB, "a", |job| has_condition(job, "Complete")).await;
     assert_eq!((count(&done, "succeeded"), count(&done, "failed")), (1, 1));
 }
@@ -135,7 +135,12 @@ async fn cron_job_creates_jobs_on_schedule_and_keeps_its_history_limit() {
     let cron = cluster.get(&k::CRON_JOB, "tick").await;
     assert_eq!(cron["status"]["lastScheduleTime"], "2026-01-01T01:00:00Z");
     let gone = Key::new("default", "tick");
-    cluster.inner.api().delete(&k::CRON_JOB, &gone, &kai_runtime::api::Deletion::default()).await.unwrap();
+    cluster
+        .inner
+        .api()
+        .delete_dynamic(&k::CRON_JOB, &gone, &kai_runtime::api::DeleteOptions::default())
+        .await
+        .unwrap();
     cluster.wait_for_all(&k::JOB, <[Value]>::is_empty).await;
     cluster.wait_for_all(&k::POD, <[Value]>::is_empty).await;
 }

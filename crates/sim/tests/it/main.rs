@@ -16,8 +16,8 @@ mod stateful_sets;
 mod storage;
 
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part};
-use kai_runtime::kind::{self, Key, Kind};
+use kai_runtime::api::{DeleteOptions, Part};
+use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_sim::{Builder, Cluster, NodeGroup};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -47,38 +47,38 @@ impl TestCluster {
         Self { inner: cluster }
     }
 
-    async fn create(&self, kind: &Kind, mut object: Value) -> Value {
+    async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         let namespace = if kind.namespaced { "default" } else { "" };
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
-        self.inner.api().create(kind, namespace, &object).await.unwrap()
+        self.inner.api().create_dynamic(kind, namespace, &object).await.unwrap()
     }
 
-    async fn find(&self, kind: &Kind, name: &str) -> Option<Value> {
+    async fn find(&self, kind: &ResourceKind, name: &str) -> Option<Value> {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.inner.api().get(kind, &Key::new(namespace, name)).await.ok()
+        self.inner.api().get_dynamic(kind, &Key::new(namespace, name)).await.ok()
     }
 
-    async fn get(&self, kind: &Kind, name: &str) -> Value {
+    async fn get(&self, kind: &ResourceKind, name: &str) -> Value {
         self.find(kind, name).await.unwrap_or_else(|| panic!("there is no {} {name}", kind.kind))
     }
 
-    async fn list(&self, kind: &Kind) -> Vec<Value> {
-        self.inner.api().list(kind, "").await.unwrap().items
+    async fn list(&self, kind: &ResourceKind) -> Vec<Value> {
+        self.inner.api().list_dynamic(kind, "").await.unwrap().items
     }
 
-    async fn patch(&self, kind: &Kind, name: &str, patch: Value) {
+    async fn patch(&self, kind: &ResourceKind, name: &str, patch: Value) {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.inner.api().merge(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
+        self.inner.api().patch_dynamic(kind, &Key::new(namespace, name), Part::Main, &patch).await.unwrap();
     }
 
-    async fn delete(&self, kind: &Kind, name: &str, how: Deletion) {
+    async fn delete(&self, kind: &ResourceKind, name: &str, how: DeleteOptions) {
         let namespace = if kind.namespaced { "default" } else { "" };
-        self.inner.api().delete(kind, &Key::new(namespace, name), &how).await.unwrap();
+        self.inner.api().delete_dynamic(kind, &Key::new(namespace, name), &how).await.unwrap();
     }
 
     /// Waits until an object meets a condition, and returns it.
-    async fn wait_for(&self, kind: &Kind, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    async fn wait_for(&self, kind: &ResourceKind, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.find(kind, name).await;
@@ -99,7 +99,7 @@ impl TestCluster {
     }
 
     /// Waits until the objects of a kind meet a condition, and returns them.
-    async fn wait_for_all(&self, kind: &Kind, condition: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    async fn wait_for_all(&self, kind: &ResourceKind, condition: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.list(kind).await;
@@ -112,7 +112,7 @@ impl TestCluster {
         }
     }
 
-    async fn wait_for_deletion(&self, kind: &Kind, name: &str) {
+    async fn wait_for_deletion(&self, kind: &ResourceKind, name: &str) {
         let begin = tokio::time::Instant::now();
         while let Some(found) = self.find(kind, name).await {
             assert!(
@@ -190,7 +190,7 @@ async fn namespace_gets_a_default_service_account() {
     let account = Key::new("team", "default");
     for _ in 0..20 {
         cluster.sleep(1).await;
-        if cluster.inner.api().get(&kind::SERVICE_ACCOUNT, &account).await.is_ok() {
+        if cluster.inner.api().get_dynamic(&kind::SERVICE_ACCOUNT, &account).await.is_ok() {
             return;
         }
     }

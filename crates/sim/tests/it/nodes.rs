@@ -3,7 +3,7 @@
 use crate::k;
 use crate::{TestCluster, builder, deployment, gpu_pod, has_condition, phase, template};
 use kai_object as object;
-use kai_runtime::api::Deletion;
+use kai_runtime::api::DeleteOptions;
 use kai_runtime::kind::Key;
 use kai_sim::NodeGroup;
 use kai_sim::node::Failure;
@@ -99,7 +99,7 @@ async fn deleted_pod_stops_within_its_grace_period() {
     cluster.create(&k::POD, gpu_pod("quick", 1, &json!({}))).await;
     cluster.wait_for_all(&k::POD, |pods| pods.iter().all(|pod| phase(pod) == "Running")).await;
     for name in ["slow", "quick"] {
-        cluster.delete(&k::POD, name, Deletion::default()).await;
+        cluster.delete(&k::POD, name, DeleteOptions::default()).await;
     }
     cluster.sleep(5).await;
     assert!(cluster.find(&k::POD, "quick").await.is_none());
@@ -194,8 +194,9 @@ async fn node_groups_publish_labels_resources_topology_and_slices() {
     assert_eq!(slice["spec"]["devices"].as_array().unwrap().len(), 2);
     assert!(cluster.get(&k::NODE, "dra-1").await["status"]["allocatable"].get("nvidia.com/gpu").is_none());
     let lease = Key::new("kube-node-lease", "gpu-1");
-    let renewed =
-        async || cluster.inner.api().get(&k::LEASE, &lease).await.unwrap()["spec"]["renewTime"].clone();
+    let renewed = async || {
+        cluster.inner.api().get_dynamic(&k::LEASE, &lease).await.unwrap()["spec"]["renewTime"].clone()
+    };
     cluster.sleep(1).await;
     let before = renewed().await;
     cluster.sleep(11).await;

@@ -31,12 +31,12 @@ async fn pods_are_created_in_order_with_their_own_claims() {
         cluster.get(&k::POD, name).await["metadata"]["creationTimestamp"].as_str().unwrap().to_owned()
     };
     assert!(started("db-0").await < started("db-1").await && started("db-1").await < started("db-2").await);
-    let claims = cluster.list(&k::VOLUME_CLAIM).await;
+    let claims = cluster.list(&k::PERSISTENT_VOLUME_CLAIM).await;
     assert_eq!(claims.iter().map(object::name).collect::<Vec<_>>(), ["data-db-0", "data-db-1", "data-db-2"]);
     assert!(claims.iter().all(|claim| claim["status"]["phase"] == "Bound"));
     cluster.patch(&k::STATEFUL_SET, "db", json!({"spec": {"replicas": 1}})).await;
     cluster.wait_for_all(&k::POD, |pods| pods.len() == 1 && object::name(&pods[0]) == "db-0").await;
-    assert_eq!(cluster.list(&k::VOLUME_CLAIM).await.len(), 3, "claims are kept");
+    assert_eq!(cluster.list(&k::PERSISTENT_VOLUME_CLAIM).await.len(), 3, "claims are kept");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -3,7 +3,7 @@
 use crate::k;
 use crate::{TestCluster, builder, gpu_pod, phase, template};
 use kai_object as object;
-use kai_runtime::api::{Deletion, Part};
+use kai_runtime::api::{DeleteOptions, Part};
 use kai_sim::NodeGroup;
 use serde_json::{Value, json};
 
@@ -17,14 +17,14 @@ fn claim(name: &str, spec: &Value) -> Value {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn claim_without_a_class_gets_a_volume_of_the_default_class() {
     let cluster = TestCluster::new().await;
-    cluster.create(&k::VOLUME_CLAIM, claim("data", &json!({}))).await;
-    let bound = cluster.wait_for(&k::VOLUME_CLAIM, "data", |claim| phase(claim) == "Bound").await;
+    cluster.create(&k::PERSISTENT_VOLUME_CLAIM, claim("data", &json!({}))).await;
+    let bound = cluster.wait_for(&k::PERSISTENT_VOLUME_CLAIM, "data", |claim| phase(claim) == "Bound").await;
     assert_eq!(bound["spec"]["storageClassName"], "standard");
     assert_eq!(bound["status"]["capacity"]["storage"], "5Gi");
     let name = object::str_at(&bound, "/spec/volumeName");
-    cluster.wait_for(&k::VOLUME, name, |volume| phase(volume) == "Bound").await;
-    cluster.delete(&k::VOLUME_CLAIM, "data", Deletion::default()).await;
-    cluster.wait_for_deletion(&k::VOLUME, name).await;
+    cluster.wait_for(&k::PERSISTENT_VOLUME, name, |volume| phase(volume) == "Bound").await;
+    cluster.delete(&k::PERSISTENT_VOLUME_CLAIM, "data", DeleteOptions::default()).await;
+    cluster.wait_for_deletion(&k::PERSISTENT_VOLUME, name).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -35,13 +35,13 @@ async fn claim_is_bound_to_the_smallest_matching_volume() {
             "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual",
             "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/data"},
         });
-        cluster.create(&k::VOLUME, json!({"metadata": {"name": name}, "spec": spec})).await;
+        cluster.create(&k::PERSISTENT_VOLUME, json!({"metadata": {"name": name}, "spec": spec})).await;
     }
-    cluster.create(&k::VOLUME_CLAIM, claim("data", &json!({"storageClassName": "manual"}))).await;
-    let bound = cluster.wait_for(&k::VOLUME_CLAIM, "data", |claim| phase(claim) == "Bound").await;
+    cluster.create(&k::PERSISTENT_VOLUME_CLAIM, claim("data", &json!({"storageClassName": "manual"}))).await;
+    let bound = cluster.wait_for(&k::PERSISTENT_VOLUME_CLAIM, "data", |claim| phase(claim) == "Bound").await;
     assert_eq!(bound["spec"]["volumeName"], "right");
-    cluster.delete(&k::VOLUME_CLAIM, "data", Deletion::default()).await;
-    cluster.wait_for(&k::VOLUME, "right", |volume| phase(volume) == "Released").await;
+    cluster.delete(&k::PERSISTENT_VOLUME_CLAIM, "data", DeleteOptions::default()).await;
+    cluster.wait_for(&k::PERSISTENT_VOLUME, "right", |volume| phase(volume) == "Released").await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -51,14 +51,14 @@ async fn pod_starts_after_its_claim_is_bound() {
         "metadata": {"name": "later"}, "provisioner": "sim.kai.scheduler/disk", "volumeBindingMode": "WaitForFirstConsumer",
     });
     cluster.create(&k::STORAGE_CLASS, class).await;
-    cluster.create(&k::VOLUME_CLAIM, claim("data", &json!({"storageClassName": "later"}))).await;
+    cluster.create(&k::PERSISTENT_VOLUME_CLAIM, claim("data", &json!({"storageClassName": "later"}))).await;
     let mut pod = gpu_pod("a", 1, &json!({}));
     pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     cluster.create(&k::POD, pod).await;
     cluster.sleep(60).await;
     assert_eq!(phase(&cluster.get(&k::POD, "a").await), "Pending");
     let chosen = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node-1"}}});
-    cluster.patch(&k::VOLUME_CLAIM, "data", chosen).await;
+    cluster.patch(&k::PERSISTENT_VOLUME_CLAIM, "data", chosen).await;
     cluster.wait_for(&k::POD, "a", |pod| phase(pod) == "Running").await;
 }
 
@@ -88,7 +88,7 @@ async fn resource_claims_are_created_from_templates_and_deleted_with_their_pods(
         "reservedFor": [{"resource": "pods", "name": "a", "uid": object::uid(&made)}],
     }});
     let key = kai_runtime::Key::new("default", &name);
-    cluster.inner.api().merge(&k::RESOURCE_CLAIM, &key, Part::Status, &status).await.unwrap();
+    cluster.inner.api().patch_dynamic(&k::RESOURCE_CLAIM, &key, Part::Status, &status).await.unwrap();
     cluster.wait_for(&k::POD, "a", |pod| phase(pod) == "Running").await;
     cluster.wait_for(&k::POD, "a", |pod| phase(pod) == "Succeeded").await;
     cluster.wait_for_deletion(&k::RESOURCE_CLAIM, &name).await;

@@ -85,7 +85,7 @@ pub(super) fn find(view: &ClusterView, wanted: &Key) -> Option<Found> {
 /// Looks up a failed pod; the scheduler does not list them, as they hold no resources.
 pub(super) async fn failed_pod(api: &Api, wanted: &Key) -> api::Result<Option<Found>> {
     let key = kai_runtime::Key::new(&wanted.namespace, &wanted.name);
-    match api.get(&kind::POD, &key).await {
+    match api.get_dynamic(&kind::POD, &key).await {
         Ok(pod) => {
             let why = [object::str_at(&pod, "/status/reason"), object::str_at(&pod, "/status/message")];
             let why: Vec<&str> = why.into_iter().filter(|text| !text.is_empty()).collect();

@@ -71,7 +71,7 @@ impl Record {
                     record.events.extend(events.into_iter().flatten().map(event));
                 }
                 Err(error) => {
-                    record.events_error = Some(error.told());
+                    record.events_error = Some(error.message());
                     break;
                 }
             }

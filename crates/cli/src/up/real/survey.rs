@@ -5,16 +5,17 @@ use kai_components::install::{self, Manifest};
 use kai_components::{Component, rbac};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{self, kind};
-use kai_runtime::{Key, Kind};
+use kai_runtime::kind::{self, untyped};
+use kai_runtime::{Key, ResourceKind};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE, TOPOLOGY};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The label of everything that a trial makes.
 pub(super) const MADE_BY: (&str, &str) = ("kai.scheduler/made-by", "kai-up");
-const ROLE: Kind = kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
-const ROLE_BINDING: Kind = kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
+const ROLE: ResourceKind = untyped("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
+const ROLE_BINDING: ResourceKind =
+    untyped("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
 /// How long new definitions may take until they are served.
 const SERVED_STEPS: u32 = 150;
 const STEP: Duration = Duration::from_millis(200);
@@ -46,11 +47,11 @@ impl Survey {
         for mut wanted in wanted(api).await? {
             wanted.object["metadata"]["labels"][MADE_BY.0] = Value::from(MADE_BY.1);
             let key = Key::of(&wanted.object);
-            match api.get(&wanted.kind, &key).await {
+            match api.get_dynamic(&wanted.kind, &key).await {
                 Ok(there) => survey.note(wanted, there),
                 Err(error) if error.is_not_found() => survey.missing.push(wanted),
                 Err(error) => {
-                    let (kind, told) = (&wanted.kind.kind, error.told());
+                    let (kind, told) = (&wanted.kind.kind, error.message());
                     bail!(
                         "cannot read {kind} `{key}`: {told}; hint: a trial needs an administrator's kubeconfig"
                     );
@@ -97,12 +98,12 @@ async fn wanted(api: &Api) -> Result<Vec<Manifest>> {
 /// The queues that are there; none where there is no such kind.
 async fn queues(api: &Api) -> Result<Vec<Value>> {
     for _ in 0..SERVED_STEPS {
-        match api.list(&QUEUE, "").await {
+        match api.list_dynamic(&QUEUE, "").await {
             Ok(there) => return Ok(there.items),
             Err(error) if error.is_not_found() => return Ok(Vec::new()),
             // A kind whose definition has just been changed is not ready at first.
             Err(error) if error.code() == 429 => tokio::time::sleep(STEP).await,
-            Err(error) => bail!("cannot list the queues: {}", error.told()),
+            Err(error) => bail!("cannot list the queues: {}", error.message()),
         }
     }
     bail!("cannot list the queues: the server is busy; hint: try again a little later")
@@ -110,8 +111,9 @@ async fn queues(api: &Api) -> Result<Vec<Value>> {
 
 /// Makes something that is missing.
 pub(super) async fn make(api: &Api, manifest: &Manifest) -> Result<()> {
-    let made = api.create(&manifest.kind, object::namespace(&manifest.object), &manifest.object).await;
-    made.map_err(|error| anyhow!("cannot make {}: {}", name(manifest), error.told()))?;
+    let made =
+        api.create_dynamic(&manifest.kind, object::namespace(&manifest.object), &manifest.object).await;
+    made.map_err(|error| anyhow!("cannot make {}: {}", name(manifest), error.message()))?;
     Ok(())
 }
 
@@ -122,8 +124,8 @@ pub(super) async fn replace(api: &Api, different: &Different) -> Result<()> {
     for field in fields_that_matter(&wanted.kind) {
         new[*field] = wanted.object[*field].clone();
     }
-    let replaced = api.update(&wanted.kind, Part::Main, there, &new).await;
-    replaced.map_err(|error| anyhow!("cannot replace {}: {}", name(wanted), error.told()))?;
+    let replaced = api.patch_difference_dynamic(&wanted.kind, Part::Main, there, &new).await;
+    replaced.map_err(|error| anyhow!("cannot replace {}: {}", name(wanted), error.message()))?;
     Ok(())
 }
 
@@ -131,11 +133,11 @@ pub(super) async fn replace(api: &Api, different: &Different) -> Result<()> {
 pub(super) async fn served(api: &Api) -> Result<()> {
     for kind in [QUEUE, POD_GROUP, BIND_REQUEST, TOPOLOGY] {
         let mut steps = 0;
-        while let Err(error) = api.list(&kind, "").await {
+        while let Err(error) = api.list_dynamic(&kind, "").await {
             steps += 1;
             // A kind that has just been defined is not found at first, and then not ready.
             if !(error.is_not_found() || error.is_transient()) || steps > SERVED_STEPS {
-                bail!("the server does not serve {}: {}", kind.plural, error.told());
+                bail!("the server does not serve {}: {}", kind.plural, error.message());
             }
             tokio::time::sleep(STEP).await;
         }
@@ -144,8 +146,8 @@ pub(super) async fn served(api: &Api) -> Result<()> {
 }
 
 /// Whether this can be replaced at all: the server lets nobody change what a priority class is worth.
-pub(super) fn is_replaceable(kind: &Kind) -> bool {
-    *kind == kind::DEFINITION || *kind == ROLE
+pub(super) fn is_replaceable(kind: &ResourceKind) -> bool {
+    *kind == kind::CUSTOM_RESOURCE_DEFINITION || *kind == ROLE
 }
 
 /// What something is called, such as `Queue default-queue`.
@@ -154,7 +156,7 @@ pub(super) fn name(manifest: &Manifest) -> String {
 }
 
 /// What must be as we would make it; the rest is its owner's business.
-fn fields_that_matter(kind: &Kind) -> &'static [&'static str] {
+fn fields_that_matter(kind: &ResourceKind) -> &'static [&'static str] {
     match &*kind.kind {
         "CustomResourceDefinition" => &["spec"],
         "PriorityClass" => &["value"],

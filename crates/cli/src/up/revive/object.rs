@@ -38,7 +38,7 @@ pub(super) const ORDER: [Kind; 18] = [
 ];
 
 /// Where the API keeps objects of a kind; nothing for those that are not made from records.
-pub(super) fn resource(kind: Kind) -> Option<kai_runtime::Kind> {
+pub(super) fn resource(kind: Kind) -> Option<kai_runtime::ResourceKind> {
     let (group, version, plural, namespaced) = match kind {
         Kind::PriorityClass => ("scheduling.k8s.io", "v1", "priorityclasses", false),
         Kind::StorageClass => ("storage.k8s.io", "v1", "storageclasses", false),
@@ -60,7 +60,7 @@ pub(super) fn resource(kind: Kind) -> Option<kai_runtime::Kind> {
         Kind::PersistentVolumeClaim => ("", "v1", "persistentvolumeclaims", true),
         Kind::Namespace | Kind::PodDisruptionBudget => return None,
     };
-    Some(kai_runtime::Kind {
+    Some(kai_runtime::ResourceKind {
         group: Cow::Borrowed(group),
         version: Cow::Borrowed(version),
         kind: Cow::Borrowed(kind.name()),

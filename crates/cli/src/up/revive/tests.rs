@@ -103,7 +103,7 @@ async fn revived(text: &str) -> (Api, String) {
 async fn objects_are_who_they_were() {
     let (api, report) = revived(SNAPSHOT).await;
     let pods = object::resource(Kind::Pod).expect("pods are made");
-    let runs = api.get(&pods, &Key::new("lab", "runs")).await.expect(&report);
+    let runs = api.get_dynamic(&pods, &Key::new("lab", "runs")).await.expect(&report);
     assert_eq!((&runs["metadata"]["uid"], &runs["spec"]["nodeName"]), (&json!("pod-runs"), &json!("a")));
     assert_eq!(
         runs["spec"]["containers"][0]["resources"]["limits"],
@@ -112,19 +112,19 @@ async fn objects_are_who_they_were() {
     assert_eq!(runs["metadata"]["annotations"]["pod-group-name"], "g");
     let owners = runs["metadata"]["ownerReferences"].as_array();
     assert!(owners.is_none_or(Vec::is_empty), "the garbage collector would take it");
-    let waits = api.get(&pods, &Key::new("lab", "waits")).await.expect(&report);
+    let waits = api.get_dynamic(&pods, &Key::new("lab", "waits")).await.expect(&report);
     assert_eq!(
         (&waits["status"]["phase"], &waits["spec"]["priorityClassName"]),
         (&json!("Pending"), &Value::Null)
     );
-    let node = api.get(&kind::NODE, &Key::new("", "a")).await.expect(&report);
+    let node = api.get_dynamic(&kind::NODE, &Key::new("", "a")).await.expect(&report);
     assert_eq!(
         (&node["metadata"]["uid"], &node["metadata"]["labels"]["rack"]),
         (&json!("node-a"), &json!("r1"))
     );
     assert_eq!(node["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
     let queue = object::resource(Kind::Queue).expect("queues are made");
-    let queue = api.get(&queue, &Key::new("", "team")).await.expect(&report);
+    let queue = api.get_dynamic(&queue, &Key::new("", "team")).await.expect(&report);
     assert_eq!(queue["metadata"]["creationTimestamp"], "2026-01-01T00:00:01Z");
     assert_eq!(queue["spec"]["resources"]["gpu"]["quota"].as_f64(), Some(4.0));
 }
@@ -159,7 +159,7 @@ async fn rare_kinds_live_too() {
         let resource = object::resource(kind).expect("it is made");
         let key = Key::new(if resource.namespaced { "lab" } else { "" }, name);
         let api = api.clone();
-        async move { api.get(&resource, &key).await.expect("it is there") }
+        async move { api.get_dynamic(&resource, &key).await.expect("it is there") }
     };
     let claim = get(Kind::ResourceClaim, "one-gpu").await;
     assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], "pod-rare");
@@ -167,7 +167,7 @@ async fn rare_kinds_live_too() {
     let pod = get(Kind::Pod, "rare").await;
     assert_eq!(pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"], "one-gpu");
     assert_eq!(get(Kind::PersistentVolumeClaim, "data").await["status"]["phase"], "Bound");
-    let space = api.get(&kind::NAMESPACE, &Key::new("", "lab")).await.expect("it is there");
+    let space = api.get_dynamic(&kind::NAMESPACE, &Key::new("", "lab")).await.expect("it is there");
     assert_eq!(space["metadata"]["labels"]["team"], "x");
 }
 

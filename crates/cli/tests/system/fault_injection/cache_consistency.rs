@@ -7,7 +7,7 @@ use kai_cache::snapshot::{Contents, Limits, Replay, SchedulerParams, read_object
 use kai_cache::{Kind, Object, Objects, Stored};
 use kai_components::ComponentOptions;
 use kai_runtime::api::Api;
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::resources::{self, Reader};
 use kai_scheduler::serve;
 use serde::de::DeserializeOwned;
@@ -83,12 +83,12 @@ impl Reader for Lists {
         let source = Source { query: query.map(str::to_owned), ..Source::all(resources::of(T::KIND)) };
         self.tasks.spawn(async move {
             let mut all = Vec::new();
-            let mut tell = |news: News<T>| {
-                if let News::All(objects, _) = news {
+            let mut tell = |news: WatchEvent<T>| {
+                if let WatchEvent::Listed(objects, _) = news {
                     all.extend(objects.into_iter().map(Into::into));
                 }
             };
-            watch::all(&api, &source, &mut tell).await.unwrap();
+            watch::list(&api, &source, &mut tell).await.unwrap();
             all
         });
     }

@@ -10,7 +10,7 @@ use kai_object as object;
 use kai_runtime::api::Part;
 use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, LEASE, POD};
-use kai_runtime::watch::{self, News, Source};
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_sim::{FaultRates, NodeGroup};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
@@ -101,7 +101,7 @@ async fn depose_leader(cluster: &TestCluster, rng: &mut ChaCha8Rng) {
         2 => {
             let key = Key::new("kai-scheduler", component.name());
             let taken = json!({"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 5}});
-            cluster.api().merge(&LEASE, &key, Part::Main, &taken).await.unwrap();
+            cluster.api().patch_dynamic(&LEASE, &key, Part::Main, &taken).await.unwrap();
         }
         _ => {}
     }
@@ -129,8 +129,8 @@ impl Bindings {
         tasks.spawn(async move {
             let mut nodes: BTreeMap<String, String> = BTreeMap::new();
             let freshness = Health::default().watch("pods");
-            watch::follow(&api, &Source::all(POD), &freshness, |news: News<Value>| {
-                let (News::Applied(pod) | News::Gone(pod)) = news else { return };
+            watch::list_and_watch(&api, &Source::all(POD), &freshness, |news: WatchEvent<Value>| {
+                let (WatchEvent::Applied(pod) | WatchEvent::Deleted(pod)) = news else { return };
                 let node = object::str_at(&pod, "/spec/nodeName").to_owned();
                 let known = nodes.entry(object::uid(&pod).to_owned()).or_default();
                 if !known.is_empty() && *known != node {

@@ -239,16 +239,16 @@ pub(super) async fn volumes(cluster: &RealCluster) {
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local",
         "local": {"path": "/disk"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
     }});
-    cluster.create(&kind::VOLUME, volume).await;
+    cluster.create(&kind::PERSISTENT_VOLUME, volume).await;
     let claim = json!({"metadata": {"name": "data"}, "spec": {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "local", "resources": {"requests": {"storage": "1Gi"}},
     }});
-    cluster.create(&kind::VOLUME_CLAIM, claim).await;
+    cluster.create(&kind::PERSISTENT_VOLUME_CLAIM, claim).await;
     let mut pod = PodBuilder::new("reader", "default-queue", 0);
     pod.object["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     cluster.create_pod(pod).await;
     cluster.wait_for_running("reader", 1).await;
-    let claim = cluster.get(&kind::VOLUME_CLAIM, "data").await.unwrap();
+    let claim = cluster.get(&kind::PERSISTENT_VOLUME_CLAIM, "data").await.unwrap();
     assert_eq!(object::str_at(&claim, "/spec/volumeName"), "disk");
 }
 

@@ -8,9 +8,9 @@ use kai_components::install;
 use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
 use kai_object as object;
 use kai_reservation::DeviceSource;
-use kai_runtime::api::{Api, Deletion};
+use kai_runtime::api::{Api, DeleteOptions};
 use kai_runtime::connect;
-use kai_runtime::kind::{self, Key, Kind, NODE, POD, SERVICE_ACCOUNT};
+use kai_runtime::kind::{self, Key, NODE, POD, ResourceKind, SERVICE_ACCOUNT};
 use kai_scheduler::resources::QUEUE;
 use kai_sim::connection::Connection;
 use kai_sim::{NodeGroup, kubelet, node};
@@ -81,7 +81,9 @@ impl Plane {
         std::fs::create_dir_all(&folder).unwrap();
         // The API server serves a CRD some time after it is created.
         wait_until("the CRDs are served", || async { install::install(&api).await.is_ok() }).await;
-        api.ensure(&kind::DEFINITION, "", &node::topology_definition()).await.unwrap();
+        api.ensure_dynamic(&kind::CUSTOM_RESOURCE_DEFINITION, "", &node::topology_definition())
+            .await
+            .unwrap();
         rbac::install(&api).await;
         let clock = Clock::system();
         let mut tasks = JoinSet::new();
@@ -186,7 +188,7 @@ impl Plane {
             let mut known = BTreeSet::new();
             let mut pods = JoinSet::new();
             loop {
-                let listed = api.list(&POD, RESERVATION).await;
+                let listed = api.list_dynamic(&POD, RESERVATION).await;
                 for pod in listed.map(|list| list.items).unwrap_or_default() {
                     if known.insert(object::uid(&pod).to_owned()) {
                         let options =
@@ -215,14 +217,14 @@ impl Plane {
         self.add_nodes(&group).await;
         let metadata = json!({"name": name, "labels": {NAMESPACE_LABEL.0: NAMESPACE_LABEL.1}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-        self.api.create(&kind::NAMESPACE, "", &namespace).await.unwrap();
+        self.api.create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
         let pool = format!("--partition-label-value={name}");
         let update_condition = format!("--update-pod-eviction-condition={}", name == EVICTION_BY_DELETION);
         let flags = ["--plugin-server-port=0", &pool, &update_condition];
         self.start_component(&scheduler_of(name), SCHEDULER, &flags);
         let account = Key::new(name, "default");
         wait_until("the namespace is ready", || async {
-            self.api.get(&SERVICE_ACCOUNT, &account).await.is_ok()
+            self.api.get_dynamic(&SERVICE_ACCOUNT, &account).await.is_ok()
         })
         .await;
         wait_until("the nodes are ready", || async {
@@ -242,17 +244,17 @@ impl Plane {
     async fn add_nodes(&self, group: &NodeGroup) {
         for at in 0..group.count {
             let made = node::node(group, at, &self.clock.time());
-            let made = self.api.create(&NODE, "", &made).await.unwrap();
+            let made = self.api.create_dynamic(&NODE, "", &made).await.unwrap();
             if group.dra {
-                self.api.ensure(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
-                self.api.ensure(&kind::RESOURCE_SLICE, "", &node::slice(group, &made)).await.unwrap();
+                self.api.ensure_dynamic(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
+                self.api.ensure_dynamic(&kind::RESOURCE_SLICE, "", &node::slice(group, &made)).await.unwrap();
             }
         }
     }
 
     /// Objects with the label of a pool.
-    async fn in_pool(&self, kind: &Kind, pool: &str) -> Vec<Value> {
-        let all = self.api.list(kind, "").await.unwrap().items;
+    async fn in_pool(&self, kind: &ResourceKind, pool: &str) -> Vec<Value> {
+        let all = self.api.list_dynamic(kind, "").await.unwrap().items;
         let ours = |item: &Value| item["metadata"]["labels"][label::NODE_POOL] == pool;
         all.into_iter().filter(ours).collect()
     }
@@ -261,15 +263,16 @@ impl Plane {
     pub(super) async fn clean_up(&self, cluster: &TestCluster<Arc<Self>>) {
         let name = cluster.namespace();
         self.stop_scheduler(name);
-        let deleted = self.api.delete(&kind::NAMESPACE, &Key::new("", name), &Deletion::default()).await;
+        let deleted =
+            self.api.delete_dynamic(&kind::NAMESPACE, &Key::new("", name), &DeleteOptions::default()).await;
         deleted.unwrap();
         // The deletion of the namespace takes long and is not awaited; no new objects can be created in it.
-        self.api.delete_all(&POD, name).await.unwrap();
+        self.api.delete_collection_dynamic(&POD, name).await.unwrap();
         wait_until("the pods are gone", || async { cluster.list(&POD).await.is_empty() }).await;
         wait_until("no GPU is reserved", || async { cluster.reservations().await.is_empty() }).await;
         for kind in [NODE, QUEUE] {
             for item in self.in_pool(&kind, name).await {
-                self.api.delete(&kind, &Key::of(&item), &Deletion::default()).await.unwrap();
+                self.api.delete_dynamic(&kind, &Key::of(&item), &DeleteOptions::default()).await.unwrap();
             }
         }
     }

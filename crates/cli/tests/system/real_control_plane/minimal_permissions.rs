@@ -127,7 +127,7 @@ impl Request {
 }
 
 fn denies(error: &api::Error) -> bool {
-    error.code() == 403 && error.reason().contains(" cannot ")
+    error.code() == 403 && error.message().contains(" cannot ")
 }
 
 /// The URL path of an object, or of its collection.

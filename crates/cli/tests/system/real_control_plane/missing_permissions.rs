@@ -5,7 +5,7 @@
 use super::control_plane::{NAMESPACE, Plane, RESERVATION, wait_until};
 use super::rbac::{self, Permission, Role};
 use axum::http::Request;
-use kai_runtime::api::Deletion;
+use kai_runtime::api::DeleteOptions;
 use kai_runtime::connect;
 use kai_runtime::kind::LEASE;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +23,11 @@ pub(super) async fn denied_requests_are_reported(plane: &Plane) -> usize {
     }
     let ports: BTreeMap<&str, u16> = by_account.keys().map(|account| (*account, free_port())).collect();
     plane.restart_all(|component| vec![format!("--metrics-bind-address=127.0.0.1:{}", ports[component])]);
-    for lease in plane.api().list(&LEASE, NAMESPACE).await.unwrap().items {
-        let deleted = plane.api().delete(&LEASE, &kai_runtime::Key::of(&lease), &Deletion::default()).await;
+    for lease in plane.api().list_dynamic(&LEASE, NAMESPACE).await.unwrap().items {
+        let deleted = plane
+            .api()
+            .delete_dynamic(&LEASE, &kai_runtime::Key::of(&lease), &DeleteOptions::default())
+            .await;
         deleted.unwrap();
     }
     let each =

@@ -3,18 +3,18 @@
 use super::control_plane::{NAMESPACE, RESERVATION};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{Key, Kind, SERVICE_ACCOUNT, kind};
+use kai_runtime::kind::{Key, ResourceKind, SERVICE_ACCOUNT, untyped};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-const KINDS: [Kind; 5] = [
+const KINDS: [ResourceKind; 5] = [
     SERVICE_ACCOUNT,
-    kind(RBAC, "v1", "ClusterRole", "clusterroles", false),
-    kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", false),
-    kind(RBAC, "v1", "Role", "roles", true),
-    kind(RBAC, "v1", "RoleBinding", "rolebindings", true),
+    untyped(RBAC, "v1", "ClusterRole", "clusterroles", false),
+    untyped(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    untyped(RBAC, "v1", "Role", "roles", true),
+    untyped(RBAC, "v1", "RoleBinding", "rolebindings", true),
 ];
 
 /// Service account, resource with its group, verb.
@@ -22,7 +22,7 @@ pub(super) type Permission = (String, String, String);
 
 /// A role, its service account, and its rules as (group, resource, verb).
 pub(super) struct Role {
-    pub(super) kind: Kind,
+    pub(super) kind: ResourceKind,
     pub(super) key: Key,
     pub(super) account: String,
     pub(super) rules: BTreeSet<(String, String, String)>,
@@ -44,7 +44,7 @@ impl Role {
                 json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
             })
             .collect();
-        api.merge(&self.kind, &self.key, Part::Main, &json!({"rules": rules})).await.unwrap();
+        api.patch_dynamic(&self.kind, &self.key, Part::Main, &json!({"rules": rules})).await.unwrap();
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn install(api: &Api) {
     let kinds = KINDS;
     for made in objects() {
         let kind = kinds.iter().find(|kind| *kind.kind == *object::kind(&made)).expect("the kind is known");
-        api.ensure(kind, object::namespace(&made), &made).await.unwrap();
+        api.ensure_dynamic(kind, object::namespace(&made), &made).await.unwrap();
     }
 }
 

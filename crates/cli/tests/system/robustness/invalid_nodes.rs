@@ -13,7 +13,7 @@ async fn create_node(cluster: &TestCluster, name: &str, allocatable: Value) -> b
         "capacity": allocatable, "allocatable": allocatable,
         "conditions": [{"type": "Ready", "status": "True"}],
     }});
-    cluster.api().merge(&NODE, &Key::new("", name), Part::Status, &status).await.is_ok()
+    cluster.api().patch_dynamic(&NODE, &Key::new("", name), Part::Status, &status).await.is_ok()
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -64,12 +64,12 @@ async fn node_without_allocatable_keeps_its_pods_and_accepts_no_new_ones() {
     cluster.wait_for_running("first", 1).await;
     let node = cluster.bound_pods("first").await[0].1.clone();
     let status = json!({"status": {"allocatable": {"nvidia.com/gpu": "0", "pods": "0"}}});
-    cluster.api().merge(&NODE, &Key::new("", &node), Part::Status, &status).await.unwrap();
+    cluster.api().patch_dynamic(&NODE, &Key::new("", &node), Part::Status, &status).await.unwrap();
     cluster.create_pod(PodBuilder::new("second", "default-queue", 1)).await;
     cluster.sleep(Duration::from_secs(30)).await;
     assert_eq!(cluster.bound_pods("second").await, []);
     assert_eq!(cluster.running("first").await, 1);
     let status = json!({"status": {"allocatable": {"nvidia.com/gpu": "8", "pods": "110"}}});
-    cluster.api().merge(&NODE, &Key::new("", &node), Part::Status, &status).await.unwrap();
+    cluster.api().patch_dynamic(&NODE, &Key::new("", &node), Part::Status, &status).await.unwrap();
     cluster.wait_for_running("second", 1).await;
 }

@@ -113,7 +113,7 @@ async fn resize(context: &Context, deployment: &Value, set: &Value, size: i64) -
     let mut new = set.clone();
     new["spec"]["replicas"] = Value::from(size);
     annotate_sizes(deployment, &mut new);
-    context.update(&kind::REPLICA_SET, Part::Main, set, &new).await?;
+    context.patch_difference_dynamic(&kind::REPLICA_SET, Part::Main, set, &new).await?;
     report_scaled(context, deployment, object::name(set), int_at(set, "/spec/replicas", 0), size);
     Ok(())
 }
@@ -122,7 +122,7 @@ pub(super) fn report_scaled(context: &Context, deployment: &Value, set: &str, fr
     if from != to {
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
-        context.tell(deployment, "ScalingReplicaSet", message);
+        context.record(deployment, "ScalingReplicaSet", message);
     }
 }
 

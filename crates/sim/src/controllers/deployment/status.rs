@@ -4,7 +4,7 @@ use super::Sets;
 use crate::controllers::{condition, int_at, set_condition, time};
 use jiff::Timestamp;
 use kai_object as object;
-use kai_runtime::controller::{Context, Next};
+use kai_runtime::controller::{Action, Context};
 use serde_json::{Value, json};
 
 /// Whether every pod has the current template and is available.
@@ -18,7 +18,7 @@ pub(super) fn is_complete(deployment: &Value) -> bool {
 }
 
 /// The status, and the requeue time where the progress deadline can change it.
-pub(super) fn status(context: &Context, deployment: &Value, sets: &Sets) -> (Value, Next) {
+pub(super) fn status(context: &Context, deployment: &Value, sets: &Sets) -> (Value, Action) {
     let wanted = int_at(deployment, "/spec/replicas", 1);
     let total = sets.sum("/status/replicas");
     let available = sets.sum("/status/availableReplicas");
@@ -61,7 +61,7 @@ pub(super) fn status(context: &Context, deployment: &Value, sets: &Sets) -> (Val
 }
 
 /// Sets the `Progressing` condition.
-fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Value) -> Next {
+fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Value) -> Action {
     let (now, time_text) = (context.clock.now(), context.clock.time());
     let name = sets.new.as_ref().map_or("", |set| object::name(set));
     let mut done = deployment.clone();
@@ -77,14 +77,14 @@ fn progress(context: &Context, deployment: &Value, sets: &Sets, status: &mut Val
     let since = known.and_then(|known| time::at(known, "/lastUpdateTime"));
     let due = since.map(|since| time::plus(since, deadline));
     let complete = is_complete(&done);
-    let mut next = Next::Wait;
+    let mut next = Action::AwaitChange;
     let (holds, reason, message) = if complete {
         ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
     } else if !progressed && deadline_exceeded(known, due, now) {
         ("False", "ProgressDeadlineExceeded", format!("ReplicaSet \"{name}\" has timed out progressing."))
     } else {
         let due = if progressed { None } else { due };
-        next = Next::After(time::until(now, due.unwrap_or_else(|| time::plus(now, deadline))));
+        next = Action::RequeueAfter(time::until(now, due.unwrap_or_else(|| time::plus(now, deadline))));
         ("True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))
     };
     let update = match known {

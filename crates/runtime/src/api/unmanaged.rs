@@ -1,4 +1,4 @@
-//! Reads objects without `metadata.managedFields`, which is half of most objects and which nobody here looks at.
+//! Deserialises JSON objects without `metadata.managedFields`, which make up half of most objects and are not read.
 
 use kube::core::WatchEvent;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -6,16 +6,15 @@ use serde::{Deserialize, de};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// An object, or a list of them, as it was read.
+/// An object or a list of objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Lean(Value);
+pub(crate) struct Unmanaged(Value);
 
-impl Lean {
+impl Unmanaged {
     pub(crate) fn into_value(self) -> Value {
         self.0
     }
 
-    /// The event with its object.
     pub(crate) fn of_event(event: WatchEvent<Self>) -> WatchEvent<Value> {
         match event {
             WatchEvent::Added(object) => WatchEvent::Added(object.0),
@@ -27,20 +26,20 @@ impl Lean {
     }
 }
 
-impl<'de> Deserialize<'de> for Lean {
+impl<'de> Deserialize<'de> for Unmanaged {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Place::Object.deserialize(deserializer).map(Self)
     }
 }
 
-/// Where in an object reading is.
+/// The position in an object while it is read.
 #[derive(Clone, Copy)]
 enum Place {
     Object,
     Metadata,
     /// The items of a list.
     Items,
-    /// Where everything is kept.
+    /// Below everything that is filtered.
     Elsewhere,
 }
 
@@ -125,11 +124,11 @@ mod tests {
     use serde_json::json;
 
     fn read(value: &Value) -> Value {
-        serde_json::from_str::<Lean>(&value.to_string()).unwrap().into_value()
+        serde_json::from_str::<Unmanaged>(&value.to_string()).unwrap().into_value()
     }
 
     #[test]
-    fn only_who_manages_fields_is_left_out() {
+    fn only_managed_fields_are_left_out() {
         let object = |managed: &Value| {
             let mut object = json!({
                 "metadata": {"name": "a", "labels": {"managedFields": "kept"}},
@@ -143,17 +142,17 @@ mod tests {
         let (with, without) = (object(&json!([{"manager": "m"}])), object(&Value::Null));
         assert_eq!(read(&with), without);
         assert_eq!(
-            read(&json!({"kind": "PodList", "items": [with, "odd"], "metadata": {"resourceVersion": "1"}})),
-            json!({"kind": "PodList", "items": [without, "odd"], "metadata": {"resourceVersion": "1"}})
+            read(&json!({"kind": "PodList", "items": [with, "text"], "metadata": {"resourceVersion": "1"}})),
+            json!({"kind": "PodList", "items": [without, "text"], "metadata": {"resourceVersion": "1"}})
         );
-        for odd in [
+        for other in [
             json!("text"),
             json!([1, {"a": 2}]),
             json!(null),
             json!(1.5),
             json!({"metadata": 7, "items": {}}),
         ] {
-            assert_eq!(read(&odd), odd);
+            assert_eq!(read(&other), other);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Computes the smallest merge patch that turns one object into another.
+//! Computes the smallest JSON merge patch (RFC 7396) from one object to another.
 
 use serde_json::{Map, Value};
 
-/// The merge patch from `old` to `new`; nothing when they are equal.
+/// The merge patch from `old` to `new`; none when they are equal.
 pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     if old == new {
         return None;
@@ -32,7 +32,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_patch_names_only_what_differs() {
+    fn patch_contains_only_differences() {
         let old = json!({"a": 1, "b": {"c": [1], "d": 2}, "gone": true});
         let new = json!({"a": 1, "b": {"c": [1, 2], "d": 2}, "more": "x"});
         let patch = merge_patch(&old, &new);

@@ -1,0 +1,300 @@
+//! The store of one informer: objects by key and by index, and the objects that do not deserialise.
+
+use crate::invalid::InvalidObject;
+use crate::kind::Key;
+use crate::watch::WatchEvent;
+use crate::watch_value::WatchValue;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Called with the state of a changed object before and after the change, until it ends its subscription.
+pub type Handler<T> = Box<dyn Fn(&T) -> Subscription + Send + Sync>;
+
+/// Whether a handler is called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subscription {
+    Continue,
+    End,
+}
+
+/// The values under which an index lists an object.
+pub type IndexFn<T> = fn(&T) -> Vec<String>;
+
+/// What identifies a state of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub resource_version: &'a str,
+}
+
+pub type IdentityFn<T> = for<'a> fn(&'a T) -> Identity<'a>;
+
+impl Identity<'_> {
+    fn key(&self) -> Key {
+        Key::new(self.namespace, self.name)
+    }
+
+    /// Resource versions are compared as numbers (KEP-5504).
+    fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(0)
+    }
+}
+
+/// The stored objects of one resource.
+pub struct Store<T> {
+    plural: String,
+    identity: IdentityFn<T>,
+    trim: fn(&mut T),
+    objects: RwLock<Objects<T>>,
+    handlers: Mutex<Vec<Handler<T>>>,
+    synced: WatchValue<bool>,
+}
+
+impl<T> std::fmt::Debug for Store<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("resource", &self.plural).finish_non_exhaustive()
+    }
+}
+
+struct Objects<T> {
+    by_key: BTreeMap<Key, Arc<T>>,
+    indices: Vec<Index<T>>,
+    /// Uids of objects whose deletion was confirmed to this client: earlier events of them are ignored.
+    deleted: FxHashSet<String>,
+    invalid: BTreeMap<Key, InvalidObject>,
+}
+
+struct Index<T> {
+    name: &'static str,
+    values: IndexFn<T>,
+    keys: BTreeMap<String, BTreeSet<Key>>,
+}
+
+enum Inserted<T> {
+    /// A newer state is known.
+    Stale,
+    /// The state before.
+    After(Option<Arc<T>>),
+}
+
+impl<T> Index<T> {
+    fn replace(&mut self, key: &Key, before: Option<&T>, object: &T) {
+        let values = (self.values)(object);
+        let known = before.map(self.values);
+        if known.as_ref() == Some(&values) {
+            return;
+        }
+        self.unlist(key, known.unwrap_or_default());
+        for value in values {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key, object: &T) {
+        self.unlist(key, (self.values)(object));
+    }
+
+    fn unlist(&mut self, key: &Key, values: Vec<String>) {
+        for value in values {
+            if let Some(keys) = self.keys.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.keys.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+impl<T> Objects<T> {
+    fn insert(&mut self, identity: IdentityFn<T>, key: &Key, object: Arc<T>) -> Inserted<T> {
+        let known = self.by_key.get(key).map(Arc::clone);
+        let new = identity(&object);
+        let stale = known.as_ref().is_some_and(|known| identity(known).version() >= new.version());
+        if stale || self.deleted.contains(new.uid) {
+            return Inserted::Stale;
+        }
+        self.invalid.remove(key);
+        for index in &mut self.indices {
+            index.replace(key, known.as_deref(), &object);
+        }
+        match self.by_key.get_mut(key) {
+            Some(place) => *place = object,
+            None => {
+                self.by_key.insert(key.clone(), object);
+            }
+        }
+        Inserted::After(known)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Arc<T>> {
+        let removed = self.by_key.remove(key)?;
+        for index in &mut self.indices {
+            index.remove(key, &removed);
+        }
+        Some(removed)
+    }
+}
+
+impl<T> Store<T> {
+    pub(super) fn new(
+        plural: &str,
+        identity: IdentityFn<T>,
+        trim: fn(&mut T),
+        indexers: Vec<(&'static str, IndexFn<T>)>,
+    ) -> Self {
+        let index = |(name, values)| Index { name, values, keys: BTreeMap::new() };
+        Self {
+            plural: plural.to_owned(),
+            identity,
+            trim,
+            objects: RwLock::new(Objects {
+                by_key: BTreeMap::new(),
+                indices: indexers.into_iter().map(index).collect(),
+                deleted: FxHashSet::default(),
+                invalid: BTreeMap::new(),
+            }),
+            handlers: Mutex::default(),
+            synced: WatchValue::new(false),
+        }
+    }
+
+    pub(super) fn synced(&self) -> &WatchValue<bool> {
+        &self.synced
+    }
+
+    /// Calls `handler` with the state before and after every change.
+    pub fn subscribe(&self, handler: Handler<T>) {
+        self.handlers.lock().push(handler);
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.objects.read().by_key.get(key).map(Arc::clone)
+    }
+
+    /// All objects, by key.
+    pub fn list(&self) -> Vec<Arc<T>> {
+        self.objects.read().by_key.values().map(Arc::clone).collect()
+    }
+
+    /// The objects of a namespace, by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+        let first = Key::new(namespace, "");
+        let objects = self.objects.read();
+        let range = objects.by_key.range(first..);
+        range
+            .take_while(|(key, _)| key.namespace == namespace)
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
+    }
+
+    /// The objects that an index lists under a value, by key.
+    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<T>> {
+        let objects = self.objects.read();
+        let found = objects.indices.iter().find(|known| known.name == index);
+        let found = found.unwrap_or_else(|| panic!("{} have no index `{index}`", self.plural));
+        let keys = found.keys.get(value).into_iter().flatten();
+        keys.filter_map(|key| objects.by_key.get(key)).map(Arc::clone).collect()
+    }
+
+    /// Why the object of this key does not deserialise; none for a valid or missing object.
+    pub fn invalid(&self, key: &Key) -> Option<InvalidObject> {
+        self.objects.read().invalid.get(key).cloned()
+    }
+
+    /// Stores an object as the server returned it, unless a newer state is known.
+    pub fn update(&self, mut object: T) {
+        (self.trim)(&mut object);
+        let key = (self.identity)(&object).key();
+        let object = Arc::new(object);
+        let inserted = self.objects.write().insert(self.identity, &key, Arc::clone(&object));
+        let Inserted::After(before) = inserted else { return };
+        self.notify(before.as_deref());
+        self.notify(Some(&object));
+    }
+
+    /// Removes an object whose deletion the server confirmed; later events of it are ignored.
+    pub fn remove(&self, object: &T) {
+        let identity = (self.identity)(object);
+        self.objects.write().deleted.insert(identity.uid.to_owned());
+        self.remove_incarnation(&identity.key(), identity.uid);
+    }
+
+    /// Handles an event of the watch.
+    pub(crate) fn handle(&self, event: WatchEvent<T>) {
+        match event {
+            WatchEvent::Listed(objects, version) => self.replace(objects, version),
+            WatchEvent::Applied(object) => self.update(object),
+            WatchEvent::Deleted(last) => {
+                let identity = (self.identity)(&last);
+                let key = identity.key();
+                {
+                    let mut objects = self.objects.write();
+                    objects.deleted.remove(identity.uid);
+                    objects.invalid.remove(&key);
+                }
+                self.remove_incarnation(&key, identity.uid);
+            }
+            WatchEvent::Invalid(object) => self.invalidate(object),
+        }
+    }
+
+    /// Removes an object, if it is the one with this uid.
+    fn remove_incarnation(&self, key: &Key, uid: &str) {
+        let removed = {
+            let mut objects = self.objects.write();
+            let same = objects.by_key.get(key).is_some_and(|known| (self.identity)(known).uid == uid);
+            if same { objects.remove(key) } else { None }
+        };
+        self.notify(removed.as_deref());
+    }
+
+    /// The last valid state of an invalid object no longer holds.
+    fn invalidate(&self, object: InvalidObject) {
+        let key = object.key.clone();
+        let removed = {
+            let mut objects = self.objects.write();
+            if object.deleted {
+                objects.invalid.remove(&key);
+            } else {
+                objects.invalid.insert(key.clone(), object);
+            }
+            objects.remove(&key)
+        };
+        self.notify(removed.as_deref());
+    }
+
+    /// Takes over a list: objects that are not on it and not newer than it are gone.
+    fn replace(&self, listed: Vec<T>, list_version: u64) {
+        let keys: BTreeSet<Key> = listed.iter().map(|object| (self.identity)(object).key()).collect();
+        let missing: Vec<Arc<T>> = {
+            let mut objects = self.objects.write();
+            objects.deleted.clear();
+            objects.invalid.clear();
+            let known = objects.by_key.iter();
+            known
+                .filter(|(key, object)| {
+                    !keys.contains(*key) && (self.identity)(object).version() <= list_version
+                })
+                .map(|(_, object)| Arc::clone(object))
+                .collect()
+        };
+        for object in missing {
+            let identity = (self.identity)(&object);
+            self.remove_incarnation(&identity.key(), identity.uid);
+        }
+        for object in listed {
+            self.update(object);
+        }
+        self.synced.set(true);
+    }
+
+    fn notify(&self, object: Option<&T>) {
+        let Some(object) = object else { return };
+        self.handlers.lock().retain(|handler| handler(object) == Subscription::Continue);
+    }
+}
