@@ -1,38 +1,33 @@
-//! What is odd about an object: reported on it, while everything else goes on.
+//! Diagnostics of invalid or unsupported input: reported on the object, while everything else is scheduled.
 
 use crate::object::Kind;
 use kai_engine::input::Key;
 
-/// What follows from something odd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Gravity {
-    /// Part of the object counts for nothing, or for something else than it says.
-    Remark,
-    /// Nobody knows what the object asks for.
-    Refusal,
+pub enum Severity {
+    /// A part of the object has no effect, or another one than it states.
+    Warning,
+    /// The object's request cannot be determined.
+    Error,
 }
 
-/// Something odd about one object.
+/// A problem of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// Kind of the object.
     pub kind: Kind,
-    /// Namespace and name of the object.
     pub key: Key,
-    /// Where in the object, as a path such as `spec.queue`.
+    /// The path of the field, such as `spec.queue`.
     pub field: String,
-    /// What is odd, and what follows from it.
+    /// What is invalid, and the consequence.
     pub problem: String,
-    /// What to do about it.
     pub hint: String,
-    /// What follows from it.
-    pub gravity: Gravity,
+    pub severity: Severity,
 }
 
-/// Text of an object as it is quoted: long text is cut.
+/// Quotes text of an object; long text is cut.
 pub fn quoted(text: &str) -> String {
-    const LONGEST: usize = 40;
-    match text.char_indices().nth(LONGEST) {
+    const CHARS_MAX: usize = 40;
+    match text.char_indices().nth(CHARS_MAX) {
         Some((end, _)) => format!("`{}…`", &text[..end]),
         None => format!("`{text}`"),
     }
@@ -45,50 +40,42 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Collects findings on one object.
+/// Collects the findings on one object.
 #[derive(Debug)]
 pub struct Report<'a> {
     kind: Kind,
     key: &'a Key,
     findings: Vec<Finding>,
-    is_unreadable: bool,
+    has_errors: bool,
 }
 
 impl<'a> Report<'a> {
-    /// An empty report on an object.
     pub fn on(kind: Kind, key: &'a Key) -> Self {
-        Self { kind, key, findings: Vec::new(), is_unreadable: false }
+        Self { kind, key, findings: Vec::new(), has_errors: false }
     }
-    /// The kind of the object.
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// Adds a finding.
-    pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.push(field.into(), problem.into(), hint.into(), Gravity::Remark);
+    pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
+        self.push(field.into(), problem.into(), hint.into(), Severity::Warning);
     }
-    /// Adds a finding on something without which nobody knows what the object asks for.
-    pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.is_unreadable = true;
-        self.push(field.into(), problem.into(), hint.into(), Gravity::Refusal);
+    pub fn error(&mut self, field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
+        self.has_errors = true;
+        self.push(field.into(), problem.into(), hint.into(), Severity::Error);
     }
-    /// Whether something was refused.
-    pub fn is_unreadable(&self) -> bool {
-        self.is_unreadable
+    pub fn has_errors(&self) -> bool {
+        self.has_errors
     }
-    /// How many findings there are.
     pub fn len(&self) -> usize {
         self.findings.len()
     }
-    /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }
-    fn push(&mut self, field: String, problem: String, hint: String, gravity: Gravity) {
+    fn push(&mut self, field: String, problem: String, hint: String, severity: Severity) {
         let (kind, key) = (self.kind, self.key.clone());
-        self.findings.push(Finding { kind, key, field, problem, hint, gravity });
+        self.findings.push(Finding { kind, key, field, problem, hint, severity });
     }
-    /// All findings.
     pub fn into_findings(self) -> Vec<Finding> {
         self.findings
     }

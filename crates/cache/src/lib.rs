@@ -15,7 +15,7 @@ pub mod store;
 pub mod translate;
 
 pub use cache::Cache;
-pub use finding::{Finding, Gravity, Report};
+pub use finding::{Finding, Report, Severity};
 pub use object::{Kind, Object, Objects, Stored};
 pub use settings::Settings;
 pub use snapshot::{Snapshot, SnapshotError};

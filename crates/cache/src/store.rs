@@ -13,7 +13,7 @@ use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, Pod, PodGr
 use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
 use kai_engine::cluster::Expected;
-use kai_engine::input::Key;
+use kai_engine::input::{Backoff, Key};
 use kai_engine::{ClusterState, Delta};
 use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,15 +27,15 @@ pub struct Store {
     usage: BTreeMap<String, [f64; 3]>,
     /// Evictions under way that the pods do not show yet.
     evictions: BTreeMap<Key, Eviction>,
-    /// Groups that are left out for a while: what was decided for them could not be carried out.
-    set_aside: BTreeSet<Key>,
+    /// Groups in backoff.
+    backoffs: BTreeMap<Key, Backoff>,
     selectors: Selectors,
     index: Index,
     stale: Stale,
     /// Stored objects that the engine does not see.
     hidden: BTreeSet<(Kind, Key)>,
     findings: BTreeMap<(Kind, Key), Vec<Finding>>,
-    /// Objects that were read since [`Store::take_found`] was last called, and that are odd.
+    /// Objects that were read since [`Store::take_new_findings`] was last called, and that are odd.
     found: BTreeSet<(Kind, Key)>,
 }
 
@@ -194,17 +194,15 @@ impl Store {
         }
     }
 
-    /// Leaves these groups out and no others: their pending pods wait as if a gate held them back.
-    pub fn set_aside(&mut self, groups: BTreeSet<Key>) {
-        let changed: BTreeSet<&Key> = self.set_aside.symmetric_difference(&groups).collect();
-        if !changed.is_empty() {
-            for (key, pod) in &self.objects.pods {
-                if translate::pod::group_of(pod).is_some_and(|group| changed.contains(&group)) {
-                    self.stale.mark(Kind::Pod, key.clone());
-                }
+    /// Sets the groups in backoff; groups that are not listed leave it.
+    pub fn set_backoffs(&mut self, backoffs: BTreeMap<Key, Backoff>) {
+        for group in self.backoffs.keys().chain(backoffs.keys()) {
+            if self.backoffs.get(group) != backoffs.get(group) && self.objects.pod_groups.contains_key(group)
+            {
+                self.stale.mark(Kind::PodGroup, group.clone());
             }
         }
-        self.set_aside = groups;
+        self.backoffs = backoffs;
     }
 
     /// Hands out deltas for everything that has to be read again.
@@ -280,13 +278,13 @@ impl Store {
     }
 
     /// What was found odd about objects that were read since this was last called, each by itself.
-    pub fn take_found(&mut self) -> Vec<Finding> {
+    pub fn take_new_findings(&mut self) -> Vec<Finding> {
         let found = std::mem::take(&mut self.found);
         found.iter().filter_map(|id| self.findings.get(id)).flatten().cloned().collect()
     }
 
     /// What is odd about the tree of queues.
-    pub fn odd_queues(&self) -> Vec<Finding> {
+    pub fn queue_findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         lint::queues(self, &mut findings);
         findings

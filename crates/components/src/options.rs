@@ -67,7 +67,7 @@ pub(crate) fn scheduler(flags: &SchedulerFlags) -> Result<kai_scheduler::Options
 
 /// The source of historical usage that the scheduler configuration names.
 fn usage(written: &Value) -> Result<Source> {
-    let config = usage::Config::read(written, |name| std::env::var(name).ok());
+    let config = usage::Config::parse(written, |name| std::env::var(name).ok());
     let config = config.context("invalid `usageDBConfig` in the scheduler configuration")?;
     for warning in &config.warnings {
         tracing::warn!(warning, "invalid field in the scheduler configuration");

@@ -92,13 +92,13 @@ pub enum Verdict {
         /// Pipelined pods.
         waiting: u32,
     },
-    /// Its decisions failed to be applied, and it is in backoff. Set by the scheduler, not by the engine.
+    /// It is in backoff after decisions for it could not be carried out: no placement was attempted.
     InBackoff {
-        /// The failure.
-        why: String,
-        /// Number of consecutive failures.
+        /// What failed last.
+        cause: String,
+        /// Consecutive failures.
         failures: u32,
-        /// End of the backoff in microseconds since the epoch.
+        /// Time of the next attempt, in microseconds since the epoch.
         until: i64,
     },
     /// Planning this group failed with an internal error; the cycle skips it.

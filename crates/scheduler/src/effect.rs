@@ -1,4 +1,4 @@
-//! Decisions as API writes: what is written, in KAI's form. Pure but for [`evict`], which asks the server step by step.
+//! Decisions as API writes, in KAI's form. Pure, except for [`evict`], which sends its requests itself.
 
 pub(crate) mod bind;
 pub(crate) mod condition;

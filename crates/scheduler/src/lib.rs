@@ -1,77 +1,78 @@
-//! The scheduler: watch events in, cycles over one long-lived cluster, decisions out as API writes.
+//! The scheduler process: watch events in, scheduling cycles over one long-lived cluster model, API writes out.
 //!
-//! [`run`] is the process. The server's news become changes in one inbox; the `heart` takes them in, plans when the
-//! `rhythm` says so, counts what was decided at once (`flight`, `marks`) and hands the writes on (`effect`). Where past
-//! use counts, [`usage`] reads it from its database beside all that.
-//! Not here: how a pod is bound, which is the binder's work, and every decision, which is the engine's.
+//! [`run`] is the process. Informers, write responses and usage queries push into one event queue. The
+//! `scheduler_loop` drains it, plans when the `cycle_trigger` is due, counts its decisions before the API server confirms
+//! them (`assumed_bindings`, `pending_annotations`) and submits them as writes (`effect`). With time-based fair share,
+//! [`usage`] queries historical usage from Prometheus.
+//! Not here: how a pod is bound (the binder), and every placement decision (the engine).
 
-mod aside;
+mod assumed_bindings;
+mod cycle_trigger;
 mod effect;
-mod flight;
-mod heart;
-mod inbox;
-mod marks;
+mod event_queue;
+mod group_backoff;
 mod metrics;
 pub mod options;
+mod pending_annotations;
 pub mod resources;
-mod rhythm;
+mod scheduler_loop;
 pub mod serve;
+mod status_reporter;
 mod timers;
-mod told;
 pub mod usage;
 
 pub use options::{Eviction, Options};
 
-use heart::Heart;
-use inbox::Inbox;
+use event_queue::{EventQueue, SchedulerEvent};
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
+use scheduler_loop::SchedulerLoop;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What the scheduler's leases are timed by.
+/// Timing of the leader election, as in KAI's scheduler.
 pub const LEASE_TIMING: kai_runtime::leader_election::Timing = kai_runtime::leader_election::Timing {
     lease: Duration::from_secs(15),
     renew: Duration::from_secs(10),
     retry: Duration::from_secs(5),
 };
 
-/// Schedules. Returns only when something that must not end has ended; when it is dropped, everything stops.
+/// Runs the scheduler. Returns only when a task of the process has failed; dropping the future stops everything.
 pub async fn run(
     mut process: Process,
     mut options: Options,
     plugins: PluginSet,
     mut queries: mpsc::Receiver<serve::Query>,
 ) {
-    let offered = loop {
-        match resources::offered(&process.api).await {
-            Ok(offered) => break offered,
+    let served = loop {
+        match resources::discover(&process.api).await {
+            Ok(served) => break served,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot ask what the server offers");
+                tracing::warn!(error = &error as &dyn std::error::Error, "API discovery failed");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     };
-    options.settings.device_claims &= offered.device_claims;
-    options.settings.numa_zones &= offered.numa_zones;
+    options.settings.device_claims &= served.device_claims;
+    options.settings.numa_zones &= served.numa_zones;
     options.params.device_claims = options.settings.device_claims;
-    let inbox = Arc::new(Inbox::default());
-    let kinds = resources::follow(&mut process, &inbox, offered);
+    let events = Arc::new(EventQueue::default());
+    let kinds = resources::start_informers(&mut process, &events, served);
     let usage = options.usage.clone();
-    let mut heart = Heart::new(options, &plugins, &process, Arc::clone(&inbox), kinds);
+    let mut scheduler = SchedulerLoop::new(options, &plugins, &process, Arc::clone(&events), kinds);
     if let Some(source) = usage {
-        let (clock, measures, inbox) =
-            (process.clock, heart.metrics.usage_source.clone(), Arc::clone(&inbox));
+        let (clock, metrics, events) =
+            (process.clock, scheduler.metrics.usage_source.clone(), Arc::clone(&events));
         process.tasks.spawn(async move {
-            source.follow(clock, &measures, |usage| inbox.put(inbox::Change::Usage(usage))).await;
+            source.poll(clock, &metrics, |usage| events.push(SchedulerEvent::Usage(usage))).await;
         });
     }
     let health = process.health.clone();
     loop {
-        let wake = heart.next();
-        let alarm = async {
-            match wake {
+        let deadline = scheduler.next_deadline();
+        let timer = async {
+            match deadline {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -79,12 +80,12 @@ pub async fn run(
         tokio::select! {
             biased;
             () = process.failed() => return,
-            Some(query) = queries.recv() => serve::answer(&mut heart, query),
-            () = inbox.filled() => {}
-            () = alarm => {}
+            Some(query) = queries.recv() => serve::answer(&mut scheduler, query),
+            () = events.ready() => {}
+            () = timer => {}
         }
-        let _work = health.begin("a cycle", Heart::CYCLE_MAX);
-        heart.take(inbox.take());
-        heart.beat();
+        let _work = health.begin("a cycle", SchedulerLoop::CYCLE_MAX);
+        scheduler.handle(events.drain());
+        scheduler.run_due();
     }
 }

@@ -1,21 +1,21 @@
-//! What is measured, under the names and labels that KAI uses.
+//! The scheduler's metrics, with the names and labels of KAI.
 
 mod search;
 
 use indexmap::IndexSet;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::policy::SearchBudgets;
+use parking_lot::Mutex;
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
     exponential_buckets,
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub(crate) use search::{SearchMetrics, TimedAttempt};
 
-/// All metrics of a scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     pub(crate) cycle_ms: Gauge,
@@ -28,60 +28,55 @@ pub(crate) struct Metrics {
     pub(crate) bind_ms: Histogram,
     pub(crate) groups_scheduled: CounterVec,
     evicted_pods: CounterVec,
-    /// Whose evicted pods are counted, the oldest first.
+    /// The label sets of `evicted_pods`, oldest first.
     evicted: Arc<Mutex<IndexSet<EvictedLabels, FxBuildHasher>>>,
     pub(crate) search: SearchMetrics,
     plugin_ms: GaugeVec,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
-    /// What the two above show.
-    shown: Arc<Mutex<BTreeMap<String, Shown>>>,
-    /// How reading past usage goes.
+    /// The values of the two above, by queue.
+    published: Arc<Mutex<BTreeMap<String, QueueValues>>>,
     pub(crate) usage_source: UsageSource,
-    /// Differences that an audit found; KAI has no such metric.
+    /// KAI has no such metric; neither has it the following ones.
     pub(crate) audit_differences: IntCounter,
-    /// Objects that cannot be read.
     pub(crate) unreadable: IntGauge,
-    /// Bindings that were decided and that the server has not shown yet.
-    pub(crate) flying: IntGauge,
-    /// Names that the cluster keeps.
+    pub(crate) assumed_bindings: IntGauge,
     pub(crate) names: IntGauge,
-    /// Cycles so far.
     pub(crate) cycles: CounterVec,
 }
 
-/// How reading past usage goes.
+/// Metrics of the usage query.
 #[derive(Clone, Debug)]
 pub(crate) struct UsageSource {
     pub(crate) query_ms: Histogram,
-    /// Readings that failed; KAI has no such metric.
+    /// KAI has no such metric.
     pub(crate) failures: IntCounter,
-    /// 1 while what is known is older than it may be; KAI has no such metric.
+    /// 1 while the known usage is older than the staleness period; KAI has no such metric.
     pub(crate) stale: IntGauge,
 }
 
 /// Group, namespace, uid, node pool and action.
 type EvictedLabels = [String; 5];
 
-/// The most groups and actions of which evicted pods are counted: groups come and go for ever.
+/// The most label sets of `pod_group_evicted_pods_total`: without a limit they grow with the number of groups ever seen.
 const EVICTED_MAX: usize = 10_000;
 
 const QUEUE_LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
 
-/// Makes metrics of one namespace and registers them.
-struct Maker<'a> {
+/// Creates and registers metrics of one namespace.
+struct Builder<'a> {
     registry: &'a Registry,
     namespace: &'a str,
 }
 
-impl Maker<'_> {
+impl Builder<'_> {
     fn opts(&self, name: &str, help: &str) -> Opts {
         Opts::new(name, help).namespace(self.namespace)
     }
 
     fn register<M: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<M>) -> M {
-        let metric = made.expect("names and labels are constants that are valid");
-        // A second scheduler in the same process, which only tests have, shares no registry.
+        let metric = made.expect("names and labels are valid constants");
+        // Each scheduler has a registry of its own, also where tests run several in one process.
         self.registry.register(Box::new(metric.clone())).expect("each name is registered once");
         metric
     }
@@ -99,69 +94,79 @@ impl Maker<'_> {
     }
 
     fn milliseconds(&self, name: &str, help: &str) -> Histogram {
-        let buckets = exponential_buckets(5.0, 2.0, 10).expect("constants that are valid");
+        let buckets = exponential_buckets(5.0, 2.0, 10).expect("valid constants");
         let opts = HistogramOpts { common_opts: self.opts(name, help), buckets };
         self.register(Histogram::with_opts(opts))
     }
 }
 
 impl UsageSource {
-    fn new(make: &Maker<'_>) -> Self {
+    fn new(builder: &Builder<'_>) -> Self {
         Self {
-            query_ms: make
-                .milliseconds("usage_query_latency_milliseconds", "Time to read the past use of all queues"),
-            failures: make.register(IntCounter::with_opts(
-                make.opts(
-                    "usage_query_failures_total",
-                    "Times that the past use of queues could not be read",
-                ),
+            query_ms: builder.milliseconds(
+                "usage_query_latency_milliseconds",
+                "Latency of the query of historical usage in milliseconds",
+            ),
+            failures: builder.register(IntCounter::with_opts(
+                builder.opts("usage_query_failures_total", "Failed queries of historical usage"),
             )),
-            stale: make.register(IntGauge::with_opts(
-                make.opts("usage_is_stale", "Whether the past use of queues that counts is too old"),
-            )),
+            stale: builder.register(IntGauge::with_opts(builder.opts(
+                "usage_is_stale",
+                "1 while the historical usage in effect is older than the staleness period",
+            ))),
         }
     }
 }
 
 impl Metrics {
-    /// Registers all metrics.
     pub(crate) fn new(registry: &Registry, namespace: &str) -> Self {
-        let make = Maker { registry, namespace };
+        let builder = Builder { registry, namespace };
         let share =
-            |name, what| make.gauges(name, &format!("Fair share of {what} of a queue"), &QUEUE_LABELS);
-        let usage = |name, what| make.gauges(name, &format!("Past use of {what} by a queue"), &QUEUE_LABELS);
+            |name, what| builder.gauges(name, &format!("Fair share of {what} of a queue"), &QUEUE_LABELS);
+        let usage = |name, what| {
+            builder.gauges(name, &format!("Historical usage of {what} by a queue"), &QUEUE_LABELS)
+        };
         Self {
-            cycle_ms: make.gauge("e2e_scheduling_latency_milliseconds", "Time of the last cycle"),
-            open_ms: make.gauge("open_session_latency_milliseconds", "Time to open the last cycle"),
-            close_ms: make.gauge("close_session_latency_milliseconds", "Time to hand on what was decided"),
-            action_ms: make.gauges(
+            cycle_ms: builder.gauge(
+                "e2e_scheduling_latency_milliseconds",
+                "Latency of the last scheduling cycle in milliseconds",
+            ),
+            open_ms: builder.gauge(
+                "open_session_latency_milliseconds",
+                "Latency of opening the last scheduling cycle in milliseconds",
+            ),
+            close_ms: builder.gauge(
+                "close_session_latency_milliseconds",
+                "Latency of submitting the decisions of the last scheduling cycle in milliseconds",
+            ),
+            action_ms: builder.gauges(
                 "action_scheduling_latency_milliseconds",
-                "Time of each action of the last cycle",
+                "Latency of each action of the last scheduling cycle in milliseconds",
                 &["action"],
             ),
-            placing_ms: make.milliseconds(
+            placing_ms: builder.milliseconds(
                 "task_scheduling_latency_milliseconds",
-                "Time from the creation of a pod to the decision where it runs",
+                "Time from the creation of a pod to its placement decision in milliseconds",
             ),
-            bind_ms: make.milliseconds(
+            bind_ms: builder.milliseconds(
                 "task_bind_latency_milliseconds",
-                "Time from the decision where a pod runs to its bind request",
+                "Time from the placement decision of a pod to its bind request in milliseconds",
             ),
-            groups_scheduled: make.counters(
+            groups_scheduled: builder.counters(
                 "podgroups_scheduled_by_action",
-                "Pod groups that got places",
+                "Pod groups that were placed, by action",
                 &["action"],
             ),
-            evicted_pods: make.counters(
+            evicted_pods: builder.counters(
                 "pod_group_evicted_pods_total",
-                "Pods that were evicted",
+                "Evicted pods, by pod group and action",
                 &["podgroup", "namespace", "uid", "nodepool", "action"],
             ),
             evicted: Arc::default(),
-            search: SearchMetrics::new(&make),
-            plugin_ms: make.gauges(
+            search: SearchMetrics::new(&builder),
+            plugin_ms: builder.gauges(
                 "plugin_scheduling_latency_milliseconds",
-                "Time of a plugin before and after the actions; plugins have nothing to do then",
+                "Latency of a plugin when a session opens or closes; always 0, since plugins do no work then",
                 &["plugin", "OnSession"],
             ),
             fair_share: [
@@ -174,29 +179,38 @@ impl Metrics {
                 usage("queue_memory_usage", "memory"),
                 usage("queue_gpu_usage", "GPUs"),
             ],
-            usage_source: UsageSource::new(&make),
-            shown: Arc::default(),
-            audit_differences: make.register(IntCounter::with_opts(make.opts(
+            usage_source: UsageSource::new(&builder),
+            published: Arc::default(),
+            audit_differences: builder.register(IntCounter::with_opts(builder.opts(
                 "audit_differences_total",
-                "Audits that found the cluster different from its objects",
+                "Audits that found the cluster model different from one rebuilt from the stored objects",
             ))),
-            unreadable: make.register(IntGauge::with_opts(
-                make.opts("unreadable_objects", "Objects that cannot be read and are left out"),
+            unreadable: builder.register(IntGauge::with_opts(
+                builder.opts("unreadable_objects", "Objects that cannot be decoded and are ignored"),
             )),
-            flying: make.register(IntGauge::with_opts(make.opts(
+            assumed_bindings: builder.register(IntGauge::with_opts(builder.opts(
                 "binds_in_flight",
-                "Bindings that were decided and that the server has not shown yet",
+                "Assumed bindings: bind requests that were decided and that the watch has not delivered yet",
             ))),
-            names: make.register(IntGauge::with_opts(
-                make.opts("kept_names", "Names that the cluster keeps, of what is there and of what is gone"),
-            )),
-            cycles: make.counters("cycles_total", "Cycles by what they may do", &["scope"]),
+            names: builder.register(IntGauge::with_opts(builder.opts(
+                "kept_names",
+                "Interned names of the cluster model, of existing and of deleted objects",
+            ))),
+            cycles: builder.counters(
+                "cycles_total",
+                "Scheduling cycles, by the actions they run",
+                &["scope"],
+            ),
         }
     }
 
-    /// Says what is configured.
-    pub(crate) fn configured<'a>(&self, budgets: &SearchBudgets, plugins: impl Iterator<Item = &'a str>) {
-        self.search.budgets(budgets);
+    /// Publishes the configured budgets and plugins.
+    pub(crate) fn set_configuration<'a>(
+        &self,
+        budgets: &SearchBudgets,
+        plugins: impl Iterator<Item = &'a str>,
+    ) {
+        self.search.set_budgets(budgets);
         for plugin in plugins {
             for moment in ["OnSessionOpen", "OnSessionClose"] {
                 self.plugin_ms.with_label_values(&[plugin, moment]).set(0.0);
@@ -204,45 +218,45 @@ impl Metrics {
         }
     }
 
-    /// Counts a pod that was evicted.
-    pub(crate) fn pod_was_evicted(&self, labels: EvictedLabels) {
+    pub(crate) fn count_evicted_pod(&self, labels: EvictedLabels) {
         self.evicted_pods.with_label_values(&labels).inc();
-        let mut known = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.evicted.lock();
         if known.insert(labels)
             && known.len() > EVICTED_MAX
             && let Some(oldest) = known.shift_remove_index(0)
         {
-            // It was counted, so it is there.
+            // It exists: it has been counted.
             let _ = self.evicted_pods.remove_label_values(&oldest);
         }
     }
 
-    /// Sets what queues are entitled to, and what they used. `display` names a queue for people.
-    pub(crate) fn queues<'a>(
+    /// Sets fair share and usage of all queues. `display` is a queue's display name.
+    pub(crate) fn set_queues<'a>(
         &self,
         outcome: &Outcome,
         display: impl Fn(&str) -> &'a str,
         used: impl Fn(&str) -> [f64; 3],
     ) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = std::mem::take(&mut *shown);
+        let mut published = self.published.lock();
+        let mut before = std::mem::take(&mut *published);
         for QueueReport { name, fair_share, .. } in &outcome.queues {
-            let new = Shown { display: display(name).to_owned(), fair_share: *fair_share, used: used(name) };
+            let new =
+                QueueValues { display: display(name).to_owned(), fair_share: *fair_share, used: used(name) };
             let known = before.remove(name);
             if known.as_ref() != Some(&new) {
                 if let Some(known) = known.filter(|known| known.display != new.display) {
-                    self.hide(name, &known);
+                    self.remove_queue(name, &known);
                 }
-                self.show(name, &new);
+                self.set_queue(name, &new);
             }
-            shown.insert(name.clone(), new);
+            published.insert(name.clone(), new);
         }
-        for (name, gone) in &before {
-            self.hide(name, gone);
+        for (name, deleted) in &before {
+            self.remove_queue(name, deleted);
         }
     }
 
-    fn show(&self, name: &str, queue: &Shown) {
+    fn set_queue(&self, name: &str, queue: &QueueValues) {
         let units = [1e3, 1e9, 1e6];
         for (at, unit) in units.iter().enumerate() {
             let labels = queue.labels(name);
@@ -251,26 +265,26 @@ impl Metrics {
         }
     }
 
-    fn hide(&self, name: &str, queue: &Shown) {
+    fn remove_queue(&self, name: &str, queue: &QueueValues) {
         for gauges in self.fair_share.iter().chain(&self.usage) {
-            // What was never shown is as good as hidden.
+            // An error means that the label set does not exist.
             let _ = gauges.remove_label_values(&queue.labels(name));
         }
     }
 }
 
-/// What is shown of a queue. Making labels is what costs, so that only what changes is set.
+/// The published values of a queue. Building label sets is the expensive part, so only changed queues are set.
 #[derive(Debug, PartialEq)]
-struct Shown {
+struct QueueValues {
     display: String,
     fair_share: [i64; 3],
     used: [f64; 3],
 }
 
-impl Shown {
+impl QueueValues {
     fn labels<'a>(&'a self, name: &'a str) -> [&'a str; 3] {
-        let shown = self.display.as_str();
-        [if shown.is_empty() { name } else { shown }, name, shown]
+        let display = self.display.as_str();
+        [if display.is_empty() { name } else { display }, name, display]
     }
 }
 

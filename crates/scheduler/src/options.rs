@@ -1,4 +1,4 @@
-//! What a scheduler is told at its start.
+//! The options of a scheduler process.
 
 use crate::usage::Source;
 use kai_cache::Settings;
@@ -8,43 +8,39 @@ use kai_engine::Params;
 use kai_units::Span;
 use std::time::Duration;
 
-/// How a pod is made to leave.
+/// How a pod is evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// Through the eviction API, which respects disruption budgets.
     #[default]
     Api,
-    /// By a plain delete, after the pod's condition says why.
+    /// By a delete, after the condition `DisruptionTarget` is set on the pod.
     Delete,
 }
 
-/// Everything that can be set.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which objects are ours.
     pub settings: Settings,
     /// Actions, plugins and their arguments.
     pub config: SchedulerConfig,
-    /// What else changes decisions.
+    /// Engine parameters that come from flags.
     pub params: Params,
     /// The least time between two cycles that may evict.
     pub period: Duration,
-    /// How pods are made to leave.
     pub eviction: Eviction,
-    /// Whether messages name every obstacle.
+    /// Messages list the reasons of every node.
     pub detailed_fit_errors: bool,
-    /// The prefix of metric names.
     pub metrics_namespace: String,
-    /// Where past usage comes from; without it, none counts.
+    /// The source of historical usage for time-based fair share.
     pub usage: Option<Source>,
-    /// How long a group may be pending before that is told: most pods are bound before.
-    pub tell_after: Duration,
-    /// Time between two audits.
+    /// How long a group is pending before conditions and events report it; most pods are bound within that time.
+    pub report_after: Duration,
+    /// Interval of audits, which compare the cluster model with one rebuilt from the stored objects.
     pub audit_every: Duration,
-    /// How many names of what is gone may be kept, beyond as many as there are of what is there, before the cluster is
-    /// built anew.
-    pub traces_max: usize,
-    /// What ids of new GPU groups are drawn from.
+    /// How many interned names of deleted objects the cluster model may keep, beyond as many as it had when it was
+    /// built, before it is rebuilt.
+    pub stale_names_max: usize,
+    /// Seed of the ids of new GPU groups.
     pub seed: u64,
 }
 
@@ -61,21 +57,21 @@ impl Default for Options {
             detailed_fit_errors: false,
             metrics_namespace: "kai".to_owned(),
             usage: None,
-            tell_after: Duration::from_secs(2),
+            report_after: Duration::from_secs(2),
             audit_every: Duration::from_mins(10),
-            traces_max: 100_000,
+            stale_names_max: 100_000,
             seed: 0,
         }
     }
 }
 
 impl Options {
-    /// The parameters as snapshot files carry them.
+    /// The parameters in the form of snapshot files.
     pub(crate) fn snapshot_params(&self) -> SchedulerParams {
         SchedulerParams::of(&self.settings, &self.params)
     }
 
-    /// The grace of gangs below their minimum, where they name none.
+    /// The staleness grace period of groups that set none.
     pub(crate) fn staleness_grace(&self) -> Span {
         self.params.staleness_grace
     }

@@ -1,6 +1,6 @@
-//! Where the API keeps what the scheduler reads, and how it is followed.
+//! The resources that the scheduler watches: their API paths, discovery, and informers.
 
-use crate::inbox::{Change, Inbox};
+use crate::event_queue::{EventQueue, SchedulerEvent};
 use kai_cache::object::{
     BindRequest, ConfigMap, CsiDriver, CsiNode, CsiStorageCapacity, DeviceClass, Namespace, Node,
     NodeResourceTopology, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PodGroup,
@@ -14,22 +14,18 @@ use kai_runtime::{Key, Process, api};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// Pod groups.
 pub const POD_GROUP: kai_runtime::ResourceKind =
     resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
-/// Orders to the binder.
 pub const BIND_REQUEST: kai_runtime::ResourceKind =
     resource("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests", true);
-/// Queues.
 pub const QUEUE: kai_runtime::ResourceKind = resource("scheduling.run.ai", "v2", "Queue", "queues", false);
-/// Topologies.
 pub const TOPOLOGY: kai_runtime::ResourceKind =
     resource("kai.scheduler", "v1alpha1", "Topology", "topologies", false);
 
-/// Failed pods count for nothing, and there may be many.
-const LIVING_PODS: &str = "fieldSelector=status.phase%21%3DFailed";
+/// Failed pods affect no decision, and there may be many.
+const UNFAILED_PODS: &str = "fieldSelector=status.phase%21%3DFailed";
 
-/// Where the API keeps objects of a kind.
+/// The API resource of a kind.
 pub fn of(kind: Kind) -> kai_runtime::ResourceKind {
     match kind {
         Kind::Pod => kind::POD,
@@ -57,23 +53,22 @@ pub fn of(kind: Kind) -> kai_runtime::ResourceKind {
     }
 }
 
-/// A name as requests write it.
 pub(crate) fn api_key(key: &input::Key) -> Key {
     Key::new(&key.namespace, &key.name)
 }
 
-/// What the server offers of the kinds that not every cluster has.
+/// Which optional APIs the server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offered {
-    /// Device claims.
+pub struct ServedApis {
+    /// `resource.k8s.io`: dynamic resource allocation.
     pub device_claims: bool,
-    /// NUMA zones of nodes.
+    /// `topology.node.k8s.io`: NUMA zones of nodes.
     pub numa_zones: bool,
 }
 
-/// Asks what the server offers.
-pub async fn offered(api: &api::Api) -> api::Result<Offered> {
-    Ok(Offered {
+/// Discovers which optional APIs the server serves.
+pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
+    Ok(ServedApis {
         device_claims: is_served(api, &kind::RESOURCE_CLAIM).await?,
         numa_zones: is_served(api, &kind::NODE_RESOURCE_TOPOLOGY).await?,
     })
@@ -87,78 +82,82 @@ async fn is_served(api: &api::Api, kind: &kai_runtime::ResourceKind) -> api::Res
     }
 }
 
-/// Whatever does something with each kind that the scheduler reads.
-pub trait Reader {
-    /// Does it; the query leaves out what counts for nothing.
-    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+/// Visits each kind that the scheduler watches.
+pub trait KindVisitor {
+    /// `query` restricts lists and watches to the objects that affect decisions.
+    fn visit<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
         &mut self,
         query: Option<&'static str>,
     );
 }
 
-/// Shows a reader each kind that the scheduler reads; pods come last, since they refer to the others.
-pub fn each(offered: Offered, reader: &mut impl Reader) {
-    reader.read::<Node>(None);
-    reader.read::<Queue>(None);
-    reader.read::<PodGroup>(None);
-    reader.read::<BindRequest>(None);
-    reader.read::<Topology>(None);
-    reader.read::<PriorityClass>(None);
-    reader.read::<Namespace>(None);
-    reader.read::<ConfigMap>(None);
-    reader.read::<PodDisruptionBudget>(None);
-    reader.read::<PersistentVolume>(None);
-    reader.read::<PersistentVolumeClaim>(None);
-    reader.read::<StorageClass>(None);
-    reader.read::<CsiDriver>(None);
-    reader.read::<CsiNode>(None);
-    reader.read::<CsiStorageCapacity>(None);
-    if offered.device_claims {
-        reader.read::<ResourceClaim>(None);
-        reader.read::<ResourceSlice>(None);
-        reader.read::<DeviceClass>(None);
+/// Visits all kinds that the scheduler watches; pods come last, since they refer to the others.
+pub fn visit_kinds(served: ServedApis, visitor: &mut impl KindVisitor) {
+    visitor.visit::<Node>(None);
+    visitor.visit::<Queue>(None);
+    visitor.visit::<PodGroup>(None);
+    visitor.visit::<BindRequest>(None);
+    visitor.visit::<Topology>(None);
+    visitor.visit::<PriorityClass>(None);
+    visitor.visit::<Namespace>(None);
+    visitor.visit::<ConfigMap>(None);
+    visitor.visit::<PodDisruptionBudget>(None);
+    visitor.visit::<PersistentVolume>(None);
+    visitor.visit::<PersistentVolumeClaim>(None);
+    visitor.visit::<StorageClass>(None);
+    visitor.visit::<CsiDriver>(None);
+    visitor.visit::<CsiNode>(None);
+    visitor.visit::<CsiStorageCapacity>(None);
+    if served.device_claims {
+        visitor.visit::<ResourceClaim>(None);
+        visitor.visit::<ResourceSlice>(None);
+        visitor.visit::<DeviceClass>(None);
     }
-    if offered.numa_zones {
-        reader.read::<NodeResourceTopology>(None);
+    if served.numa_zones {
+        visitor.visit::<NodeResourceTopology>(None);
     }
-    reader.read::<Pod>(Some(LIVING_PODS));
+    visitor.visit::<Pod>(Some(UNFAILED_PODS));
 }
 
-/// Follows everything that the scheduler reads; says which kinds that is.
-pub(crate) fn follow(process: &mut Process, inbox: &Arc<Inbox>, offered: Offered) -> Vec<Kind> {
-    let mut watches = Watches { process, inbox, kinds: Vec::new() };
-    each(offered, &mut watches);
-    watches.kinds
+/// Starts one informer for each kind; returns the kinds.
+pub(crate) fn start_informers(
+    process: &mut Process,
+    events: &Arc<EventQueue>,
+    served: ServedApis,
+) -> Vec<Kind> {
+    let mut informers = Informers { process, events, kinds: Vec::new() };
+    visit_kinds(served, &mut informers);
+    informers.kinds
 }
 
-struct Watches<'a> {
+struct Informers<'a> {
     process: &'a mut Process,
-    inbox: &'a Arc<Inbox>,
+    events: &'a Arc<EventQueue>,
     kinds: Vec<Kind>,
 }
 
-impl Reader for Watches<'_> {
-    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+impl KindVisitor for Informers<'_> {
+    fn visit<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
         &mut self,
         query: Option<&'static str>,
     ) {
         let resource = of(T::KIND);
         let freshness = self.process.health.watch(&resource.plural);
         let source = Source { query: query.map(str::to_owned), ..Source::all(resource) };
-        let (api, inbox) = (self.process.api.clone(), Arc::clone(self.inbox));
+        let (api, events) = (self.process.api.clone(), Arc::clone(self.events));
         self.kinds.push(T::KIND);
         self.process.tasks.spawn(async move {
-            watch::list_and_watch(&api, &source, &freshness, |news: WatchEvent<T>| {
-                inbox.put(Change::WatchEvent(T::KIND, of_any_kind(news)));
+            watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<T>| {
+                events.push(SchedulerEvent::Watch(T::KIND, into_any_kind(event)));
             })
             .await;
         });
     }
 }
 
-/// The same news about an object of any kind.
-pub fn of_any_kind<T: Into<Object>>(news: WatchEvent<T>) -> WatchEvent<Object> {
-    match news {
+/// Erases the kind of the objects of a watch event.
+pub fn into_any_kind<T: Into<Object>>(event: WatchEvent<T>) -> WatchEvent<Object> {
+    match event {
         WatchEvent::Listed(objects, version) => {
             WatchEvent::Listed(objects.into_iter().map(Into::into).collect(), version)
         }

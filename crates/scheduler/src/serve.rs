@@ -1,6 +1,6 @@
-//! What a scheduler tells over HTTP: a snapshot of what it sees, the order of groups, and why one waits.
+//! HTTP endpoints of the scheduler: a snapshot of its objects, the job order, and the verdict of a group.
 
-use crate::heart::Heart;
+use crate::scheduler_loop::SchedulerLoop;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -16,38 +16,37 @@ use serde_json::{Value, json};
 use std::io::Cursor;
 use tokio::sync::{mpsc, oneshot};
 
-/// A question to the heart.
+/// A request to the scheduler loop, with the channel of its response.
 #[derive(Debug)]
 pub enum Query {
-    /// Everything that is seen, in KAI's form.
+    /// A zip file of all objects, in KAI's snapshot format.
     Snapshot(oneshot::Sender<Result<Vec<u8>, String>>),
-    /// In which order groups are looked at.
+    /// The order in which pending groups are attempted.
     JobOrder(oneshot::Sender<Value>),
-    /// Why a group waits.
+    /// Why a group is pending.
     Explain(Key, oneshot::Sender<Option<Value>>),
 }
 
-/// Asks the heart; clones ask the same.
+/// A handle for requests to the scheduler loop.
 #[derive(Clone, Debug)]
 pub struct Queries {
     sender: mpsc::Sender<Query>,
 }
 
-/// A channel for questions, and the end that the heart reads.
+/// The channel of requests: the handle, and the end that the scheduler loop receives from.
 pub fn queries() -> (Queries, mpsc::Receiver<Query>) {
     let (sender, receiver) = mpsc::channel(16);
     (Queries { sender }, receiver)
 }
 
 impl Queries {
-    async fn ask<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, StatusCode> {
-        let (answer, asked) = oneshot::channel();
-        self.sender.send(query(answer)).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-        asked.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+    async fn send<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, StatusCode> {
+        let (respond, response) = oneshot::channel();
+        self.sender.send(query(respond)).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        response.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
     }
 }
 
-/// Serves questions.
 pub fn router(queries: Queries) -> Router {
     Router::new()
         .route("/get-snapshot", get(snapshot))
@@ -57,8 +56,8 @@ pub fn router(queries: Queries) -> Router {
 }
 
 async fn snapshot(State(queries): State<Queries>) -> Result<Response, Response> {
-    let answer = queries.ask(Query::Snapshot).await.map_err(IntoResponse::into_response)?;
-    let zip = answer.map_err(|why| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response())?;
+    let result = queries.send(Query::Snapshot).await.map_err(IntoResponse::into_response)?;
+    let zip = result.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error).into_response())?;
     let headers = [
         (header::CONTENT_TYPE, "application/zip"),
         (header::CONTENT_DISPOSITION, "attachment; filename=snapshot.zip"),
@@ -67,15 +66,15 @@ async fn snapshot(State(queries): State<Queries>) -> Result<Response, Response> 
 }
 
 async fn job_order(State(queries): State<Queries>) -> Result<Response, StatusCode> {
-    json_response(&queries.ask(Query::JobOrder).await?)
+    json_response(&queries.send(Query::JobOrder).await?)
 }
 
 async fn explain_group(
     State(queries): State<Queries>,
     Path((namespace, group)): Path<(String, String)>,
 ) -> Result<Response, StatusCode> {
-    let answer = queries.ask(|answer| Query::Explain(Key::new(namespace, group), answer)).await?;
-    json_response(&answer.ok_or(StatusCode::NOT_FOUND)?)
+    let verdict = queries.send(|respond| Query::Explain(Key::new(namespace, group), respond)).await?;
+    json_response(&verdict.ok_or(StatusCode::NOT_FOUND)?)
 }
 
 fn json_response(value: &Value) -> Result<Response, StatusCode> {
@@ -83,27 +82,28 @@ fn json_response(value: &Value) -> Result<Response, StatusCode> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Answers a question. Whoever no longer waits for the answer does not get it.
-pub(crate) fn answer(heart: &mut Heart, query: Query) {
+/// Answers a request. The send fails only when the client has disconnected.
+pub(crate) fn answer(scheduler: &mut SchedulerLoop, query: Query) {
     match query {
         Query::Snapshot(to) => {
-            let _ = to.send(zip(heart));
+            let _ = to.send(zip(scheduler));
         }
         Query::JobOrder(to) => {
-            let _ = to.send(order_of(heart));
+            let _ = to.send(order_of(scheduler));
         }
         Query::Explain(group, to) => {
-            let _ = to.send(heart.verdicts.get(&group).map(verdict).or_else(|| placed(heart, &group)));
+            let _ =
+                to.send(scheduler.verdicts.get(&group).map(verdict).or_else(|| placed(scheduler, &group)));
         }
     }
 }
 
-fn zip(heart: &Heart) -> Result<Vec<u8>, String> {
-    let cycle = Cycle { now: heart.now(), seed: heart.options.seed };
-    let store = heart.cache.store();
+fn zip(scheduler: &SchedulerLoop) -> Result<Vec<u8>, String> {
+    let cycle = Cycle { now: scheduler.now(), seed: scheduler.options.seed };
+    let store = scheduler.cache.store();
     let contents = Contents {
-        config: &heart.options.config,
-        params: &heart.options.snapshot_params(),
+        config: &scheduler.options.config,
+        params: &scheduler.options.snapshot_params(),
         objects: store.objects(),
         replay: &Replay::of(store, cycle),
         discovery: None,
@@ -113,9 +113,9 @@ fn zip(heart: &Heart) -> Result<Vec<u8>, String> {
     Ok(bytes.into_inner())
 }
 
-fn order_of(heart: &mut Heart) -> Value {
-    let (policy, now) = (heart.everything().clone(), heart.now());
-    let cluster = heart.cache.cluster_mut();
+fn order_of(scheduler: &mut SchedulerLoop) -> Value {
+    let (policy, now) = (scheduler.policy().clone(), scheduler.now());
+    let cluster = scheduler.cache.cluster_mut();
     let order = listing::pending(cluster, &policy, now);
     let entry = |(name, priority): &(String, i32)| json!({"id": name, "priority": priority});
     let queues: serde_json::Map<String, Value> = order
@@ -126,25 +126,25 @@ fn order_of(heart: &mut Heart) -> Value {
     json!({"global_order": order.all.iter().map(entry).collect::<Vec<_>>(), "queue_order": queues})
 }
 
-/// A verdict for programs and people.
+/// A verdict as JSON: messages and hints.
 pub fn verdict(group: &GroupVerdict) -> Value {
-    let said = |verdict: &Verdict| {
+    let explained = |verdict: &Verdict| {
         let sentence = explain::plain(verdict, &group.queue);
         json!({"message": sentence.text, "hint": sentence.hint})
     };
     json!({
         "namespace": group.group.namespace, "name": group.group.name, "queue": group.queue,
         "pending": group.pending,
-        "leading": said(&group.leading),
-        "further": group.further.iter().map(said).collect::<Vec<_>>(),
+        "leading": explained(&group.leading),
+        "further": group.further.iter().map(explained).collect::<Vec<_>>(),
     })
 }
 
-/// A group that waits for nothing.
-fn placed(heart: &Heart, key: &Key) -> Option<Value> {
-    let group = heart.cache.store().objects().pod_groups.get(key)?;
+/// The response for a group without pending pods.
+fn placed(scheduler: &SchedulerLoop, key: &Key) -> Option<Value> {
+    let group = scheduler.cache.store().objects().pod_groups.get(key)?;
     Some(json!({
         "namespace": key.namespace, "name": key.name, "queue": group.spec.queue, "pending": 0,
-        "leading": {"message": "no pod of it waits for a place", "hint": null}, "further": [],
+        "leading": {"message": "it has no pending pods", "hint": null}, "further": [],
     }))
 }

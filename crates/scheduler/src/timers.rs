@@ -1,106 +1,100 @@
-//! When the mere passing of time next changes what is allowed.
+//! Deadlines at which the passing of time alone changes a decision.
 //!
-//! A gang's grace below its minimum ends, a delay before evictions ends, a protection of what has just started ends, a
-//! pod is stuck in leaving. Each object's instants are kept by time, so that the next one is known without looking at
-//! the others.
+//! A staleness grace period, a preemption delay or a minimum run time ends, or a terminating pod counts as stuck. The
+//! deadlines are kept sorted, so that the next one is found without a scan.
 
 use kai_engine::input::Key;
 use kai_units::{Span, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an instant belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// A group.
     Group(Key),
-    /// A pod that leaves.
+    /// A terminating pod.
     Pod(Key),
 }
 
-/// What of a group ends with time.
+/// The timings of a group that have a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupTimes {
-    /// Since when it runs below its minimum, and how long it may.
+    /// Since when it runs below its minimum, and its grace period.
     pub(crate) stale: Option<(Timestamp, Span)>,
-    /// From when it waits before it may cause evictions, and how long.
+    /// Start and length of its preemption delay.
     pub(crate) delay: Option<(Timestamp, Span)>,
-    /// When it last started to run.
-    pub(crate) start: Option<Timestamp>,
+    /// When it last started; minimum run times count from here.
+    pub(crate) last_start: Option<Timestamp>,
 }
 
-/// All instants.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    instants: BTreeSet<(Timestamp, Owner)>,
-    of: BTreeMap<Owner, Vec<Timestamp>>,
+    deadlines: BTreeSet<(Timestamp, Owner)>,
+    by_owner: BTreeMap<Owner, Vec<Timestamp>>,
     groups: BTreeMap<Key, GroupTimes>,
-    /// How long something that started may be protected.
-    protections: BTreeSet<Span>,
+    /// All minimum run times that are configured.
+    min_runtimes: BTreeSet<Span>,
 }
 
 impl Timers {
-    /// Sets what of a group ends with time.
     pub(crate) fn set_group(&mut self, key: &Key, times: GroupTimes) {
         if times == GroupTimes::default() {
             self.groups.remove(key);
         } else {
             self.groups.insert(key.clone(), times);
         }
-        self.set(Owner::Group(key.clone()), self.instants_of(times));
+        self.set(Owner::Group(key.clone()), self.deadlines_of(times));
     }
 
-    /// Sets when a leaving pod counts as stuck; nothing when it does not leave.
+    /// Sets when a terminating pod counts as stuck; `None` for a pod that is not terminating.
     pub(crate) fn set_pod(&mut self, key: &Key, stuck: Option<Timestamp>) {
         self.set(Owner::Pod(key.clone()), stuck.into_iter().collect());
     }
 
-    /// Sets how long something that started may be protected.
-    pub(crate) fn set_protections(&mut self, protections: BTreeSet<Span>) {
-        if self.protections == protections {
+    pub(crate) fn set_min_runtimes(&mut self, min_runtimes: BTreeSet<Span>) {
+        if self.min_runtimes == min_runtimes {
             return;
         }
-        self.protections = protections;
+        self.min_runtimes = min_runtimes;
         for (key, times) in self.groups.clone() {
-            self.set(Owner::Group(key), self.instants_of(times));
+            self.set(Owner::Group(key), self.deadlines_of(times));
         }
     }
 
-    /// The next instant after `now`. What is over is forgotten.
+    /// The next deadline after `now`; drops those that have passed.
     pub(crate) fn next(&mut self, now: Timestamp) -> Option<Timestamp> {
-        while let Some((at, owner)) = self.instants.first() {
+        while let Some((at, owner)) = self.deadlines.first() {
             if *at > now {
                 return Some(*at);
             }
-            if let Some(known) = self.of.get_mut(owner) {
-                known.retain(|instant| instant > at);
+            if let Some(known) = self.by_owner.get_mut(owner) {
+                known.retain(|deadline| deadline > at);
                 if known.is_empty() {
                     let owner = owner.clone();
-                    self.of.remove(&owner);
+                    self.by_owner.remove(&owner);
                 }
             }
-            self.instants.pop_first();
+            self.deadlines.pop_first();
         }
         None
     }
 
-    fn instants_of(&self, times: GroupTimes) -> Vec<Timestamp> {
+    fn deadlines_of(&self, times: GroupTimes) -> Vec<Timestamp> {
         let end = |(from, span): (Timestamp, Span)| from + span;
-        let protected =
-            times.start.into_iter().flat_map(|at| self.protections.iter().map(move |span| at + *span));
-        times.stale.map(end).into_iter().chain(times.delay.map(end)).chain(protected).collect()
+        let min_runtime_ends =
+            times.last_start.into_iter().flat_map(|at| self.min_runtimes.iter().map(move |span| at + *span));
+        times.stale.map(end).into_iter().chain(times.delay.map(end)).chain(min_runtime_ends).collect()
     }
 
-    fn set(&mut self, owner: Owner, instants: Vec<Timestamp>) {
-        for at in self.of.remove(&owner).unwrap_or_default() {
-            self.instants.remove(&(at, owner.clone()));
+    fn set(&mut self, owner: Owner, deadlines: Vec<Timestamp>) {
+        for at in self.by_owner.remove(&owner).unwrap_or_default() {
+            self.deadlines.remove(&(at, owner.clone()));
         }
-        if instants.is_empty() {
+        if deadlines.is_empty() {
             return;
         }
-        for at in &instants {
-            self.instants.insert((*at, owner.clone()));
+        for at in &deadlines {
+            self.deadlines.insert((*at, owner.clone()));
         }
-        self.of.insert(owner, instants);
+        self.by_owner.insert(owner, deadlines);
     }
 }
 
@@ -113,15 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn the_next_instant_is_the_earliest_that_is_not_over() {
+    fn next_deadline_is_the_earliest_that_has_not_passed() {
         let mut timers = Timers::default();
         let group = Key::new("a", "g");
-        timers.set_protections(BTreeSet::from([Span::from_secs(30)]));
+        timers.set_min_runtimes(BTreeSet::from([Span::from_secs(30)]));
         timers.set_group(
             &group,
             GroupTimes {
                 stale: Some((at(100), Span::from_secs(60))),
-                start: Some(at(100)),
+                last_start: Some(at(100)),
                 ..GroupTimes::default()
             },
         );

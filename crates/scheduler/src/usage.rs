@@ -1,46 +1,42 @@
-//! What queues used in the past, from a database, for time-based fair share.
+//! Historical usage of queues from Prometheus, for time-based fair share.
 //!
-//! A [`Source`] asks a Prometheus now and then and tells what it learned. What fails is a log line and a metric; what was
-//! learned last counts on, however old it is, as it does in KAI, and that it is too old is said.
+//! A [`Source`] polls Prometheus. A failed query is logged and counted; as in KAI, the last result stays in effect however
+//! old it is, and staleness is reported.
 
 mod config;
 mod query;
 
 pub use config::{Config, ConfigError};
 
-use crate::metrics::UsageSource as Measures;
+use crate::metrics::UsageSource;
 use futures::future::try_join_all;
 use http::Request;
 use kai_clock::{Clock, Stopwatch};
 use kai_runtime::connect;
-use query::{Reset, Sample};
+use query::{Sample, WindowRange};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-/// The past use of the cluster by queue: cpu, memory, gpu, each as a share of what there was.
+/// Historical usage by queue: cpu, memory and gpu, each as a fraction of the cluster's capacity.
 pub type Usage = BTreeMap<String, [f64; 3]>;
 
-/// Usage is rounded to whole parts of this many, so that the last bit of a power moves no decision.
-const PARTS: f64 = 1e9;
-/// What amounts are of, in their order.
+/// Usage is rounded to this precision, so that rounding errors of Prometheus change no decision.
+const PRECISION: f64 = 1e9;
 const RESOURCES: [&str; 3] = ["cpu", "memory", "gpu"];
 
-/// Why usage is not known.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("the usage database cannot be asked")]
+    #[error("the query to the usage database failed")]
     Request(#[source] Box<kube::Error>),
-    #[error("the usage database did not answer in time")]
-    Late,
-    #[error("the usage database answered something else than samples: {0}")]
-    Answer(String),
-    #[error(
-        "there is use of {0}, and nothing says how much there is; hint: `extraParams` names the metric of capacity"
-    )]
+    #[error("the query to the usage database timed out")]
+    Timeout,
+    #[error("the usage database returned an invalid response: {0}")]
+    Response(String),
+    #[error("there is usage of {0} but no capacity; hint: `extraParams` sets the capacity metric")]
     NoCapacity(&'static str),
 }
 
-/// A database of usage.
+/// A Prometheus server with usage metrics.
 #[derive(Clone)]
 pub struct Source {
     config: Config,
@@ -54,79 +50,79 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// Reaches the database over the network. Must be called in a tokio runtime; nothing is asked yet.
+    /// Creates a client for the configured URL. Must be called in a tokio runtime; sends no request.
     pub fn connect(config: Config) -> Result<Self, connect::Error> {
         let client = connect::plain(&config.url)?;
         Ok(Self::new(config, client))
     }
 
-    /// Reaches the database by a client of one's own.
     pub fn new(config: Config, client: kube::Client) -> Self {
         Self { config, client }
     }
 
-    /// How long the first cycle waits for the first answer.
+    /// How long the first cycle waits for the first result.
     pub(crate) fn wait_max(&self) -> std::time::Duration {
         self.config.wait_max
     }
 
-    /// Asks again and again, and tells what it learns. Never returns.
-    pub(crate) async fn follow(&self, clock: Clock, measures: &Measures, tell: impl Fn(Usage)) {
-        let begun = Instant::now();
-        let mut learned = None;
+    /// Queries at the configured interval and passes each result to `publish`. Never returns.
+    pub(crate) async fn poll(&self, clock: Clock, metrics: &UsageSource, publish: impl Fn(Usage)) {
+        let start = Instant::now();
+        let mut last_success = None;
         let mut failing = false;
         loop {
-            let asked = Instant::now();
-            let watch = Stopwatch::start();
-            let answer = self.fetch(clock).await;
-            measures.query_ms.observe(watch.elapsed_ms());
-            match answer {
+            let attempt = Instant::now();
+            let stopwatch = Stopwatch::start();
+            let result = self.fetch(clock).await;
+            metrics.query_ms.observe(stopwatch.elapsed_ms());
+            match result {
                 Ok(usage) => {
                     if failing {
-                        tracing::info!(queues = usage.len(), "past usage can be read again");
+                        tracing::info!(queues = usage.len(), "the usage query recovered");
                     }
                     failing = false;
-                    learned = Some(asked);
-                    tell(usage);
+                    last_success = Some(attempt);
+                    publish(usage);
                 }
                 Err(error) => {
                     failing = true;
-                    measures.failures.inc();
+                    metrics.failures.inc();
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "past usage cannot be read; what was read last counts on"
+                        "the usage query failed; the last result stays in effect"
                     );
                 }
             }
-            let stale = learned.unwrap_or(begun).elapsed() > self.config.stale_after;
-            if stale && measures.stale.get() == 0 {
+            let age = last_success.unwrap_or(start).elapsed();
+            let stale = age > self.config.stale_after;
+            if stale && metrics.stale.get() == 0 {
                 tracing::error!(
-                    seconds = learned.unwrap_or(begun).elapsed().as_secs(),
-                    "past usage is out of date, and fair shares with it; hint: look at the usage database"
+                    seconds = age.as_secs(),
+                    "historical usage is stale, and fair shares with it; hint: check the usage database"
                 );
             }
-            measures.stale.set(i64::from(stale));
-            tokio::time::sleep_until(asked + self.config.fetch_every).await;
+            metrics.stale.set(i64::from(stale));
+            tokio::time::sleep_until(attempt + self.config.fetch_every).await;
         }
     }
 
-    /// Asks once.
     async fn fetch(&self, clock: Clock) -> Result<Usage, Error> {
         let now = clock.now();
         let range = match query::range(&self.config, now) {
-            Reset::Range(range) => range,
-            // Nothing has been used in a window that has not begun.
-            Reset::Ahead => return Ok(Usage::new()),
+            WindowRange::Since(range) => range,
+            // The first window is in the future.
+            WindowRange::NotStarted => return Ok(Usage::new()),
         };
         let metrics = self.config.capacity.iter().chain(&self.config.allocation);
-        let asked = metrics.map(|metric| self.ask(query::expression(&self.config, metric, &range, now), now));
-        let answers = tokio::time::timeout(self.config.timeout, try_join_all(asked)).await;
-        let answers = answers.map_err(|_| Error::Late)??;
-        let (capacity, allocation) = answers.split_at(RESOURCES.len());
-        shares(capacity, allocation)
+        let queries =
+            metrics.map(|metric| self.query(query::expression(&self.config, metric, &range, now), now));
+        let results = tokio::time::timeout(self.config.timeout, try_join_all(queries)).await;
+        let results = results.map_err(|_| Error::Timeout)??;
+        let (capacity, allocation) = results.split_at(RESOURCES.len());
+        usage_of(capacity, allocation)
     }
 
-    async fn ask(&self, expression: String, now: jiff::Timestamp) -> Result<Vec<Sample>, Error> {
+    async fn query(&self, expression: String, now: jiff::Timestamp) -> Result<Vec<Sample>, Error> {
         let time = now.as_microsecond() as f64 / 1e6;
         let form = format!("query={}&time={time:.3}", query::encoded(&expression));
         let request = Request::post("/api/v1/query")
@@ -136,28 +132,28 @@ impl Source {
             .expect("the request is constant but for its body");
         let text =
             self.client.request_text(request).await.map_err(|error| Error::Request(Box::new(error)))?;
-        query::read(&text).map_err(Error::Answer)
+        query::parse(&text).map_err(Error::Response)
     }
 }
 
-/// What was held as a share of what there was. Several series of one queue, as a restarted controller leaves them, add up.
-fn shares(capacity: &[Vec<Sample>], allocation: &[Vec<Sample>]) -> Result<Usage, Error> {
+/// Allocation as a fraction of capacity. Several series of one queue add up: a restarted controller leaves a second one.
+fn usage_of(capacity: &[Vec<Sample>], allocation: &[Vec<Sample>]) -> Result<Usage, Error> {
     let mut usage = Usage::new();
     for (at, resource) in RESOURCES.into_iter().enumerate() {
-        let there = capacity[at].first().map_or(0.0, |sample| sample.value);
+        let total = capacity[at].first().map_or(0.0, |sample| sample.value);
         for Sample { queue, value } in &allocation[at] {
             let share = &mut usage.entry(queue.clone()).or_default()[at];
             if *value <= 0.0 {
                 continue;
             }
-            if there <= 0.0 {
+            if total <= 0.0 {
                 return Err(Error::NoCapacity(resource));
             }
-            *share += value / there;
+            *share += value / total;
         }
     }
     for share in usage.values_mut().flatten() {
-        *share = (*share * PARTS).round() / PARTS;
+        *share = (*share * PRECISION).round() / PRECISION;
     }
     Ok(usage)
 }

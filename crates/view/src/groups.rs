@@ -86,7 +86,7 @@ impl PodCounts {
     fn add(&mut self, status: Status) {
         self.pods += 1;
         match status {
-            Status::Pending => self.pending += 1,
+            Status::Pending | Status::InBackoff => self.pending += 1,
             Status::Gated => self.gated += 1,
             Status::Running => {
                 self.placed += 1;

@@ -12,7 +12,7 @@ use kai_runtime::health::Health;
 use kai_runtime::invalid::InvalidObject;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::Options;
-use kai_scheduler::resources::{self, Offered, Reader, of, of_any_kind};
+use kai_scheduler::resources::{self, KindVisitor, ServedApis, into_any_kind, of};
 use kai_units::Timestamp;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl ClusterView {
 pub struct ClusterReader {
     view: ClusterView,
     policy: Policy,
-    offered: Offered,
+    offered: ServedApis,
     warnings: Vec<String>,
     /// Resources that could not be listed, and are not watched.
     unreadable: BTreeSet<Kind>,
@@ -74,7 +74,7 @@ impl ClusterReader {
     /// Lists everything and plans a cycle.
     pub async fn open(
         api: &Api,
-        offered: Offered,
+        offered: ServedApis,
         mut options: Options,
         plugins: &PluginSet,
     ) -> Result<Self, Error> {
@@ -125,7 +125,7 @@ impl ClusterReader {
             sender,
             tasks: JoinSet::new(),
         };
-        resources::each(self.offered, &mut watches);
+        resources::visit_kinds(self.offered, &mut watches);
         self.watches = Some(WatchEvents { events, _tasks: watches.tasks });
     }
 
@@ -162,9 +162,9 @@ struct Listing {
 }
 
 impl Listing {
-    async fn read(&mut self, api: &Api, offered: Offered) -> Result<(), Error> {
+    async fn read(&mut self, api: &Api, offered: ServedApis) -> Result<(), Error> {
         let mut lists = Lists { api: api.clone(), tasks: JoinSet::new() };
-        resources::each(offered, &mut lists);
+        resources::visit_kinds(offered, &mut lists);
         let mut all = Vec::new();
         while let Some(listed) = lists.tasks.join_next().await {
             all.push(listed?);
@@ -238,8 +238,8 @@ struct Lists {
     tasks: JoinSet<(Kind, api::Result<Vec<WatchEvent<Object>>>)>,
 }
 
-impl Reader for Lists {
-    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+impl KindVisitor for Lists {
+    fn visit<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
         &mut self,
         query: Option<&'static str>,
     ) {
@@ -247,7 +247,8 @@ impl Reader for Lists {
         self.tasks.spawn(async move {
             let mut events = Vec::new();
             let listed =
-                watch::list(&api, &source, &mut |event: WatchEvent<T>| events.push(of_any_kind(event))).await;
+                watch::list(&api, &source, &mut |event: WatchEvent<T>| events.push(into_any_kind(event)))
+                    .await;
             (T::KIND, listed.map(|_| events))
         });
     }
@@ -262,8 +263,8 @@ struct Watches<'a> {
     tasks: JoinSet<()>,
 }
 
-impl Reader for Watches<'_> {
-    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+impl KindVisitor for Watches<'_> {
+    fn visit<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
         &mut self,
         query: Option<&'static str>,
     ) {
@@ -275,7 +276,7 @@ impl Reader for Watches<'_> {
         self.tasks.spawn(async move {
             watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<T>| {
                 // The receiver is dropped together with this task.
-                let _ = sender.send((T::KIND, of_any_kind(event)));
+                let _ = sender.send((T::KIND, into_any_kind(event)));
             })
             .await;
         });

@@ -203,6 +203,7 @@ fn pods(view: &ClusterView, group: &Key, decisions: &BTreeMap<Key, String>) -> V
 fn status(status: Status) -> &'static str {
     match status {
         Status::Pending => "Pending",
+        Status::InBackoff => "In backoff",
         Status::Gated => "SchedulingGated",
         Status::Allocated | Status::Binding => "Binding",
         Status::Pipelined => "Pipelined",

@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
             }
             if !objects.insert_first(object.into()) {
                 let mut report = Report::on(T::KIND, &key);
-                report.add(
+                report.warn(
                     "metadata.name",
                     "the file has it twice, and the first one counts",
                     "remove one of them",

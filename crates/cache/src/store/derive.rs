@@ -6,7 +6,7 @@ use crate::object::{BindRequest, Kind, Pod, PodGroup};
 use crate::translate::spec::Recent;
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
-use kai_engine::input::{Key, PodPhase};
+use kai_engine::input::{GroupInput, Key};
 use std::collections::BTreeMap;
 
 impl Store {
@@ -24,7 +24,7 @@ impl Store {
                 let input = |key, pod, report: &mut Report<'_>| self.pod_input(key, pod, &mut recent, report);
                 derive_each(kind, &self.objects.pods, input, sink)
             } else if kind == Kind::PodGroup {
-                let input = |_, group, report: &mut Report<'_>| self.group_input(group, report);
+                let input = |key, group, report: &mut Report<'_>| self.group_input(key, group, report);
                 derive_each(kind, &self.objects.pod_groups, input, sink)
             } else {
                 self.derive_by_key(kind, sink);
@@ -117,11 +117,7 @@ impl Store {
             namespaces,
             settings: &self.settings,
         };
-        let mut input = pod::translate_next(object, around, recent, report)?;
-        let set_aside = || pod::group_of(object).is_some_and(|group| self.set_aside.contains(&group));
-        if input.phase == PodPhase::Pending && !self.set_aside.is_empty() && set_aside() {
-            input.phase = PodPhase::Gated;
-        }
+        let input = pod::translate_next(object, around, recent, report)?;
         Some(Delta::Pod(Box::new(input)))
     }
 
@@ -151,7 +147,7 @@ impl Store {
             return Some(Delta::Queue(Box::new(queue::translate(object, &self.settings, usage, report))));
         }
         if kind == Kind::PodGroup {
-            return self.group_input(objects.pod_groups.get(key)?, report);
+            return self.group_input(key, objects.pod_groups.get(key)?, report);
         }
         if kind == Kind::Topology {
             return objects.topologies.get(key).map(|object| Delta::Topology(group::topology(object)));
@@ -159,14 +155,18 @@ impl Store {
         objects.config_maps.get(key).map(|_| Delta::ConfigMap(key.clone()))
     }
 
-    fn group_input(&self, object: &PodGroup, report: &mut Report<'_>) -> Option<Delta> {
+    fn group_input(&self, key: &Key, object: &PodGroup, report: &mut Report<'_>) -> Option<Delta> {
         let around = group::Surroundings {
             classes: &self.objects.priority_classes,
             topologies: &self.objects.topologies,
             settings: &self.settings,
         };
-        group::is_seen(object, &self.settings)
-            .then(|| Delta::Group(Box::new(group::translate(object, around, report))))
+        if !group::is_seen(object, &self.settings) {
+            return None;
+        }
+        let input = group::translate(object, around, report);
+        let backoff = self.backoffs.get(key).cloned();
+        Some(Delta::Group(Box::new(GroupInput { backoff, ..input })))
     }
 
     fn derive_storage(&self, kind: Kind, key: &Key, report: &mut Report<'_>) -> Option<Delta> {

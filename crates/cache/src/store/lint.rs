@@ -28,7 +28,7 @@ pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
             queue.is_some_and(|q| queue::is_seen(q, &store.settings))
         };
         if store.settings.full_hierarchy_fairness && !above.is_empty() && !seen(above) {
-            report.add(
+            report.warn(
                 "spec.parentQueue",
                 format!(
                     "the parent queue `{above}` is not there, so this queue and all below it take no part"
@@ -37,7 +37,7 @@ pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
             );
         }
         if circles.contains(key.name.as_str()) {
-            report.add(
+            report.warn(
                 "spec.parentQueue",
                 "the queue is above itself, so it takes no part",
                 "make one queue of the circle a top-level queue",
@@ -112,17 +112,17 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
         let mut report = Report::on(Kind::PodGroup, key);
         let name = group.spec.queue.as_str();
         match objects.queues.get(&Key::new("", name)) {
-            None => report.add(
+            None => report.warn(
                 "spec.queue",
                 format!("the queue `{name}` does not exist, so the group is not scheduled"),
                 "create the queue, or name an existing one",
             ),
-            Some(_) if rootless.contains(name) => report.add(
+            Some(_) if rootless.contains(name) => report.warn(
                 "spec.queue",
                 format!("the queue `{name}` takes no part, so the group is not scheduled"),
                 "see what is odd about the queue and its parents, or name another queue",
             ),
-            Some(_) if parents.contains(name) && store.settings.full_hierarchy_fairness => report.add(
+            Some(_) if parents.contains(name) && store.settings.full_hierarchy_fairness => report.warn(
                 "spec.queue",
                 format!("the queue `{name}` has queues below it, so the group is not scheduled"),
                 "name a queue without children",
@@ -132,7 +132,7 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
         let class = group.spec.priority_class_name.as_str();
         if !class.is_empty() && !objects.priority_classes.contains_key(&Key::new("", class)) {
             let value = group::priority(class, &objects.priority_classes);
-            report.add(
+            report.warn(
                 "spec.priorityClassName",
                 format!("the priority class `{class}` does not exist, so the priority is {value}"),
                 "create the class, or name an existing one",
@@ -143,7 +143,7 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
             group.spec.topology_constraint.iter().chain(below).map(|c| c.topology.as_str()).collect();
         for topology in named.into_iter().filter(|t| !t.is_empty()) {
             if !objects.topologies.contains_key(&Key::new("", topology)) {
-                report.add(
+                report.warn(
                     "spec.topologyConstraint.topology",
                     format!("the topology `{topology}` does not exist, so the group cannot be placed"),
                     "create the topology, or name an existing one",
@@ -168,7 +168,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
                 for group in gpu::groups_from_labels(pod) {
                     let first = *shared.entry(group.clone()).or_insert(node);
                     if first != node {
-                        report.add(
+                        report.warn(
                             "metadata.labels",
                             format!("the shared GPU `{group}` is on node `{first}` by another pod, so it counts on both"),
                             "delete one of the pods",
@@ -177,7 +177,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
                 }
             }
             if known.is_none() && ours && !finished {
-                report.add(
+                report.warn(
                     "spec.nodeName",
                     format!("the node `{node}` does not exist, so what the pod holds is not counted"),
                     "delete the pod if its node is gone",
@@ -188,7 +188,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
             let group = Key::new(key.namespace.as_str(), name);
             let ours = pod.spec.scheduler_name == store.settings.scheduler_name.as_str();
             if ours && pod.spec.node_name.is_empty() && !objects.pod_groups.contains_key(&group) {
-                report.add(
+                report.warn(
                     format!("metadata.annotations[{}]", annotation::POD_GROUP),
                     format!("the group `{name}` is not in the pod's namespace, so the pod is not scheduled"),
                     "create the group in the same namespace",
@@ -213,7 +213,7 @@ fn claims(objects: &Objects, findings: &mut Vec<Finding>) {
             for way in request.exactly.iter().chain(&request.first_available) {
                 let class = &*way.device_class_name;
                 if !objects.device_classes.contains_key(&Key::new("", class)) {
-                    report.add(
+                    report.warn(
                         format!("spec.devices.requests[{}].deviceClassName", request.name),
                         format!(
                             "the device class `{class}` does not exist, so the claim cannot be satisfied"

@@ -138,7 +138,7 @@ fn read_in(
     let quantity = match amount {
         Amount::Exact(quantity) => *quantity,
         Amount::Bad(text) => {
-            report.refuse(
+            report.error(
                 format!("{field}.{name}"),
                 format!(
                     "{} is not a quantity, so it counts as nothing{}",
@@ -151,7 +151,7 @@ fn read_in(
         }
     };
     if quantity < Quantity::default() {
-        report.refuse(
+        report.error(
             format!("{field}.{name}"),
             format!("`{quantity}` is negative, so it counts as nothing{}", and_pod(field, report)),
             "write an amount of at least 0",
@@ -165,7 +165,7 @@ fn read_in(
 
 fn report_if_cut(value: i64, name: &str, quantity: Quantity, field: &str, report: &mut Report<'_>) {
     if value == AMOUNT_MAX {
-        report.add(
+        report.warn(
             format!("{field}.{name}"),
             format!("`{quantity}` is more than can be counted, so it is cut to 2^53 base units"),
             "write a smaller amount",

@@ -27,7 +27,7 @@ pub fn slice(slice: &ResourceSlice, report: &mut Report<'_>) -> SliceInput {
         SliceNodes::PerDevice
     } else {
         place(&spec.node_name, spec.node_selector.as_ref(), spec.all_nodes, report).unwrap_or_else(|| {
-            report.add(
+            report.warn(
                 "spec",
                 "the slice does not say where its devices are, so they are nowhere",
                 "set nodeName, nodeSelector or allNodes",
@@ -189,7 +189,7 @@ fn request(
         })
         .collect();
     if alternatives.is_empty() {
-        report.add(field, "the request asks for nothing", "set exactly or firstAvailable");
+        report.warn(field, "the request asks for nothing", "set exactly or firstAvailable");
     }
     ClaimRequest { name: request.name.to_string(), alternatives }
 }
@@ -201,7 +201,7 @@ fn mode(way: &raw::DeviceSubRequest, field: &str, report: &mut Report<'_>) -> Re
         }
         "All" => RequestMode::All,
         other => {
-            report.add(
+            report.warn(
                 format!("{field}.allocationMode"),
                 format!("mode `{other}` is unknown, so the claim cannot be satisfied"),
                 "use ExactCount or All",
@@ -219,7 +219,7 @@ fn constraint(given: &raw::DeviceConstraint, report: &mut Report<'_>) -> Option<
     if let Some(attribute) = given.distinct_attribute.some() {
         return Some(ClaimConstraint::Distinct { requests, attribute: attribute.to_owned() });
     }
-    report.add(
+    report.warn(
         "spec.devices.constraints",
         "a constraint of an unknown form has no effect",
         "use matchAttribute or distinctAttribute",
@@ -254,7 +254,7 @@ fn allocation(given: &raw::AllocationResult, report: &mut Report<'_>) -> ClaimAl
 
 fn report_problems(accepted: &Accepted, field: &str, report: &mut Report<'_>) {
     for problem in &accepted.problems {
-        report.add(
+        report.warn(
             field,
             format!("{problem}, so no device is accepted"),
             "see the Kubernetes documentation on device selectors",

@@ -27,7 +27,7 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
     };
     if let Some(shared) = shared_request(pod, report) {
         if matches!(gpu, GpuRequest::Whole(1..)) {
-            report.refuse(
+            report.error(
                 format!("metadata.annotations[{}]", asked_by(shared)),
                 "the pod asks for a part of a GPU and for whole GPUs as well, so it is not placed",
                 "remove the annotation, or the GPUs from the containers",
@@ -53,7 +53,7 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
 /// A share of GPUs by annotation, in the engine's terms.
 fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
     let share = share(pod, |ignored| {
-        report.add(
+        report.warn(
             format!("metadata.annotations[{}]", ignored.annotation),
             format!("`{}` is not {}, so the annotation has no effect", ignored.text, ignored.wanted),
             format!("write {}", ignored.wanted),
@@ -61,7 +61,7 @@ fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
     })?;
     let both = [annotation::GPU_FRACTION, annotation::GPU_MEMORY].map(|name| pod.metadata.annotation(name));
     if let (Portion::Fraction(_), [Some(_), Some(_)]) = (share.portion, both) {
-        report.add(
+        report.warn(
             format!("metadata.annotations[{}]", annotation::GPU_MEMORY),
             format!("`{}` is there too, so this annotation has no effect", annotation::GPU_FRACTION),
             "remove one of the two annotations",

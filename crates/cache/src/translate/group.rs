@@ -55,33 +55,61 @@ pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report
     };
     let broken = tree_fault(&spec.sub_groups);
     if let Some(fault) = &broken {
-        report.add(
+        report.warn(
             "spec.subGroups",
             format!("{fault}, so the group is not scheduled"),
             "sub-group names must be unique, parents must exist, and no sub-group may contain itself",
         );
     }
+    let timings = timings(group, report);
     GroupInput {
         key: crate::object::Stored::key(group),
         uid: group.metadata.uid.clone().unwrap_or_default(),
         queue: spec.queue.clone(),
         priority,
         preemptible,
-        created: created(group.metadata.creation_timestamp.as_ref()),
+        created: timings.created,
         min_member: count(spec.min_member, "spec.minMember", report),
         min_sub_group: count(spec.min_sub_group, "spec.minSubGroup", report),
         topology: constraint(spec.topology_constraint.as_ref(), around, "spec.topologyConstraint", report),
         sub_groups: if broken.is_some() { Vec::new() } else { sub_groups(&spec.sub_groups, around, report) },
         broken,
+        last_start: timings.last_start,
+        last_eviction: timings.last_eviction,
+        stale_since: timings.stale_since,
+        staleness_grace: timings.staleness_grace,
+        preemption_delay: timings.preemption_delay,
+        mark_unschedulable: spec.mark_unschedulable.unwrap_or(true),
+        node_pool: node_pool(group, around.settings).to_owned(),
+        single_attempt: spec.scheduling_backoff == Some(1),
+        backoff: None,
+    }
+}
+
+/// The timings of a group: what its spec and the scheduler's annotations say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    pub created: Timestamp,
+    pub last_start: Option<Timestamp>,
+    pub last_eviction: Option<Timestamp>,
+    pub stale_since: Option<Timestamp>,
+    /// Negative: without end.
+    pub staleness_grace: Option<Span>,
+    /// Positive.
+    pub preemption_delay: Option<Span>,
+}
+
+/// Parses the timings of a group. Engine input and timers both use it, so that they accept the same values.
+pub fn timings(group: &PodGroup, report: &mut Report<'_>) -> Timings {
+    let spec = &group.spec;
+    Timings {
+        created: created(group.metadata.creation_timestamp.as_ref()),
         last_start: time(group, annotation::LAST_START, report),
         last_eviction: time(group, annotation::LAST_EVICTION, report),
         stale_since: time(group, annotation::STALE_SINCE, report),
         staleness_grace: span(spec.staleness_grace_period.as_deref(), "spec.stalenessGracePeriod", report),
         preemption_delay: span(spec.preemption_delay.as_deref(), "spec.preemptionDelay", report)
             .filter(|delay| *delay > Span(0)),
-        mark_unschedulable: spec.mark_unschedulable.unwrap_or(true),
-        node_pool: node_pool(group, around.settings).to_owned(),
-        single_attempt: spec.scheduling_backoff == Some(1),
     }
 }
 
@@ -173,7 +201,7 @@ fn constraint(
         let Some(topology) = topology else { return Some(name.to_owned()) };
         let found = topology.spec.levels.iter().find(|l| l.node_label == name || l.alias == name);
         if found.is_none() {
-            report.add(
+            report.warn(
                 format!("{field}.{which}"),
                 format!("topology `{}` has no level `{name}`, so the group cannot be placed", given.topology),
                 "name a node label or an alias of the topology",
@@ -191,7 +219,7 @@ fn constraint(
 fn count(given: Option<i32>, field: &str, report: &mut Report<'_>) -> Option<u32> {
     let given = given?;
     if given < 0 {
-        report.add(field, format!("{given} is negative and counts as 0"), "write a number of at least 0");
+        report.warn(field, format!("{given} is negative and counts as 0"), "write a number of at least 0");
     }
     Some(u32::try_from(given).unwrap_or(0))
 }
@@ -202,7 +230,7 @@ fn time(group: &PodGroup, name: &str, report: &mut Report<'_>) -> Option<Timesta
         Ok(time) => Some(time),
         Err(error) => {
             let field = format!("metadata.annotations[{name}]");
-            report.add(field, format!("{error}, so it has no effect"), "remove the annotation");
+            report.warn(field, format!("{error}, so it has no effect"), "remove the annotation");
             None
         }
     }
@@ -213,7 +241,7 @@ fn span(text: Option<&str>, field: &str, report: &mut Report<'_>) -> Option<Span
     match duration::parse_extended(text) {
         Ok(span) => Some(span),
         Err(error) => {
-            report.add(field, format!("{error}, so it has no effect"), "write a duration such as `5m`");
+            report.warn(field, format!("{error}, so it has no effect"), "write a duration such as `5m`");
             None
         }
     }

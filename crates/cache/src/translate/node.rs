@@ -77,7 +77,7 @@ pub fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
     match mib.map(|mib| mib - mib % 100) {
         Some(mib) if mib > 0 => GpuMemory { mib, known: true },
         Some(_) | None => {
-            report.add(
+            report.warn(
                 label_field(label::GPU_MEMORY),
                 format!(
                     "`{text}` is not a GPU memory of at least 100 MiB, so requests by memory are refused here"
@@ -93,7 +93,7 @@ fn gpu_count(node: &Node, report: &mut Report<'_>) -> Option<u32> {
     let text = node.metadata.label(label::GPU_COUNT)?;
     let count = text.parse().ok();
     if count.is_none() {
-        report.add(
+        report.warn(
             label_field(label::GPU_COUNT),
             format!("`{text}` is not a number of GPUs, so the allocatable GPUs count instead"),
             "set the label to the number of GPUs",
@@ -108,7 +108,7 @@ fn mig_strategy(node: &Node, report: &mut Report<'_>) -> MigStrategy {
         Some("single") => MigStrategy::Single,
         Some("mixed") => MigStrategy::Mixed,
         Some(other) => {
-            report.add(
+            report.warn(
                 label_field(label::MIG_STRATEGY),
                 format!("strategy `{other}` is unknown and counts as none"),
                 "use none, single or mixed",
@@ -134,7 +134,7 @@ fn taints(node: &Node, report: &mut Report<'_>) -> Vec<Taint> {
             Some(effect) => {
                 taints.push(Taint { key: taint.key.to_string(), value: taint.value.to_string(), effect });
             }
-            None => report.add(
+            None => report.warn(
                 "spec.taints",
                 format!(
                     "the effect `{}` of taint `{}` is unknown and has no effect",

@@ -53,7 +53,7 @@ pub fn placement_from_json(text: &str, field: &str, report: &mut Report<'_>) -> 
             })
             .collect(),
         Err(error) => {
-            report.add(
+            report.warn(
                 field,
                 format!("the placement cannot be read ({error}), so the pod holds no zone"),
                 "remove the annotation, it is written again",
@@ -111,7 +111,7 @@ fn read_policy(name: &str, report: &mut Report<'_>) -> NumaPolicy {
         "best-effort" => NumaPolicy::BestEffort,
         "none" | "" => NumaPolicy::None,
         other => {
-            report.add(
+            report.warn(
                 "attributes.topologyManagerPolicy",
                 format!("policy `{other}` is unknown and counts as `none`"),
                 "use none, best-effort, restricted or single-numa-node",

@@ -70,7 +70,7 @@ pub fn translate_next<'a>(
     let word = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
     let spec = recent.spec(pod, around, report);
     // What a pod asks for without anyone knowing how much cannot be placed: it waits as if held back by a gate.
-    let phase = if phase == PodPhase::Pending && report.is_unreadable() { PodPhase::Gated } else { phase };
+    let phase = if phase == PodPhase::Pending && report.has_errors() { PodPhase::Gated } else { phase };
     Some(PodInput {
         key,
         uid,
@@ -177,7 +177,7 @@ fn gpu_groups(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) ->
     let mut seen = BTreeSet::new();
     groups.retain(|group| seen.insert(group.clone()));
     if groups.len() < named {
-        report.add(
+        report.warn(
             "spec.selectedGPUGroups of its bind request",
             "a shared GPU is named twice and counts once",
             "delete the pod and its bind request to have it placed anew",

@@ -32,6 +32,7 @@ pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &m
     let parent = Some(spec.parent_queue.clone()).filter(|p| !p.is_empty());
     let parent = parent.map(|p| if settings.full_hierarchy_fairness { p } else { FLAT_PARENT.to_owned() });
     let priority = spec.priority.unwrap_or(name::DEFAULT_QUEUE_PRIORITY);
+    let min_runtimes = min_runtimes(queue, report);
     QueueInput {
         display_name,
         parent,
@@ -40,10 +41,26 @@ pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &m
         cpu: share(resources.cpu, 1.0, "spec.resources.cpu", report),
         memory: share(resources.memory, 1e6, "spec.resources.memory", report),
         gpu: share(resources.gpu, WHOLE_GPU as f64, "spec.resources.gpu", report),
-        preempt_min_runtime: runtime(spec.preempt_min_runtime.as_deref(), "spec.preemptMinRuntime", report),
-        reclaim_min_runtime: runtime(spec.reclaim_min_runtime.as_deref(), "spec.reclaimMinRuntime", report),
+        preempt_min_runtime: min_runtimes.preempt,
+        reclaim_min_runtime: min_runtimes.reclaim,
         usage,
         name,
+    }
+}
+
+/// Minimum run times of a queue's groups before preemption and reclaim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MinRuntimes {
+    pub preempt: Option<Span>,
+    pub reclaim: Option<Span>,
+}
+
+/// Parses the minimum run times of a queue. Engine input and timers both use it, so that they accept the same values.
+pub fn min_runtimes(queue: &Queue, report: &mut Report<'_>) -> MinRuntimes {
+    let spec = &queue.spec;
+    MinRuntimes {
+        preempt: runtime(spec.preempt_min_runtime.as_deref(), "spec.preemptMinRuntime", report),
+        reclaim: runtime(spec.reclaim_min_runtime.as_deref(), "spec.reclaimMinRuntime", report),
     }
 }
 
@@ -74,7 +91,7 @@ fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Repo
             return None;
         }
         if value < 0.0 {
-            report.add(
+            report.warn(
                 format!("{field}.{what}"),
                 format!("{value} is negative and counts as 0"),
                 "write -1 for unlimited, or an amount of at least 0",
@@ -82,7 +99,7 @@ fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Repo
         }
         let base = (value.max(0.0) * unit).round();
         if base > AMOUNT_MAX as f64 {
-            report.add(
+            report.warn(
                 format!("{field}.{what}"),
                 format!("{value:e} is more than can be counted, so it is cut to 2^53 base units"),
                 "write -1 for unlimited",
@@ -103,7 +120,7 @@ fn runtime(text: Option<&str>, field: &str, report: &mut Report<'_>) -> Option<S
     match duration::parse_extended(text) {
         Ok(span) => Some(span),
         Err(error) => {
-            report.add(field, format!("{error}, so it has no effect"), "write a duration such as `10m`");
+            report.warn(field, format!("{error}, so it has no effect"), "write a duration such as `10m`");
             None
         }
     }

@@ -36,7 +36,7 @@ pub fn label_selector(
             "Exists" => SelectorOp::Exists,
             "DoesNotExist" => SelectorOp::DoesNotExist,
             other => {
-                report.add(
+                report.warn(
                     format!("{field}.matchExpressions"),
                     format!("operator `{other}` is unknown, so nothing is selected"),
                     "use In, NotIn, Exists or DoesNotExist",
@@ -86,7 +86,7 @@ pub fn node_term(term: &raw::NodeSelectorTerm, field: &str, report: &mut Report<
                 "In" if test.key == "metadata.name" => RequirementOp::In(strings(&test.values)),
                 "NotIn" if test.key == "metadata.name" => RequirementOp::NotIn(strings(&test.values)),
                 _ => {
-                    report.add(
+                    report.warn(
                         format!("{field}.matchFields"),
                         format!(
                             "`{} {}` is not supported, so the term selects nothing",
@@ -123,7 +123,7 @@ fn requirement(test: &raw::Expression, field: &str, report: &mut Report<'_>) -> 
         _ => None,
     };
     let op = op.unwrap_or_else(|| {
-        report.add(
+        report.warn(
             format!("{field}.matchExpressions"),
             format!(
                 "the test `{} {}` with {} value(s) is malformed, so the term selects nothing",
@@ -170,7 +170,7 @@ pub fn tolerations(list: &[raw::Toleration], field: &str, report: &mut Report<'_
         if let (Some(op), Some(effect)) = (op, effect) {
             read.push(input::Toleration { key: toleration.key.to_string(), op, effect });
         } else {
-            report.add(
+            report.warn(
                 field,
                 format!(
                     "the toleration of `{}` (operator `{}`, effect `{}`) is malformed and has no effect",

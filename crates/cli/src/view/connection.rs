@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow, bail};
 use kai_runtime::api::{self, Api};
 use kai_runtime::connect;
-use kai_scheduler::resources::{self, Offered};
+use kai_scheduler::resources::{self, ServedApis};
 use kai_view::reader;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Connection {
     pub(super) namespace: String,
     pub(super) url: String,
     /// Optional APIs that the cluster serves.
-    pub(super) offered: Offered,
+    pub(super) offered: ServedApis,
 }
 
 impl Connection {
@@ -33,7 +33,7 @@ impl Connection {
         let url = url.trim_end_matches('/').to_owned();
         let client = connect::client(config)?;
         let api = Api::new(client, USER_AGENT);
-        let offered = tokio::time::timeout(CONNECT_TIMEOUT, resources::offered(&api)).await;
+        let offered = tokio::time::timeout(CONNECT_TIMEOUT, resources::discover(&api)).await;
         let Ok(offered) = offered else {
             bail!(
                 "the cluster at {url} did not respond within {} s; hint: check the network, or select another cluster \

@@ -62,7 +62,7 @@ pub(crate) async fn group_backoff<B>(cluster: &TestCluster<B>) {
     assert_eq!(cluster.bound_pods("stuck").await, []);
 
     cluster.delete_pod("next-0").await;
-    let why = cluster.wait_for_condition("stuck", "times in a row").await;
+    let why = cluster.wait_for_condition("stuck", "in backoff").await;
     assert!(why.contains("binding pod") && why.contains(&cluster.node_name(1)), "{why}");
     volume(cluster, "data").await;
     cluster.wait_for_running("stuck", 1).await;

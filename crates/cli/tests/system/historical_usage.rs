@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Starts one node with nine GPUs, and a scheduler that queries this database.
 async fn start(database: Router) -> TestCluster {
     let settings = json!({"clientType": "prometheus", "connectionString": "http://db"});
-    let config = Config::read(&settings, |_| None).unwrap();
+    let config = Config::parse(&settings, |_| None).unwrap();
     let source = Source::new(config, kube::Client::new(database, "default"));
     let mut options = ComponentOptions::simulated();
     options.scheduler.usage = Some(source);

@@ -2,15 +2,15 @@
 
 use kai_cache::{Object, Stored};
 use kai_components::Component;
-use kai_scheduler::resources::{self, Offered, Reader};
+use kai_scheduler::resources::{self, ServedApis, KindVisitor};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 
 #[derive(Default)]
 struct Resources(BTreeSet<(String, String)>);
 
-impl Reader for Resources {
-    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+impl KindVisitor for Resources {
+    fn visit<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
         &mut self,
         _: Option<&'static str>,
     ) {
@@ -22,7 +22,7 @@ impl Reader for Resources {
 #[test]
 fn scheduler_watches_are_declared() {
     let mut started = Resources::default();
-    resources::each(Offered { device_claims: true, numa_zones: true }, &mut started);
+    resources::visit_kinds(ServedApis { device_claims: true, numa_zones: true }, &mut started);
     let declared = Component::Scheduler.spec().watches.iter().flat_map(|watch| {
         watch.resources.iter().map(|resource| (watch.api_group.to_owned(), (*resource).to_owned()))
     });

@@ -189,6 +189,7 @@ impl Cluster {
         group.preemption_delay = input.preemption_delay;
         group.mark_unschedulable = input.mark_unschedulable;
         group.broken = broken;
+        group.backoff = input.backoff.clone().map(Box::new);
         group.members = members;
         changes.groups.push(index);
     }
@@ -284,6 +285,7 @@ fn absent_group(namespace: Sym, name: Sym, nothing: Sym) -> Group {
         preemption_delay: None,
         mark_unschedulable: true,
         broken: None,
+        backoff: None,
         members: IndexVec::new(),
         pods: Vec::new(),
         invalid: 0,

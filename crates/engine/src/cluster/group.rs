@@ -4,6 +4,7 @@
 
 use super::pod::Status;
 use crate::ids::{Idx, IndexVec, MemberIdx, PodIdx, QueueIdx, Sym};
+use crate::input::Backoff;
 use crate::share::QueueAmounts;
 use kai_units::{Span, Timestamp};
 
@@ -45,6 +46,8 @@ pub struct Group {
     pub mark_unschedulable: bool,
     /// Why it cannot be scheduled (an invalid tree).
     pub broken: Option<String>,
+    /// Its backoff, while it lasts.
+    pub backoff: Option<Box<Backoff>>,
     /// The tree; the first member is the root.
     pub members: IndexVec<MemberIdx, Member>,
     /// Pods of the group, invalid ones included; in no particular order.
@@ -141,9 +144,9 @@ impl PodSet {
     pub fn active_used(&self) -> u32 {
         self.sum(Status::is_active_used)
     }
-    /// Pods that run or can run; gated ones not counted.
+    /// Pods that run or may be placed now: gated ones and those in backoff are not counted.
     pub fn ready_pods(&self) -> u32 {
-        self.sum(Status::is_alive) - self.count(Status::Gated)
+        self.sum(Status::is_alive) - self.count(Status::Gated) - self.count(Status::InBackoff)
     }
     /// Its minimum is allocated.
     pub fn is_satisfied(&self) -> bool {

@@ -34,11 +34,13 @@ pub enum Status {
     Failed,
     /// Phase `Unknown`: the kubelet does not report it; still occupies its node.
     Unknown,
+    /// Pending in a group that is in backoff.
+    InBackoff,
 }
 
 impl Status {
     /// Number of statuses.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 
     /// Occupies its node and counts for its gang, terminating pods included.
     pub fn is_active_used(self) -> bool {
@@ -54,7 +56,7 @@ impl Status {
     }
     /// Runs or can run.
     pub fn is_alive(self) -> bool {
-        self.is_active_allocated() || matches!(self, Self::Pending | Self::Gated)
+        self.is_active_allocated() || matches!(self, Self::Pending | Self::Gated | Self::InBackoff)
     }
     /// Occupies its node: active used pods, and pods in phase `Unknown`.
     pub fn holds_node(self) -> bool {
@@ -74,6 +76,7 @@ impl Status {
         Self::Succeeded,
         Self::Failed,
         Self::Unknown,
+        Self::InBackoff,
     ];
 
     /// How a pod in this status occupies its node.
@@ -90,7 +93,8 @@ impl Status {
             | Self::Stuck
             | Self::Succeeded
             | Self::Failed
-            | Self::Unknown => Occupancy::Active,
+            | Self::Unknown
+            | Self::InBackoff => Occupancy::Active,
         }
     }
 

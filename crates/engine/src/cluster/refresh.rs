@@ -187,6 +187,8 @@ impl Cluster {
         let p = &self.pods[pod];
         let status = Status::of_phase(p.phase, self.stuck_before);
         let status = if p.orphaned && status.holds_node() { Status::Releasing } else { status };
+        let in_backoff = || p.group.is_some_and(|group| self.groups[group].backoff.is_some());
+        let status = if status == Status::Pending && in_backoff() { Status::InBackoff } else { status };
         let node = p.observed_node.filter(|n| self.nodes[*n].present && status.holds_node());
         let numa = node.and_then(|n| {
             let records = &p.extra.as_ref()?.numa;
@@ -236,7 +238,7 @@ impl Cluster {
         let stamp = self.fresh_version();
         let group = &mut self.groups[index];
         (group.members, group.pods, group.invalid, group.stamp) = (members, pods, invalid, stamp);
-        let unplaced = [Status::Pending, Status::Gated, Status::Pipelined];
+        let unplaced = [Status::Pending, Status::Gated, Status::InBackoff, Status::Pipelined];
         if group.present && (invalid > 0 || unplaced.iter().any(|status| group.count(*status) > 0)) {
             self.pending.insert(index);
         } else {
@@ -445,6 +447,7 @@ pub(crate) fn presence_of(status: Status) -> Presence {
         | Status::Running
         | Status::Succeeded
         | Status::Failed
-        | Status::Unknown => Presence::Active,
+        | Status::Unknown
+        | Status::InBackoff => Presence::Active,
     }
 }

@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::cluster::group::{Group, MemberKind, PodSet};
 use crate::cluster::pod::Status;
 use crate::ids::{GroupIdx, MemberIdx, PodIdx};
+use crate::input::Backoff;
 use crate::verdict::{GroupVerdict, PodRejection, Verdict};
 
 /// Verdicts of all groups with unplaced pods when the cycle ends, or that were placed in it.
@@ -12,11 +13,16 @@ pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
     let cluster: &Cluster = &run.plan;
     let mut verdicts: Vec<GroupVerdict> = cluster
         .pending_groups()
-        .filter(|(_, g)| g.pending() > 0 || g.count(Status::Gated) > 0 || waiting(g) > 0 || g.invalid > 0)
+        .filter(|(_, g)| without_node(g) > 0 || waiting(g) > 0 || g.invalid > 0)
         .map(|(index, _)| of_group(run, index))
         .collect();
     verdicts.sort_by(|a, b| a.group.cmp(&b.group));
     verdicts
+}
+
+/// Pods of its pod sets that have no node, whether they may be placed now or not.
+fn without_node(group: &Group) -> u32 {
+    group.pending() + group.count(Status::Gated) + group.count(Status::InBackoff)
 }
 
 fn waiting(group: &Group) -> u32 {
@@ -53,6 +59,10 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         Some(queue) if !cluster.queues[queue].children.is_empty() => all.push(Verdict::QueueNotLeaf),
         Some(_) => {}
     }
+    if let Some(backoff) = group.backoff.as_deref().filter(|_| group.count(Status::InBackoff) > 0) {
+        let Backoff { cause, failures, until } = backoff.clone();
+        all.push(Verdict::InBackoff { cause, failures, until: until.0 });
+    }
     if all.is_empty() && !group.is_ready() {
         all.extend(not_ready(cluster, group, Group::root()));
     }
@@ -82,9 +92,11 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
 /// Unplaced pods; an invalid group has no pod sets that count them.
 fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
     if group.broken.is_none() {
-        return group.pending() + group.count(Status::Gated);
+        return without_node(group);
     }
-    let waits = |pod: &&PodIdx| matches!(cluster.pods[**pod].state.status, Status::Pending | Status::Gated);
+    let waits = |pod: &&PodIdx| {
+        matches!(cluster.pods[**pod].state.status, Status::Pending | Status::Gated | Status::InBackoff)
+    };
     group.pods.iter().filter(waits).count() as u32
 }
 

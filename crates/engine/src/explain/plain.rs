@@ -78,8 +78,10 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         Verdict::WaitingForVictims { waiting } => {
             (format!("{} for releasing pods to terminate", pods_wait(*waiting)), None)
         }
-        Verdict::InBackoff { why, failures, until } => {
-            (format!("{why} ({failures} times in a row); in backoff until {}", Timestamp(*until)), None)
+        Verdict::InBackoff { cause, failures, until } => {
+            let times = if *failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
+            let until = Timestamp(*until);
+            (format!("in backoff until {until}, after decisions for it failed {times}: {cause}"), None)
         }
         Verdict::Quarantined(why) => (
             format!("internal error while planning the group, which is skipped: {why}"),

@@ -44,6 +44,21 @@ pub struct GroupInput {
     pub node_pool: String,
     /// `schedulingBackoff` is 1: messages carry the pool's name.
     pub single_attempt: bool,
+    /// Set while the group is in backoff: its pending pods are not placed and do not count as demand of its queue.
+    pub backoff: Option<Backoff>,
+}
+
+/// A group's backoff after decisions for it could not be carried out.
+///
+/// The caller owns the clock of the backoff: it sets the field and clears it at `until`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Backoff {
+    /// What failed last.
+    pub cause: String,
+    /// Consecutive failures.
+    pub failures: u32,
+    /// Time of the next attempt.
+    pub until: Timestamp,
 }
 
 /// One sub-group.

@@ -32,7 +32,8 @@ impl Selection {
             | Status::Stuck
             | Status::Succeeded
             | Status::Failed
-            | Status::Unknown => false,
+            | Status::Unknown
+            | Status::InBackoff => false,
         }
     }
 }

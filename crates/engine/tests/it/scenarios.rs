@@ -85,6 +85,7 @@ scenarios! {
     gang_is_pipelined_as_a_whole
     gang_spans_nodes
     gated_surplus_pod_does_not_block_the_gang
+    group_in_backoff_is_not_placed_and_evicts_nothing
     group_is_pipelined_on_a_releasing_pod
     group_with_optional_sub_groups_may_preempt
     groups_are_identified_by_namespace_and_name

@@ -1,27 +1,27 @@
-//! Stands in for an API server: it lists what it is given, watches what it is told, and takes every write.
+//! A fake API server: lists the bench cluster, delivers emitted watch events, and accepts every write.
 //!
-//! What it costs is next to nothing, so that what is measured is the scheduler.
+//! It does next to no work itself, so that the bench measures the scheduler.
 
-use super::world::World;
+use super::cluster::BenchCluster;
 use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The version of everything that is listed.
+/// The resource version of the lists.
 const LISTED: u64 = 1_000_000;
 
-/// The server; clones are the same.
 #[derive(Clone)]
 pub(crate) struct Server {
-    world: Arc<World>,
+    cluster: Arc<BenchCluster>,
     state: Arc<Mutex<State>>,
 }
 
@@ -32,21 +32,19 @@ struct State {
     writes: Vec<Write>,
 }
 
-/// A write that came.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The last parts of the path: the resource, and whatever follows it.
+    /// The path from the resource on.
     pub(crate) path: String,
     pub(crate) body: Value,
 }
 
 impl Server {
-    pub(crate) fn new(world: World) -> Self {
+    pub(crate) fn new(cluster: BenchCluster) -> Self {
         let state = State { version: LISTED, ..State::default() };
-        Self { world: Arc::new(world), state: Arc::new(Mutex::new(state)) }
+        Self { cluster: Arc::new(cluster), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// A client of it.
     pub(crate) fn client(&self) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -56,23 +54,22 @@ impl Server {
         kube::Client::new(service, "default")
     }
 
-    /// Tells whoever watches the resource.
-    pub(crate) fn tell(&self, what: &str, resource: &str, mut object: Value) {
+    /// Sends an event to the watch of a resource.
+    pub(crate) fn emit(&self, what: &str, resource: &str, mut object: Value) {
         let mut state = self.lock();
         state.version += 1;
         object["metadata"]["resourceVersion"] = Value::from(state.version.to_string());
         let line = format!("{}\n", json!({"type": what, "object": object}));
-        let watch = state.watches.get(resource).unwrap_or_else(|| panic!("nobody watches {resource}"));
-        watch.send(Bytes::from(line)).expect("the scheduler reads what it watches");
+        let watch = state.watches.get(resource).unwrap_or_else(|| panic!("{resource} is not watched"));
+        watch.send(Bytes::from(line)).expect("the watch is open");
     }
 
-    /// Takes the writes that came.
     pub(crate) fn take_writes(&self) -> Vec<Write> {
         std::mem::take(&mut self.lock().writes)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     async fn answer(&self, request: Request<kube::client::Body>) -> Response<Body> {
@@ -84,7 +81,7 @@ impl Server {
         if rest.first() == Some(&"namespaces") && rest.len() > 2 {
             rest = &rest[2..];
         }
-        let Some(resource) = rest.first() else { return absent() };
+        let Some(resource) = rest.first() else { return not_found() };
         if parts.method == Method::GET {
             return if query.contains("watch=true") {
                 self.watch(resource)
@@ -112,9 +109,9 @@ impl Server {
             value.and_then(|(_, value)| value.parse::<usize>().ok())
         };
         let (from, limit) = (number("continue").unwrap_or(0), number("limit").unwrap_or(usize::MAX));
-        let count = self.world.count(resource);
+        let count = self.cluster.count(resource);
         let to = count.min(from.saturating_add(limit));
-        let items: Vec<Value> = (from..to).map(|at| self.world.listed(resource, at)).collect();
+        let items: Vec<Value> = (from..to).map(|at| self.cluster.listed(resource, at)).collect();
         let next = if to < count { to.to_string() } else { String::new() };
         let list =
             json!({"metadata": {"resourceVersion": LISTED.to_string(), "continue": next}, "items": items});
@@ -132,8 +129,8 @@ impl Server {
     }
 }
 
-fn absent() -> Response<Body> {
-    let status = json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "it is not served"});
+fn not_found() -> Response<Body> {
+    let status = json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "not served"});
     let mut response = Response::new(Body::from(status.to_string()));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response

@@ -1,4 +1,4 @@
-//! The order to the binder that a binding becomes.
+//! The bind request of a binding decision, and its creation.
 
 use super::device_config;
 use crate::options::Options;
@@ -27,10 +27,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the server is left alone after it gave no answer.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Delay between attempts of a lookup.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The bind request of a decision.
 pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> BindRequest {
     let settings = &options.settings;
     let mut labels = BTreeMap::from([(label::SELECTED_NODE.to_owned(), bind.node.clone())]);
@@ -46,10 +45,10 @@ pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> Bind
     };
     let claims = bind.claims.iter().map(|(name, devices)| {
         let claim = claim_of(&bind.pod, name, objects);
-        let told = claim.map(|claim| device_config::of_claim(claim, devices, &objects.device_classes));
+        let config = claim.map(|claim| device_config::of_claim(claim, devices, &objects.device_classes));
         ResourceClaimAllocation {
             name: name.clone(),
-            allocation: Some(allocation(devices, told.unwrap_or_default(), &bind.node, objects)),
+            allocation: Some(allocation(devices, config.unwrap_or_default(), &bind.node, objects)),
         }
     });
     BindRequest {
@@ -81,7 +80,7 @@ pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> Bind
     }
 }
 
-/// The write that makes it.
+/// The write that creates a bind request.
 pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     let name = request.metadata.name.clone().unwrap_or_default();
     let namespace = request.metadata.namespace.clone().unwrap_or_default();
@@ -102,17 +101,17 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     }
 }
 
-/// What the server has under a request's name. Answers as soon as the server does.
+/// The object that the server has under a request's name. Retries until the server answers.
 pub(crate) async fn look_up(api: &Api, key: &input::Key) -> Option<Value> {
-    // A list of one: who may list needs no right to get.
+    // A list with a field selector: the scheduler's role grants `list` but not `get`.
     let path = format!("{}?fieldSelector=metadata.name%3D{}", BIND_REQUEST.path(&key.namespace), key.name);
     loop {
         match api.send("GET", &path, None).await {
             Ok(mut list) => return list["items"].get_mut(0).map(Value::take),
-            Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
+            Err(error) if error.is_transient() => tokio::time::sleep(RETRY_DELAY).await,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(request = %key, error, "cannot look a bind request up");
+                tracing::warn!(request = %key, error, "cannot look up a bind request");
                 return None;
             }
         }
@@ -137,16 +136,16 @@ fn numa_zone(zone: &input::NumaAmount) -> NumaZoneAmount {
     NumaZoneAmount { zone: zone.zone.clone(), amount: zone.amounts.iter().map(amount).collect() }
 }
 
-/// The claim behind a claim of a pod.
+/// The ResourceClaim that a claim of a pod refers to.
 fn claim_of<'a>(pod: &input::Key, name: &str, objects: &'a Objects) -> Option<&'a ResourceClaim> {
     let object = pods::claim_object(objects.pods.get(pod)?, name)?;
     objects.resource_claims.get(&input::Key::new(pod.namespace.as_str(), object)).map(|claim| &**claim)
 }
 
-/// What is written to a claim: its devices, what their drivers are told, and from where they can be used.
+/// The allocation of a claim: devices, driver configuration and node selector.
 fn allocation(
     devices: &[ClaimDevice],
-    told: Vec<DeviceAllocationConfiguration>,
+    config: Vec<DeviceAllocationConfiguration>,
     node: &str,
     objects: &Objects,
 ) -> AllocationResult {
@@ -158,19 +157,19 @@ fn allocation(
         admin_access: device.admin_access.then_some(true),
         ..DeviceRequestAllocationResult::default()
     };
-    let local = devices.iter().any(|device| !is_everywhere(device, objects));
+    let is_node_local = devices.iter().any(|device| !is_on_all_nodes(device, objects));
     AllocationResult {
         devices: Some(DeviceAllocationResult {
             results: Some(devices.iter().map(result).collect()),
-            config: Some(told).filter(|told| !told.is_empty()),
+            config: Some(config).filter(|config| !config.is_empty()),
         }),
-        node_selector: local.then(|| only_on(node)),
+        node_selector: is_node_local.then(|| node_selector(node)),
         ..AllocationResult::default()
     }
 }
 
-/// Whether a device can be used from every node.
-fn is_everywhere(device: &ClaimDevice, objects: &Objects) -> bool {
+/// Whether a device is in a slice with `allNodes`.
+fn is_on_all_nodes(device: &ClaimDevice, objects: &Objects) -> bool {
     let of = |slice: &&ResourceSlice| {
         slice.spec.driver == device.device.driver.as_str()
             && slice.spec.pool.name == device.device.pool.as_str()
@@ -180,7 +179,7 @@ fn is_everywhere(device: &ClaimDevice, objects: &Objects) -> bool {
     slices.filter(of).any(|slice| slice.spec.all_nodes)
 }
 
-fn only_on(node: &str) -> NodeSelector {
+fn node_selector(node: &str) -> NodeSelector {
     let name = NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
         operator: "In".to_owned(),
@@ -217,9 +216,9 @@ fn extended_allocation(
     let of_class = |(name, class, _): &(String, String, u32)| {
         device_config::of_class(class, name, &objects.device_classes).collect::<Vec<_>>()
     };
-    let told = extended.requests.iter().flat_map(of_class).collect();
+    let config = extended.requests.iter().flat_map(of_class).collect();
     ExtendedResourceClaimAllocation {
-        allocation: Some(allocation(&extended.devices, told, node, objects)),
+        allocation: Some(allocation(&extended.devices, config, node, objects)),
         device_requests: extended.requests.iter().map(request).collect(),
         container_mappings: extended.mappings.iter().map(mapping).collect(),
     }
@@ -230,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bind_request_has_the_form_that_other_binders_read() {
+    fn bind_request_has_the_fields_of_kai() {
         let bind = Bind {
             pod: input::Key::new("team", "worker-0"),
             uid: "u1".to_owned(),

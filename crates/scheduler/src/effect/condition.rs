@@ -1,4 +1,4 @@
-//! What groups and pods say about why they wait, in the form of their status.
+//! Status conditions of pending groups and pods, and the patches that write them.
 
 use crate::resources::POD_GROUP;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -12,22 +12,21 @@ use kai_runtime::kind::POD;
 use kai_runtime::writer::{Retry, Write, WritePriority};
 use serde_json::{Value, json};
 
-/// The slot of a group's conditions.
+/// Write queue slots: a newer write to the same slot of an object replaces a queued one.
 pub(crate) const GROUP_SLOT: &str = "conditions";
-/// The slot of a pod's conditions.
 pub(crate) const POD_SLOT: &str = "scheduled";
 
-/// The conditions of a group after one for this pool is put in; nothing when it says what is said already.
+/// Inserts or replaces the condition of a node pool; `None` when the last condition already equals it.
 ///
-/// A pool has one condition, and the newest of all stands last. Each gets the next number.
+/// As in KAI, a node pool has one condition, the newest condition is last, and `transitionID` increases.
 pub(crate) fn upsert(
     known: &[SchedulingCondition],
     mut new: SchedulingCondition,
 ) -> Option<Vec<SchedulingCondition>> {
-    let said = |c: &SchedulingCondition| {
+    let content = |c: &SchedulingCondition| {
         (c.type_.clone(), c.node_pool.clone(), c.reason.clone(), c.message.clone(), c.status.clone())
     };
-    if known.last().is_some_and(|last| said(last) == said(&new)) {
+    if known.last().is_some_and(|last| content(last) == content(&new)) {
         return None;
     }
     let number = |c: &SchedulingCondition| c.transition_id.parse::<i64>().unwrap_or(0);
@@ -36,7 +35,6 @@ pub(crate) fn upsert(
     Some(others.chain([new.clone()]).collect())
 }
 
-/// A group's condition.
 pub(crate) fn of_group(
     verdict: &GroupVerdict,
     pool: &str,
@@ -78,7 +76,7 @@ fn explanation(explanation: &Explanation) -> UnschedulableExplanation {
     }
 }
 
-/// Writes the conditions of a group; none when the list is empty.
+/// Writes the conditions of a group; an empty list removes them.
 pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Write {
     let key = crate::resources::api_key(group);
     let conditions = if conditions.is_empty() { Value::Null } else { json!(conditions) };
@@ -95,7 +93,7 @@ pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Wr
     }
 }
 
-/// Writes that a pod is not scheduled.
+/// Writes the condition `PodScheduled` with the status `False`.
 pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time: &str) -> Write {
     let key = crate::resources::api_key(pod);
     let condition = json!({
@@ -109,7 +107,7 @@ pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time:
         slot: Some(POD_SLOT),
         method: "PATCH",
         content_type: "application/strategic-merge-patch+json",
-        // Another pod of the same name is none of our business.
+        // The uid makes the patch fail with a conflict on another pod of the same name.
         body: json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}),
         retry: Retry::UntilAnswered,
         done: None,
@@ -130,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_not_written_twice_and_the_newest_stands_last() {
-        let first = upsert(&[], condition("a", "no room", "")).expect("something new");
-        assert_eq!(first, [condition("a", "no room", "1")]);
-        assert_eq!(upsert(&first, condition("a", "no room", "")), None);
-        let second = upsert(&first, condition("b", "no room", "")).expect("another pool");
-        assert_eq!(second, [condition("a", "no room", "1"), condition("b", "no room", "2")]);
-        let third = upsert(&second, condition("a", "no room", "")).expect("it did not stand last");
-        assert_eq!(third, [condition("b", "no room", "2"), condition("a", "no room", "3")]);
+    fn unchanged_condition_is_not_written_and_the_newest_is_last() {
+        let first = upsert(&[], condition("a", "no capacity", "")).expect("a new condition");
+        assert_eq!(first, [condition("a", "no capacity", "1")]);
+        assert_eq!(upsert(&first, condition("a", "no capacity", "")), None);
+        let second = upsert(&first, condition("b", "no capacity", "")).expect("a condition of another pool");
+        assert_eq!(second, [condition("a", "no capacity", "1"), condition("b", "no capacity", "2")]);
+        let third = upsert(&second, condition("a", "no capacity", "")).expect("it was not last");
+        assert_eq!(third, [condition("b", "no capacity", "2"), condition("a", "no capacity", "3")]);
     }
 }

@@ -1,7 +1,8 @@
-//! What drivers are told about the devices of a claim: first by the classes of its requests, then by the claim itself.
+//! The opaque driver configuration of an allocated claim: from the device classes of its requests, then from the claim.
 //!
-//! That is the order of Kubernetes' own allocator. A class speaks to each request that got its devices from it, in the
-//! order of the requests; what the claim says for requests, or ways to serve them, that were not chosen is left out.
+//! The order is that of Kubernetes' allocator (KEP-4381). The configuration of a class is repeated for each request that
+//! is served from it, in the order of requests; configuration of the claim for requests or subrequests that were not
+//! chosen is left out.
 
 use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -11,43 +12,46 @@ use std::collections::BTreeMap;
 
 type Classes = BTreeMap<Key, Box<DeviceClass>>;
 
-/// What drivers are told for a claim that gets these devices.
 pub(super) fn of_claim(
     claim: &ResourceClaim,
     devices: &[ClaimDevice],
     classes: &Classes,
 ) -> Vec<DeviceAllocationConfiguration> {
-    // Each request by its name, and by that of the way in which it is served.
+    // Each request by its name, and by the name of the chosen subrequest.
     let mut served: Vec<(String, Option<String>)> = Vec::new();
-    let mut told = Vec::new();
+    let mut configs = Vec::new();
     for request in &claim.spec.devices.requests {
         let name = request.name.to_string();
         if let Some(exactly) = &request.exactly {
-            told.extend(of_class(&exactly.device_class_name, &name, classes));
+            configs.extend(of_class(&exactly.device_class_name, &name, classes));
             served.push((name, None));
             continue;
         }
-        let chosen = request.first_available.iter().find_map(|way| {
-            let full = format!("{name}/{}", way.name);
-            devices.iter().any(|device| device.request == full).then_some((full, &way.device_class_name))
+        let chosen = request.first_available.iter().find_map(|subrequest| {
+            let full = format!("{name}/{}", subrequest.name);
+            devices
+                .iter()
+                .any(|device| device.request == full)
+                .then_some((full, &subrequest.device_class_name))
         });
         if let Some((full, class)) = &chosen {
-            told.extend(of_class(class, full, classes));
+            configs.extend(of_class(class, full, classes));
         }
         served.push((name, chosen.map(|(full, _)| full)));
     }
-    let is_served =
-        |wanted: &str| served.iter().any(|(name, way)| name == wanted || way.as_deref() == Some(wanted));
+    let is_served = |wanted: &str| {
+        served.iter().any(|(name, subrequest)| name == wanted || subrequest.as_deref() == Some(wanted))
+    };
     let own = claim.spec.devices.config.iter();
     let own = own.filter(|config| config.requests.is_empty() || config.requests.iter().any(|r| is_served(r)));
-    told.extend(own.map(|config| {
+    configs.extend(own.map(|config| {
         let requests = config.requests.iter().map(ToString::to_string).collect();
         configuration("FromClaim", requests, config)
     }));
-    told
+    configs
 }
 
-/// What a class tells drivers for a request that is served from it.
+/// The configuration of a class for a request that is served from it.
 pub(super) fn of_class(
     class: &str,
     request: &str,
@@ -96,20 +100,20 @@ mod tests {
         .into()
     }
 
-    /// What is told for a claim: source, requests and mode.
-    fn told(spec: &Value, served: &[&str]) -> Vec<(String, Vec<String>, String)> {
+    /// The configuration of a claim: source, requests and mode.
+    fn config_of(spec: &Value, served: &[&str]) -> Vec<(String, Vec<String>, String)> {
         let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": spec}});
         let claim: ResourceClaim = serde_json::from_value(claim).unwrap();
         let devices: Vec<ClaimDevice> = served
             .iter()
             .map(|request| ClaimDevice { request: (*request).to_owned(), ..ClaimDevice::default() })
             .collect();
-        let mode = |told: &DeviceAllocationConfiguration| {
-            told.opaque.as_ref().unwrap().parameters.0["mode"].as_str().unwrap().to_owned()
+        let mode = |config: &DeviceAllocationConfiguration| {
+            config.opaque.as_ref().unwrap().parameters.0["mode"].as_str().unwrap().to_owned()
         };
         of_claim(&claim, &devices, &classes())
             .into_iter()
-            .map(|told| (told.source.clone(), told.requests.clone().unwrap_or_default(), mode(&told)))
+            .map(|config| (config.source.clone(), config.requests.clone().unwrap_or_default(), mode(&config)))
             .collect()
     }
 
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_come_first_in_the_order_of_requests_and_then_the_claim() {
+    fn class_configuration_precedes_that_of_the_claim() {
         let spec = json!({
             "requests": [
                 {"name": "b", "exactly": {"deviceClassName": "large"}},
@@ -128,11 +132,11 @@ mod tests {
             "config": [
                 {"opaque": opaque("all")},
                 {"requests": ["a", "b"], "opaque": opaque("some")},
-                {"requests": ["nobody"], "opaque": opaque("none")},
+                {"requests": ["unknown"], "opaque": opaque("none")},
             ],
         });
         assert_eq!(
-            told(&spec, &["b", "a", "c"]),
+            config_of(&spec, &["b", "a", "c"]),
             [
                 entry("FromClass", &["b"], "large"),
                 entry("FromClass", &["a"], "small-1"),
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_way_that_was_chosen_is_told_about() {
+    fn only_the_chosen_subrequest_is_configured() {
         let spec = json!({
             "requests": [{"name": "gpu", "firstAvailable": [
                 {"name": "big", "deviceClassName": "large"}, {"name": "little", "deviceClassName": "small"},
@@ -156,7 +160,7 @@ mod tests {
             ],
         });
         assert_eq!(
-            told(&spec, &["gpu/little"]),
+            config_of(&spec, &["gpu/little"]),
             [
                 entry("FromClass", &["gpu/little"], "small-1"),
                 entry("FromClass", &["gpu/little"], "small-2"),

@@ -1,7 +1,7 @@
-//! Makes pods leave: those that must leave together, together or not at all, as far as the server allows that.
+//! Evicts the victims of a decision: those of one batch all or none, as far as the API server allows it.
 //!
-//! Before the first pod of a batch is evicted, all of them are evicted on trial. A refusal then costs nothing. One that
-//! comes later, because somebody else used up a disruption budget in between, stops the rest of the batch.
+//! Before the first victim of a batch is evicted, all of them are evicted as a dry run, so that a rejection costs nothing.
+//! A rejection after that, because another client used up a disruption budget in between, stops the rest of the batch.
 
 use crate::options::Eviction;
 use crate::resources::api_key;
@@ -11,86 +11,78 @@ use kai_runtime::kind::POD;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How often a request that got no answer is sent again.
+/// Attempts of a request that fails with a transient error.
 const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(500);
+/// The delay after the first attempt; it grows linearly.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Pods that leave for one group, or for being stale.
+/// Victims of one preemptor, or pods of one stale group.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
-    /// The group that they leave for; none when nobody gains.
+    /// The group that the victims are evicted for; `None` for stale gangs.
     pub(crate) preemptor: Option<Key>,
-    /// The pods.
-    pub(crate) pods: Vec<Leaving>,
-    /// When it was decided, as times are written.
+    pub(crate) victims: Vec<Victim>,
+    /// Time of the decision, in RFC 3339.
     pub(crate) time: String,
 }
 
-/// A pod that leaves.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaving {
-    /// The pod.
+pub(crate) struct Victim {
     pub(crate) pod: Key,
-    /// Its uid.
     pub(crate) uid: String,
-    /// Its group.
     pub(crate) group: Option<Key>,
-    /// How many pods of the group leave with it.
+    /// How many pods of the group are evicted with it.
     pub(crate) gang_size: u32,
-    /// By which action.
     pub(crate) action: &'static str,
-    /// Why, as its condition and its group are told.
+    /// The message of its condition and of its group's event.
     pub(crate) message: String,
 }
 
-/// What became of a batch.
 #[derive(Clone, Debug)]
-pub(crate) struct Evicted {
-    /// The batch.
+pub(crate) struct EvictionResult {
     pub(crate) batch: Batch,
-    /// How many of its pods leave; the others stay.
-    pub(crate) leaving: usize,
-    /// Why the next one stays.
-    pub(crate) refusal: Option<String>,
+    /// How many victims were evicted, from the first on.
+    pub(crate) evicted: usize,
+    /// Why the next victim was not evicted.
+    pub(crate) rejection: Option<String>,
 }
 
-/// Evicts a batch.
-pub(crate) async fn run(api: Api, batch: Batch, how: Eviction) -> Evicted {
-    let refusal = match how {
-        Eviction::Api => rehearse(&api, &batch).await,
+pub(crate) async fn run(api: Api, batch: Batch, how: Eviction) -> EvictionResult {
+    let rejection = match how {
+        Eviction::Api => dry_run(&api, &batch).await,
         Eviction::Delete => None,
     };
-    if let Some(refusal) = refusal {
-        return Evicted { batch, leaving: 0, refusal: Some(refusal) };
+    if let Some(rejection) = rejection {
+        return EvictionResult { batch, evicted: 0, rejection: Some(rejection) };
     }
-    for (at, leaving) in batch.pods.iter().enumerate() {
+    for (at, victim) in batch.victims.iter().enumerate() {
         let evicted = match how {
-            Eviction::Api => evict(&api, leaving, &json!({})).await,
-            Eviction::Delete => delete(&api, leaving, &batch.time).await,
+            Eviction::Api => evict(&api, victim, &json!({})).await,
+            Eviction::Delete => delete(&api, victim, &batch.time).await,
         };
         if let Err(error) = evicted {
-            let refusal = Some(told(&leaving.pod, &error));
-            return Evicted { leaving: at, refusal, batch };
+            let rejection = Some(rejection_message(&victim.pod, &error));
+            return EvictionResult { evicted: at, rejection, batch };
         }
     }
-    Evicted { leaving: batch.pods.len(), refusal: None, batch }
+    EvictionResult { evicted: batch.victims.len(), rejection: None, batch }
 }
 
-/// Evicts everybody on trial; says why somebody stays.
-async fn rehearse(api: &Api, batch: &Batch) -> Option<String> {
-    if batch.pods.len() < 2 {
+/// Evicts all victims as a dry run; returns why one of them cannot be evicted.
+async fn dry_run(api: &Api, batch: &Batch) -> Option<String> {
+    if batch.victims.len() < 2 {
         return None;
     }
-    for leaving in &batch.pods {
-        if let Err(error) = evict(api, leaving, &json!({"dryRun": ["All"]})).await {
-            return Some(told(&leaving.pod, &error));
+    for victim in &batch.victims {
+        if let Err(error) = evict(api, victim, &json!({"dryRun": ["All"]})).await {
+            return Some(rejection_message(&victim.pod, &error));
         }
     }
     None
 }
 
-async fn evict(api: &Api, leaving: &Leaving, options: &Value) -> Result<()> {
-    let Leaving { pod, uid, .. } = leaving;
+async fn evict(api: &Api, victim: &Victim, options: &Value) -> Result<()> {
+    let Victim { pod, uid, .. } = victim;
     let mut options = options.clone();
     options["preconditions"] = json!({"uid": uid});
     let eviction = json!({
@@ -99,11 +91,11 @@ async fn evict(api: &Api, leaving: &Leaving, options: &Value) -> Result<()> {
         "deleteOptions": options,
     });
     let path = POD.path_of(&api_key(pod)) + "/eviction";
-    patiently(api, "POST", &path, ("application/json", &eviction)).await
+    send_with_retries(api, "POST", &path, ("application/json", &eviction)).await
 }
 
-async fn delete(api: &Api, leaving: &Leaving, time: &str) -> Result<()> {
-    let Leaving { pod, uid, message, .. } = leaving;
+async fn delete(api: &Api, victim: &Victim, time: &str) -> Result<()> {
+    let Victim { pod, uid, message, .. } = victim;
     let path = POD.path_of(&api_key(pod));
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
@@ -111,20 +103,20 @@ async fn delete(api: &Api, leaving: &Leaving, time: &str) -> Result<()> {
     });
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
     let status = path.clone() + "/status";
-    patiently(api, "PATCH", &status, ("application/strategic-merge-patch+json", &patch)).await?;
+    send_with_retries(api, "PATCH", &status, ("application/strategic-merge-patch+json", &patch)).await?;
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-    patiently(api, "DELETE", &path, ("application/json", &options)).await
+    send_with_retries(api, "DELETE", &path, ("application/json", &options)).await
 }
 
-/// Sends a request again while the server gives no answer. A pod that is gone, or another by now, has left.
-async fn patiently(api: &Api, method: &str, path: &str, body: (&str, &Value)) -> Result<()> {
+/// Retries transient errors. A pod that does not exist, or has another uid by now, counts as evicted.
+async fn send_with_retries(api: &Api, method: &str, path: &str, body: (&str, &Value)) -> Result<()> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         match api.send(method, path, Some(body)).await {
             Ok(_) => return Ok(()),
             Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
-            // A budget says 429 like a server that is busy; asking again would not help.
+            // A disruption budget answers 429 like an overloaded server, but a retry does not help.
             Err(error)
                 if error.has_cause(DISRUPTION_BUDGET_CAUSE)
                     || !error.is_transient()
@@ -132,11 +124,11 @@ async fn patiently(api: &Api, method: &str, path: &str, body: (&str, &Value)) ->
             {
                 return Err(error);
             }
-            Err(_) => tokio::time::sleep(PAUSE * attempt).await,
+            Err(_) => tokio::time::sleep(RETRY_DELAY * attempt).await,
         }
     }
 }
 
-fn told(pod: &Key, error: &Error) -> String {
-    format!("the server refused to evict pod {pod}: {}", error.message())
+fn rejection_message(pod: &Key, error: &Error) -> String {
+    format!("the API server rejected the eviction of pod {pod}: {}", error.message())
 }

@@ -1,12 +1,11 @@
-//! What searches for victims cost and come to, under the names that KAI uses.
+//! Metrics of the victim search, with the names of KAI.
 
-use super::Maker;
+use super::Builder;
 use kai_engine::observer::{Scenarios, SearchResult, Searched};
 use kai_engine::policy::SearchBudgets;
 use kai_units::Span;
 use prometheus::{CounterVec, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, exponential_buckets};
 
-/// Metrics of searches.
 #[derive(Clone, Debug)]
 pub(crate) struct SearchMetrics {
     groups: CounterVec,
@@ -22,7 +21,7 @@ pub(crate) struct SearchMetrics {
     generator_budget: GaugeVec,
 }
 
-/// What one generator did for one group, and how long it took.
+/// One generator's attempt for one group, with its duration.
 #[derive(Clone, Debug)]
 pub(crate) struct TimedAttempt {
     pub(crate) action: &'static str,
@@ -33,66 +32,68 @@ pub(crate) struct TimedAttempt {
 }
 
 impl SearchMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> Self {
-        let buckets = exponential_buckets(0.001, 2.0, 16).expect("constants that are valid");
+    pub(super) fn new(builder: &Builder<'_>) -> Self {
+        let buckets = exponential_buckets(0.001, 2.0, 16).expect("valid constants");
         let seconds = HistogramOpts {
-            common_opts: make.opts("scenario_search_duration_seconds", "Time of a generator for one group"),
+            common_opts: builder.opts(
+                "scenario_search_duration_seconds",
+                "Duration of a scenario generator for one pod group in seconds",
+            ),
             buckets,
         };
         Self {
-            groups: make.counters(
+            groups: builder.counters(
                 "scenario_search_jobs_total",
-                "Pod groups for which victims were to be found, by how that ended",
+                "Pod groups that were searched victims for, by result",
                 &["action", "result", "reduced_budget"],
             ),
-            acted_on: make.counters(
+            acted_on: builder.counters(
                 "podgroups_acted_on_by_action",
-                "Pod groups that had their turn in an action that may evict",
+                "Pod groups attempted by an action that may evict",
                 &["action"],
             ),
-            preemption_attempts: make.register(IntCounter::with_opts(
-                make.opts("total_preemption_attempts", "Pod groups that had their turn in preemption"),
+            preemption_attempts: builder.register(IntCounter::with_opts(
+                builder.opts("total_preemption_attempts", "Pod groups attempted by the preempt action"),
             )),
-            simulated: make.counters(
+            simulated: builder.counters(
                 "scenarios_simulation_by_action",
-                "Sets of victims that were played through",
+                "Simulated scenarios, by action",
                 &["action"],
             ),
-            filtered: make.counters(
+            filtered: builder.counters(
                 "scenarios_filtered_by_action",
-                "Pod groups for which all victims together were clearly too few",
+                "Pod groups without a search because all potential victims together free too little",
                 &["action"],
             ),
-            scenarios: make.counters(
+            scenarios: builder.counters(
                 "scenario_search_scenarios_total",
-                "Sets of victims, by what became of them",
+                "Scenarios, by action, generator and state",
                 &["action", "generator", "state"],
             ),
-            seconds: make.register(HistogramVec::new(seconds, &["action", "generator", "result"])),
-            exhausted: make.counters(
+            seconds: builder.register(HistogramVec::new(seconds, &["action", "generator", "result"])),
+            exhausted: builder.counters(
                 "scenario_search_action_budget_exhausted_total",
-                "Times that an action used up its budget",
+                "Cycles in which an action exhausted its search budget",
                 &["action"],
             ),
-            action_budget: make.gauges(
+            action_budget: builder.gauges(
                 "scenario_search_action_budget_configured_seconds",
-                "Budget of an action; 0 is unlimited",
+                "Configured search budget of an action in seconds; 0 is unlimited",
                 &["action"],
             ),
-            group_budget: make.gauge(
+            group_budget: builder.gauge(
                 "scenario_search_job_budget_configured_seconds",
-                "Budget of one pod group; 0 is unlimited",
+                "Configured search budget of one pod group in seconds; 0 is unlimited",
             ),
-            generator_budget: make.gauges(
+            generator_budget: builder.gauges(
                 "scenario_search_generator_budget_configured_seconds",
-                "Budget of a generator for one pod group; 0 is unlimited",
+                "Configured search budget of a generator for one pod group in seconds; 0 is unlimited",
                 &["generator"],
             ),
         }
     }
 
-    /// Says what is configured.
-    pub(crate) fn budgets(&self, budgets: &SearchBudgets) {
+    pub(crate) fn set_budgets(&self, budgets: &SearchBudgets) {
         let seconds = |span: &Span| span.0 as f64 / 1e6;
         self.group_budget.set(seconds(&budgets.group_max));
         for (action, span) in &budgets.action {
@@ -103,8 +104,7 @@ impl SearchMetrics {
         }
     }
 
-    /// Counts what a generator did.
-    pub(crate) fn attempted(&self, attempt: &TimedAttempt) {
+    pub(crate) fn record_attempt(&self, attempt: &TimedAttempt) {
         let TimedAttempt { action, generator, result, scenarios, seconds } = attempt;
         self.seconds.with_label_values(&[action, generator.as_str(), result.name()]).observe(*seconds);
         let Scenarios { emitted, simulated, refused, duplicate } = *scenarios;
@@ -120,8 +120,7 @@ impl SearchMetrics {
         self.simulated.with_label_values(&[action]).inc_by(f64::from(simulated));
     }
 
-    /// Counts a group's turn.
-    pub(crate) fn searched(&self, search: &Searched) {
+    pub(crate) fn record_search(&self, search: &Searched) {
         let action = search.action;
         let reduced = if search.reduced_budget { "true" } else { "false" };
         self.groups.with_label_values(&[action, search.result.name(), reduced]).inc();

@@ -1,11 +1,11 @@
-//! Dashboards and alerts that were made for KAI find what they look for.
+//! Names and labels of the metrics are those of KAI, so its dashboards and alerts keep working.
 
 use super::*;
 use kai_engine::observer::{Scenarios, SearchResult, Searched};
 use kai_units::Span;
 
-/// Names and labels that KAI has, without what comes with its language.
-const WANTED: &[(&str, &[&str])] = &[
+/// KAI's metrics and their labels, without those of the Go runtime.
+const KAI_METRICS: &[(&str, &[&str])] = &[
     ("action_scheduling_latency_milliseconds", &["action"]),
     ("close_session_latency_milliseconds", &[]),
     ("e2e_scheduling_latency_milliseconds", &[]),
@@ -36,20 +36,20 @@ const WANTED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_metric_has_the_name_and_the_labels_that_are_known() {
+fn metrics_have_the_names_and_labels_of_kai() {
     let registry = Registry::new();
     let metrics = Metrics::new(&registry, "kai");
     let one = BTreeMap::from([("default".to_owned(), Span(1_000_000))]);
     let budgets = SearchBudgets { action: one.clone(), generator: one, ..SearchBudgets::default() };
-    metrics.configured(&budgets, ["proportion"].into_iter());
-    metrics.search.searched(&Searched {
+    metrics.set_configuration(&budgets, ["proportion"].into_iter());
+    metrics.search.record_search(&Searched {
         action: "preempt",
         result: SearchResult::Solved,
         reduced_budget: false,
         filtered: true,
         action_exhausted: true,
     });
-    metrics.search.attempted(&TimedAttempt {
+    metrics.search.record_attempt(&TimedAttempt {
         action: "preempt",
         generator: "NodeLocalGreedy".to_owned(),
         result: SearchResult::Solved,
@@ -58,10 +58,10 @@ fn every_metric_has_the_name_and_the_labels_that_are_known() {
     });
     metrics.action_ms.with_label_values(&["allocate"]).set(1.0);
     metrics.groups_scheduled.with_label_values(&["allocate"]).inc();
-    metrics.pod_was_evicted(["g", "n", "u", "p", "reclaim"].map(str::to_owned));
+    metrics.count_evicted_pod(["g", "n", "u", "p", "reclaim"].map(str::to_owned));
     let report = QueueReport { name: "q".to_owned(), ..QueueReport::default() };
     let outcome = Outcome { queues: vec![report], ..Outcome::default() };
-    metrics.queues(&outcome, |_| "", |_| [0.0; 3]);
+    metrics.set_queues(&outcome, |_| "", |_| [0.0; 3]);
 
     let labels = |family: &prometheus::proto::MetricFamily| {
         let series = &family.get_metric()[0];
@@ -69,7 +69,7 @@ fn every_metric_has_the_name_and_the_labels_that_are_known() {
     };
     let found: BTreeMap<String, Vec<String>> =
         registry.gather().iter().map(|family| (family.name().to_owned(), labels(family))).collect();
-    for (name, wanted) in WANTED {
+    for (name, wanted) in KAI_METRICS {
         let found = found.get(&format!("kai_{name}"));
         assert_eq!(
             found.map(|labels| labels.iter().map(String::as_str).collect()),
@@ -80,24 +80,24 @@ fn every_metric_has_the_name_and_the_labels_that_are_known() {
 }
 
 #[test]
-fn groups_that_come_and_go_do_not_pile_up_in_metrics() {
+fn evicted_pods_of_old_groups_are_dropped() {
     let registry = Registry::new();
     let metrics = Metrics::new(&registry, "kai");
     let labels =
         |at: usize| [format!("g{at}"), "a".to_owned(), String::new(), String::new(), "reclaim".to_owned()];
     for at in 0..EVICTED_MAX + 10 {
-        metrics.pod_was_evicted(labels(at));
+        metrics.count_evicted_pod(labels(at));
     }
     let families = registry.gather();
     let evicted = families.iter().find(|f| f.name() == "kai_pod_group_evicted_pods_total").unwrap();
     assert_eq!(evicted.get_metric().len(), EVICTED_MAX);
-    metrics.pod_was_evicted(labels(EVICTED_MAX));
+    metrics.count_evicted_pod(labels(EVICTED_MAX));
     let twice = metrics.evicted_pods.with_label_values(&labels(EVICTED_MAX)).get();
     assert!((twice - 2.0).abs() < f64::EPSILON, "{twice}");
 }
 
 #[test]
-fn a_queue_that_is_gone_or_has_another_name_for_people_is_shown_no_longer_as_it_was() {
+fn metrics_of_deleted_and_renamed_queues_are_removed() {
     let registry = Registry::new();
     let metrics = Metrics::new(&registry, "kai");
     let report = |name: &str| QueueReport { name: name.to_owned(), ..QueueReport::default() };
@@ -111,10 +111,10 @@ fn a_queue_that_is_gone_or_has_another_name_for_people_is_shown_no_longer_as_it_
         labels.map(label).collect::<Vec<_>>()
     };
     let outcome = Outcome { queues: vec![report("a"), report("b")], ..Outcome::default() };
-    metrics.queues(&outcome, |_| "", |_| [0.0; 3]);
+    metrics.set_queues(&outcome, |_| "", |_| [0.0; 3]);
     assert_eq!(names().len(), 2);
     let outcome = Outcome { queues: vec![report("b")], ..Outcome::default() };
-    metrics.queues(&outcome, |_| "Team B", |_| [0.0; 3]);
+    metrics.set_queues(&outcome, |_| "Team B", |_| [0.0; 3]);
     let shown = names();
     assert!(matches!(&shown[..], [one] if one.contains("Team B")), "{shown:?}");
 }

@@ -1,4 +1,4 @@
-//! Where past usage is read from and which part of the past counts: `usageDBConfig` of the scheduler's configuration.
+//! The configuration of historical usage: `usageDBConfig` of the scheduler's configuration.
 
 use croner::Cron;
 use kai_api::shard::UsageDbConfig;
@@ -7,96 +7,94 @@ use serde_json::Value;
 use std::str::FromStr as _;
 use std::time::Duration;
 
-/// A week.
+/// KAI's default.
 const WINDOW: &str = "1w";
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Why a configuration cannot be used.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// It has another form.
-    #[error("it is not what a usage database needs: {0}")]
-    Form(String),
-    /// There is no such database.
-    #[error("there is no `clientType` `{0}`; hint: it is `prometheus`")]
+    /// It does not match the schema.
+    #[error("invalid `usageDBConfig`: {0}")]
+    Schema(String),
+    /// Unsupported client type.
+    #[error("unsupported `clientType` `{0}`; hint: use `prometheus`")]
     ClientType(String),
-    /// The database is named twice or not at all.
-    #[error("{given} of `connectionString` and `connectionStringEnvVar` are given; hint: give one of them")]
+    /// Not exactly one connection string.
+    #[error("{given} of `connectionString` and `connectionStringEnvVar` are set; hint: set one of them")]
     Connection {
-        /// How many.
+        /// `neither` or `both`.
         given: &'static str,
     },
-    /// A length of time is none.
-    #[error("`{field}` is no length of time: `{text}`; hint: write it as `5m`, and a window also as `1w`")]
+    /// Malformed duration.
+    #[error("`{field}` is not a duration: `{text}`; hint: write it as `5m`, and a window also as `1w`")]
     Duration {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         text: String,
     },
-    /// There is no such window.
-    #[error("there is no `windowType` `{0}`; hint: it is `sliding`, `tumbling` or `cron`")]
+    /// Unsupported window type.
+    #[error("unsupported `windowType` `{0}`; hint: use `sliding`, `tumbling` or `cron`")]
     WindowType(String),
-    /// A tumbling window begins nowhere.
+    /// A tumbling window without a start time.
     #[error(
         "a tumbling window needs `tumblingWindowStartTime`; hint: write a time such as 2026-01-31T08:00:00Z"
     )]
     NoStart,
-    /// The plan is none.
-    #[error("`cronString` is no plan: `{0}`; hint: write it as `0 0 * * 1`")]
+    /// Malformed cron expression.
+    #[error("`cronString` is not a cron expression: `{0}`; hint: write it as `0 0 * * 1`")]
     Cron(String),
 }
 
-/// Which part of the past counts.
+/// The period that counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Window {
-    /// The last so much, as the database writes it.
+    /// The last period of this length, as a PromQL duration.
     Sliding(String),
-    /// Since the last of the moments that are whole multiples of the length away from the start.
+    /// Since the last multiple of `length` after `start`.
     Tumbling { start: jiff::Timestamp, length: Span },
-    /// Since the last moment that the plan names, in UTC.
+    /// Since the last occurrence of the schedule, in UTC.
     Cron(Box<Cron>),
 }
 
-/// How past usage is read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the database is.
     pub url: String,
-    /// What is odd, for a log line.
+    /// Invalid values that were replaced by defaults.
     pub warnings: Vec<String>,
     pub(super) window: Window,
     pub(super) half_life: Option<Span>,
     pub(super) fetch_every: Duration,
     pub(super) stale_after: Duration,
     pub(super) wait_max: Duration,
-    /// How long one reading may take.
+    /// Limit of one query of all metrics.
     pub(super) timeout: Duration,
-    /// From one sample that counts to the next.
+    /// Step of the PromQL subquery.
     pub(super) resolution: Span,
-    /// Metrics of what queues hold: cpu, memory, gpu.
+    /// Allocation metrics: cpu, memory, gpu.
     pub(super) allocation: [String; 3],
-    /// Metrics of what there is.
+    /// Capacity metrics: cpu, memory, gpu.
     pub(super) capacity: [String; 3],
 }
 
 impl Config {
-    /// Reads a configuration; `variable` reads the environment.
-    pub fn read(written: &Value, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let written: UsageDbConfig =
-            serde_json::from_value(written.clone()).map_err(|error| ConfigError::Form(error.to_string()))?;
-        if written.client_type != "prometheus" {
-            return Err(ConfigError::ClientType(written.client_type));
+    /// Parses a configuration; `variable` reads the environment.
+    pub fn parse(config: &Value, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let config: UsageDbConfig =
+            serde_json::from_value(config.clone()).map_err(|error| ConfigError::Schema(error.to_string()))?;
+        if config.client_type != "prometheus" {
+            return Err(ConfigError::ClientType(config.client_type));
         }
-        let url = match (written.connection_string.as_str(), written.connection_string_env_var.as_str()) {
+        let url = match (config.connection_string.as_str(), config.connection_string_env_var.as_str()) {
             ("", "") => return Err(ConfigError::Connection { given: "neither" }),
             (url, "") => url.to_owned(),
             ("", name) => variable(name).unwrap_or_default(),
             (_, _) => return Err(ConfigError::Connection { given: "both" }),
         };
-        let params = written.usage_params.unwrap_or_default();
-        let fetch_every = length("fetchInterval", params.fetch_interval.as_deref(), MINUTE)?;
-        let stale_after = length("stalenessPeriod", params.staleness_period.as_deref(), MINUTE * 5)?;
+        let params = config.usage_params.unwrap_or_default();
+        let fetch_every = duration_or("fetchInterval", params.fetch_interval.as_deref(), MINUTE)?;
+        let stale_after = duration_or("stalenessPeriod", params.staleness_period.as_deref(), MINUTE * 5)?;
         let half_life = match params.half_life_period.as_deref() {
             Some(text) => Some(span("halfLifePeriod", text)?).filter(|half_life| half_life.0 > 0),
             None => None,
@@ -119,46 +117,47 @@ impl Config {
         };
         let extra = params.extra_params.unwrap_or_default();
         let mut warnings = Vec::new();
-        let mut odd = |name: &str, usual: Duration| match extra.get(name).map(|text| (text, positive(text))) {
-            Some((_, Some(length))) => length,
-            Some((text, None)) => {
-                warnings.push(format!("`{name}` is no length of time: `{text}`; {usual:?} is used"));
-                usual
-            }
-            None => usual,
-        };
-        let (timeout, resolution) =
-            (odd("usageQueryTimeout", Duration::from_secs(10)), odd("queryResolution", MINUTE));
-        let metric = |name: String, usual: String| extra.get(&name).cloned().unwrap_or(usual);
-        let held = [("cpu", "cpu_cores"), ("memory", "memory_bytes"), ("gpu", "gpus")];
-        let there = [("cpu", "cpu"), ("memory", "memory"), ("gpu", "nvidia_com_gpu")];
+        let mut extra_duration =
+            |name: &str, default: Duration| match extra.get(name).map(|text| (text, positive(text))) {
+                Some((_, Some(length))) => length,
+                Some((text, None)) => {
+                    warnings.push(format!("`{name}` is not a duration: `{text}`; {default:?} is used"));
+                    default
+                }
+                None => default,
+            };
+        let timeout = extra_duration("usageQueryTimeout", Duration::from_secs(10));
+        let resolution = extra_duration("queryResolution", MINUTE);
+        let metric = |name: String, default: String| extra.get(&name).cloned().unwrap_or(default);
+        let allocation = [("cpu", "cpu_cores"), ("memory", "memory_bytes"), ("gpu", "gpus")];
+        let capacity = [("cpu", "cpu"), ("memory", "memory"), ("gpu", "nvidia_com_gpu")];
         Ok(Self {
             url,
             window,
             half_life,
             fetch_every,
-            // What is read as often as this cannot be younger.
+            // Results are as old as the fetch interval in normal operation.
             stale_after: stale_after.max(fetch_every),
-            wait_max: length("waitTimeout", params.wait_timeout.as_deref(), MINUTE)?,
+            wait_max: duration_or("waitTimeout", params.wait_timeout.as_deref(), MINUTE)?,
             timeout,
             resolution: Span(i64::try_from(resolution.as_micros()).unwrap_or(i64::MAX)),
-            allocation: held.map(|(name, metric_name)| {
+            allocation: allocation.map(|(name, metric_name)| {
                 metric(format!("{name}AllocationMetric"), format!("kai_queue_allocated_{metric_name}"))
             }),
-            capacity: there.map(|(name, resource)| {
-                let usual = format!("sum(kube_node_status_capacity{{resource=\"{resource}\"}})");
-                metric(format!("{name}CapacityMetric"), usual)
+            capacity: capacity.map(|(name, resource)| {
+                let default = format!("sum(kube_node_status_capacity{{resource=\"{resource}\"}})");
+                metric(format!("{name}CapacityMetric"), default)
             }),
             warnings,
         })
     }
 }
 
-/// A length of time; the usual one where none is given or it is not positive.
-fn length(field: &'static str, text: Option<&str>, usual: Duration) -> Result<Duration, ConfigError> {
-    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(usual) };
+/// A duration; the default where none is set or it is not positive, as in KAI.
+fn duration_or(field: &'static str, text: Option<&str>, default: Duration) -> Result<Duration, ConfigError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(default) };
     let span = span(field, text)?;
-    Ok(u64::try_from(span.0).ok().filter(|micros| *micros > 0).map_or(usual, Duration::from_micros))
+    Ok(u64::try_from(span.0).ok().filter(|micros| *micros > 0).map_or(default, Duration::from_micros))
 }
 
 fn span(field: &'static str, text: &str) -> Result<Span, ConfigError> {

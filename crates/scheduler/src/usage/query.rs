@@ -1,4 +1,4 @@
-//! What is asked of a Prometheus, and what it answers.
+//! PromQL expressions of the usage query, and their results.
 
 use super::config::{Config, Window};
 use jiff::Timestamp;
@@ -8,56 +8,55 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The label that names a queue.
 const QUEUE: &str = "queue_name";
 
-/// Which part of the past counts.
+/// The range of the current window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reset {
-    /// So much of it, as Prometheus writes it.
-    Range(String),
-    /// None: the first window has not begun.
-    Ahead,
+pub(super) enum WindowRange {
+    /// A PromQL duration before now.
+    Since(String),
+    /// The first window has not begun.
+    NotStarted,
 }
 
-/// The sum of a metric over the part of the past that counts, with what is old counting less.
+/// Sums a metric over the window; with a half-life, samples are weighted by their age.
 pub(super) fn expression(config: &Config, metric: &str, range: &str, now: Timestamp) -> String {
-    let weighed = match config.half_life {
+    let weighted = match config.half_life {
         Some(half_life) => {
             let (seconds, now) = (half_life.0 as f64 / 1e6, now.as_second());
             format!("(({metric}) * (0.5^(({now} - time()) / {seconds:.6})))")
         }
         None => metric.to_owned(),
     };
-    format!("sum_over_time(({weighed})[{range}:{}])", duration::format_go(config.resolution))
+    format!("sum_over_time(({weighted})[{range}:{}])", duration::format_go(config.resolution))
 }
 
-/// How far back the window reaches.
-pub(super) fn range(config: &Config, now: Timestamp) -> Reset {
+/// The range of the window that contains `now`.
+pub(super) fn range(config: &Config, now: Timestamp) -> WindowRange {
     let begins = match &config.window {
-        Window::Sliding(size) => return Reset::Range(size.clone()),
+        Window::Sliding(size) => return WindowRange::Since(size.clone()),
         Window::Tumbling { start, length } => {
             let since = now.as_microsecond() - start.as_microsecond();
             if since <= 0 {
-                return Reset::Ahead;
+                return WindowRange::NotStarted;
             }
-            // A window that begins at this very moment is empty; the one before it counts once more.
+            // On the boundary the new window is empty, so the previous one counts.
             let into = since.rem_euclid(length.0);
             now.as_microsecond() - if into == 0 { length.0 } else { into }
         }
-        Window::Cron(plan) => {
-            let before = plan.find_previous_occurrence(&now.to_zoned(TimeZone::UTC), false);
+        Window::Cron(schedule) => {
+            let before = schedule.find_previous_occurrence(&now.to_zoned(TimeZone::UTC), false);
             match before {
                 Ok(before) => before.timestamp().as_microsecond(),
-                Err(_) => return Reset::Ahead,
+                Err(_) => return WindowRange::NotStarted,
             }
         }
     };
     let millis = (now.as_microsecond() - begins) / 1_000;
-    if millis > 0 { Reset::Range(format!("{millis}ms")) } else { Reset::Ahead }
+    if millis > 0 { WindowRange::Since(format!("{millis}ms")) } else { WindowRange::NotStarted }
 }
 
-/// A text as part of a form.
+/// Percent-encodes a form value.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {
@@ -69,7 +68,7 @@ pub(super) fn encoded(text: &str) -> String {
     encoded
 }
 
-/// A value, and the queue that it is about; empty where it is about none.
+/// A value and its queue; empty for series without the queue label.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) queue: String,
@@ -77,7 +76,7 @@ pub(super) struct Sample {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Response {
     status: String,
     #[serde(default)]
     error: String,
@@ -95,16 +94,18 @@ struct Data {
 struct Series {
     #[serde(default)]
     metric: BTreeMap<String, String>,
-    /// A time, and the number as text.
+    /// Timestamp, and the value as text.
     value: (f64, String),
 }
 
-/// Reads an answer; an error says what is wrong with it. What is no number counts for nothing.
-pub(super) fn read(text: &str) -> Result<Vec<Sample>, String> {
-    let answer: Answer = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let Some(data) = answer.data.filter(|_| answer.status == "success") else { return Err(answer.error) };
+/// Parses a response. Values that are not finite numbers count as 0.
+pub(super) fn parse(text: &str) -> Result<Vec<Sample>, String> {
+    let response: Response = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let Some(data) = response.data.filter(|_| response.status == "success") else {
+        return Err(response.error);
+    };
     if data.result_type != "vector" {
-        return Err(format!("a {} where a vector was asked for", data.result_type));
+        return Err(format!("the result is a {} instead of a vector", data.result_type));
     }
     let samples = data.result.into_iter().map(|mut series| {
         let value = series.value.1.parse::<f64>().ok().filter(|value| value.is_finite()).unwrap_or(0.0);

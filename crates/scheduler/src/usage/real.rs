@@ -1,5 +1,5 @@
-//! The same against a real Prometheus, with hours of history that its own tool writes. Skipped, saying so, where there is
-//! none.
+//! The usage query against a real Prometheus, with hours of history written by `promtool`. Skipped with a message where
+//! the programs are missing.
 
 use super::*;
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// Names a folder with the programs `prometheus` and `promtool`, where they are not installed.
 const FOLDER_VARIABLE: &str = "KAI_PROMETHEUS";
-/// When the history ends, which is when it is asked for.
+/// End of the history and time of the query.
 const NOW: &str = "2026-01-31T12:00:00Z";
-/// How long the history is, in minutes.
+/// Length of the history in minutes.
 const HISTORY: i64 = 12 * 60;
 
 struct Database {
@@ -24,7 +24,7 @@ struct Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // It may have ended by itself, and a folder that stays harms nobody.
+        // Errors are ignored: the process may have exited, and the folder is temporary.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -32,17 +32,15 @@ impl Drop for Database {
 }
 
 impl Database {
-    /// A database with a history; nothing where the programs are missing.
+    /// Starts a server with a history; `None` where the programs are missing.
     async fn start(history: &str) -> Option<Self> {
         let program = |name: &str| match std::env::var_os(FOLDER_VARIABLE) {
             Some(folder) => Path::new(&folder).join(name),
             None => PathBuf::from(name),
         };
         let version = Command::new(program("prometheus")).arg("--version").output();
-        if let Err(why) = version {
-            eprintln!(
-                "skipped: there is no prometheus, neither installed nor where {FOLDER_VARIABLE} says: {why}"
-            );
+        if let Err(error) = version {
+            eprintln!("skipped: prometheus is neither in PATH nor in {FOLDER_VARIABLE}: {error}");
             return None;
         }
         let port = TcpListener::bind("127.0.0.1:0")
@@ -58,7 +56,7 @@ impl Database {
             .args(["tsdb", "create-blocks-from", "openmetrics"])
             .args([&input, &data])
             .output()
-            .expect("its tool is beside it");
+            .expect("promtool is installed beside prometheus");
         assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
         let child = Command::new(program("prometheus"))
             .arg(format!("--config.file={}", folder.join("config.yml").display()))
@@ -67,9 +65,9 @@ impl Database {
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
             .spawn()
-            .expect("it could be asked for its version");
+            .expect("its version was printed");
         let database = Self { child, folder, url: format!("http://127.0.0.1:{port}") };
-        let client = connect::plain(&database.url).expect("the address is one");
+        let client = connect::plain(&database.url).expect("a valid address");
         for _ in 0..300 {
             let ready = Request::get("/-/ready").body(Vec::new()).expect("the request is constant");
             if client.request_text(ready).await.is_ok() {
@@ -83,29 +81,29 @@ impl Database {
     async fn usage(&self, params: Value) -> Result<Usage, Error> {
         let written =
             json!({"clientType": "prometheus", "connectionString": self.url, "usageParams": params});
-        let config = Config::read(&written, |_| None).expect("it is well-formed");
-        let source = Source::connect(config).expect("the address is one");
-        source.fetch(Clock::starting_at(NOW.parse().expect("it is a time"))).await
+        let config = Config::parse(&written, |_| None).expect("a valid configuration");
+        let source = Source::connect(config).expect("a valid address");
+        source.fetch(Clock::starting_at(NOW.parse().expect("a valid time"))).await
     }
 }
 
-/// A metric, its labels, and its value so many minutes before the end.
+/// A metric, its labels, and its value by minutes before the end.
 type Series<'a> = (&'a str, &'a str, &'a dyn Fn(i64) -> Option<f64>);
 
-/// How many GPUs queue `a` held so many minutes before the end.
-fn held_by_a(ago: i64) -> f64 {
+/// GPUs allocated to queue `a`, by minutes before the end.
+fn allocated_to_a(ago: i64) -> f64 {
     if ago >= HISTORY / 2 { 4.0 } else { 0.0 }
 }
 
-/// Twelve hours, a sample a minute: eight GPUs on two nodes; `a` holds four of them for the first half; `b` holds two all the
-/// time, told by a controller that was replaced in the middle.
+/// Twelve hours, a sample a minute: eight GPUs on two nodes; `a` has four of them for the first half; `b` has two all the
+/// time, exported by a controller that was replaced in the middle.
 fn history() -> String {
-    let end: jiff::Timestamp = NOW.parse().expect("it is a time");
+    let end: jiff::Timestamp = NOW.parse().expect("a valid time");
     let mut text = String::new();
     let series: [Series<'_>; 5] = [
         ("kube_node_status_capacity", "resource=\"nvidia_com_gpu\",node=\"x\"", &|_| Some(4.0)),
         ("kube_node_status_capacity", "resource=\"nvidia_com_gpu\",node=\"y\"", &|_| Some(4.0)),
-        ("kai_queue_allocated_gpus", "queue_name=\"a\",pod=\"one\"", &|ago| Some(held_by_a(ago))),
+        ("kai_queue_allocated_gpus", "queue_name=\"a\",pod=\"one\"", &|ago| Some(allocated_to_a(ago))),
         ("kai_queue_allocated_gpus", "queue_name=\"b\",pod=\"one\"", &|ago| {
             (ago >= HISTORY / 2).then_some(2.0)
         }),
@@ -132,34 +130,34 @@ fn gpus(usage: &Usage, queue: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_real_prometheus_is_asked_in_its_own_language() {
+async fn expressions_are_valid_on_a_real_prometheus() {
     let Some(database) = Database::start(&history()).await else { return };
     let close =
         |one: f64, other: f64, what: &str| assert!((one - other).abs() < 0.005, "{what}: {one}, not {other}");
 
-    let usage = database.usage(json!({"windowSize": "12h"})).await.expect("it answers");
+    let usage = database.usage(json!({"windowSize": "12h"})).await.expect("a response");
     close(gpus(&usage, "a"), 0.25, "half of the GPUs for half of the time");
-    // The series of the replaced controller counts on for the five minutes in which Prometheus still believes it.
+    // Prometheus extrapolates the series of the replaced controller for its lookback of five minutes.
     close(gpus(&usage, "b"), 0.25 * (725.0 / 721.0), "a quarter all the time, in two series");
-    assert_eq!(usage["a"][..2], [0.0, 0.0], "nothing is said about cpu and memory");
+    assert_eq!(usage["a"][..2], [0.0, 0.0], "there are no series of cpu and memory");
 
     let usage =
-        database.usage(json!({"windowSize": "12h", "halfLifePeriod": "6h"})).await.expect("it answers");
-    let weight = |ago: i64| 0.5_f64.powf(ago as f64 / 360.0);
-    let held: f64 = (0..HISTORY).map(|ago| held_by_a(ago) * weight(ago)).sum();
-    let there: f64 = (0..HISTORY).map(|ago| 8.0 * weight(ago)).sum();
-    close(gpus(&usage, "a"), held / there, "what is old counts less");
+        database.usage(json!({"windowSize": "12h", "halfLifePeriod": "6h"})).await.expect("a response");
+    let impact = |ago: i64| 0.5_f64.powf(ago as f64 / 360.0);
+    let held: f64 = (0..HISTORY).map(|ago| allocated_to_a(ago) * impact(ago)).sum();
+    let there: f64 = (0..HISTORY).map(|ago| 8.0 * impact(ago)).sum();
+    close(gpus(&usage, "a"), held / there, "older samples weigh less");
 
     let params = json!({
         "windowType": "tumbling", "windowSize": "6h", "tumblingWindowStartTime": "2026-01-31T02:00:00Z",
     });
-    let usage = database.usage(params).await.expect("it answers");
+    let usage = database.usage(params).await.expect("a response");
     close(gpus(&usage, "a"), 0.0, "nothing since 08:00");
     let usage =
-        database.usage(json!({"windowType": "cron", "cronString": "0 4 * * *"})).await.expect("it answers");
+        database.usage(json!({"windowType": "cron", "cronString": "0 4 * * *"})).await.expect("a response");
     close(gpus(&usage, "a"), 0.125, "half of the GPUs for two of the eight hours since 04:00");
 
     let params = json!({"extraParams": {"gpuAllocationMetric": "sum(("}});
-    let refused = database.usage(params).await.expect_err("that is no expression");
+    let refused = database.usage(params).await.expect_err("an invalid expression");
     assert!(format!("{refused:?}").contains("parse error"), "{refused:?}");
 }

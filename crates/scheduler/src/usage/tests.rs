@@ -1,4 +1,4 @@
-//! The reader of usage on virtual time, against a server that answers as Prometheus documents it.
+//! The usage query on virtual time, against a server with the response format of Prometheus.
 
 use super::*;
 use crate::metrics::Metrics;
@@ -6,12 +6,13 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::Registry;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// A server that plays a Prometheus.
+/// A fake Prometheus server.
 #[derive(Clone, Default)]
 struct Server {
     state: Arc<Mutex<Script>>,
@@ -19,16 +20,16 @@ struct Server {
 
 #[derive(Default)]
 struct Script {
-    /// Samples by what the expression mentions: queue, value.
+    /// Samples: a metric that the expression contains, queue and value.
     samples: Vec<(&'static str, &'static str, &'static str)>,
     failing: bool,
     hanging: bool,
-    asked: Vec<String>,
+    queries: Vec<String>,
 }
 
 impl Server {
-    fn script(&self) -> std::sync::MutexGuard<'_, Script> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.state.lock()
     }
 
     fn client(&self) -> kube::Client {
@@ -42,12 +43,12 @@ async fn answer(State(server): State<Server>, form: String) -> (StatusCode, Stri
         std::future::pending::<()>().await;
     }
     let mut script = server.script();
-    script.asked.push(decoded(&form));
+    script.queries.push(decoded(&form));
     if script.failing {
         let error = json!({"status": "error", "errorType": "execution", "error": "query timed out"});
         return (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
     }
-    let expression = script.asked.last().expect("it was just put there").clone();
+    let expression = script.queries.last().expect("it was just put there").clone();
     let result: Vec<Value> = script
         .samples
         .iter()
@@ -72,18 +73,18 @@ fn decoded(form: &str) -> String {
 fn config(params: &Value) -> Config {
     let written =
         json!({"clientType": "prometheus", "connectionString": "http://db:9090", "usageParams": params});
-    Config::read(&written, |_| None).expect("it is well-formed")
+    Config::parse(&written, |_| None).expect("a valid configuration")
 }
 
 fn clock() -> Clock {
-    Clock::starting_at("2026-01-31T12:00:00Z".parse().expect("it is a time"))
+    Clock::starting_at("2026-01-31T12:00:00Z".parse().expect("a valid time"))
 }
 
 const GPUS: [(&str, &str, &str); 2] =
     [("nvidia_com_gpu", "", "800"), ("kai_queue_allocated_gpus", "a", "200")];
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn use_is_what_was_held_of_what_there_was_and_series_add_up() {
+async fn usage_is_allocation_over_capacity_and_series_add_up() {
     let server = Server::default();
     server.script().samples.extend(GPUS);
     server.script().samples.extend([
@@ -95,85 +96,86 @@ async fn use_is_what_was_held_of_what_there_was_and_series_add_up() {
     let source = Source::new(config(&json!({})), server.client());
     let usage = source.fetch(clock()).await.expect("the server answers");
     assert_eq!(usage, Usage::from([("a".to_owned(), [0.0, 0.0, 0.375]), ("b".to_owned(), [0.1, 0.0, 0.0])]));
-    let asked = server.script().asked.clone();
-    assert_eq!(asked.len(), 6);
+    let queries = server.script().queries.clone();
+    assert_eq!(queries.len(), 6);
     let expected = "query=sum_over_time((kai_queue_allocated_gpus)[1w:1m0s])&time=1769860800.000";
-    assert!(asked.iter().any(|form| form == expected), "{asked:?}");
+    assert!(queries.iter().any(|form| form == expected), "{queries:?}");
 
     server.script().samples.retain(|(metric, ..)| *metric != "nvidia_com_gpu");
-    let error = source.fetch(clock()).await.expect_err("nothing says how many GPUs there are").to_string();
-    assert!(error.contains("use of gpu"), "{error}");
+    let error = source.fetch(clock()).await.expect_err("there is no GPU capacity").to_string();
+    assert!(error.contains("usage of gpu"), "{error}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn old_use_counts_less_by_its_half_life() {
+async fn usage_decays_by_the_half_life() {
     let server = Server::default();
     let source = Source::new(config(&json!({"halfLifePeriod": "90m", "windowSize": "2d"})), server.client());
     source.fetch(clock()).await.expect("the server answers");
-    let asked = server.script().asked.clone();
+    let queries = server.script().queries.clone();
     let decay = "((kai_queue_allocated_gpus) * (0.5^((1769860800 - time()) / 5400.000000)))";
     let expected = format!("sum_over_time(({decay})[2d:1m0s])");
-    assert!(asked.iter().any(|form| form.contains(&expected)), "{asked:?}");
+    assert!(queries.iter().any(|form| form.contains(&expected)), "{queries:?}");
 }
 
 #[test]
-fn windows_that_do_not_slide_begin_at_their_last_reset() {
-    let at = |text: &str| text.parse().expect("it is a time");
+fn tumbling_and_cron_windows_begin_at_their_last_reset() {
+    let at = |text: &str| text.parse().expect("a valid time");
     let tumbling = config(&json!({
         "windowType": "tumbling", "windowSize": "1d", "tumblingWindowStartTime": "2026-01-01T06:00:00Z",
     }));
     let range = |config: &Config, now: &str| query::range(config, at(now));
-    assert_eq!(range(&tumbling, "2026-01-31T12:00:00Z"), Reset::Range("21600000ms".to_owned()));
+    assert_eq!(range(&tumbling, "2026-01-31T12:00:00Z"), WindowRange::Since("21600000ms".to_owned()));
     assert_eq!(
         range(&tumbling, "2026-01-31T06:00:00Z"),
-        Reset::Range("86400000ms".to_owned()),
+        WindowRange::Since("86400000ms".to_owned()),
         "on the boundary"
     );
-    assert_eq!(range(&tumbling, "2026-01-01T05:00:00Z"), Reset::Ahead);
+    assert_eq!(range(&tumbling, "2026-01-01T05:00:00Z"), WindowRange::NotStarted);
     let weekly = config(&json!({"windowType": "cron", "cronString": "0 6 * * 6"}));
-    assert_eq!(range(&weekly, "2026-01-31T12:00:00Z"), Reset::Range("21600000ms".to_owned()));
+    assert_eq!(range(&weekly, "2026-01-31T12:00:00Z"), WindowRange::Since("21600000ms".to_owned()));
     assert_eq!(
         range(&weekly, "2026-01-31T06:00:00Z"),
-        Reset::Range("604800000ms".to_owned()),
+        WindowRange::Since("604800000ms".to_owned()),
         "on the boundary"
     );
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn failures_are_counted_and_what_was_learned_last_counts_on_until_it_is_stale() {
+async fn failed_queries_are_counted_and_the_last_result_becomes_stale() {
     let server = Server::default();
     server.script().samples.extend(GPUS);
     let params = json!({"fetchInterval": "30s", "stalenessPeriod": "100s"});
     let source = Source::new(config(&params), server.client());
     let registry = Registry::new();
-    let measures = Metrics::new(&registry, "kai").usage_source;
-    let told: Arc<Mutex<Vec<Usage>>> = Arc::default();
-    let (tasks, heard) = (measures.clone(), Arc::clone(&told));
+    let metrics = Metrics::new(&registry, "kai").usage_source;
+    let published: Arc<Mutex<Vec<Usage>>> = Arc::default();
+    let (task_metrics, received) = (metrics.clone(), Arc::clone(&published));
     let _task = tokio::spawn(async move {
-        source.follow(clock(), &tasks, |usage| heard.lock().expect("nobody panics").push(usage)).await;
+        source.poll(clock(), &task_metrics, |usage| received.lock().push(usage)).await;
     });
-    let count = || told.lock().expect("nobody panics").len();
+    let count = || published.lock().len();
     tokio::time::sleep(Duration::from_secs(65)).await;
-    assert_eq!((count(), measures.failures.get(), measures.stale.get()), (3, 0, 0), "at 0, 30 and 60 s");
+    assert_eq!((count(), metrics.failures.get(), metrics.stale.get()), (3, 0, 0), "at 0, 30 and 60 s");
 
     server.script().failing = true;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!((count(), measures.failures.get(), measures.stale.get()), (3, 2, 0), "not stale yet");
+    assert_eq!((count(), metrics.failures.get(), metrics.stale.get()), (3, 2, 0), "not stale yet");
     server.script().failing = false;
     server.script().hanging = true;
     tokio::time::sleep(Duration::from_secs(100)).await;
-    assert_eq!((count(), measures.stale.get()), (3, 1), "a database that says nothing fails too");
-    assert!(measures.failures.get() > 3);
+    assert_eq!((count(), metrics.stale.get()), (3, 1), "a query that times out counts as a failure");
+    assert!(metrics.failures.get() > 3);
 
     server.script().hanging = false;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(count() > 3, "it is asked again");
-    assert_eq!(measures.stale.get(), 0);
+    assert!(count() > 3, "the query is repeated");
+    assert_eq!(metrics.stale.get(), 0);
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_refused_in_words() {
-    let refused = |written: Value| Config::read(&written, |_| None).expect_err("it is wrong").to_string();
+fn invalid_configuration_is_rejected_with_the_field() {
+    let refused =
+        |written: Value| Config::parse(&written, |_| None).expect_err("an invalid configuration").to_string();
     let with = |params: Value| json!({"clientType": "prometheus", "connectionString": "http://a", "usageParams": params});
     assert!(refused(json!({})).contains("clientType"));
     assert!(refused(json!({"clientType": "fake"})).contains("`fake`"));
@@ -188,10 +190,10 @@ fn a_configuration_that_cannot_be_used_is_refused_in_words() {
 }
 
 #[test]
-fn what_is_not_given_is_as_in_kai() {
+fn defaults_are_those_of_kai() {
     let written = json!({"clientType": "prometheus", "connectionStringEnvVar": "DB"});
-    let config =
-        Config::read(&written, |name| (name == "DB").then(|| "http://db".to_owned())).expect("it is fine");
+    let config = Config::parse(&written, |name| (name == "DB").then(|| "http://db".to_owned()))
+        .expect("a valid configuration");
     assert_eq!(config.url, "http://db");
     let times =
         [config.fetch_every, config.stale_after, config.wait_max, config.timeout].map(|time| time.as_secs());
@@ -199,7 +201,7 @@ fn what_is_not_given_is_as_in_kai() {
     assert_eq!(config.capacity[2], "sum(kube_node_status_capacity{resource=\"nvidia_com_gpu\"})");
     let params = json!({"fetchInterval": "10m", "extraParams": {"usageQueryTimeout": "x", "gpuAllocationMetric": "g"}});
     let config = self::config(&params);
-    assert_eq!(config.stale_after.as_secs(), 600, "what is read every ten minutes is up to ten minutes old");
+    assert_eq!(config.stale_after.as_secs(), 600, "at least the fetch interval");
     assert_eq!(
         (config.allocation[2].as_str(), config.timeout.as_secs(), config.warnings.len()),
         ("g", 10, 1)

@@ -66,7 +66,8 @@ fn status(case: &Case<'_>) -> CallOutcome {
 
 fn name(status: Status) -> &'static str {
     match status {
-        Status::Pending => "Pending",
+        // KAI has no status for it: the pod is pending.
+        Status::Pending | Status::InBackoff => "Pending",
         Status::Gated => "Gated",
         Status::Allocated => "Allocated",
         Status::Pipelined => "Pipelined",

@@ -5,7 +5,7 @@ use super::syntax::{Entry, listed, pair, span};
 use anyhow::{Context, Result, bail, ensure};
 use kai_engine::Delta;
 use kai_engine::input::{
-    GroupInput, Key, PodInput, PodPhase, Received, SubGroupInput, TopologyConstraint, Utility,
+    Backoff, GroupInput, Key, PodInput, PodPhase, Received, SubGroupInput, TopologyConstraint, Utility,
 };
 use kai_units::{Span, Timestamp};
 
@@ -51,6 +51,10 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
             "evicted" => group.last_eviction = Some(ago(value, now)?),
             "stale" => group.stale_since = Some(ago(value, now)?),
             "grace" => group.staleness_grace = Some(span(value)?),
+            "backoff" => {
+                let until = now + span(value)?;
+                group.backoff = Some(Backoff { cause: "bind failed".to_owned(), failures: 1, until });
+            }
             "delay" => group.preemption_delay = Some(span(value)?),
             "pods" => blocks.push(Block::read(value)?),
             _ => match blocks.last_mut() {

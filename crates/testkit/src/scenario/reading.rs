@@ -55,6 +55,7 @@ fn state(cluster: &Cluster, key: &Key, fresh: &mut Vec<String>) -> String {
         Status::Succeeded => "succeeded",
         Status::Failed => "failed",
         Status::Unknown => "unknown",
+        Status::InBackoff => "backoff",
     };
     let Some(place) = &state.place else { return word.to_owned() };
     let node = cluster.text(cluster.nodes[place.node].name);
@@ -109,6 +110,7 @@ fn words(verdict: &Verdict) -> String {
         }
         Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
         Verdict::NoVictims(miss) => format!("{} found no victims", miss.cause.action()),
+        Verdict::InBackoff { cause, failures, .. } => format!("in backoff: {cause}, {failures} failed"),
         Verdict::WaitingForVictims { waiting } => format!("{waiting} pipelined"),
         Verdict::InvalidGroup(why) => format!("broken: {why}"),
         Verdict::PreemptionDelay { delay, .. } => {
@@ -118,7 +120,6 @@ fn words(verdict: &Verdict) -> String {
         | Verdict::QueueMissing
         | Verdict::QueueNotLeaf
         | Verdict::NotAttempted
-        | Verdict::InBackoff { .. }
         | Verdict::Quarantined(_) => format!("{verdict:?}"),
     }
 }

@@ -166,7 +166,8 @@ fn pod_end(cluster: &Cluster, index: PodIdx, pod: &Pod) -> PodEnd {
 /// A status as records name it; a pod that was given a node in the cycle is being bound to it.
 fn status_name(status: Status) -> &'static str {
     match status {
-        Status::Pending => "Pending",
+        // KAI has no status for it: the pod is pending.
+        Status::Pending | Status::InBackoff => "Pending",
         Status::Gated => "Gated",
         Status::Allocated | Status::Binding => "Binding",
         Status::Pipelined => "Pipelined",

@@ -8,7 +8,7 @@ use kai_cache::{Kind, Object, Objects, Stored};
 use kai_components::ComponentOptions;
 use kai_runtime::api::Api;
 use kai_runtime::watch::{self, Source, WatchEvent};
-use kai_scheduler::resources::{self, Reader};
+use kai_scheduler::resources::{self, KindVisitor};
 use kai_scheduler::serve;
 use serde::de::DeserializeOwned;
 use std::io::Cursor;
@@ -51,9 +51,9 @@ fn objects(zip: &[u8]) -> Objects {
 
 /// The same kinds from the API server, written to a snapshot and read back like the cache.
 async fn stored(cluster: &TestCluster) -> Objects {
-    let offered = resources::offered(cluster.api()).await.unwrap();
+    let offered = resources::discover(cluster.api()).await.unwrap();
     let mut lists = Lists { api: cluster.api().clone(), tasks: JoinSet::new() };
-    resources::each(offered, &mut lists);
+    resources::visit_kinds(offered, &mut lists);
     let mut objects = Objects::default();
     while let Some(listed) = lists.tasks.join_next().await {
         for object in listed.unwrap() {
@@ -74,8 +74,8 @@ struct Lists {
     tasks: JoinSet<Vec<Object>>,
 }
 
-impl Reader for Lists {
-    fn read<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
+impl KindVisitor for Lists {
+    fn visit<T: Stored + DeserializeOwned + Into<Object> + Send + 'static>(
         &mut self,
         query: Option<&'static str>,
     ) {

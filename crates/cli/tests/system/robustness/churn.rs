@@ -24,7 +24,7 @@ fn requests(cluster: &TestCluster) -> u64 {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn thousands_of_pod_updates_cause_no_requests_and_do_not_grow_memory() {
     let options = ComponentOptions {
-        scheduler: kai_scheduler::Options { traces_max: 200, ..kai_scheduler::Options::default() },
+        scheduler: kai_scheduler::Options { stale_names_max: 200, ..kai_scheduler::Options::default() },
         ..ComponentOptions::simulated()
     };
     let cluster = TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 8)], &options).await;
@@ -46,7 +46,7 @@ async fn thousands_of_pod_updates_cause_no_requests_and_do_not_grow_memory() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn creating_and_deleting_hundreds_of_pods_leaves_no_objects_and_no_memory() {
     let options = ComponentOptions {
-        scheduler: kai_scheduler::Options { traces_max: 200, ..kai_scheduler::Options::default() },
+        scheduler: kai_scheduler::Options { stale_names_max: 200, ..kai_scheduler::Options::default() },
         ..ComponentOptions::simulated()
     };
     let cluster = TestCluster::with_options(1, [NodeGroup::gpu_nodes(4, 8)], &options).await;

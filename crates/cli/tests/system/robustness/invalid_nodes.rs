@@ -48,12 +48,12 @@ async fn nodes_with_invalid_allocatable_are_reported_and_do_not_affect_other_nod
     let placed = cluster.bound_pods("").await;
     let on = |name: &str| placed.iter().filter(|(_, node)| node == name).count();
     assert_eq!((on("none"), on("empty"), on("negative"), on("nonsense")), (0, 0, 0, 0), "{placed:?}");
-    let events = cluster.event_messages("OddInput", "huge").await;
+    let events = cluster.event_messages("InvalidInput", "huge").await;
     for what in ["cpu", "memory", "nvidia.com/gpu"] {
         let cut = format!("`status.allocatable.{what}`");
         assert!(events.iter().any(|text| text.contains(&cut)), "{what}: {events:?}");
     }
-    let events = cluster.event_messages("OddInput", "negative").await;
+    let events = cluster.event_messages("InvalidInput", "negative").await;
     assert!(events.iter().any(|text| text.contains("`-8` is negative")), "{events:?}");
 }
 

@@ -76,7 +76,7 @@ async fn invalid_annotations_are_reported_once_and_do_not_block_valid_pods() {
     cluster.wait_for_running("good", 1).await;
     cluster.sleep(Duration::from_secs(30)).await;
     for InvalidPod { name, message: expected, scheduled, .. } in INVALID_PODS {
-        let events = cluster.event_messages("OddInput", name).await;
+        let events = cluster.event_messages("InvalidInput", name).await;
         assert!(events.iter().any(|text| text.contains(expected)), "{name}: {events:?}");
         assert_eq!(cluster.bound_pods(name).await.iter().any(|(pod, _)| pod == name), scheduled, "{name}");
         if !scheduled {

@@ -1,13 +1,13 @@
-//! One cycle: the cluster is brought up to date, a plan is made, and what it decides is handed on.
+//! One scheduling cycle: applies pending deltas, plans, submits the decisions and keeps the verdicts.
 
-use super::Heart;
-use super::measure::Measure;
+use super::SchedulerLoop;
+use super::cycle_metrics::CycleTimings;
+use crate::cycle_trigger::Scope;
 use crate::effect::bind;
-use crate::effect::evict::{Batch, Leaving};
-use crate::inbox::Change;
-use crate::marks::Mark;
+use crate::effect::evict::{Batch, Victim};
+use crate::event_queue::SchedulerEvent;
+use crate::pending_annotations::GroupTimestamp;
 use crate::resources::{POD_GROUP, api_key};
-use crate::rhythm::Scope;
 use kai_api::well_known::annotation;
 use kai_engine::explain;
 use kai_engine::input::Key;
@@ -24,48 +24,46 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A cycle that takes longer is a defect, or a cluster far beyond what was measured.
+/// Far beyond the longest cycle that was measured.
 const CYCLE_MAX: Duration = Duration::from_mins(5);
 
-impl Heart {
-    /// Plans once and hands on what was decided.
-    pub(super) fn cycle(&mut self, scope: Scope) {
+impl SchedulerLoop {
+    pub(super) fn run_cycle(&mut self, scope: Scope) {
         let now = self.now();
-        let set_aside = self.aside.now(now);
-        self.cache.store_mut().set_aside(set_aside);
+        let backoffs = self.backoff.active(now);
+        self.cache.store_mut().set_backoffs(backoffs);
         self.cycles += 1;
         let cycle = Cycle { now, seed: self.options.seed.wrapping_add(self.cycles) };
-        let mut measure = Measure::start();
+        let mut timings = CycleTimings::start();
         let outcome = {
             let policy = match scope {
-                Scope::Placing => &self.placing,
-                Scope::Everything => &self.everything,
+                Scope::AllocateOnly => &self.allocate_only,
+                Scope::AllActions => &self.all_actions,
             };
             let cluster = self.cache.cluster_mut();
-            let outcome = kai_engine::plan_observed(cluster, policy, cycle, &mut measure);
+            let outcome = kai_engine::plan_observed(cluster, policy, cycle, &mut timings);
             cluster.carry_over(outcome.carry_over.clone());
             outcome
         };
-        measure.planned();
-        self.carry_out(&outcome, now);
-        self.note_verdicts(scope, &outcome, now);
-        self.show(scope, &measure, &outcome);
-        let wanting = self.verdicts.values().any(may_evict) || self.has_stale_groups();
-        self.rhythm.planned(Instant::now(), scope, wanting);
+        timings.planned();
+        self.submit_decisions(&outcome, now);
+        self.keep_verdicts(scope, &outcome);
+        self.publish_metrics(scope, &timings, &outcome);
+        let has_preemptors = self.verdicts.values().any(may_evict) || self.has_stale_groups();
+        self.trigger.record_cycle(Instant::now(), scope, has_preemptors);
         self.set_timer(&outcome);
         if outcome.verdicts.iter().any(|verdict| matches!(verdict.leading, Verdict::Quarantined(_))) {
-            // A panic may have left the cluster in any state.
-            self.rebuild();
+            // The engine caught a panic, which may have left the cluster model inconsistent.
+            self.rebuild_cluster();
         }
     }
 
-    /// How long a cycle may take.
+    /// The health check fails when a cycle takes longer.
     pub(crate) const CYCLE_MAX: Duration = CYCLE_MAX;
 
-    /// Hands on everything that a cycle decided.
-    fn carry_out(&mut self, outcome: &Outcome, now: Timestamp) {
+    fn submit_decisions(&mut self, outcome: &Outcome, now: Timestamp) {
         let mut batches: BTreeMap<(Option<Key>, Option<Key>), Batch> = BTreeMap::new();
-        let mut marked: BTreeSet<Key> = BTreeSet::new();
+        let mut annotated: BTreeSet<Key> = BTreeSet::new();
         let mut scheduled: BTreeSet<(&'static str, Key)> = BTreeSet::new();
         for decision in &outcome.decisions {
             match decision {
@@ -73,34 +71,34 @@ impl Heart {
                     let group = self.bind(bind, now);
                     scheduled.extend(group.map(|group| (bind.action, group)));
                 }
-                Decision::Pipeline { pod, node, .. } => self.pipelined(pod, node),
+                Decision::Pipeline { pod, node, .. } => self.report_pipelined(pod, node),
                 Decision::Evict { group, preemptor, action, .. } => {
-                    let leaving = self.assume_eviction(decision, now);
+                    let victim = self.assume_eviction(decision, now);
                     let stale = *action == Cause::Stale.action();
-                    let of = (preemptor.clone(), group.clone().filter(|_| stale));
-                    let batch = batches.entry(of).or_insert_with(|| Batch {
+                    let id = (preemptor.clone(), group.clone().filter(|_| stale));
+                    let batch = batches.entry(id).or_insert_with(|| Batch {
                         preemptor: preemptor.clone(),
-                        pods: Vec::new(),
+                        victims: Vec::new(),
                         time: self.clock.time(),
                     });
-                    batch.pods.push(leaving);
+                    batch.victims.push(victim);
                     if let Some(group) = group {
-                        self.marks.set(group, Mark::Evicted, Some(now));
-                        marked.insert(group.clone());
+                        self.annotations.set(group, GroupTimestamp::LastEviction, Some(now));
+                        annotated.insert(group.clone());
                     }
                 }
             }
         }
         for group in &outcome.started {
-            self.marks.set(group, Mark::Started, Some(now));
-            marked.insert(group.clone());
+            self.annotations.set(group, GroupTimestamp::LastStart, Some(now));
+            annotated.insert(group.clone());
         }
         for (group, since) in &outcome.staleness {
-            self.marks.set(group, Mark::StaleSince, *since);
-            marked.insert(group.clone());
+            self.annotations.set(group, GroupTimestamp::StaleSince, *since);
+            annotated.insert(group.clone());
         }
-        for group in marked {
-            self.write_marks(&group);
+        for group in annotated {
+            self.write_annotations(&group);
         }
         for (_, batch) in batches {
             self.evict(batch);
@@ -110,27 +108,34 @@ impl Heart {
         }
     }
 
-    /// Counts a binding and orders it; says the pod's group.
+    /// Assumes a binding and submits its bind request; returns the pod's group.
     fn bind(&mut self, bind: &Bind, now: Timestamp) -> Option<Key> {
         let objects = self.cache.store().objects();
         let pod = objects.pods.get(&bind.pod);
         let group = pod.and_then(|pod| kai_cache::translate::pod::group_of(pod));
         let created = pod.and_then(|pod| pod.metadata.creation_timestamp).map(|at| at.0);
         let request = bind::request(bind, &self.options, objects);
-        self.stamp_pool(&bind.pod);
+        self.label_node_pool(&bind.pod);
         let key = bind.pod.clone();
-        self.flight.begin(key.clone(), request.clone(), group.clone(), created, now, self.cache.store_mut());
-        self.told.pipelined.remove(&key);
+        self.assumed.assume(
+            key.clone(),
+            request.clone(),
+            group.clone(),
+            created,
+            now,
+            self.cache.store_mut(),
+        );
+        self.reporter.pipelined.remove(&key);
         self.writer.cancel(&(POD, api_key(&key)), crate::effect::condition::POD_SLOT);
-        let inbox = Arc::clone(&self.inbox);
-        let done = Box::new(move |answer| inbox.put(Change::BindAnswered(key, answer)));
+        let events = Arc::clone(&self.events);
+        let done = Box::new(move |response| events.push(SchedulerEvent::BindResponse(key, response)));
         self.writer.submit(bind::write(&request, done));
-        tracing::info!(pod = %bind.pod, node = bind.node, action = bind.action, "placed");
+        tracing::info!(pod = %bind.pod, node = bind.node, action = bind.action, "bound");
         group
     }
 
-    /// A pod that is placed by the scheduler of a pool belongs to the pool.
-    fn stamp_pool(&self, pod: &Key) {
+    /// Labels a pod with the node pool of the scheduler that places it, as KAI does.
+    fn label_node_pool(&self, pod: &Key) {
         let settings = &self.options.settings;
         if settings.node_pool_key.is_empty() || settings.node_pool_value.is_empty() {
             return;
@@ -154,9 +159,9 @@ impl Heart {
         });
     }
 
-    /// Tells a pod that it waits for room on a node, once for each node.
-    fn pipelined(&mut self, pod: &Key, node: &str) {
-        let known = self.told.pipelined.insert(pod.clone(), node.to_owned());
+    /// Records an event on a pod that is pipelined to a node, once for each node.
+    fn report_pipelined(&mut self, pod: &Key, node: &str) {
+        let known = self.reporter.pipelined.insert(pod.clone(), node.to_owned());
         if known.as_deref() == Some(node) {
             return;
         }
@@ -168,13 +173,15 @@ impl Heart {
             regarding: Regarding { kind: POD, key: api_key(pod), uid },
             type_: EventType::Normal,
             reason: "Pipelined",
-            message: format!("Pod {pod} was pipelined to node {node}: it starts there when room is freed"),
+            message: format!(
+                "Pod {pod} was pipelined to node {node}: it starts there when capacity is released"
+            ),
             annotations: BTreeMap::new(),
         });
     }
 
-    /// Counts a pod as leaving.
-    fn assume_eviction(&mut self, decision: &Decision, now: Timestamp) -> Leaving {
+    /// Counts a pod as terminating before the API server confirms its eviction.
+    fn assume_eviction(&mut self, decision: &Decision, now: Timestamp) -> Victim {
         let Decision::Evict { pod, uid, group, gang_size, preemptor, action, .. } = decision else {
             unreachable!("only evictions are assumed")
         };
@@ -182,7 +189,7 @@ impl Heart {
         let eviction = kai_cache::Eviction { uid: uid.clone(), since: now };
         self.cache.assume_eviction(pod.clone(), eviction);
         tracing::info!(%pod, action, preemptor = ?preemptor, "evicted");
-        Leaving {
+        Victim {
             pod: pod.clone(),
             uid: uid.clone(),
             group: group.clone(),
@@ -192,15 +199,15 @@ impl Heart {
         }
     }
 
-    /// Tells the group of a pod that it leaves.
-    pub(super) fn tell_eviction(&self, leaving: &Leaving, preemptor: Option<&Key>) {
-        let Leaving { group, gang_size, action, message, .. } = leaving;
+    /// Counts an eviction and records it as an event on the victim's group.
+    pub(super) fn report_eviction(&self, victim: &Victim, preemptor: Option<&Key>) {
+        let Victim { group, gang_size, action, message, .. } = victim;
         let Some(group) = group else { return };
         let known = self.cache.store().objects().pod_groups.get(group);
         let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
         let pool = &self.options.params.node_pool;
         let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
-        self.metrics.pod_was_evicted(labels.map(str::to_owned));
+        self.metrics.count_evicted_pod(labels.map(str::to_owned));
         let mut annotations = BTreeMap::from([
             (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
             (annotation::EVENT_EVICTOR_ACTION.to_owned(), (*action).to_owned()),
@@ -219,26 +226,22 @@ impl Heart {
         });
     }
 
-    /// Keeps why groups wait. A cycle that may not evict knows less than one that may, so it does not overrule it; but a
-    /// group for which nobody could be evicted, such as one that lacked pods, may have come to be one for which somebody
-    /// can.
-    fn note_verdicts(&mut self, scope: Scope, outcome: &Outcome, now: Timestamp) {
+    /// Keeps the verdicts of pending groups. The verdict of a cycle that only allocates does not replace that of a cycle
+    /// with all actions, unless the group could not cause evictions then, for example because pods were missing.
+    fn keep_verdicts(&mut self, scope: Scope, outcome: &Outcome) {
         let mut before = std::mem::take(&mut self.verdicts);
         for verdict in &outcome.verdicts {
-            let knows_more = match scope {
-                Scope::Everything => None,
-                Scope::Placing => {
+            let of_full_cycle = match scope {
+                Scope::AllActions => None,
+                Scope::AllocateOnly => {
                     before.remove(&verdict.group).filter(|known| may_evict(known) && may_evict(verdict))
                 }
             };
-            let mut kept = knows_more.unwrap_or_else(|| verdict.clone());
+            let mut kept = of_full_cycle.unwrap_or_else(|| verdict.clone());
             kept.pending = verdict.pending;
-            if let Some(aside) = self.aside.verdict(&verdict.group, now) {
-                kept = GroupVerdict { leading: aside, further: Vec::new(), ..kept };
-            }
             self.verdicts.insert(verdict.group.clone(), kept);
         }
-        // Whoever got a place waits no longer, though the cluster shows it only now.
+        // A group that was placed is not pending, although the cluster model shows it only in the next cycle.
         let placed: BTreeSet<&Key> = outcome
             .verdicts
             .iter()
@@ -246,12 +249,12 @@ impl Heart {
             .map(|verdict| &verdict.group)
             .collect();
         self.verdicts.retain(|group, _| !placed.contains(group));
-        let waiting = self.verdicts.keys().cloned().collect();
-        self.told.note(waiting, Instant::now());
+        let pending = self.verdicts.keys().cloned().collect();
+        self.reporter.set_pending(pending, Instant::now());
     }
 }
 
-/// Whether somebody might be evicted for a group that waits like this.
+/// Whether a group with this verdict may cause evictions.
 fn may_evict(verdict: &GroupVerdict) -> bool {
     verdict.pending > 0
         && match &verdict.leading {

@@ -1,38 +1,38 @@
-//! The cluster that is measured: full of pods, at rest, with a few that wait in vain.
+//! The measured cluster: full, idle, with some pending pods that do not fit.
 //!
-//! A hundred teams hold exactly what they are entitled to, half of it by gangs of a node, half by single pods; beside
-//! them are pods without GPUs, ours and others'. Those who wait are of lower priority than what runs, and their teams have
-//! what they are entitled to, so that nobody can be evicted for them.
+//! A hundred queues are allocated exactly their quota, half of it by gangs of one node, half by single pods. Beside them
+//! run pods without GPUs, of this scheduler and of others. Pending pods have a lower priority than running ones, and their
+//! queues are at their quota, so that no victims exist for them.
 
 use serde_json::{Value, json};
 
 const TEAMS: usize = 100;
 const GPUS: usize = 8;
-/// Pods of ours without GPUs on each node.
+/// Pods of this scheduler without GPUs on each node.
 const OURS: usize = 7;
 const NAMESPACE: &str = "team";
 
-/// How large it is.
-pub(crate) struct World {
+/// The size of the cluster.
+pub(crate) struct BenchCluster {
     pub(crate) nodes: usize,
-    /// All pods, those that wait included.
+    /// All pods, pending ones included.
     pub(crate) pods: usize,
-    pub(crate) waiting: usize,
+    pub(crate) pending: usize,
 }
 
-impl World {
+impl BenchCluster {
     pub(crate) fn count(&self, resource: &str) -> usize {
         match resource {
             "nodes" => self.nodes,
             "queues" => TEAMS + 1,
             "priorityclasses" => PRIORITIES.len(),
-            "podgroups" => self.nodes.div_ceil(2) + self.nodes / 2 * GPUS + self.nodes * OURS + self.waiting,
+            "podgroups" => self.nodes.div_ceil(2) + self.nodes / 2 * GPUS + self.nodes * OURS + self.pending,
             "pods" => self.pods,
             _ => 0,
         }
     }
 
-    /// The object at a place of its list.
+    /// The object at an index of its list.
     pub(crate) fn listed(&self, resource: &str, at: usize) -> Value {
         match resource {
             "nodes" => node(at),
@@ -64,7 +64,7 @@ impl World {
         } else if at < gangs + singles + self.nodes * OURS {
             (plain(at - gangs - singles), at, 1)
         } else {
-            return waiting_group(at - gangs - singles - self.nodes * OURS);
+            return pending_group(at - gangs - singles - self.nodes * OURS);
         };
         let mut group = group(&name, team, members, "build-preemptible");
         group["metadata"]["annotations"] =
@@ -82,10 +82,10 @@ impl World {
             return running(pod(&plain(at), at, &plain(at), 0, "build-preemptible"), at % self.nodes);
         }
         let at = at - ours;
-        if at < self.waiting {
-            return waiting_pod(at);
+        if at < self.pending {
+            return pending_pod(at);
         }
-        let at = at - self.waiting;
+        let at = at - self.pending;
         let mut foreign = pod(&format!("other-{at}"), at, "", 0, "train");
         foreign["spec"]["schedulerName"] = Value::from("default-scheduler");
         foreign["metadata"]["annotations"] = json!({});
@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-/// The pod that holds a GPU.
+/// A running pod with one GPU.
 pub(crate) fn gpu_pod(at: usize) -> Value {
     let (node, place) = (at / GPUS, at % GPUS);
     let (group, team) = if node.is_multiple_of(2) {
@@ -105,17 +105,16 @@ pub(crate) fn gpu_pod(at: usize) -> Value {
     running(pod(&format!("run-{node}-{place}"), team, &group, 1, "build-preemptible"), node)
 }
 
-/// A group that waits, and its pod.
-pub(crate) fn waiting_group(at: usize) -> Value {
+/// The group of a pending pod.
+pub(crate) fn pending_group(at: usize) -> Value {
     group(&wait(at), at, 1, "train")
 }
 
-/// The pod of a group that waits.
-pub(crate) fn waiting_pod(at: usize) -> Value {
+pub(crate) fn pending_pod(at: usize) -> Value {
     pod(&wait(at), at, &wait(at), 1 << (at / TEAMS % 4), "train")
 }
 
-/// A pod that has begun to run on a node.
+/// A pod in the phase `Running` on a node.
 pub(crate) fn running(mut pod: Value, node: usize) -> Value {
     pod["spec"]["nodeName"] = Value::from(node_name(node));
     pod["status"] = json!({
@@ -198,7 +197,7 @@ fn single(at: usize) -> String {
     format!("single-{at}")
 }
 
-/// Those who ask for least come first by name: whoever lost a pod gets its place.
+/// The smallest requests come first by name, so that a deleted pod is replaced by one of the same size.
 fn wait(at: usize) -> String {
     format!("wait-{at:05}")
 }

@@ -1,15 +1,14 @@
-//! How long a cycle and its parts take.
+//! Measures a cycle and its parts and publishes the results as metrics.
 
-use super::Heart;
+use super::SchedulerLoop;
+use crate::cycle_trigger::Scope;
 use crate::metrics::TimedAttempt;
-use crate::rhythm::Scope;
 use kai_clock::Stopwatch;
 use kai_engine::input::Key;
 use kai_engine::observer::{Attempt, Searched};
 use kai_engine::{Observer, Outcome};
 
-/// Measures a cycle.
-pub(super) struct Measure {
+pub(super) struct CycleTimings {
     whole: Stopwatch,
     part: Stopwatch,
     generator: Stopwatch,
@@ -20,7 +19,7 @@ pub(super) struct Measure {
     searches: Vec<Searched>,
 }
 
-impl Measure {
+impl CycleTimings {
     pub(super) fn start() -> Self {
         let start = Stopwatch::start();
         Self {
@@ -35,13 +34,13 @@ impl Measure {
         }
     }
 
-    /// Everything is decided.
+    /// Marks the end of planning.
     pub(super) fn planned(&mut self) {
         self.planned_ms = self.whole.elapsed_ms();
     }
 }
 
-impl Observer for Measure {
+impl Observer for CycleTimings {
     fn opened(&mut self) {
         self.open_ms = self.whole.elapsed_ms();
     }
@@ -73,28 +72,27 @@ impl Observer for Measure {
     }
 }
 
-impl Heart {
-    /// Shows in metrics what a cycle took and came to.
-    pub(super) fn show(&self, scope: Scope, measure: &Measure, outcome: &Outcome) {
+impl SchedulerLoop {
+    pub(super) fn publish_metrics(&self, scope: Scope, timings: &CycleTimings, outcome: &Outcome) {
         let metrics = &self.metrics;
-        let whole_ms = measure.whole.elapsed_ms();
+        let whole_ms = timings.whole.elapsed_ms();
         metrics.cycle_ms.set(whole_ms);
-        metrics.open_ms.set(measure.open_ms);
-        metrics.close_ms.set(whole_ms - measure.planned_ms);
-        for (action, ms) in &measure.actions {
+        metrics.open_ms.set(timings.open_ms);
+        metrics.close_ms.set(whole_ms - timings.planned_ms);
+        for (action, ms) in &timings.actions {
             metrics.action_ms.with_label_values(&[action]).set(*ms);
         }
-        for attempt in &measure.attempts {
-            metrics.search.attempted(attempt);
+        for attempt in &timings.attempts {
+            metrics.search.record_attempt(attempt);
         }
-        for search in &measure.searches {
-            metrics.search.searched(search);
+        for search in &timings.searches {
+            metrics.search.record_search(search);
         }
         let name = match scope {
-            Scope::Placing => "placing",
-            Scope::Everything => "everything",
+            Scope::AllocateOnly => "allocate",
+            Scope::AllActions => "all_actions",
         };
-        metrics.flying.set(self.flight.len() as i64);
+        metrics.assumed_bindings.set(self.assumed.len() as i64);
         metrics.names.set(self.cache.cluster().names.len() as i64);
         metrics.cycles.with_label_values(&[name]).inc();
         let store = self.cache.store();
@@ -103,14 +101,14 @@ impl Heart {
             queue.map_or("", |queue| queue.spec.display_name.as_str())
         };
         let used = |name: &str| store.usage().get(name).copied().unwrap_or_default();
-        metrics.queues(outcome, display, used);
+        metrics.set_queues(outcome, display, used);
         tracing::debug!(
             scope = name,
             decisions = outcome.decisions.len(),
             pending = self.verdicts.len(),
             ms = whole_ms,
             hash = outcome.hash,
-            "planned"
+            "cycle ended"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Tells groups and pods why they wait: in their conditions, and by events.
+//! Reports why groups and pods are pending, in their conditions and by events.
 
-use super::Heart;
+use super::SchedulerLoop;
 use crate::effect::condition;
 use crate::resources::{POD_GROUP, api_key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,54 +13,55 @@ use kai_runtime::kind::POD;
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-impl Heart {
-    /// When somebody is to be told something.
-    pub(super) fn next_telling(&self) -> Option<Instant> {
-        let untold = self.told.waiting.values().filter(|telling| telling.message.is_none());
-        untold.map(|telling| telling.since + self.options.tell_after).min()
+impl SchedulerLoop {
+    /// When the next group has been pending for long enough to be reported.
+    pub(super) fn next_report(&self) -> Option<Instant> {
+        let unreported = self.reporter.pending.values().filter(|status| status.message.is_none());
+        unreported.map(|status| status.pending_since + self.options.report_after).min()
     }
 
-    /// Tells everybody who has waited long enough what is new, and clears what is over.
-    pub(super) fn tell(&mut self, now: Instant) {
+    /// Reports changed verdicts of groups that have been pending for long enough, and clears the conditions of groups
+    /// that are no longer pending.
+    pub(super) fn report_status(&mut self, now: Instant) {
         let due: Vec<Key> = self
-            .told
-            .waiting
+            .reporter
+            .pending
             .iter()
-            .filter(|(_, telling)| now.duration_since(telling.since) >= self.options.tell_after)
+            .filter(|(_, status)| now.duration_since(status.pending_since) >= self.options.report_after)
             .map(|(group, _)| group.clone())
             .collect();
         for group in due {
             let Some(verdict) = self.verdicts.get(&group) else { continue };
             let cluster = self.cache.cluster();
             let stamp = cluster.group(&group).map(|group| cluster.groups[group].stamp);
-            // Most of those who wait wait for the same as before.
-            let Some(telling) = self.told.waiting.get_mut(&group) else { continue };
-            if telling.about.as_ref().is_some_and(|(told, at)| told == verdict && *at == stamp) {
+            // Most verdicts are those of the cycle before.
+            let Some(status) = self.reporter.pending.get_mut(&group) else { continue };
+            if status.source.as_ref().is_some_and(|(known, at)| known == verdict && *at == stamp) {
                 continue;
             }
             let verdict = verdict.clone();
-            telling.about = Some((verdict.clone(), stamp));
+            status.source = Some((verdict.clone(), stamp));
             let message = self.message(&verdict);
-            let known = self.told.waiting.get(&group).and_then(|telling| telling.message.clone());
+            let known = self.reporter.pending.get(&group).and_then(|status| status.message.clone());
             if known.as_deref() != Some(message.as_str()) {
-                self.tell_group(&group, &verdict, &message);
-                if let Some(telling) = self.told.waiting.get_mut(&group) {
-                    telling.message = Some(message);
+                self.report_group(&group, &verdict, &message);
+                if let Some(status) = self.reporter.pending.get_mut(&group) {
+                    status.message = Some(message);
                 }
             }
-            self.tell_pods(&group, &verdict);
+            self.report_pods(&group, &verdict);
         }
-        for group in self.told.over() {
+        for group in self.reporter.take_resolved() {
             self.writer.submit(condition::write_group(&group, &[]));
         }
     }
 
     fn message(&self, verdict: &GroupVerdict) -> String {
-        let has_no_obstacle = matches!(
+        let has_no_fit_error = matches!(
             verdict.leading,
             Verdict::NotReady { .. } | Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. }
         );
-        let text = if has_no_obstacle {
+        let text = if has_no_fit_error {
             explain::plain(&verdict.leading, &verdict.queue).text
         } else if self.options.detailed_fit_errors {
             explain::detailed(verdict)
@@ -70,7 +71,7 @@ impl Heart {
         self.in_pool(&verdict.group, text)
     }
 
-    /// Groups that are tried in one pool after the other say which one it was.
+    /// With `schedulingBackoff: 1` a group is attempted in one node pool after the other, and messages name the pool.
     fn in_pool(&self, group: &Key, text: String) -> String {
         let known = self.cache.store().objects().pod_groups.get(group);
         if known.is_some_and(|group| group.spec.scheduling_backoff == Some(1)) {
@@ -80,7 +81,7 @@ impl Heart {
         }
     }
 
-    fn tell_group(&mut self, group: &Key, verdict: &GroupVerdict, message: &str) {
+    fn report_group(&mut self, group: &Key, verdict: &GroupVerdict, message: &str) {
         let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
         let regarding = Regarding {
             kind: POD_GROUP,
@@ -89,9 +90,9 @@ impl Heart {
         };
         let stored = known.status.as_ref().map(|s| s.scheduling_conditions.clone()).unwrap_or_default();
         let not_ready = matches!(verdict.leading, Verdict::NotReady { .. });
-        let waits = matches!(verdict.leading, Verdict::WaitingForVictims { .. });
+        let is_pipelined = matches!(verdict.leading, Verdict::WaitingForVictims { .. });
         let reason = if not_ready { "NotReady" } else { "Unschedulable" };
-        if !waits {
+        if !is_pipelined {
             self.recorder.record(&Event {
                 regarding,
                 type_: EventType::Normal,
@@ -102,30 +103,32 @@ impl Heart {
         }
         let active = self.cache.cluster().group(group);
         let active = active.is_some_and(|group| self.cache.cluster().groups[group].active_allocated() > 0);
-        if not_ready || waits || active {
+        if not_ready || is_pipelined || active {
             return;
         }
         let pool = &self.options.params.node_pool;
         let new = condition::of_group(verdict, pool, message.to_owned(), Some(Time(self.clock.now())));
-        if let Some(conditions) = self.told.condition(group, &stored, new) {
+        if let Some(conditions) = self.reporter.update_conditions(group, &stored, new) {
             self.writer.submit(condition::write_group(group, &conditions));
         }
     }
 
-    /// Tells the pods of a group that still have no place.
-    fn tell_pods(&mut self, group: &Key, verdict: &GroupVerdict) {
+    /// Reports on the pods of a group that are still pending.
+    fn report_pods(&mut self, group: &Key, verdict: &GroupVerdict) {
         let cluster = self.cache.cluster();
         let Some(index) = cluster.group(group) else { return };
-        let silent = matches!(verdict.leading, Verdict::NotReady { .. } | Verdict::WaitingForVictims { .. });
+        let is_reported_on_group_only =
+            matches!(verdict.leading, Verdict::NotReady { .. } | Verdict::WaitingForVictims { .. });
         let stored = self.cache.store().objects();
-        let marks =
+        let marks_pods =
             stored.pod_groups.get(group).is_none_or(|group| group.spec.mark_unschedulable != Some(false));
-        let mut news: Vec<(Key, String, String, bool)> = Vec::new();
+        let mut reports: Vec<(Key, String, String, bool)> = Vec::new();
         for pod in &cluster.groups[index].pods {
             let key = cluster.pod_key(*pod);
-            let stranger = is_stranger(verdict, &key);
-            let waits = cluster.pods[*pod].state.status == Status::Pending && !silent;
-            if !waits && !stranger {
+            let is_invalid = names_unknown_sub_group(verdict, &key);
+            let is_pending = matches!(cluster.pods[*pod].state.status, Status::Pending | Status::InBackoff)
+                && !is_reported_on_group_only;
+            if !is_pending && !is_invalid {
                 continue;
             }
             let Some(uid) = stored.pods.get(&key).map(|pod| pod.metadata.uid.to_string()) else { continue };
@@ -134,12 +137,12 @@ impl Heart {
             } else {
                 explain::pod_message(verdict, &key)
             };
-            news.push((key, uid, self.in_pool(group, message), marks || stranger));
+            reports.push((key, uid, self.in_pool(group, message), marks_pods || is_invalid));
         }
         let time = self.clock.time();
-        let Some(telling) = self.told.waiting.get_mut(group) else { return };
-        for (pod, uid, message, marks) in news {
-            let known = telling.pods.insert((pod.clone(), uid.clone()), message.clone());
+        let Some(status) = self.reporter.pending.get_mut(group) else { return };
+        for (pod, uid, message, marks_pod) in reports {
+            let known = status.pods.insert((pod.clone(), uid.clone()), message.clone());
             if known.as_deref() == Some(message.as_str()) {
                 continue;
             }
@@ -150,7 +153,7 @@ impl Heart {
                 message: message.clone(),
                 annotations: BTreeMap::new(),
             });
-            if marks {
+            if marks_pod {
                 self.writer.submit(condition::write_pod(&pod, &uid, "Unschedulable", &message, &time));
             }
         }
@@ -158,7 +161,7 @@ impl Heart {
 }
 
 /// Whether a pod names a sub-group that its group does not have.
-fn is_stranger(verdict: &GroupVerdict, pod: &Key) -> bool {
+fn names_unknown_sub_group(verdict: &GroupVerdict, pod: &Key) -> bool {
     std::iter::once(&verdict.leading).chain(&verdict.further).any(|verdict| {
         matches!(verdict, Verdict::PodUnschedulable { pod: of, reason: PodRejection::UnknownSubGroup(_), .. } if of == pod)
     })

@@ -1,0 +1,83 @@
+//! Exponential backoff of groups whose decisions could not be carried out.
+//!
+//! A bind request that fails for good, a rejected bind request and a rejected eviction count as failures. Without
+//! backoff, a group whose pods can never be bound is placed in every cycle and holds capacity that other groups could
+//! use. The engine skips a group in backoff and reports it with a verdict of its own (`Verdict::InBackoff`).
+
+use kai_engine::input::{Backoff, Key};
+use kai_units::{Span, Timestamp};
+use std::collections::BTreeMap;
+
+/// The delay after the first failure; it doubles with each further one.
+const INITIAL_DELAY: Span = Span::from_secs(2);
+const MAX_DELAY: Span = Span::from_secs(300);
+/// After this time without a failure the delay starts again at [`INITIAL_DELAY`].
+const RESET_AFTER: Span = Span::from_secs(600);
+
+#[derive(Clone, Debug)]
+struct Failure {
+    backoff: Backoff,
+    at: Timestamp,
+}
+
+/// The groups that failed, with the backoff of each.
+#[derive(Debug, Default)]
+pub(crate) struct GroupBackoff {
+    groups: BTreeMap<Key, Failure>,
+}
+
+impl GroupBackoff {
+    /// Records a failure and starts or extends the group's backoff.
+    pub(crate) fn record_failure(&mut self, group: &Key, cause: String, now: Timestamp) {
+        let previous = self.groups.get(group).filter(|previous| (now - previous.at).0 < RESET_AFTER.0);
+        // The pods of a gang fail together: a failure during the backoff belongs to the same attempt.
+        let failures = previous
+            .map_or(1, |previous| previous.backoff.failures + u32::from(previous.backoff.until <= now));
+        let delay = INITIAL_DELAY.0.saturating_mul(1 << failures.min(16).saturating_sub(1)).min(MAX_DELAY.0);
+        let backoff = Backoff { cause, failures, until: now + Span(delay) };
+        self.groups.insert(group.clone(), Failure { backoff, at: now });
+    }
+
+    pub(crate) fn forget(&mut self, group: &Key) {
+        self.groups.remove(group);
+    }
+
+    /// The groups that are in backoff at `now`.
+    pub(crate) fn active(&self, now: Timestamp) -> BTreeMap<Key, Backoff> {
+        let failures = self.groups.iter().filter(|(_, failure)| failure.backoff.until > now);
+        failures.map(|(group, failure)| (group.clone(), failure.backoff.clone())).collect()
+    }
+
+    /// When the next backoff ends.
+    pub(crate) fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        self.groups.values().map(|failure| failure.backoff.until).filter(|until| *until > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_doubles_up_to_the_maximum_and_resets() {
+        let group = Key::new("a", "g");
+        let mut backoff = GroupBackoff::default();
+        let mut now = Timestamp(0);
+        let mut delays = Vec::new();
+        for failures in 1..=10 {
+            backoff.record_failure(&group, "first pod".to_owned(), now);
+            backoff.record_failure(&group, "second pod of the same gang".to_owned(), now);
+            let active = backoff.active(now);
+            assert_eq!(active[&group].failures, failures, "one attempt counts once");
+            assert_eq!(active[&group].cause, "second pod of the same gang");
+            let until = backoff.next_expiry(now).expect("the group is in backoff");
+            delays.push((until - now).0 / 1_000_000);
+            now = until;
+            assert!(backoff.active(now).is_empty());
+        }
+        assert_eq!(delays, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        let later = now + Span::from_secs(3_600);
+        backoff.record_failure(&group, "an hour later".to_owned(), later);
+        assert_eq!(backoff.next_expiry(later), Some(later + Span::from_secs(2)));
+    }
+}

@@ -1,0 +1,284 @@
+//! The scheduler loop: keeps the cluster model current, runs cycles on it and submits their decisions as writes.
+//!
+//! All input arrives through [`SchedulerLoop::handle`], in the order of the event queue. The loop never awaits: writes go
+//! to the writer, evictions to tasks, and their results come back as events.
+
+mod audit;
+mod cycle;
+mod cycle_metrics;
+mod input_diagnostics;
+mod status;
+mod watch_events;
+mod write_results;
+
+use crate::assumed_bindings::AssumedBindings;
+use crate::cycle_trigger::{CycleTrigger, Impact};
+use crate::effect::evict::{self, Batch};
+use crate::event_queue::{AnnotationError, EventQueue, SchedulerEvent};
+use crate::group_backoff::GroupBackoff;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::pending_annotations::PendingAnnotations;
+use crate::resources::{BIND_REQUEST, api_key};
+use crate::status_reporter::StatusReporter;
+use crate::timers::Timers;
+use crate::usage::Usage;
+use kai_cache::{Cache, Kind};
+use kai_clock::Clock;
+use kai_engine::input::Key;
+use kai_engine::plugin::PluginSet;
+use kai_engine::policy::Action;
+use kai_engine::verdict::GroupVerdict;
+use kai_engine::{Outcome, Policy};
+use kai_runtime::api::Api;
+use kai_runtime::event::Recorder;
+use kai_runtime::writer::{Retry, Write, WritePriority, Writer};
+use kai_units::Timestamp;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub(crate) struct SchedulerLoop {
+    pub(crate) options: Options,
+    pub(crate) cache: Cache,
+    /// The policy of cycles with every configured action.
+    all_actions: Policy,
+    allocate_only: Policy,
+    clock: Clock,
+    api: Api,
+    writer: Writer,
+    recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    events: Arc<EventQueue>,
+    assumed: AssumedBindings,
+    annotations: PendingAnnotations,
+    backoff: GroupBackoff,
+    reporter: StatusReporter,
+    diagnostics: input_diagnostics::InputDiagnostics,
+    timers: Timers,
+    pub(crate) trigger: CycleTrigger,
+    /// Kinds whose first list has not arrived.
+    unsynced: BTreeSet<Kind>,
+    undecodable: BTreeSet<(Kind, Key)>,
+    /// Until when cycles wait for the first result of the usage query.
+    usage_deadline: Option<Instant>,
+    /// The verdict of each pending group, of the last cycle that attempted most for it.
+    pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
+    /// Requests outside of the writer: evictions and lookups of bind requests.
+    tasks: JoinSet<()>,
+    cycles: u64,
+    last_audit: Instant,
+    /// Interned names of the cluster model when it was last built.
+    initial_names: usize,
+}
+
+impl SchedulerLoop {
+    pub(crate) fn new(
+        options: Options,
+        plugins: &PluginSet,
+        process: &kai_runtime::Process,
+        events: Arc<EventQueue>,
+        kinds: impl IntoIterator<Item = Kind>,
+    ) -> Self {
+        let all_actions = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let metrics = Metrics::new(&process.metrics, &options.metrics_namespace);
+        metrics.set_configuration(
+            &all_actions.budgets,
+            options.config.engine.plugins.iter().map(|plugin| plugin.name.as_str()),
+        );
+        for warning in options.config.warnings.iter().chain(&all_actions.warnings) {
+            tracing::warn!(warning, "invalid configuration");
+        }
+        let mut allocate_only = all_actions.clone();
+        allocate_only.actions.retain(|action| matches!(action, Action::Allocate));
+        Self {
+            cache: Cache::new(options.settings.clone()),
+            metrics,
+            trigger: CycleTrigger::new(options.period),
+            all_actions,
+            allocate_only,
+            clock: process.clock,
+            api: process.api.clone(),
+            writer: process.writer.clone(),
+            recorder: process.recorder.clone(),
+            events,
+            assumed: AssumedBindings::default(),
+            annotations: PendingAnnotations::default(),
+            backoff: GroupBackoff::default(),
+            reporter: StatusReporter::default(),
+            diagnostics: input_diagnostics::InputDiagnostics::default(),
+            timers: Timers::default(),
+            unsynced: kinds.into_iter().collect(),
+            undecodable: BTreeSet::new(),
+            usage_deadline: options.usage.as_ref().map(|source| Instant::now() + source.wait_max()),
+            verdicts: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            cycles: 0,
+            last_audit: Instant::now(),
+            initial_names: 0,
+            options,
+        }
+    }
+
+    /// Whether every informer has synced and usage is known or overdue.
+    pub(crate) fn has_synced(&self) -> bool {
+        self.unsynced.is_empty() && self.usage_deadline.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// When [`SchedulerLoop::run_due`] has work if no event arrives before.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        if !self.unsynced.is_empty() {
+            return None;
+        }
+        if let Some(until) = self.usage_deadline.filter(|_| !self.has_synced()) {
+            return Some(until);
+        }
+        let cycle = self.trigger.next().map(|(at, _)| at);
+        let diagnostics = self.diagnostics.next_report(self.options.report_after);
+        [cycle, self.next_report(), diagnostics].into_iter().flatten().min()
+    }
+
+    /// Runs a cycle, reports and audits as far as they are due.
+    pub(crate) fn run_due(&mut self) {
+        let now = Instant::now();
+        // Drops finished tasks.
+        while self.tasks.try_join_next().is_some() {}
+        if !self.has_synced() {
+            return;
+        }
+        let due = self.trigger.next().filter(|(at, _)| *at <= now);
+        if let Some((_, scope)) = due {
+            self.run_cycle(scope);
+        }
+        // Verdicts change by cycles only; a group becomes due for a report by time only.
+        if due.is_some() || self.next_report().is_some_and(|at| at <= now) {
+            self.report_status(now);
+        }
+        self.report_diagnostics(now);
+        if self.has_excess_names() {
+            self.rebuild_cluster();
+        }
+        let idle = self.trigger.next().is_none_or(|(at, _)| at > now + self.options.period);
+        if idle && now.duration_since(self.last_audit) >= self.options.audit_every {
+            self.audit();
+        }
+    }
+
+    /// Whether most interned names of the cluster model belong to deleted objects.
+    fn has_excess_names(&self) -> bool {
+        let spare = self.initial_names.saturating_add(self.options.stale_names_max);
+        self.cache.cluster().names.len() > self.initial_names.saturating_add(spare)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now().as_microsecond())
+    }
+
+    pub(crate) fn handle(&mut self, events: Vec<SchedulerEvent>) {
+        for event in events {
+            let impact = match event {
+                SchedulerEvent::Watch(kind, event) => self.handle_watch_event(kind, event),
+                SchedulerEvent::BindResponse(key, response) => self.handle_bind_response(&key, response),
+                SchedulerEvent::BindLookup(key, error, found) => self.handle_bind_lookup(&key, &error, found),
+                SchedulerEvent::EvictionResult(result) => self.handle_eviction_result(result),
+                SchedulerEvent::Usage(usage) => self.handle_usage(usage),
+                SchedulerEvent::AnnotationsWritten(group, generation, outcome) => {
+                    self.annotations.confirm(&group, generation, outcome);
+                    Impact::None
+                }
+            };
+            self.trigger.record_event(Instant::now(), impact);
+        }
+    }
+
+    fn handle_usage(&mut self, usage: Usage) -> Impact {
+        self.usage_deadline = None;
+        if *self.cache.store().usage() == usage {
+            return Impact::None;
+        }
+        self.cache.store_mut().set_usage(usage);
+        Impact::Replan
+    }
+
+    /// Sets the timer of the next cycle that time alone makes necessary.
+    fn set_timer(&mut self, outcome: &Outcome) {
+        let now = self.now();
+        let has_candidates =
+            !self.verdicts.is_empty() || !outcome.staleness.is_empty() || self.has_stale_groups();
+        let next = [self.timers.next(now).filter(|_| has_candidates), self.backoff.next_expiry(now)]
+            .into_iter()
+            .flatten()
+            .min();
+        let instant = Instant::now();
+        self.trigger.set_timer(next.map(|at| instant_of(at, now, instant)));
+    }
+
+    fn has_stale_groups(&self) -> bool {
+        self.cache.cluster().stale_groups().next().is_some()
+    }
+
+    /// Writes the pending annotations of a group; they count at once.
+    fn write_annotations(&mut self, group: &Key) {
+        if let Some(known) = self.cache.store().objects().pod_groups.get(group) {
+            let mut annotated = (**known).clone();
+            if self.annotations.overlay(group, &mut annotated) {
+                self.set_group_timers(group, &annotated);
+                self.cache.store_mut().apply(annotated);
+            }
+        }
+        let (events, key) = (Arc::clone(&self.events), group.clone());
+        let write = self.annotations.patch(group, |generation| {
+            Box::new(move |response| {
+                let outcome = match response {
+                    Ok(_) => Ok(()),
+                    Err(error) if error.is_not_found() => Err(AnnotationError::NotFound),
+                    Err(_) => Err(AnnotationError::Rejected),
+                };
+                events.push(SchedulerEvent::AnnotationsWritten(key, generation, outcome));
+            })
+        });
+        if let Some(write) = write {
+            self.writer.submit(write);
+        }
+    }
+
+    fn evict(&mut self, batch: Batch) {
+        let (api, events, how) = (self.api.clone(), Arc::clone(&self.events), self.options.eviction);
+        self.tasks.spawn(async move {
+            let result = evict::run(api, batch, how).await;
+            events.push(SchedulerEvent::EvictionResult(result));
+        });
+    }
+
+    fn delete_bind_request(&self, key: &Key) {
+        let Some(request) = self.cache.store().objects().bind_requests.get(key) else { return };
+        let key = api_key(key);
+        self.writer.submit(Write {
+            priority: WritePriority::Action,
+            path: BIND_REQUEST.path_of(&key),
+            object: (BIND_REQUEST, key),
+            slot: Some("delete"),
+            method: "DELETE",
+            content_type: "application/json",
+            body: json!({
+                "apiVersion": "v1", "kind": "DeleteOptions",
+                "preconditions": {"uid": request.metadata.uid},
+            }),
+            retry: Retry::UntilAnswered,
+            done: None,
+        });
+    }
+
+    /// The policy of cycles with every configured action.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.all_actions
+    }
+}
+
+/// A point in time on the runtime's clock.
+fn instant_of(at: Timestamp, now: Timestamp, instant: Instant) -> Instant {
+    instant + Duration::from_micros(u64::try_from((at - now).0).unwrap_or(0))
+}

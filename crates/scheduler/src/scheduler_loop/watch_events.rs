@@ -1,0 +1,304 @@
+//! Handles watch events: updates the store and the state that is kept beside it.
+
+use super::SchedulerLoop;
+use crate::cycle_trigger::Impact;
+use crate::timers::GroupTimes;
+use kai_api::PodGroup;
+use kai_cache::object::{Change, Pod};
+use kai_cache::translate::{group as groups, pod as pods, queue as queues};
+use kai_cache::{Kind, Object, Report};
+use kai_engine::input::Key;
+use kai_runtime::watch::WatchEvent;
+use kai_units::Span;
+use std::collections::BTreeSet;
+
+impl SchedulerLoop {
+    pub(super) fn handle_watch_event(&mut self, kind: Kind, event: WatchEvent<Object>) -> Impact {
+        match event {
+            WatchEvent::Listed(objects, version) => self.handle_list(kind, objects, version),
+            WatchEvent::Applied(object) => self.handle_applied(object),
+            WatchEvent::Deleted(object) => self.handle_deleted(kind, &object),
+            WatchEvent::Invalid(object) => {
+                let (key, error) = (Key::new(object.key.namespace, object.key.name), object.reason);
+                tracing::warn!(kind = kind.name(), %key, error, "cannot decode an object; it is ignored");
+                self.undecodable.insert((kind, key.clone()));
+                self.metrics.unreadable.set(self.undecodable.len() as i64);
+                self.forget(kind, &key);
+                self.cache.store_mut().delete(kind, &key).map_or(Impact::None, |_| Impact::FreesCapacity)
+            }
+        }
+    }
+
+    fn handle_list(&mut self, kind: Kind, mut objects: Vec<Object>, version: u64) -> Impact {
+        if kind == Kind::BindRequest {
+            self.assumed.observe_list(&mut objects, version);
+        }
+        let listed: BTreeSet<Key> = objects.iter().map(Object::key).collect();
+        let stored = self.cache.store().objects().keys(kind).into_iter();
+        for key in stored.filter(|key| !listed.contains(key)).collect::<Vec<Key>>() {
+            self.forget(kind, &key);
+        }
+        for object in &mut objects {
+            self.prepare(object);
+        }
+        self.cache.reset(kind, objects);
+        self.undecodable.retain(|(of, _)| *of != kind);
+        self.metrics.unreadable.set(self.undecodable.len() as i64);
+        self.unsynced.remove(&kind);
+        if kind == Kind::Queue {
+            self.queues_changed();
+        }
+        if kind == Kind::BindRequest {
+            for key in self.cache.obsolete_bind_requests() {
+                self.delete_bind_request(&key);
+            }
+        }
+        Impact::FreesCapacity
+    }
+
+    fn handle_applied(&mut self, mut object: Object) -> Impact {
+        let (kind, key) = (object.kind(), object.key());
+        if let Object::BindRequest(request) = &object
+            && !self.assumed.observe_applied(&key, request)
+        {
+            return Impact::None;
+        }
+        self.prepare(&mut object);
+        if self.undecodable.remove(&(kind, key.clone())) {
+            self.metrics.unreadable.set(self.undecodable.len() as i64);
+        }
+        let change = self.cache.store_mut().apply(object);
+        if matches!(change, Change::None) {
+            return Impact::None;
+        }
+        if kind == Kind::Queue {
+            self.queues_changed();
+        }
+        self.handle_change(kind, &key, &change)
+    }
+
+    /// Follows up on a changed object; returns what the change can affect.
+    fn handle_change(&mut self, kind: Kind, key: &Key, change: &Change) -> Impact {
+        match kind {
+            Kind::Pod => {
+                for request in self.cache.store().binds_of(key) {
+                    if self.cache.store().is_obsolete_bind(&request) {
+                        self.delete_bind_request(&request);
+                    }
+                }
+                let pod = self.cache.store().objects().pods.get(key);
+                let is_ending =
+                    pod.is_some_and(|pod| is_terminal(pod) || pod.metadata.deletion_timestamp.is_some());
+                if is_ending { Impact::FreesCapacity } else { Impact::Replan }
+            }
+            Kind::BindRequest => self.handle_bind_request(key),
+            Kind::PodGroup | Kind::ConfigMap => Impact::Replan,
+            Kind::Node => {
+                if matches!(change, Change::Replaced(_)) {
+                    self.delete_obsolete_bind_requests_to(&key.name);
+                }
+                Impact::FreesCapacity
+            }
+            Kind::Namespace
+            | Kind::PersistentVolume
+            | Kind::PersistentVolumeClaim
+            | Kind::StorageClass
+            | Kind::PriorityClass
+            | Kind::PodDisruptionBudget
+            | Kind::ResourceClaim
+            | Kind::ResourceSlice
+            | Kind::DeviceClass
+            | Kind::NodeResourceTopology
+            | Kind::CsiDriver
+            | Kind::CsiNode
+            | Kind::CsiStorageCapacity
+            | Kind::Topology
+            | Kind::Queue => Impact::FreesCapacity,
+        }
+    }
+
+    /// Deletes a bind request that failed for good and starts the backoff of its group.
+    fn handle_bind_request(&mut self, key: &Key) -> Impact {
+        if !self.cache.store().is_obsolete_bind(key) {
+            return Impact::None;
+        }
+        let request = self.cache.store().objects().bind_requests.get(key).map(|request| (**request).clone());
+        if let Some(request) = request
+            && pods::bind_failed(&request)
+        {
+            let reason = request.status.as_ref().map(|status| status.reason.clone()).unwrap_or_default();
+            let node = &request.spec.selected_node;
+            self.back_off_group_of(
+                &pods::pod_of(&request),
+                format!("binding pod {key} to node `{node}` failed: {reason}"),
+            );
+        }
+        self.delete_bind_request(key);
+        Impact::FreesCapacity
+    }
+
+    fn back_off_group_of(&mut self, pod: &Key, cause: String) {
+        let group = self.cache.store().objects().pods.get(pod).and_then(|pod| pods::group_of(pod));
+        let Some(group) = group else { return };
+        tracing::warn!(%group, cause, "group backs off");
+        let now = self.now();
+        self.backoff.record_failure(&group, cause, now);
+    }
+
+    fn delete_obsolete_bind_requests_to(&self, node: &str) {
+        let store = self.cache.store();
+        for request in store.binds_to(node).iter().filter(|request| store.is_obsolete_bind(request)) {
+            self.delete_bind_request(request);
+        }
+    }
+
+    fn handle_deleted(&mut self, kind: Kind, last: &Object) -> Impact {
+        let key = last.key();
+        if let Object::BindRequest(request) = last
+            && !self.assumed.observe_deleted(&key, request)
+        {
+            return Impact::None;
+        }
+        self.forget(kind, &key);
+        let stored = self.cache.store_mut().delete(kind, &key);
+        if kind == Kind::Node {
+            self.delete_obsolete_bind_requests_to(&key.name);
+        }
+        if kind == Kind::Queue {
+            self.queues_changed();
+        }
+        match (kind, stored) {
+            (_, None) => Impact::None,
+            // The events of its pod and node report the capacity that the request no longer holds.
+            (Kind::BindRequest, Some(_)) => Impact::Replan,
+            (_, Some(_)) => Impact::FreesCapacity,
+        }
+    }
+
+    /// Overlays pending annotations and updates timers and diagnostics before an object is stored.
+    fn prepare(&mut self, object: &mut Object) {
+        let key = object.key();
+        if let Object::PodGroup(group) = object {
+            self.annotations.overlay(&key, group);
+            self.set_group_timers(&key, group);
+            let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
+            // The scheduler of another node pool manages the conditions of that pool's groups.
+            if conditions && groups::is_seen(group, &self.options.settings) {
+                self.reporter.with_conditions.insert(key);
+            } else {
+                self.reporter.with_conditions.remove(&key);
+            }
+        } else if let Object::Pod(pod) = object {
+            let stuck = pod.metadata.deletion_timestamp.map(|at| at.0 + self.options.params.stuck_threshold);
+            self.timers.set_pod(&key, stuck);
+            let is_pending = pod.spec.node_name.is_empty()
+                && pod.spec.scheduler_name == self.options.settings.scheduler_name.as_str();
+            let groups = &self.cache.store().objects().pod_groups;
+            let lacks_group =
+                is_pending && pods::group_of(pod).is_some_and(|group| !groups.contains_key(&group));
+            self.diagnostics.set_group_missing(&key, lacks_group);
+        }
+    }
+
+    /// Drops the state that is kept beside a deleted object.
+    fn forget(&mut self, kind: Kind, key: &Key) {
+        self.diagnostics.forget(kind, key);
+        if kind == Kind::PodGroup {
+            self.timers.set_group(key, GroupTimes::default());
+            self.annotations.forget(key);
+            self.backoff.forget(key);
+            self.reporter.with_conditions.remove(key);
+            self.reporter.pending.remove(key);
+            self.verdicts.remove(key);
+        } else if kind == Kind::Pod {
+            self.timers.set_pod(key, None);
+            self.reporter.pipelined.remove(key);
+        }
+    }
+
+    pub(super) fn set_group_timers(&mut self, key: &Key, group: &PodGroup) {
+        let times = if groups::is_seen(group, &self.options.settings) {
+            // The store reports unreadable timings when it translates the group.
+            let timings = groups::timings(group, &mut Report::on(Kind::PodGroup, key));
+            group_times(&timings, self.options.staleness_grace())
+        } else {
+            GroupTimes::default()
+        };
+        self.timers.set_group(key, times);
+    }
+
+    fn queues_changed(&mut self) {
+        self.diagnostics.queues_changed();
+        let mut min_runtimes: BTreeSet<Span> = BTreeSet::new();
+        if let Some(defaults) = &self.all_actions.registry.builtin.min_runtime {
+            min_runtimes.extend(defaults.preempt.iter().chain(defaults.reclaim.iter()));
+        }
+        for (key, queue) in &self.cache.store().objects().queues {
+            let queue = queues::min_runtimes(queue, &mut Report::on(Kind::Queue, key));
+            min_runtimes.extend(queue.preempt.iter().chain(queue.reclaim.iter()));
+        }
+        min_runtimes.retain(|span| span.0 > 0);
+        self.timers.set_min_runtimes(min_runtimes);
+    }
+}
+
+/// The timings of a group that have a deadline. A negative grace period never ends.
+fn group_times(timings: &groups::Timings, default_grace: Span) -> GroupTimes {
+    let grace = timings.staleness_grace.unwrap_or(default_grace);
+    let delay_from = timings.last_eviction.map_or(timings.created, |at| at.max(timings.created));
+    GroupTimes {
+        stale: timings.stale_since.filter(|_| grace.0 >= 0).map(|since| (since, grace)),
+        delay: timings.preemption_delay.map(|delay| (delay_from, delay)),
+        last_start: timings.last_start,
+    }
+}
+
+fn is_terminal(pod: &Pod) -> bool {
+    matches!(&*pod.status.phase, "Succeeded" | "Failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_units::Timestamp;
+
+    fn times(json: &str) -> GroupTimes {
+        let group: PodGroup = serde_json::from_str(json).unwrap();
+        let key = Key::new("", "g");
+        let mut report = Report::on(Kind::PodGroup, &key);
+        group_times(&groups::timings(&group, &mut report), Span::from_secs(60))
+    }
+
+    #[test]
+    fn timers_and_engine_input_agree_on_a_non_positive_preemption_delay() {
+        let with_delay = |delay: &str| {
+            times(&format!(
+                r#"{{"metadata":{{"name":"g","creationTimestamp":"2025-01-01T00:00:00Z"}},
+                     "spec":{{"preemptionDelay":"{delay}"}}}}"#
+            ))
+        };
+        let created = Timestamp(1_735_689_600_000_000);
+        assert_eq!(with_delay("5s").delay, Some((created, Span::from_secs(5))));
+        // The engine has no delay for these values, so there is no deadline either.
+        assert_eq!(with_delay("-5s").delay, None);
+        assert_eq!(with_delay("0s").delay, None);
+    }
+
+    #[test]
+    fn preemption_delay_starts_at_the_last_eviction_and_negative_grace_has_no_deadline() {
+        let group = |grace: &str| {
+            times(&format!(
+                r#"{{"metadata":{{"name":"g","creationTimestamp":"2025-01-01T00:00:00Z","annotations":{{
+                       "kai.scheduler/last-eviction-timestamp":"2025-01-01T00:01:00Z",
+                       "kai.scheduler/stale-podgroup-timestamp":"2025-01-01T00:02:00Z"}}}},
+                     "spec":{{"preemptionDelay":"1m","stalenessGracePeriod":"{grace}"}}}}"#
+            ))
+        };
+        let at = |seconds| Timestamp(1_735_689_600_000_000) + Span::from_secs(seconds);
+        let times = group("30s");
+        assert_eq!(times.delay, Some((at(60), Span::from_secs(60))));
+        assert_eq!(times.stale, Some((at(120), Span::from_secs(30))));
+        assert_eq!(group("").stale, Some((at(120), Span::from_secs(60))), "the default applies");
+        assert_eq!(group("-1s").stale, None);
+    }
+}

@@ -1,0 +1,146 @@
+//! Handles the results of writes: bind requests and evictions.
+
+use super::SchedulerLoop;
+use crate::cycle_trigger::Impact;
+use crate::effect::evict::EvictionResult;
+use crate::effect::{bind, condition};
+use crate::event_queue::SchedulerEvent;
+use crate::resources::api_key;
+use kai_api::BindRequest;
+use kai_engine::input::Key;
+use kai_runtime::api;
+use kai_runtime::event::{Event, EventType, Regarding};
+use kai_runtime::kind::POD;
+use kai_units::{Span, Timestamp};
+use serde::Deserialize as _;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl SchedulerLoop {
+    pub(super) fn handle_bind_response(&mut self, key: &Key, response: api::Result<Value>) -> Impact {
+        match response {
+            Ok(created) => {
+                let now = self.now();
+                if let Some(binding) = self.assumed.confirm(key, &created, self.cache.store_mut()) {
+                    let binding = binding.clone();
+                    self.report_bind(key, &binding.request, binding.pod_created, binding.decided, now);
+                } else if let Ok(request) = serde_json::from_value::<BindRequest>(created) {
+                    self.report_bind(key, &request, None, now, now);
+                }
+                Impact::None
+            }
+            Err(error) => {
+                // The response to an earlier attempt may have been lost, and the request exist: the binding stays
+                // assumed until a lookup shows what the server has.
+                if self.assumed.contains(key) {
+                    let (api, events, key) = (self.api.clone(), Arc::clone(&self.events), key.clone());
+                    self.tasks.spawn(async move {
+                        let found = bind::look_up(&api, &key).await;
+                        events.push(SchedulerEvent::BindLookup(key, error, found));
+                    });
+                }
+                Impact::None
+            }
+        }
+    }
+
+    /// The creation of a bind request failed, and the server has `found` under its name.
+    pub(super) fn handle_bind_lookup(
+        &mut self,
+        key: &Key,
+        error: &api::Error,
+        found: Option<Value>,
+    ) -> Impact {
+        if let Some(found) = found
+            && let Ok(request) = BindRequest::deserialize(&found)
+        {
+            if self.assumed.is_assumed(key, &request) {
+                return self.handle_bind_response(key, Ok(found));
+            }
+            // Another binding's request, which its owner is about to finish or delete.
+            self.assumed.observe_applied(key, &request);
+        }
+        let Some(binding) = self.assumed.reject(key, self.cache.store_mut()) else { return Impact::None };
+        tracing::warn!(pod = %key, error = error as &dyn std::error::Error, "cannot create a bind request");
+        if !error.is_conflict() {
+            self.report_bind_rejected(key, &binding.request, &error.message());
+        }
+        if let Some(group) = &binding.group {
+            let cause = format!("the API server rejected the bind request of pod {key}: {}", error.message());
+            self.backoff.record_failure(group, cause, self.now());
+        }
+        Impact::FreesCapacity
+    }
+
+    fn report_bind(
+        &self,
+        pod: &Key,
+        request: &BindRequest,
+        created: Option<Timestamp>,
+        decided: Timestamp,
+        now: Timestamp,
+    ) {
+        let ms = |span: Span| span.0.max(0) as f64 / 1e3;
+        self.metrics.bind_ms.observe(ms(now - decided));
+        if let Some(created) = created {
+            self.metrics.placing_ms.observe(ms(decided - created));
+        }
+        let pool = &self.options.params.node_pool;
+        let message = format!(
+            "Successfully assigned pod {pod} to node {} at node-pool {pool}",
+            request.spec.selected_node
+        );
+        self.record_on_pod(pod, request, EventType::Normal, "Scheduled", message);
+    }
+
+    fn report_bind_rejected(&self, pod: &Key, request: &BindRequest, error: &str) {
+        let message = format!("Failed to create a bind request for pod {pod}: {error}");
+        self.record_on_pod(pod, request, EventType::Warning, "FailedBinding", message.clone());
+        let time = self.clock.time();
+        self.writer.submit(condition::write_pod(pod, pod_uid(request), "BindingError", &message, &time));
+    }
+
+    fn record_on_pod(
+        &self,
+        pod: &Key,
+        request: &BindRequest,
+        type_: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
+        self.recorder.record(&Event {
+            regarding: Regarding { kind: POD, key: api_key(pod), uid: pod_uid(request).to_owned() },
+            type_,
+            reason,
+            message,
+            annotations: BTreeMap::new(),
+        });
+    }
+
+    pub(super) fn handle_eviction_result(&mut self, result: EvictionResult) -> Impact {
+        let EvictionResult { batch, evicted, rejection } = result;
+        let (evicted, remaining) = batch.victims.split_at(evicted);
+        for victim in evicted {
+            self.report_eviction(victim, batch.preemptor.as_ref());
+        }
+        let Some(cause) = rejection else { return Impact::None };
+        tracing::warn!(preemptor = ?batch.preemptor, cause, "eviction rejected");
+        for victim in remaining {
+            self.cache.store_mut().forget_eviction(&victim.pod);
+        }
+        // Without its victims the preemptor has no capacity: it backs off before the next attempt.
+        if let Some(preemptor) = &batch.preemptor {
+            let now = self.now();
+            let pods = remaining.iter().map(|victim| &victim.pod);
+            self.cache.cluster_mut().forget_evictions(preemptor, pods);
+            self.backoff.record_failure(preemptor, cause, now);
+        }
+        Impact::Replan
+    }
+}
+
+fn pod_uid(request: &BindRequest) -> &str {
+    let owners = request.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.first().map_or("", |owner| owner.uid.as_str())
+}
