@@ -2,7 +2,7 @@
 
 use kai_cache::{Object, Stored};
 use kai_components::Component;
-use kai_scheduler::resources::{self, ServedApis, KindVisitor};
+use kai_scheduler::resources::{self, KindVisitor, ServedApis};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 
