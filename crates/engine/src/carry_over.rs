@@ -26,10 +26,9 @@ pub struct CarryOver {
 
 impl CarryOver {
     /// Drops evictions that were not carried out: the pods keep running, and no capacity is freed for the preemptor.
-    pub fn forget_evictions<'a>(&mut self, preemptor: &Key, staying: impl IntoIterator<Item = &'a Key>) {
-        let staying: BTreeSet<&Key> = staying.into_iter().collect();
-        self.evictions
-            .retain(|eviction| eviction.preemptor != *preemptor || !staying.contains(&eviction.pod));
+    pub fn forget_evictions<'a>(&mut self, preemptor: &Key, kept: impl IntoIterator<Item = &'a Key>) {
+        let kept: BTreeSet<&Key> = kept.into_iter().collect();
+        self.evictions.retain(|eviction| eviction.preemptor != *preemptor || !kept.contains(&eviction.pod));
         self.pipelined.retain(|pipelined| pipelined.group != *preemptor);
     }
 }
@@ -159,17 +158,20 @@ mod tests {
             pod: key(pod),
         };
         let pipelined = |group: &str| PipelinedGroup { group: key(group), places: Vec::new() };
-        let mut left = CarryOver {
+        let mut carried = CarryOver {
             pipelined: vec![pipelined("high"), pipelined("other")],
             evictions: BTreeSet::from([
-                eviction("high", "gone"),
-                eviction("high", "stays"),
-                eviction("other", "stays"),
+                eviction("high", "deleted"),
+                eviction("high", "kept"),
+                eviction("other", "kept"),
             ]),
             conditions: 1,
         };
-        left.forget_evictions(&key("high"), [&key("stays")]);
-        assert_eq!(left.pipelined, [pipelined("other")]);
-        assert_eq!(left.evictions, BTreeSet::from([eviction("high", "gone"), eviction("other", "stays")]));
+        carried.forget_evictions(&key("high"), [&key("kept")]);
+        assert_eq!(carried.pipelined, [pipelined("other")]);
+        assert_eq!(
+            carried.evictions,
+            BTreeSet::from([eviction("high", "deleted"), eviction("other", "kept")])
+        );
     }
 }

@@ -136,7 +136,7 @@ pub struct Figures {
 #[derive(Clone, Copy)]
 struct FixedNames {
     /// The empty name.
-    nothing: Sym,
+    empty: Sym,
     /// The only pod set of a group without sub-groups.
     default_set: Sym,
 }
@@ -163,8 +163,7 @@ impl Cluster {
     pub fn new() -> Self {
         let mut names = Interner::default();
         let dims = Dims::new(&mut names);
-        let fixed =
-            FixedNames { nothing: names.intern(""), default_set: names.intern(group::DEFAULT_POD_SET) };
+        let fixed = FixedNames { empty: names.intern(""), default_set: names.intern(group::DEFAULT_POD_SET) };
         Self {
             names,
             dims,
@@ -219,13 +218,13 @@ impl Cluster {
     }
 
     /// Stores the state that a cycle passes to the next one.
-    pub fn carry_over(&mut self, left: CarryOver) {
-        self.carried_over = left;
+    pub fn carry_over(&mut self, carried: CarryOver) {
+        self.carried_over = carried;
     }
 
     /// Drops evictions of the last cycle that were not carried out: these pods keep running.
-    pub fn forget_evictions<'a>(&mut self, taker: &Key, staying: impl IntoIterator<Item = &'a Key>) {
-        self.carried_over.forget_evictions(taker, staying);
+    pub fn forget_evictions<'a>(&mut self, preemptor: &Key, kept: impl IntoIterator<Item = &'a Key>) {
+        self.carried_over.forget_evictions(preemptor, kept);
     }
 
     /// The state that the last cycle passed on.

@@ -131,10 +131,10 @@ pub(crate) struct Run<'c, 'p> {
 impl Run<'_, '_> {
     /// Groups with pending pods that have their minimum and may be scheduled.
     pub(crate) fn pending_groups(&self) -> Vec<GroupIdx> {
-        let waits = |g: &crate::cluster::group::Group| {
+        let is_schedulable = |g: &crate::cluster::group::Group| {
             g.queue.is_some() && g.broken.is_none() && g.pending() > 0 && g.is_ready()
         };
-        self.plan.pending_groups().filter(|(_, g)| waits(g)).map(|(i, _)| i).collect()
+        self.plan.pending_groups().filter(|(_, g)| is_schedulable(g)).map(|(i, _)| i).collect()
     }
 
     /// Records why a group was not placed.
@@ -151,9 +151,9 @@ impl Run<'_, '_> {
     }
 
     /// Records the groups beyond the queue depth, until they are visited.
-    pub(crate) fn note_beyond_depth(&mut self, waiting: &[GroupIdx], depth: Option<usize>) {
+    pub(crate) fn note_beyond_depth(&mut self, pending: &[GroupIdx], depth: Option<usize>) {
         let Some(depth) = depth else { return };
-        for &group in waiting {
+        for &group in pending {
             self.note_obstacles(group, vec![Verdict::BeyondQueueDepth { depth: depth as u32 }]);
         }
     }
@@ -285,8 +285,8 @@ impl Run<'_, '_> {
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    let message = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 fn queue_reports(cluster: &Cluster) -> Vec<QueueReport> {

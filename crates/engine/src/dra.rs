@@ -16,7 +16,7 @@ mod place;
 mod pool;
 
 pub use allocator::{DEVICES_MAX, STEPS_MAX, allocate};
-pub use claim::{Allocation, CONSUMERS_MAX, Claim, ClaimState, DeviceClaim, Given};
+pub use claim::{AllocatedDevice, Allocation, CONSUMERS_MAX, Claim, ClaimState, DeviceClaim};
 pub use claims::{Claims, Reference, Undo};
 pub use demand::{claim_gpus, gpu_demand, gpu_devices, mentions_gpu};
 pub use extended::{ExtendedRequest, SyntheticClaim};

@@ -74,8 +74,8 @@ impl Ignored {
     }
     /// Parses a comma-separated list of resource names; unknown names have no effect.
     pub fn parse(list: &str, dims: &Dims, names: &Interner) -> Self {
-        let wanted = list.split(',').map(str::trim).filter(|name| !name.is_empty());
-        Self(wanted.filter_map(|name| find_dim(name, dims, names)).collect())
+        let listed = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Self(listed.filter_map(|name| find_dim(name, dims, names)).collect())
     }
     /// Excludes one more resource.
     #[must_use]

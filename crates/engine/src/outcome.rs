@@ -193,7 +193,7 @@ impl Bind {
     /// The claim that the binder creates for extended resources backed by devices, if any.
     pub fn extended_claim(&self) -> Option<ClaimInput> {
         let extended = self.extended.as_ref()?;
-        let ask = |(name, class, count): &(String, String, u32)| ClaimRequest {
+        let request = |(name, class, count): &(String, String, u32)| ClaimRequest {
             name: name.clone(),
             alternatives: vec![RequestAlternative {
                 class: class.clone(),
@@ -206,7 +206,7 @@ impl Bind {
             uid: format!("claim-{}-extended", self.uid),
             owner_pod: Some(self.uid.clone()),
             synthetic: true,
-            requests: extended.requests.iter().map(ask).collect(),
+            requests: extended.requests.iter().map(request).collect(),
             allocation: Some(ClaimAllocation { devices: extended.devices.clone(), node_terms: Vec::new() }),
             reserved_for: vec![self.uid.clone()],
             ..ClaimInput::default()

@@ -222,8 +222,8 @@ impl<'p> Step<'p> {
             let Some(chosen) = gpus::choose(plan, &self.policy.registry, pod, node) else { return false };
             now &= chosen.ready;
             place.gpu_groups = chosen.groups;
-            let (mut ordinal, wanted) = (0, place.gpu_groups.len() + chosen.new as usize);
-            while place.gpu_groups.len() < wanted {
+            let (mut ordinal, count) = (0, place.gpu_groups.len() + chosen.new as usize);
+            while place.gpu_groups.len() < count {
                 let name = gpus::new_group_name(self.seed, plan.text(plan.pods[pod].uid), ordinal);
                 let group = plan.cluster_mut().names.intern(&name);
                 ordinal += 1;
@@ -287,8 +287,8 @@ impl<'p> Step<'p> {
             for set in &sets {
                 match custom.subsets(plan, self.group, member, pods, set.nodes(plan)) {
                     Ok(parts) => split.extend(parts.into_iter().map(|p| NodeSet::Some(p.into()))),
-                    Err(words) => {
-                        self.note(Verdict::InvalidGroup(words));
+                    Err(message) => {
+                        self.note(Verdict::InvalidGroup(message));
                         return None;
                     }
                 }

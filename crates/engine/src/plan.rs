@@ -49,7 +49,7 @@ struct QueueFold {
 
 impl Fold {
     /// Folds an edit; false when the journal must keep it.
-    fn takes(&mut self, edit: &Edit) -> bool {
+    fn absorb(&mut self, edit: &Edit) -> bool {
         match edit {
             Edit::Ledger { node, .. } => !self.nodes.insert(*node),
             Edit::Pod { pod, .. } => !self.pods.insert(*pod),
@@ -66,10 +66,10 @@ impl Fold {
             | Edit::Joined { .. }
             | Edit::Left { .. }
             | Edit::TermsPlaced { .. }
-            | Edit::TermsLifted { .. }
+            | Edit::TermsUnplaced { .. }
             | Edit::Device(_)
             | Edit::VolumesPlaced { .. }
-            | Edit::VolumesLifted { .. } => false,
+            | Edit::VolumesUnplaced { .. } => false,
         }
     }
 }
@@ -119,7 +119,7 @@ enum Edit {
         node: NodeIdx,
         presence: Presence,
     },
-    TermsLifted {
+    TermsUnplaced {
         pod: PodIdx,
         node: NodeIdx,
         presence: Presence,
@@ -136,7 +136,7 @@ enum Edit {
         node: NodeIdx,
         presence: Presence,
     },
-    VolumesLifted {
+    VolumesUnplaced {
         pod: PodIdx,
         node: NodeIdx,
         presence: Presence,
@@ -166,7 +166,7 @@ impl<'c> Plan<'c> {
     pub fn seal(&mut self) {
         let mut kept = self.sealed;
         for at in self.sealed..self.journal.len() {
-            if !self.fold.takes(&self.journal[at]) {
+            if !self.fold.absorb(&self.journal[at]) {
                 self.journal.swap(kept, at);
                 kept += 1;
             }
@@ -206,10 +206,10 @@ impl<'c> Plan<'c> {
             _ => Listing::Change,
         };
         for presence in before.iter().filter(|p| !after.contains(p)) {
-            self.lift(pod, presence, listing);
+            self.remove_presence(pod, presence, listing);
         }
         for presence in after.iter().filter(|p| !before.contains(p)) {
-            self.put(pod, presence, listing);
+            self.add_presence(pod, presence, listing);
         }
         self.count(pod, old.status, new.status);
         if charged_at(&old) != charged_at(&new) {
@@ -272,7 +272,7 @@ impl<'c> Plan<'c> {
     /// Rebuilds a node's ledger from the pods on it. The accounting of shared GPUs depends on the order of edits;
     /// this is the order of a refresh, pipelined pods last.
     pub(crate) fn renew_ledger(&mut self, node: NodeIdx) {
-        self.remember_ledger(node);
+        self.record_ledger(node);
         let c = &mut self.state.cluster;
         let mut pods = c.nodes[node].pods.clone();
         pods.sort_by_key(|pod| {
@@ -283,11 +283,12 @@ impl<'c> Plan<'c> {
         let n = &mut c.nodes[node];
         let numa = n.ledger.numa.take();
         n.reset_ledger();
-        for waiting in [false, true] {
+        for pipelined in [false, true] {
             for &pod in &pods {
                 let all = presences(&c.pods[pod].state);
                 let here = all.iter().filter(|(place, _)| place.node == node);
-                for (place, status) in here.filter(|(_, status)| (*status == Status::Pipelined) == waiting) {
+                for (place, status) in here.filter(|(_, status)| (*status == Status::Pipelined) == pipelined)
+                {
                     n.add(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
                 }
             }
@@ -295,7 +296,7 @@ impl<'c> Plan<'c> {
         n.ledger.numa = numa;
     }
 
-    fn remember_ledger(&mut self, node: NodeIdx) {
+    fn record_ledger(&mut self, node: NodeIdx) {
         let version = self.state.cluster.fresh_version();
         let epoch = std::mem::replace(&mut self.state.cluster.epoch, version);
         let n = &mut self.state.cluster.nodes[node];
@@ -305,9 +306,9 @@ impl<'c> Plan<'c> {
         self.state.cluster.touch(node);
     }
 
-    fn put(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
+    fn add_presence(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
         let node = place.node;
-        self.remember_ledger(node);
+        self.record_ledger(node);
         let c = &mut self.state.cluster;
         let n = &mut c.nodes[node];
         n.add(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
@@ -329,9 +330,9 @@ impl<'c> Plan<'c> {
         }
     }
 
-    fn lift(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
+    fn remove_presence(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
         let node = place.node;
-        self.remember_ledger(node);
+        self.record_ledger(node);
         let c = &mut self.state.cluster;
         let n = &mut c.nodes[node];
         n.remove(&load_at(&c.pods[pod], &c.shapes, &c.devices, place), *status);
@@ -346,11 +347,11 @@ impl<'c> Plan<'c> {
             self.journal.push(Edit::Left { node, pod, at });
         }
         let presence = presence_of(*status);
-        self.lift_terms(pod, node, presence);
-        self.journal.push(Edit::TermsLifted { pod, node, presence });
+        self.unplace_terms(pod, node, presence);
+        self.journal.push(Edit::TermsUnplaced { pod, node, presence });
         if self.state.cluster.has_volumes(pod) {
-            self.state.cluster.lift_volumes(pod, node, presence);
-            self.journal.push(Edit::VolumesLifted { pod, node, presence });
+            self.state.cluster.unplace_volumes(pod, node, presence);
+            self.journal.push(Edit::VolumesUnplaced { pod, node, presence });
         }
     }
 
@@ -361,7 +362,7 @@ impl<'c> Plan<'c> {
         c.terms.place(&Placed { label_set: p.label_set, terms, node, node_labels, presence });
     }
 
-    fn lift_terms(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
+    fn unplace_terms(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
         let c = &mut self.state.cluster;
         let p = &c.pods[pod];
         let (terms, node_labels) = (&c.shapes[p.shape].terms, &*c.nodes[node].labels);
@@ -473,16 +474,16 @@ impl<'c> Plan<'c> {
                 let last = pods.len() - 1;
                 pods.swap(at, last);
             }
-            Edit::TermsPlaced { pod, node, presence } => self.lift_terms(pod, node, presence),
-            Edit::TermsLifted { pod, node, presence } => self.place_terms(pod, node, presence),
+            Edit::TermsPlaced { pod, node, presence } => self.unplace_terms(pod, node, presence),
+            Edit::TermsUnplaced { pod, node, presence } => self.place_terms(pod, node, presence),
             Edit::Queue { queue, amounts, np, version } => {
                 self.add_to_queue(queue, &amounts.map(|a| -a), np, version);
             }
             Edit::Device(undo) => self.state.cluster.devices.undo(*undo),
             Edit::VolumesPlaced { pod, node, presence } => {
-                self.state.cluster.lift_volumes(pod, node, presence)
+                self.state.cluster.unplace_volumes(pod, node, presence)
             }
-            Edit::VolumesLifted { pod, node, presence } => {
+            Edit::VolumesUnplaced { pod, node, presence } => {
                 self.state.cluster.place_volumes(pod, node, presence)
             }
         }

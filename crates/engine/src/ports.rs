@@ -6,12 +6,12 @@ use crate::input::HostPort;
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
 /// Whether the host ports of two pods conflict on one node.
-pub fn conflict(wanted: &[HostPort], taken: &[HostPort]) -> bool {
-    wanted.iter().any(|port| taken.iter().any(|there| clash(port, there)))
+pub fn conflict(requested: &[HostPort], used: &[HostPort]) -> bool {
+    requested.iter().any(|port| used.iter().any(|other| conflict_between(port, other)))
 }
 
 /// Equal protocol and port on equal addresses, or on the wildcard address.
-fn clash(left: &HostPort, right: &HostPort) -> bool {
+fn conflict_between(left: &HostPort, right: &HostPort) -> bool {
     left.port == right.port
         && left.protocol == right.protocol
         && (left.ip == right.ip || is_wildcard(&left.ip) || is_wildcard(&right.ip))
@@ -32,25 +32,25 @@ mod tests {
     #[test]
     fn ports_conflict_on_equal_address_protocol_and_number() {
         let web = port("10.0.0.1", "TCP", 80);
-        assert!(clash(&web, &web));
-        assert!(!clash(&web, &port("10.0.0.1", "UDP", 80)));
-        assert!(!clash(&web, &port("10.0.0.1", "TCP", 81)));
-        assert!(!clash(&web, &port("10.0.0.2", "TCP", 80)));
+        assert!(conflict_between(&web, &web));
+        assert!(!conflict_between(&web, &port("10.0.0.1", "UDP", 80)));
+        assert!(!conflict_between(&web, &port("10.0.0.1", "TCP", 81)));
+        assert!(!conflict_between(&web, &port("10.0.0.2", "TCP", 80)));
     }
 
     #[test]
     fn the_wildcard_address_conflicts_with_every_address() {
         let all = port("0.0.0.0", "TCP", 80);
-        assert!(clash(&all, &port("10.0.0.1", "TCP", 80)));
-        assert!(clash(&port("10.0.0.1", "TCP", 80), &port("", "TCP", 80)));
-        assert!(!clash(&all, &port("10.0.0.1", "TCP", 81)));
+        assert!(conflict_between(&all, &port("10.0.0.1", "TCP", 80)));
+        assert!(conflict_between(&port("10.0.0.1", "TCP", 80), &port("", "TCP", 80)));
+        assert!(!conflict_between(&all, &port("10.0.0.1", "TCP", 81)));
     }
 
     #[test]
     fn one_port_in_common_is_a_conflict() {
-        let taken = [port("0.0.0.0", "TCP", 80), port("0.0.0.0", "TCP", 443)];
-        assert!(conflict(&[port("", "TCP", 22), port("10.0.0.1", "TCP", 443)], &taken));
-        assert!(!conflict(&[port("0.0.0.0", "TCP", 8080)], &taken));
-        assert!(!conflict(&[], &taken));
+        let used = [port("0.0.0.0", "TCP", 80), port("0.0.0.0", "TCP", 443)];
+        assert!(conflict(&[port("", "TCP", 22), port("10.0.0.1", "TCP", 443)], &used));
+        assert!(!conflict(&[port("0.0.0.0", "TCP", 8080)], &used));
+        assert!(!conflict(&[], &used));
     }
 }

@@ -187,7 +187,7 @@ impl Storage {
         }
         let is_too_early = |name: &&Sym| {
             let claim = self.claims.get(&(namespace, **name));
-            claim.is_some_and(|claim| claim.bound_volume().is_none() && !self.waits(claim))
+            claim.is_some_and(|claim| claim.bound_volume().is_none() && !self.waits_for_consumer(claim))
         };
         match claims.iter().find(is_too_early) {
             Some(early) => Err(PodRejection::UnboundImmediate(text(early))),
@@ -196,7 +196,7 @@ impl Storage {
     }
 
     /// The claim is bound when its pod is scheduled (`WaitForFirstConsumer`).
-    fn waits(&self, claim: &Claim) -> bool {
+    fn waits_for_consumer(&self, claim: &Claim) -> bool {
         claim.volume.is_none() && self.class_of(claim).is_some_and(|class| class.wait_for_consumer)
     }
 

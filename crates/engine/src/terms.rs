@@ -247,15 +247,15 @@ impl Terms {
         terms: &TermRefs,
         node_labels: &[(Sym, Sym)],
     ) -> Result<(), NodeRejection> {
-        debug_assert!(!self.has_uncounted(), "new terms are counted before they are asked");
+        debug_assert!(!self.has_uncounted(), "new terms are counted before they are queried");
         if let Some(refs) = &terms.0 {
             if !self.affinity_holds(label_set, refs, node_labels) {
                 return Err(NodeRejection::PodAffinity);
             }
-            let is_near = |&term: &TermIdx| {
+            let is_violated = |&term: &TermIdx| {
                 self.domain_on(term, node_labels).is_some_and(|d| self.counters.cell(term, d).matching > 0)
             };
-            if refs.anti.iter().any(is_near) {
+            if refs.anti.iter().any(is_violated) {
                 return Err(NodeRejection::PodAntiAffinity);
             }
         }

@@ -1,17 +1,18 @@
-//! Nodes that belong to a team: a plugin written against the public trait alone.
+//! Example plugin: dedicates nodes to teams, with the public plugin API only.
 //!
-//! A node with the label `team` takes only pods of the queue of that name, and such pods go there first. The label
-//! key is an argument, so a configuration says `{name: teamnodes, arguments: {label: team}}`.
+//! A node with the label `team` is feasible only for pods of the queue of that name, and scores higher for them. The
+//! label key is an argument: `{name: teamnodes, arguments: {label: team}}`.
 
 use kai_engine::Cluster;
 use kai_engine::ids::{NodeIdx, PodIdx};
 use kai_engine::plugin::{Args, Depends, Filter, Plugin, Registry, Score};
 use std::sync::Arc;
 
-/// More than packing and less than "fits now": own nodes first, but never a wait for one.
+/// Between bin-packing (at most 9) and `nodeavailability` (1000): dedicated nodes come first, but a pod is not pipelined
+/// to one while another node has idle resources.
 const OWN_NODE: f64 = 100.0;
 
-/// The plugin.
+/// Filters and scores nodes by team label.
 pub struct TeamNodes;
 
 impl Plugin for TeamNodes {
@@ -21,8 +22,8 @@ impl Plugin for TeamNodes {
 
     fn register(&self, args: &mut Args<'_>, to: &mut Registry) {
         let rule = Arc::new(Rule { label: args.text("label").unwrap_or("team").to_owned() });
-        // The rule reads the pod's queue, which is not part of its specification: two pods that are otherwise alike
-        // may get different answers.
+        // The rule reads the pod's queue, which is not part of its specification: results differ between pods with
+        // equal specifications.
         to.filters.push((Depends::Global, Arc::<Rule>::clone(&rule)));
         to.scores.push((Depends::Global, rule));
     }

@@ -1,4 +1,4 @@
-//! `kai` with one plugin more.
+//! `kai` with one additional plugin.
 
 use std::sync::Arc;
 

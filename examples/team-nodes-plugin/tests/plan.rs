@@ -1,4 +1,4 @@
-//! The plugin decides where a cycle puts pods.
+//! Placement with the example plugin.
 
 use kai_engine::input::{
     GpuRequest, GroupInput, Key, NodeInput, PodInput, QueueInput, QueueShare, SpecInput, WHOLE_GPU,
@@ -63,14 +63,14 @@ fn bound(outcome: &Outcome) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_team_goes_to_its_own_nodes_first() {
+fn pods_of_a_team_are_placed_on_its_nodes_first() {
     let mut deltas = vec![queue("vision"), node("a-shared", None), node("b-vision", Some("vision"))];
     deltas.extend(job("train", "vision", 1));
     assert_eq!(bound(&cycle(deltas)), [("train-0", "b-vision")]);
 }
 
 #[test]
-fn another_team_is_kept_away_and_told_why() {
+fn nodes_of_another_team_are_rejected_with_a_reason() {
     let mut deltas = vec![queue("speech"), node("n", Some("vision"))];
     deltas.extend(job("train", "speech", 1));
     let outcome = cycle(deltas);

@@ -166,7 +166,7 @@ impl Cluster {
         *self
             .group_by_key
             .entry(key)
-            .or_insert_with(|| self.groups.push(absent_group(key.0, key.1, self.fixed.nothing)))
+            .or_insert_with(|| self.groups.push(absent_group(key.0, key.1, self.fixed.empty)))
     }
 
     fn set_group(&mut self, input: &GroupInput, changes: &mut Changes) {

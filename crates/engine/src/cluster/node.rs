@@ -105,10 +105,10 @@ impl DeviceUse {
     /// The device's charge to used, idle and releasing, in devices. It is used while an active pod holds it and
     /// releasing once all holders release it; pipelined pods reserve it once.
     fn charge(self) -> [i64; 3] {
-        let leaves = i64::from(self.active == 0 && self.releasing > 0);
-        let waits = i64::from(self.active == 0 && self.pipelined > 0);
-        let stays = i64::from(self.active > 0);
-        [stays + leaves + waits, -stays - leaves, leaves - waits]
+        let releasing = i64::from(self.active == 0 && self.releasing > 0);
+        let pipelined = i64::from(self.active == 0 && self.pipelined > 0);
+        let active = i64::from(self.active > 0);
+        [active + releasing + pipelined, -active - releasing, releasing - pipelined]
     }
     fn is_nothing(self) -> bool {
         self == Self::default()
@@ -255,13 +255,13 @@ impl Node {
         if gpu_lack.is_some() {
             return gpu_lack;
         }
-        let wanted = load.shape.request.as_slice();
-        for i in 0..wanted.len().max(ledger.idle.len()) {
+        let requested = load.shape.request.as_slice();
+        for i in 0..requested.len().max(ledger.idle.len()) {
             let dim = resource::Dim(i as u16);
             if dim == resource::GPU {
                 continue;
             }
-            let amount = wanted.get(i).copied().unwrap_or(0);
+            let amount = requested.get(i).copied().unwrap_or(0);
             if amount > free(dim) && !(self.allocatable.get(dim) == 0 && backed(dims.name(dim))) {
                 return Some(Lack::Dim(dim));
             }
@@ -290,12 +290,12 @@ impl Node {
                 Lack::Gpus
             });
         }
-        let wanted = shape.request.get(resource::GPU) + load.claim_gpus;
-        if wanted <= free_gpus {
+        let requested = shape.request.get(resource::GPU) + load.claim_gpus;
+        if requested <= free_gpus {
             return None;
         }
         let discount = load.devices.iter().filter(|d| self.ledger.has_device(**d)).count() as i64 * WHOLE_GPU;
-        (wanted > free_gpus + discount).then_some(Lack::Gpus)
+        (requested > free_gpus + discount).then_some(Lack::Gpus)
     }
 
     /// Idle GPUs in millionths, shared ones by their free part, and free GPU memory in MiB.
@@ -418,9 +418,9 @@ impl NodeLedger {
                 all
             }
             Occupancy::Pipelined => {
-                let was_all_leaving = gpu.used - mib == gpu.releasing;
+                let was_all_releasing = gpu.used - mib == gpu.releasing;
                 gpu.releasing -= mib;
-                if was_all_leaving {
+                if was_all_releasing {
                     self.releasing.add(resource::GPU, -WHOLE_GPU);
                 }
                 false

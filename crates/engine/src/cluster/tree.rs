@@ -15,7 +15,7 @@ pub(super) fn build(
 ) -> (IndexVec<MemberIdx, Member>, Option<String>) {
     let mut members = IndexVec::with_capacity(1 + input.sub_groups.len().max(1));
     let root = members.push(Member {
-        name: fixed.nothing,
+        name: fixed.empty,
         parent: None,
         kind: MemberKind::Set { children: Vec::new(), min: input.min_sub_group },
         topology: constraint(input.topology.as_ref(), names),
@@ -110,6 +110,6 @@ pub(super) fn pod_set_of(
     label: Option<Sym>,
     default: Sym,
 ) -> Option<MemberIdx> {
-    let wanted = label.unwrap_or(default);
-    members.enumerated().find(|(_, m)| m.name == wanted && m.pod_set().is_some()).map(|(i, _)| i)
+    let name = label.unwrap_or(default);
+    members.enumerated().find(|(_, m)| m.name == name && m.pod_set().is_some()).map(|(i, _)| i)
 }

@@ -49,7 +49,7 @@ impl Cluster {
     }
 
     /// Removes a pod's volumes from a node's count.
-    pub(crate) fn lift_volumes(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
+    pub(crate) fn unplace_volumes(&mut self, pod: PodIdx, node: NodeIdx, presence: Presence) {
         let p = &self.pods[pod];
         let claims = p.extra.as_ref().map_or(&[][..], |e| &e.volumes);
         let view = VolumePod { namespace: p.namespace, uid: p.uid, claims };

@@ -13,7 +13,7 @@ pub(super) fn of_run(run: &Run<'_, '_>) -> Vec<GroupVerdict> {
     let cluster: &Cluster = &run.plan;
     let mut verdicts: Vec<GroupVerdict> = cluster
         .pending_groups()
-        .filter(|(_, g)| without_node(g) > 0 || waiting(g) > 0 || g.invalid > 0)
+        .filter(|(_, g)| without_node(g) > 0 || pipelined(g) > 0 || g.invalid > 0)
         .map(|(index, _)| of_group(run, index))
         .collect();
     verdicts.sort_by(|a, b| a.group.cmp(&b.group));
@@ -25,7 +25,7 @@ fn without_node(group: &Group) -> u32 {
     group.pending() + group.count(Status::Gated) + group.count(Status::InBackoff)
 }
 
-fn waiting(group: &Group) -> u32 {
+fn pipelined(group: &Group) -> u32 {
     group.count(Status::Pipelined)
 }
 
@@ -48,11 +48,11 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     let cluster: &Cluster = &run.plan;
     let group = &cluster.groups[index];
     let mut all = Vec::new();
-    if let Some(words) = run.quarantined.get(&index) {
-        all.push(Verdict::Quarantined(words.clone()));
+    if let Some(message) = run.quarantined.get(&index) {
+        all.push(Verdict::Quarantined(message.clone()));
     }
-    if let Some(words) = &group.broken {
-        all.push(Verdict::InvalidGroup(words.clone()));
+    if let Some(message) = &group.broken {
+        all.push(Verdict::InvalidGroup(message.clone()));
     }
     match group.queue {
         None => all.push(Verdict::QueueMissing),
@@ -72,8 +72,8 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     if group.pending() > 0 {
         all.extend(found);
     }
-    if waiting(group) > 0 {
-        all.push(Verdict::WaitingForVictims { waiting: waiting(group) });
+    if pipelined(group) > 0 {
+        all.push(Verdict::WaitingForVictims { waiting: pipelined(group) });
     }
     if group.broken.is_none() {
         all.extend(unassigned_pods(cluster, group));
@@ -94,10 +94,10 @@ fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
     if group.broken.is_none() {
         return without_node(group);
     }
-    let waits = |pod: &&PodIdx| {
+    let is_unplaced = |pod: &&PodIdx| {
         matches!(cluster.pods[**pod].state.status, Status::Pending | Status::Gated | Status::InBackoff)
     };
-    group.pods.iter().filter(waits).count() as u32
+    group.pods.iter().filter(is_unplaced).count() as u32
 }
 
 /// Pods whose label names no pod set of their group, by name.

@@ -4,7 +4,7 @@
 //! Kubernetes allocator does; the result is the lexicographically first one. The search ends after a fixed number of
 //! steps, to be deterministic.
 
-use super::claim::{Allocation, Alternative, ConstraintKind, DeviceClaim, Given};
+use super::claim::{AllocatedDevice, Allocation, Alternative, ConstraintKind, DeviceClaim};
 use super::inventory::{DeviceIdx, Inventory, NodeDevices, PoolIdx};
 use crate::ids::Sym;
 use crate::input::RequestMode;
@@ -206,11 +206,15 @@ impl<'a> Search<'a> {
     fn next_request(&mut self, claim: usize, request: usize) -> bool {
         let claims = self.claims;
         let Some(current) = claims.get(claim) else { return true };
-        let Some(wanted) = current.requests.get(request) else { return self.next_request(claim + 1, 0) };
+        let Some(device_request) = current.requests.get(request) else {
+            return self.next_request(claim + 1, 0);
+        };
         let options = self.options;
-        for (alternative, (list, count)) in wanted.alternatives.iter().zip(&options.lists[claim][request]) {
-            let given = self.chosen.iter().filter(|c| c.claim == claim).count();
-            if *count == 0 || given + count > DEVICES_MAX {
+        for (alternative, (list, count)) in
+            device_request.alternatives.iter().zip(&options.lists[claim][request])
+        {
+            let allocated = self.chosen.iter().filter(|c| c.claim == claim).count();
+            if *count == 0 || allocated + count > DEVICES_MAX {
                 continue;
             }
             if self.fill(claim, request, alternative, list, *count) {
@@ -225,7 +229,7 @@ impl<'a> Search<'a> {
         &mut self,
         claim: usize,
         request: usize,
-        wanted: &'a Alternative,
+        alternative: &'a Alternative,
         list: &[u32],
         missing: usize,
     ) -> bool {
@@ -237,20 +241,20 @@ impl<'a> Search<'a> {
             if self.steps > STEPS_MAX {
                 return false;
             }
-            if self.take(claim, wanted, list[skip]) {
-                if self.fill(claim, request, wanted, &list[skip + 1..], missing - 1) {
+            if self.take(claim, alternative, list[skip]) {
+                if self.fill(claim, request, alternative, &list[skip + 1..], missing - 1) {
                     return true;
                 }
-                self.put_back(wanted);
+                self.release(alternative);
             }
         }
         false
     }
 
-    fn take(&mut self, claim: usize, wanted: &Alternative, at: u32) -> bool {
+    fn take(&mut self, claim: usize, alternative: &Alternative, at: u32) -> bool {
         let inventory = self.inventory;
         let Some(device) = inventory.described(self.devices.devices[at as usize]) else { return false };
-        if wanted.admin_access {
+        if alternative.admin_access {
             if self.chosen.iter().any(|c| c.claim == claim && c.at == at) {
                 return false;
             }
@@ -265,28 +269,33 @@ impl<'a> Search<'a> {
                 ConstraintKind::Distinct => !values.contains(&value),
             })
         };
-        if !wanted.constraints.iter().all(holds) {
+        if !alternative.constraints.iter().all(holds) {
             return false;
         }
-        if !wanted.admin_access {
+        if !alternative.admin_access {
             if !self.counters.draw(device.pool, &device.draws) {
                 return false;
             }
             self.busy.insert(at as usize);
         }
-        for position in &wanted.constraints {
+        for position in &alternative.constraints {
             let attribute = self.claims[claim].constraints[usize::from(*position)].attribute;
             let value = device.attribute(attribute).expect("the constraint was just checked");
             self.values[claim][usize::from(*position)].push(value);
         }
-        self.chosen.push(Choice { claim, label: wanted.label, at, admin_access: wanted.admin_access });
+        self.chosen.push(Choice {
+            claim,
+            label: alternative.label,
+            at,
+            admin_access: alternative.admin_access,
+        });
         true
     }
 
     /// Undoes the last `take`.
-    fn put_back(&mut self, wanted: &Alternative) {
-        let choice = self.chosen.pop().expect("every give-back follows a take");
-        for position in &wanted.constraints {
+    fn release(&mut self, alternative: &Alternative) {
+        let choice = self.chosen.pop().expect("every release follows a take");
+        for position in &alternative.constraints {
             self.values[choice.claim][usize::from(*position)].pop();
         }
         let inventory = self.inventory;
@@ -300,12 +309,12 @@ impl<'a> Search<'a> {
 
     fn results(&self) -> Vec<Allocation> {
         let of_claim = |claim: usize| {
-            let given = self.chosen.iter().filter(|c| c.claim == claim).map(|c| Given {
+            let allocated = self.chosen.iter().filter(|c| c.claim == claim).map(|c| AllocatedDevice {
                 request: c.label,
                 device: self.devices.devices[c.at as usize],
                 admin_access: c.admin_access,
             });
-            Allocation::of(given.collect(), self.inventory)
+            Allocation::of(allocated.collect(), self.inventory)
         };
         (0..self.claims.len()).map(of_claim).collect()
     }

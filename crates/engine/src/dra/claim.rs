@@ -180,7 +180,7 @@ impl Alternative {
 
 /// A device allocated to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Given {
+pub struct AllocatedDevice {
     /// The request's label.
     pub request: Sym,
     /// The device.
@@ -193,7 +193,7 @@ pub struct Given {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     /// Devices, in the order of the requests.
-    pub devices: Vec<Given>,
+    pub devices: Vec<AllocatedDevice>,
     /// Where it can be used.
     pub usable: Usable,
 }
@@ -201,20 +201,20 @@ pub struct Allocation {
 impl Allocation {
     /// The observed allocation of a claim.
     pub fn observed(observed: &ClaimAllocation, inventory: &mut Inventory, names: &mut Interner) -> Self {
-        let given = observed.devices.iter().map(|d| Given {
+        let allocated = observed.devices.iter().map(|d| AllocatedDevice {
             request: names.intern(&d.request),
             device: inventory.device(&d.device, names),
             admin_access: d.admin_access,
         });
-        let devices = given.collect();
+        let devices = allocated.collect();
         Self { devices, usable: Usable::by_terms(&observed.node_terms, names) }
     }
 
     /// An allocation of given devices, usable on the nodes of all of them.
-    pub fn of(devices: Vec<Given>, inventory: &Inventory) -> Self {
+    pub fn of(devices: Vec<AllocatedDevice>, inventory: &Inventory) -> Self {
         let mut usable = Usable::default();
-        for given in &devices {
-            if let Some(device) = inventory.described(given.device) {
+        for allocated in &devices {
+            if let Some(device) = inventory.described(allocated.device) {
                 usable.narrow(&device.place);
             }
         }
@@ -223,10 +223,10 @@ impl Allocation {
 
     /// The devices under their names.
     pub fn export(&self, inventory: &Inventory, names: &Interner) -> Vec<ClaimDevice> {
-        let named = self.devices.iter().map(|given| ClaimDevice {
-            request: names.text(given.request).to_owned(),
-            device: inventory.id(given.device, names),
-            admin_access: given.admin_access,
+        let named = self.devices.iter().map(|allocated| ClaimDevice {
+            request: names.text(allocated.request).to_owned(),
+            device: inventory.id(allocated.device, names),
+            admin_access: allocated.admin_access,
         });
         named.collect()
     }

@@ -3,7 +3,7 @@
 //! Invariant: the use count of a device is the number of claims, and of pods through extended resources, that hold it
 //! without admin access. Every change returns an [`Undo`]; undoing in reverse order restores the state.
 
-use super::claim::{Allocation, Claim, ClaimState, Given};
+use super::claim::{AllocatedDevice, Allocation, Claim, ClaimState};
 use super::inventory::{DeviceIdx, Inventory};
 use crate::ids::{ClaimIdx, Idx, IndexVec, Sym};
 use crate::input::{ClaimInput, DeviceId, Key, PodClaim};
@@ -332,9 +332,12 @@ impl Claims {
 
 /// An allocation of devices that a bind request names without request names.
 fn chosen(devices: &[DeviceIdx], label: impl Fn(DeviceIdx) -> Sym, inventory: &Inventory) -> Arc<Allocation> {
-    let given =
-        devices.iter().map(|device| Given { request: label(*device), device: *device, admin_access: false });
-    Arc::new(Allocation::of(given.collect(), inventory))
+    let allocated = devices.iter().map(|device| AllocatedDevice {
+        request: label(*device),
+        device: *device,
+        admin_access: false,
+    });
+    Arc::new(Allocation::of(allocated.collect(), inventory))
 }
 
 #[derive(Clone, Copy)]
@@ -345,9 +348,9 @@ enum Direction {
 
 /// Updates the use counts of the devices in an allocation.
 fn count(in_use: &mut IndexVec<DeviceIdx, u32>, allocation: Option<&Allocation>, direction: Direction) {
-    for given in allocation.into_iter().flat_map(|a| &a.devices).filter(|g| !g.admin_access) {
-        in_use.grow(given.device.index() + 1, 0);
-        let count = &mut in_use[given.device];
+    for allocated in allocation.into_iter().flat_map(|a| &a.devices).filter(|g| !g.admin_access) {
+        in_use.grow(allocated.device.index() + 1, 0);
+        let count = &mut in_use[allocated.device];
         match direction {
             Direction::Take => *count += 1,
             Direction::Return => *count -= 1,

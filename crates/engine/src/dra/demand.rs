@@ -48,8 +48,8 @@ pub fn gpu_devices(claims: &Claims, related: &[ClaimIdx], inventory: &Inventory)
         let counted =
             |label: Sym| plain().any(|a| a.gpu && !a.admin_access && (a.label == label || !known(label)));
         let held = claim.state.allocation.iter().flat_map(|a| &a.devices);
-        for given in held.filter(|g| !g.admin_access && counted(g.request)) {
-            let id = inventory.name(given.device).id;
+        for allocated in held.filter(|g| !g.admin_access && counted(g.request)) {
+            let id = inventory.name(allocated.device).id;
             if !devices.contains(&id) {
                 devices.push(id);
             }

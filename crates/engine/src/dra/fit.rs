@@ -68,13 +68,13 @@ pub fn precheck(
 pub fn fit(
     claims: &Claims,
     inventory: &Inventory,
-    wanted: &[ClaimIdx],
+    claims_of_pod: &[ClaimIdx],
     extended: Option<&SyntheticClaim>,
     node: &NodeView<'_>,
 ) -> Result<Fit, ClaimRejection> {
     let mut open: Vec<ClaimIdx> = Vec::new();
     let mut specs: Vec<&DeviceClaim> = Vec::new();
-    for &index in wanted {
+    for &index in claims_of_pod {
         match &claims[index].state.allocation {
             Some(allocation) if !allocation.usable.reaches(node) => {
                 return Err(ClaimRejection::ElsewhereAllocated);

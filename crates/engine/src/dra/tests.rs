@@ -93,8 +93,9 @@ impl TestCluster {
         let in_use = |device| self.devices.claims.times_in_use(device) > 0;
         let claims: Vec<&DeviceClaim> = claims.iter().collect();
         let found = allocate(&self.devices.inventory, in_use, self.devices.inventory.on(node)?, &claims)?;
-        let device =
-            |given: &Given| self.names.text(self.devices.inventory.name(given.device).device).to_owned();
+        let device = |allocated: &AllocatedDevice| {
+            self.names.text(self.devices.inventory.name(allocated.device).device).to_owned()
+        };
         Some(found.iter().map(|allocation| allocation.devices.iter().map(device).collect()).collect())
     }
 }
@@ -135,13 +136,13 @@ fn claim(name: &str, requests: &[ClaimRequest]) -> ClaimInput {
         ..ClaimInput::default()
     }
 }
-fn given(devices: &[DeviceId]) -> ClaimAllocation {
-    let given = devices.iter().map(|device| ClaimDevice {
+fn allocated(devices: &[DeviceId]) -> ClaimAllocation {
+    let allocated = devices.iter().map(|device| ClaimDevice {
         request: "gpus".into(),
         device: device.clone(),
         admin_access: false,
     });
-    ClaimAllocation { devices: given.collect(), node_terms: Vec::new() }
+    ClaimAllocation { devices: allocated.collect(), node_terms: Vec::new() }
 }
 fn reference(claim: &str) -> PodClaim {
     PodClaim { name: format!("my-{claim}"), claim: Some(claim.into()), ..PodClaim::default() }

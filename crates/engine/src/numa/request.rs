@@ -50,10 +50,10 @@ impl NumaRequests {
         }
         pod_scope.max_with(&peak);
         sidecars.append(&mut apps);
-        let wants = |(name, amount): &(String, i64)| *amount > 0 && is_device(name);
+        let is_device_request = |(name, amount): &(String, i64)| *amount > 0 && is_device(name);
         Self {
             guaranteed: spec.guaranteed,
-            devices: spec.containers.iter().flat_map(|c| &c.request).any(wants),
+            devices: spec.containers.iter().flat_map(|c| &c.request).any(is_device_request),
             pod_scope,
             concurrent: sidecars,
             serial,

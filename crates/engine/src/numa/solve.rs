@@ -69,34 +69,35 @@ impl<'a> View<'a> {
     }
 
     /// Positions in `aware` of which a request has an amount.
-    fn wanted(&self, request: &Amounts) -> SmallVec<[(usize, i64); 6]> {
+    fn requested(&self, request: &Amounts) -> SmallVec<[(usize, i64); 6]> {
         let amounts = self.aware.iter().map(|dim| request.get(*dim)).enumerate();
         amounts.filter(|(_, amount)| *amount > 0).collect()
     }
 
     /// The zones that the policy assigns to a request; empty when zones report none of its resources.
     fn mask(&self, request: &Amounts) -> Option<Mask> {
-        let wanted = self.wanted(request);
-        if wanted.is_empty() {
+        let requested = self.requested(request);
+        if requested.is_empty() {
             return Some(Mask::new());
         }
         match self.node.policy {
             NumaPolicy::SingleNumaNode => {
-                let holds = |zone: &usize| wanted.iter().all(|(at, amount)| self.free(*zone, *at) >= *amount);
+                let holds =
+                    |zone: &usize| requested.iter().all(|(at, amount)| self.free(*zone, *at) >= *amount);
                 (0..self.zones()).find(holds).map(|zone| std::iter::once(zone).collect())
             }
             NumaPolicy::Restricted => {
-                let width = self.common_width(&wanted)?;
-                Combination::new(self, &wanted, width).find()
+                let width = self.common_width(&requested)?;
+                Combination::new(self, &requested, width).find()
             }
-            NumaPolicy::None | NumaPolicy::BestEffort => self.greedy(&wanted),
+            NumaPolicy::None | NumaPolicy::BestEffort => self.greedy(&requested),
         }
     }
 
     /// The fewest zones that could hold each resource if they were empty; `None` when resources disagree.
-    fn common_width(&self, wanted: &[(usize, i64)]) -> Option<usize> {
+    fn common_width(&self, requested: &[(usize, i64)]) -> Option<usize> {
         let mut common = None;
-        for (at, amount) in wanted {
+        for (at, amount) in requested {
             let width = self.width(self.aware[*at], *amount)?;
             if *common.get_or_insert(width) != width {
                 return None;
@@ -120,8 +121,8 @@ impl<'a> View<'a> {
     }
 
     /// Adds the zone that covers most of the remaining request, lowest first among equals, until it is covered.
-    fn greedy(&self, wanted: &[(usize, i64)]) -> Option<Mask> {
-        let mut unmet: SmallVec<[(usize, i64); 6]> = wanted.into();
+    fn greedy(&self, requested: &[(usize, i64)]) -> Option<Mask> {
+        let mut unmet: SmallVec<[(usize, i64); 6]> = requested.into();
         let mut mask = Mask::new();
         while unmet.iter().any(|(_, amount)| *amount > 0) {
             let mut best: Option<(i128, usize)> = None;
@@ -151,14 +152,14 @@ impl<'a> View<'a> {
 
     /// Charges a request to the zones of a mask, from the lowest on.
     fn draw(&mut self, request: &Amounts, mask: &[usize], placement: &mut Placement) {
-        for (at, amount) in self.wanted(request) {
+        for (at, amount) in self.requested(request) {
             let mut left = amount;
             for &zone in mask {
                 let slot = zone * self.aware.len() + at;
-                let taken = self.free[slot].min(left);
-                self.free[slot] -= taken;
-                placement.add(zone, self.aware[at], taken);
-                left -= taken;
+                let drawn = self.free[slot].min(left);
+                self.free[slot] -= drawn;
+                placement.add(zone, self.aware[at], drawn);
+                left -= drawn;
             }
         }
     }
@@ -167,19 +168,19 @@ impl<'a> View<'a> {
 /// The search for the lowest combination of a number of zones that holds a request.
 struct Combination<'a> {
     view: &'a View<'a>,
-    wanted: &'a [(usize, i64)],
+    requested: &'a [(usize, i64)],
     width: usize,
     mask: Mask,
     steps: u32,
 }
 
 impl<'a> Combination<'a> {
-    fn new(view: &'a View<'a>, wanted: &'a [(usize, i64)], width: usize) -> Self {
-        Self { view, wanted, width, mask: Mask::new(), steps: 0 }
+    fn new(view: &'a View<'a>, requested: &'a [(usize, i64)], width: usize) -> Self {
+        Self { view, requested, width, mask: Mask::new(), steps: 0 }
     }
 
     fn find(mut self) -> Option<Mask> {
-        let missing: SmallVec<[i64; 6]> = self.wanted.iter().map(|(_, amount)| *amount).collect();
+        let missing: SmallVec<[i64; 6]> = self.requested.iter().map(|(_, amount)| *amount).collect();
         self.extend(0, &missing).then_some(self.mask)
     }
 
@@ -194,7 +195,7 @@ impl<'a> Combination<'a> {
             return false;
         }
         for zone in from..=self.view.zones().saturating_sub(left) {
-            let rest = self.wanted.iter().zip(missing).map(|((at, _), m)| m - self.view.free(zone, *at));
+            let rest = self.requested.iter().zip(missing).map(|((at, _), m)| m - self.view.free(zone, *at));
             let rest: SmallVec<[i64; 6]> = rest.collect();
             self.mask.push(zone);
             if self.extend(zone + 1, &rest) {
@@ -207,7 +208,7 @@ impl<'a> Combination<'a> {
 
     /// Whether the `left` zones with the most free amount from `from` on could hold what is missing, per resource.
     fn reachable(&self, from: usize, left: usize, missing: &[i64]) -> bool {
-        self.wanted.iter().zip(missing).all(|((at, _), missing)| {
+        self.requested.iter().zip(missing).all(|((at, _), missing)| {
             let mut sizes: SmallVec<[i64; 8]> =
                 (from..self.view.zones()).map(|zone| self.view.free(zone, *at)).collect();
             sizes.sort_unstable_by(|a, b| b.cmp(a));

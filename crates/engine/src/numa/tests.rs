@@ -179,7 +179,7 @@ fn restricted_judges_width_by_what_zones_have_and_fit_by_what_is_free() {
 }
 
 #[test]
-fn best_effort_takes_the_zone_that_covers_most_and_never_refuses() {
+fn best_effort_prefers_the_zone_that_covers_most_and_never_rejects() {
     let mut fixture = TestCluster::new();
     let zones = [vec![gpu(1)], vec![gpu(3)], vec![gpu(2)]];
     let node = fixture.node(NumaPolicy::BestEffort, NumaScope::Pod, &zones);
@@ -264,8 +264,8 @@ fn expected_mask(node: &NumaNode, request: &Amounts) -> Option<Vec<usize>> {
     let holds = |set: &Vec<usize>, of: fn(&Zone) -> &Amounts, dim: Dim| {
         set.iter().map(|z| of(&node.zones[*z]).get(dim)).sum::<i64>() >= request.get(dim)
     };
-    let wanted: Vec<Dim> = request.iter().map(|(dim, _)| dim).collect();
-    if wanted.is_empty() {
+    let request: Vec<Dim> = request.iter().map(|(dim, _)| dim).collect();
+    if request.is_empty() {
         return Some(Vec::new());
     }
     let zones = node.zones.len();
@@ -275,14 +275,14 @@ fn expected_mask(node: &NumaNode, request: &Amounts) -> Option<Vec<usize>> {
             let width = |dim: &Dim| {
                 (1..=zones).find(|w| subsets(zones, *w).iter().any(|s| holds(s, |z| &z.allocatable, *dim)))
             };
-            let widths: Vec<Option<usize>> = wanted.iter().map(width).collect();
+            let widths: Vec<Option<usize>> = request.iter().map(width).collect();
             if widths.iter().any(|w| *w != widths[0]) {
                 return None;
             }
             widths[0]?
         }
     };
-    subsets(zones, width).into_iter().find(|set| wanted.iter().all(|d| holds(set, |z| &z.available, *d)))
+    subsets(zones, width).into_iter().find(|set| request.iter().all(|d| holds(set, |z| &z.available, *d)))
 }
 
 proptest! {

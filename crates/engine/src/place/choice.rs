@@ -36,7 +36,7 @@ pub(crate) struct Listed {
     steps: SmallVec<[StepCombination; 4]>,
     start: Position,
     at: Position,
-    wanted: Wanted,
+    required: Requirement,
     /// Restricts the search to these nodes.
     only: Option<Arc<Marked>>,
 }
@@ -46,7 +46,7 @@ const FEW_NODES: usize = 24;
 
 /// Lower bounds of a request, for skipping blocks.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct Requirement {
     /// CPU, memory, GPUs, pod slots; GPUs of shared requests are not included.
     amounts: [i64; 4],
     /// Smallest MiB on a shared GPU, for shared requests.
@@ -103,7 +103,7 @@ impl Listed {
         let shape = plan.shape(trial.pod);
         let placement = score::placement_key(plan, trial);
         let key = ListKey::new(builtin.predicates.then_some(shape.class), placement);
-        let wanted = Wanted::of(plan, trial);
+        let required = Requirement::of(plan, trial);
         let steps = StepCombination::all(plan, trial);
         let list = plan.memo_mut().ranked_nodes.take(key);
         let list = match list {
@@ -115,20 +115,20 @@ impl Listed {
         };
         let start = match placement {
             // Nodes with less than the request come first and are skipped at once.
-            Some((dim, Strategy::Binpack)) if wanted.shared.is_none() => {
-                list.start(wanted.amounts[dim.0 as usize])
+            Some((dim, Strategy::Binpack)) if required.shared.is_none() => {
+                list.start(required.amounts[dim.0 as usize])
             }
             _ => list.start(i64::MIN),
         };
-        Self { list, steps, start, at: start, wanted, only }
+        Self { list, steps, start, at: start, required, only }
     }
 
     fn next(&mut self, cluster: &Cluster, trial: &Trial<'_>) -> Option<NodeIdx> {
         while let Some(&step) = self.steps.last() {
-            let (wanted, only) = (self.wanted, self.only.as_deref());
+            let (required, only) = (self.required, self.only.as_deref());
             let found = self.list.next(
                 &mut self.at,
-                |summary| wanted.may(summary, step),
+                |summary| required.may(summary, step),
                 |node| {
                     only.is_none_or(|marked| marked.contains(node))
                         && step.is_earned(cluster, trial, node)
@@ -145,7 +145,7 @@ impl Listed {
     }
 }
 
-impl Wanted {
+impl Requirement {
     fn of(cluster: &Cluster, trial: &Trial<'_>) -> Self {
         let shape = cluster.shape(trial.pod);
         let request = &shape.request;
@@ -161,7 +161,7 @@ impl Wanted {
     /// Whether a block can contain a feasible node that earns these steps.
     fn may(&self, summary: &Summary, steps: StepCombination) -> bool {
         let most = if steps.requires_availability() { &summary.idle } else { &summary.free };
-        if self.amounts.iter().zip(most).any(|(wanted, most)| wanted > most) {
+        if self.amounts.iter().zip(most).any(|(required, most)| required > most) {
             return false;
         }
         let whole_gpu = most[resource::GPU.0 as usize] >= resource::WHOLE_GPU;

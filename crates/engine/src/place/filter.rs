@@ -31,8 +31,8 @@ pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Op
         return Some(NodeRejection::Numa);
     }
     for (_, filter) in &registry.filters {
-        if let Err(words) = filter.fits(cluster, trial.pod, node) {
-            return Some(NodeRejection::Plugin(words));
+        if let Err(message) = filter.fits(cluster, trial.pod, node) {
+            return Some(NodeRejection::Plugin(message));
         }
     }
     None
@@ -132,17 +132,18 @@ fn condition(node: &Node) -> Option<NodeRejection> {
 }
 
 fn ports(cluster: &Cluster, shape: &Shape, node: &Node) -> Option<NodeRejection> {
-    let wanted = &shape.spec.ports;
-    let taken = |pod: &crate::ids::PodIdx| crate::ports::conflict(wanted, &cluster.shape(*pod).spec.ports);
-    (!wanted.is_empty() && node.pods.iter().any(taken)).then_some(NodeRejection::Ports)
+    let requested = &shape.spec.ports;
+    let conflicts =
+        |pod: &crate::ids::PodIdx| crate::ports::conflict(requested, &cluster.shape(*pod).spec.ports);
+    (!requested.is_empty() && node.pods.iter().any(conflicts)).then_some(NodeRejection::Ports)
 }
 
 fn role(trial: &Trial<'_>, node: &Node, shape: &Shape, claim_gpus: i64) -> Option<NodeRejection> {
     if !trial.policy.params.restrict_nodes {
         return None;
     }
-    let wants_gpu = !shape.is_cpu_only() || claim_gpus > 0;
-    let has_role = if wants_gpu { node.gpu_worker } else { node.cpu_worker };
+    let requests_gpu = !shape.is_cpu_only() || claim_gpus > 0;
+    let has_role = if requests_gpu { node.gpu_worker } else { node.cpu_worker };
     (!has_role).then_some(NodeRejection::Role)
 }
 
@@ -156,9 +157,9 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
     if let Some(lack @ (Lack::Gpus | Lack::GpuMemory | Lack::GpuMemoryFree)) = first {
         misses.push(lack_miss(cluster, lack));
     }
-    for (dim, wanted) in load.shape.request.iter().filter(|(d, _)| *d != resource::GPU) {
+    for (dim, requested) in load.shape.request.iter().filter(|(d, _)| *d != resource::GPU) {
         let missing_but_backed = n.allocatable.get(dim) == 0 && backed(cluster.dims.name(dim));
-        if wanted > n.free(dim) && !missing_but_backed {
+        if requested > n.free(dim) && !missing_but_backed {
             misses.push(lack_miss(cluster, Lack::Dim(dim)));
         }
     }
@@ -180,7 +181,7 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
 }
 
 fn only_overhead(node: &Node, request: &Amounts, overhead: &Amounts) -> bool {
-    request.iter().all(|(dim, wanted)| wanted - overhead.get(dim) <= node.free(dim))
+    request.iter().all(|(dim, requested)| requested - overhead.get(dim) <= node.free(dim))
 }
 
 fn lack_miss(cluster: &Cluster, lack: Lack) -> NodeRejection {

@@ -29,7 +29,7 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
     let mut groups: SmallVec<[Sym; 8]> =
         n.ledger.gpus.iter().filter(|g| g.fits(mib, memory)).map(|g| g.group).collect();
     groups.sort_by(|a, b| cluster.text(*a).cmp(cluster.text(*b)));
-    let wanted = shape.devices() as usize;
+    let requested = shape.devices() as usize;
     for group in groups {
         if let Some(score) = score(cluster, registry, pod, node, Some(group)) {
             candidates.push((score, Some(group)));
@@ -41,14 +41,14 @@ pub fn choose(cluster: &Cluster, registry: &Registry, pod: PodIdx, node: NodeIdx
     if free > 0
         && let Some(score) = score(cluster, registry, pod, node, None)
     {
-        candidates.extend((0..free.min(wanted as i64)).map(|_| (score, None)));
+        candidates.extend((0..free.min(requested as i64)).map(|_| (score, None)));
     }
     candidates.sort_by(|a, b| b.0.total_cmp(&a.0));
-    if candidates.len() < wanted {
+    if candidates.len() < requested {
         return None;
     }
     let mut chosen = Chosen { groups: GpuGroups::new(), new: 0, ready: true };
-    for (_, group) in candidates.into_iter().take(wanted) {
+    for (_, group) in candidates.into_iter().take(requested) {
         match group {
             Some(group) => {
                 chosen.ready &= n.ledger.gpus.get(group).is_some_and(|g| g.fits_now(mib, memory));

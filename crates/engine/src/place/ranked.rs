@@ -66,7 +66,7 @@ pub(crate) struct RankedList {
     key: ListKey,
     /// Cursor in the cluster's log of changed ledgers.
     cursor: usize,
-    nodes: Vec<Seen>,
+    nodes: Vec<NodeState>,
     blocks: Vec<Block>,
     /// Summary of each shelf of blocks; none until a search computes it.
     shelves: Vec<Option<Summary>>,
@@ -74,14 +74,14 @@ pub(crate) struct RankedList {
 
 /// State of a node when the list last read it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct NodeState {
     version: u64,
     described: u64,
     member: bool,
     at: i64,
 }
 
-const UNSEEN: Seen = Seen { version: 0, described: 0, member: false, at: 0 };
+const UNREAD: NodeState = NodeState { version: 0, described: 0, member: false, at: 0 };
 
 /// An entry of the list, with its node's summary: blocks are summed without visiting nodes.
 #[derive(Clone, Copy, Debug)]
@@ -170,21 +170,21 @@ impl Block {
 
 impl RankedList {
     pub(crate) fn new(key: ListKey, cluster: &Cluster) -> Self {
-        let nodes = vec![UNSEEN; cluster.nodes.len()];
+        let nodes = vec![UNREAD; cluster.nodes.len()];
         let mut list = Self { key, cursor: 0, nodes, blocks: Vec::new(), shelves: Vec::new() };
         list.rebuild(cluster);
         list
     }
 
     fn rebuild(&mut self, cluster: &Cluster) {
-        self.nodes = vec![UNSEEN; cluster.nodes.len()];
+        self.nodes = vec![UNREAD; cluster.nodes.len()];
         let mut entries = Vec::with_capacity(cluster.nodes_by_rank.len());
         for &node in &cluster.nodes_by_rank {
-            let seen = self.see(cluster, node);
-            self.nodes[node.index()] = seen;
-            if seen.member {
+            let state = self.read(cluster, node);
+            self.nodes[node.index()] = state;
+            if state.member {
                 let has = Summary::of(cluster, node);
-                entries.push(Entry { at: seen.at, rank: cluster.nodes[node].rank, node, has });
+                entries.push(Entry { at: state.at, rank: cluster.nodes[node].rank, node, has });
             }
         }
         entries.sort_unstable_by_key(Entry::place);
@@ -215,7 +215,7 @@ impl RankedList {
         if old.version == cluster.nodes[node].version {
             return;
         }
-        let new = self.see(cluster, node);
+        let new = self.read(cluster, node);
         self.nodes[node.index()] = new;
         let rank = cluster.nodes[node].rank;
         if old.member && new.member && old.at == new.at {
@@ -234,7 +234,7 @@ impl RankedList {
         }
     }
 
-    fn see(&self, cluster: &Cluster, node: NodeIdx) -> Seen {
+    fn read(&self, cluster: &Cluster, node: NodeIdx) -> NodeState {
         let n = &cluster.nodes[node];
         let old = self.nodes[node.index()];
         let member = if old.described == n.described_version && old.version != 0 {
@@ -264,7 +264,7 @@ impl RankedList {
                 -(ratio.max(0.0).to_bits() as i64)
             }
         };
-        Seen { version: n.version, described: n.described_version, member, at }
+        NodeState { version: n.version, described: n.described_version, member, at }
     }
 
     fn block_of(&self, place: (i64, u32)) -> usize {

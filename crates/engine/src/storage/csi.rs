@@ -40,7 +40,7 @@ pub(super) struct Accounting {
     /// The capacity of each class that applies to a node, by slot.
     reach: IndexVec<NodeIdx, SmallVec<[(Sym, u32); 1]>>,
     /// Bytes charged to each capacity by unbound claims.
-    taken: Vec<i64>,
+    charged: Vec<i64>,
     /// Number of placed pods per claim and capacity.
     holders: FxHashMap<(u32, SymKey), u32>,
     /// Bytes that claims owned by releasing pods free, by node and class.
@@ -86,7 +86,7 @@ impl Storage {
     ) {
         self.close_accounting();
         self.csi.open = true;
-        self.csi.taken.resize(self.capacities.slots(), 0);
+        self.csi.charged.resize(self.capacities.slots(), 0);
         for (pod, node, presence) in pods {
             if presence == Presence::Active {
                 let its_own =
@@ -102,9 +102,9 @@ impl Storage {
 
     /// Ends the simulation; without accounting everything fits.
     pub fn close_accounting(&mut self) {
-        let Accounting { open, linked: _, reach: _, taken, holders, releasing, owned } = &mut self.csi;
+        let Accounting { open, linked: _, reach: _, charged, holders, releasing, owned } = &mut self.csi;
         *open = false;
-        taken.clear();
+        charged.clear();
         holders.clear();
         releasing.clear();
         owned.clear();
@@ -119,7 +119,7 @@ impl Storage {
                     let holders = self.csi.holders.entry((slot, key)).or_default();
                     *holders += 1;
                     if *holders == 1 {
-                        self.csi.taken[slot as usize] += bytes;
+                        self.csi.charged[slot as usize] += bytes;
                     }
                 }
                 Role::GivesBack => *self.csi.releasing.entry((node, class)).or_default() += bytes,
@@ -137,13 +137,13 @@ impl Storage {
                     *holders -= 1;
                     if *holders == 0 {
                         self.csi.holders.remove(&(slot, key));
-                        self.csi.taken[slot as usize] -= bytes;
+                        self.csi.charged[slot as usize] -= bytes;
                     }
                 }
                 Role::GivesBack => {
-                    let given = self.csi.releasing.get_mut(&(node, class)).expect("the pod was placed");
-                    *given -= bytes;
-                    if *given == 0 {
+                    let freed = self.csi.releasing.get_mut(&(node, class)).expect("the pod was placed");
+                    *freed -= bytes;
+                    if *freed == 0 {
                         self.csi.releasing.remove(&(node, class));
                     }
                 }
@@ -162,8 +162,8 @@ impl Storage {
 
     /// Whether a node has capacity for a pod's unbound claims, including what releasing pods free.
     pub fn fits_eventually(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
-        let given_back = |class| self.csi.releasing.get(&(node, class)).copied().unwrap_or(0);
-        !self.csi.open || self.has_capacity(pod, node, owned, given_back)
+        let freed = |class| self.csi.releasing.get(&(node, class)).copied().unwrap_or(0);
+        !self.csi.open || self.has_capacity(pod, node, owned, freed)
     }
 
     fn has_capacity(
@@ -171,23 +171,23 @@ impl Storage {
         pod: &VolumePod<'_>,
         node: NodeIdx,
         owned: OwnedClaims,
-        given_back: impl Fn(Sym) -> i64,
+        freed: impl Fn(Sym) -> i64,
     ) -> bool {
-        let mut wanted: SmallVec<[(Sym, i64); 2]> = SmallVec::new();
+        let mut requested: SmallVec<[(Sym, i64); 2]> = SmallVec::new();
         for (_, claim) in self.simulated_claims(pod) {
             let remade = owned == OwnedClaims::Remade && claim.owner_pod == Some(pod.uid);
             let (true, Some(class)) = (claim.phase == ClaimPhase::Pending || remade, claim.class) else {
                 continue;
             };
-            match wanted.iter_mut().find(|(c, _)| *c == class) {
+            match requested.iter_mut().find(|(c, _)| *c == class) {
                 Some((_, bytes)) => *bytes += claim.bytes,
-                None => wanted.push((class, claim.bytes)),
+                None => requested.push((class, claim.bytes)),
             }
         }
-        wanted.iter().all(|&(class, bytes)| {
+        requested.iter().all(|&(class, bytes)| {
             self.capacity_at(node, class).is_some_and(|slot| {
                 let reported = self.capacities.get(slot).map_or(0, |capacity| capacity.bytes);
-                bytes <= reported - self.csi.taken[slot as usize] + given_back(class)
+                bytes <= reported - self.csi.charged[slot as usize] + freed(class)
             })
         })
     }

@@ -126,7 +126,7 @@ fn claims_must_exist_and_be_neither_lost_nor_terminating() {
 }
 
 #[test]
-fn claims_that_do_not_wait_for_their_pod_must_be_bound() {
+fn claims_with_immediate_binding_must_be_bound() {
     let mut fixture = TestCluster::new(&HOSTS);
     fixture.class("fast", |_| {});
     fixture.class("eager", |c| c.wait_for_consumer = false);
@@ -151,7 +151,7 @@ fn a_bound_volume_is_used_from_its_nodes_only() {
 }
 
 #[test]
-fn a_bound_volume_stays_in_its_zones() {
+fn bound_volume_is_usable_in_its_zones_only() {
     let mut fixture = TestCluster::new(&[
         ("n0", &[("topology.kubernetes.io/zone", "a")]),
         ("n1", &[("topology.kubernetes.io/zone", "b")]),
@@ -165,7 +165,7 @@ fn a_bound_volume_stays_in_its_zones() {
 }
 
 #[test]
-fn a_waiting_claim_takes_a_free_volume_that_the_node_can_use() {
+fn unbound_claim_matches_a_free_volume_that_the_node_can_use() {
     let mut fixture = TestCluster::new(&HOSTS);
     fixture.class("fast", |c| c.no_provisioner = true);
     fixture.claim("data", |_| {});
@@ -237,7 +237,7 @@ fn a_volume_reserved_for_a_claim_is_the_one_it_gets() {
 }
 
 #[test]
-fn volumes_are_made_where_the_class_allows_it() {
+fn volumes_are_provisioned_in_allowed_topologies_only() {
     let mut fixture = TestCluster::new(&HOSTS);
     fixture.class("fast", |c| c.allowed = vec![on("host", "h1")]);
     fixture.claim("data", |_| {});
@@ -245,7 +245,7 @@ fn volumes_are_made_where_the_class_allows_it() {
 }
 
 #[test]
-fn a_claim_with_a_chosen_node_goes_there() {
+fn claim_with_a_selected_node_is_restricted_to_it() {
     let mut fixture = TestCluster::new(&HOSTS);
     fixture.class("fast", |_| {});
     fixture.claim("data", |c| c.selected_node = Some("n1".into()));
@@ -368,7 +368,7 @@ fn bound_claims_are_in_the_reported_figure_already() {
 }
 
 #[test]
-fn a_claim_used_by_two_pods_is_taken_once() {
+fn claim_used_by_two_pods_is_charged_once() {
     let mut fixture = simulated();
     fixture.sized("six", 6);
     fixture.sized("four", 4);
@@ -389,7 +389,7 @@ fn a_class_without_capacity_on_the_node_does_not_fit() {
 }
 
 #[test]
-fn a_node_that_sees_two_capacities_of_a_class_has_none() {
+fn node_with_two_capacities_of_a_class_counts_as_having_none() {
     let mut fixture = simulated();
     fixture.capacity("everywhere", 50 * GIB, None);
     fixture.sized("one", 1);

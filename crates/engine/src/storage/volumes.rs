@@ -99,7 +99,7 @@ impl Storage {
             |name: &Sym| self.claims.get(&(namespace, *name)).map(|claim| ((namespace, *name), claim));
         let claims: SmallVec<[(SymKey, &Claim); 4]> = claims.iter().filter_map(known).collect();
         self.bound_claims_fit(&claims, node, names)
-            .and_then(|()| self.waiting_claims_fit(&claims, node, capacity, names))
+            .and_then(|()| self.unbound_claims_fit(&claims, node, capacity, names))
             .and_then(|()| self.attachments_fit(&claims, node, others))
             .map_err(NodeRejection::Volume)
     }
@@ -119,18 +119,20 @@ impl Storage {
             zoned |= !volume.zones.iter().all(|zone| zone.admits(node.labels));
         }
         // A node without zone and region labels matches all of them, as in kube-scheduler's `VolumeZone`.
-        let tells_zone = || self.zone_keys.0.iter().any(|key| label(node.labels, *key).is_some());
-        if zoned && tells_zone() { Err(VolumeRejection::Zone) } else { Ok(()) }
+        let has_zone_label = || self.zone_keys.0.iter().any(|key| label(node.labels, *key).is_some());
+        if zoned && has_zone_label() { Err(VolumeRejection::Zone) } else { Ok(()) }
     }
 
-    fn waiting_claims_fit(
+    fn unbound_claims_fit(
         &self,
         claims: &[(SymKey, &Claim)],
         node: &VolumeNode<'_>,
         capacity: CapacityCheck,
         names: &Interner,
     ) -> Result<(), VolumeRejection> {
-        let waiting = claims.iter().filter(|(_, claim)| claim.bound_volume().is_none() && self.waits(claim));
+        let waiting = claims
+            .iter()
+            .filter(|(_, claim)| claim.bound_volume().is_none() && self.waits_for_consumer(claim));
         let mut waiting: SmallVec<[(SymKey, &Claim); 4]> = waiting.copied().collect();
         // Small claims are matched first, so that large volumes remain for large claims.
         waiting.sort_by_key(|(_, claim)| claim.bytes);
@@ -213,16 +215,16 @@ impl Storage {
         if added.is_empty() {
             return Ok(());
         }
-        let mut there: Vec<(Sym, Attached)> = others
+        let mut attached: Vec<(Sym, Attached)> = others
             .flat_map(|(namespace, claims)| claims.iter().map(move |name| (namespace, *name)))
             .filter_map(|key| counted(key, self.claims.get(&key)?))
             .collect();
-        added.retain(|attachment| !there.contains(attachment));
-        there.extend(&added);
-        there.sort_unstable();
-        there.dedup();
+        added.retain(|attachment| !attached.contains(attachment));
+        attached.extend(&added);
+        attached.sort_unstable();
+        attached.dedup();
         let fits = added.iter().all(|(driver, _)| {
-            let count = there.iter().filter(|(d, _)| d == driver).count();
+            let count = attached.iter().filter(|(d, _)| d == driver).count();
             limit(*driver).is_none_or(|most| count <= most as usize)
         });
         if fits { Ok(()) } else { Err(VolumeRejection::AttachLimit) }

@@ -249,7 +249,7 @@ pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyR
         pods: capacity.pods(*domain).map(|pods| u32::try_from(pods.max(0)).unwrap_or(u32::MAX)),
         lacks: capacity
             .lacks(*domain)
-            .map(|(dim, wanted, free)| (cluster.text(cluster.dims.name(dim)).to_owned(), wanted, free))
+            .map(|(dim, requested, free)| (cluster.text(cluster.dims.name(dim)).to_owned(), requested, free))
             .collect(),
     };
     *measured = Measured::Each(domains.iter().take(DESCRIBED).map(describe).collect());

@@ -65,7 +65,7 @@ impl Demand {
     }
 
     /// Dimensions by which domains are compared, with the sum of the requests; pod slots not included.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = (Dim, i64)> + '_ {
+    pub(super) fn requested(&self) -> impl Iterator<Item = (Dim, i64)> + '_ {
         let compared = |(i, column): &(usize, &Column)| {
             column.total > 0 && !column.backed && Dim::new(*i) != resource::PODS
         };
@@ -115,21 +115,21 @@ fn shape_gpus(gpu: GpuRequest, whole: i64) -> i64 {
 }
 
 /// How often an amount fits; an overcommitted dimension fits no pod, even one that requests none of it.
-fn times(wanted: i64, free: i64) -> i64 {
-    match (wanted, free) {
+fn times(requested: i64, free: i64) -> i64 {
+    match (requested, free) {
         (_, ..0) => 0,
         (..=0, _) => i64::MAX,
-        (wanted, free) => free / wanted,
+        (requested, free) => free / requested,
     }
 }
 
 /// How many fractional GPU requests fit the idle and shared GPUs of a node.
-fn shares_on(node: &Node, wanted: i64) -> i64 {
+fn shares_on(node: &Node, requested: i64) -> i64 {
     let memory = node.gpu_memory.mib;
     // A shared GPU with releasing pods only counts as a whole one already.
     let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.all_releasing());
     let left: i64 = shared.map(|gpu| (memory - gpu.allocated + gpu.releasing).max(0)).sum();
     let free =
         i128::from(node.free(resource::GPU)) * i128::from(memory) + i128::from(left) * i128::from(WHOLE_GPU);
-    if free < 0 { 0 } else { (free / (i128::from(wanted) * i128::from(memory.max(1)))) as i64 }
+    if free < 0 { 0 } else { (free / (i128::from(requested) * i128::from(memory.max(1)))) as i64 }
 }

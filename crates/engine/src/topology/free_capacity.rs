@@ -17,7 +17,7 @@ pub struct FreeCapacity<'a> {
     /// Domains by level, the start domain's first.
     spans: SmallVec<[Range<usize>; 6]>,
     /// Compared dimensions, with the requested amounts.
-    wanted: SmallVec<[(Dim, i64); 4]>,
+    requested: SmallVec<[(Dim, i64); 4]>,
     /// Free amounts of the compared dimensions, domain by domain.
     free: Vec<i64>,
     /// Pods that fit, by domain.
@@ -27,30 +27,30 @@ pub struct FreeCapacity<'a> {
 /// The part of a domain that a demand uses: the largest fraction over the dimensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Tightness {
-    wanted: i64,
+    requested: i64,
     free: i64,
 }
 
 impl Tightness {
     /// None of the compared dimensions is requested.
-    const NONE: Self = Self { wanted: 0, free: 1 };
+    const NONE: Self = Self { requested: 0, free: 1 };
     /// A requested dimension has nothing free.
-    const LACKING: Self = Self { wanted: 1000, free: 1 };
+    const LACKING: Self = Self { requested: 1000, free: 1 };
 
-    fn new(wanted: i64, free: i64) -> Self {
-        if free > 0 { Self { wanted, free } } else { Self::LACKING }
+    fn new(requested: i64, free: i64) -> Self {
+        if free > 0 { Self { requested, free } } else { Self::LACKING }
     }
 
     /// The request does not exceed the free amounts.
     pub fn fits(self) -> bool {
-        self.wanted <= self.free
+        self.requested <= self.free
     }
 }
 
 impl Ord for Tightness {
     fn cmp(&self, other: &Self) -> Ordering {
         let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
-        product(self.wanted, other.free).cmp(&product(other.wanted, self.free))
+        product(self.requested, other.free).cmp(&product(other.requested, self.free))
     }
 }
 impl PartialOrd for Tightness {
@@ -78,9 +78,9 @@ impl<'a> FreeCapacity<'a> {
     ) -> Self {
         let spans = spans_below(topology, start, depth);
         let count = spans.iter().map(Range::len).sum();
-        let wanted: SmallVec<_> = demand.wanted().collect();
-        let free = vec![0; count * wanted.len()];
-        let mut capacity = Self { topology, demand, spans, wanted, free, pods: vec![0; count] };
+        let requested: SmallVec<_> = demand.requested().collect();
+        let free = vec![0; count * requested.len()];
+        let mut capacity = Self { topology, demand, spans, requested, free, pods: vec![0; count] };
         let mut slot = count;
         for level in (0..capacity.spans.len()).rev() {
             for position in capacity.spans[level].clone().rev() {
@@ -103,9 +103,10 @@ impl<'a> FreeCapacity<'a> {
 
     /// The part of the domain that the demand uses.
     pub fn tightness(&self, domain: DomainIdx) -> Tightness {
-        let first = self.slot(domain) * self.wanted.len();
-        let free = &self.free[first..first + self.wanted.len()];
-        let each = self.wanted.iter().zip(free).map(|(&(_, wanted), &free)| Tightness::new(wanted, free));
+        let first = self.slot(domain) * self.requested.len();
+        let free = &self.free[first..first + self.requested.len()];
+        let each =
+            self.requested.iter().zip(free).map(|(&(_, requested), &free)| Tightness::new(requested, free));
         each.max().unwrap_or(Tightness::NONE)
     }
 
@@ -116,10 +117,12 @@ impl<'a> FreeCapacity<'a> {
 
     /// Insufficient dimensions, if pods are not counted: requested and free amounts.
     pub fn lacks(&self, domain: DomainIdx) -> impl Iterator<Item = (Dim, i64, i64)> + '_ {
-        let first = self.slot(domain) * self.wanted.len();
-        let wanted = if self.demand.is_uniform() { &[][..] } else { &self.wanted[..] };
-        let pairs = wanted.iter().zip(&self.free[first..]);
-        pairs.map(|(&(dim, wanted), &free)| (dim, wanted, free)).filter(|(_, wanted, free)| wanted > free)
+        let first = self.slot(domain) * self.requested.len();
+        let requested = if self.demand.is_uniform() { &[][..] } else { &self.requested[..] };
+        let pairs = requested.iter().zip(&self.free[first..]);
+        pairs
+            .map(|(&(dim, requested), &free)| (dim, requested, free))
+            .filter(|(_, requested, free)| requested > free)
     }
 
     /// The domains of each level, the start domain's first: tightest first inside each parent, then by id.
@@ -152,11 +155,11 @@ impl<'a> FreeCapacity<'a> {
 
     fn count_nodes(&mut self, nodes: &IndexVec<NodeIdx, Node>, domain: DomainIdx, slot: usize) {
         let counted = self.demand.is_uniform();
-        let first = slot * self.wanted.len();
-        let free = &mut self.free[first..first + self.wanted.len()];
+        let first = slot * self.requested.len();
+        let free = &mut self.free[first..first + self.requested.len()];
         for &node in self.topology.domain(domain).nodes.iter() {
             let node = &nodes[node];
-            for (sum, &(dim, _)) in free.iter_mut().zip(&self.wanted) {
+            for (sum, &(dim, _)) in free.iter_mut().zip(&self.requested) {
                 *sum = sum.saturating_add(node.free(dim));
             }
             if counted {
@@ -166,7 +169,7 @@ impl<'a> FreeCapacity<'a> {
     }
 
     fn sum_children(&mut self, domain: DomainIdx, slot: usize) {
-        let width = self.wanted.len();
+        let width = self.requested.len();
         for child in self.topology.domain(domain).children() {
             let from = self.slot(child);
             for i in 0..width {

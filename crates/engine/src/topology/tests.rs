@@ -107,32 +107,32 @@ impl TestCluster {
         self.cluster.refresh(&policy, Timestamp(0));
     }
 
-    fn ask(&mut self, ask: &Ask<'_>) -> Result<Answer, TopologyReason> {
+    fn candidates(&mut self, query: &Query<'_>) -> Result<Sets, TopologyReason> {
         self.refresh();
         let mut level = |name: &str| (!name.is_empty()).then(|| self.cluster.names.intern(name));
-        let (required, preferred) = (level(ask.required), level(ask.preferred));
+        let (required, preferred) = (level(query.required), level(query.preferred));
         let topology = self.cluster.names.intern(TOPOLOGY);
-        let nodes = if ask.nodes.is_empty() { NodeSet::All } else { self.set(ask.nodes) };
-        let held: Vec<_> = ask.held.split_whitespace().map(|node| self.find(node)).collect();
+        let nodes = if query.nodes.is_empty() { NodeSet::All } else { self.set(query.nodes) };
+        let held: Vec<_> = query.held.split_whitespace().map(|node| self.find(node)).collect();
         let constraint = Constraint { topology, required, preferred };
-        let request = Request { constraint: &constraint, nodes: &nodes, pods: ask.pods, held: &held };
+        let request = Request { constraint: &constraint, nodes: &nodes, pods: query.pods, held: &held };
         let found = candidates(&self.cluster, &request)?;
         let score = |node: &NodeIdx| found.scores.as_ref().map(|scores| scores.score(*node));
-        Ok(Answer {
+        Ok(Sets {
             sets: found.sets.iter().map(|set| self.names(set)).collect(),
             scores: self.cluster.nodes_by_rank.iter().filter_map(score).collect(),
         })
     }
     /// The sets in order, separated by ` | `.
-    fn sets(&mut self, ask: &Ask<'_>) -> String {
-        self.ask(ask).expect("there are candidates").sets.join(" | ")
+    fn sets(&mut self, query: &Query<'_>) -> String {
+        self.candidates(query).expect("there are candidates").sets.join(" | ")
     }
-    fn refusal(&mut self, ask: &Ask<'_>) -> TopologyReason {
-        self.ask(ask).expect_err("there are no candidates")
+    fn rejection(&mut self, query: &Query<'_>) -> TopologyReason {
+        self.candidates(query).expect_err("there are no candidates")
     }
     /// The domain named in a rejection, the pods it holds, and the pods requested.
-    fn too_small(&mut self, ask: &Ask<'_>) -> (String, Option<u32>, u32) {
-        match self.refusal(ask) {
+    fn too_small(&mut self, query: &Query<'_>) -> (String, Option<u32>, u32) {
+        match self.rejection(query) {
             TopologyReason::TooSmall { domain, pods, wanted, .. } => (domain, pods, wanted),
             reason @ (TopologyReason::Unknown | TopologyReason::BadLevel) => panic!("refused for {reason:?}"),
         }
@@ -141,7 +141,7 @@ impl TestCluster {
 
 /// A request by names; empty texts mean none, or all nodes.
 #[derive(Clone, Copy, Default)]
-struct Ask<'a> {
+struct Query<'a> {
     required: &'a str,
     preferred: &'a str,
     pods: &'a [PodIdx],
@@ -150,16 +150,16 @@ struct Ask<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Answer {
+struct Sets {
     sets: Vec<String>,
     scores: Vec<Option<f64>>,
 }
 
-fn require<'a>(required: &'a str, pods: &'a [PodIdx]) -> Ask<'a> {
-    Ask { required, pods, ..Ask::default() }
+fn require<'a>(required: &'a str, pods: &'a [PodIdx]) -> Query<'a> {
+    Query { required, pods, ..Query::default() }
 }
-fn prefer<'a>(preferred: &'a str, pods: &'a [PodIdx]) -> Ask<'a> {
-    Ask { preferred, pods, ..Ask::default() }
+fn prefer<'a>(preferred: &'a str, pods: &'a [PodIdx]) -> Query<'a> {
+    Query { preferred, pods, ..Query::default() }
 }
 
 /// Two zones of two racks of two nodes with four GPUs each.
@@ -203,7 +203,7 @@ fn domains_follow_labels_nodes_and_topologies() {
     assert_eq!(ids, ["root", "a", "b", "c"]);
     fixture.cluster.apply(Delta::TopologyGone(TOPOLOGY.into()));
     let pods = fixture.pending(1, &gpus(1));
-    assert_eq!(fixture.refusal(&require("zone", &pods)), TopologyReason::Unknown);
+    assert_eq!(fixture.rejection(&require("zone", &pods)), TopologyReason::Unknown);
 }
 
 #[test]
@@ -220,16 +220,16 @@ fn without_a_usable_level_there_are_no_candidates() {
     let mut fixture = two_zones();
     let pods = fixture.pending(1, &gpus(1));
     for (required, preferred) in [("", ""), ("row", ""), ("", "row"), ("zone", "row"), ("rack", "zone")] {
-        let ask = Ask { required, preferred, pods: &pods, ..Ask::default() };
-        assert_eq!(fixture.refusal(&ask), TopologyReason::BadLevel, "{required:?} {preferred:?}");
+        let query = Query { required, preferred, pods: &pods, ..Query::default() };
+        assert_eq!(fixture.rejection(&query), TopologyReason::BadLevel, "{required:?} {preferred:?}");
     }
 }
 
 #[test]
 fn a_step_without_pods_keeps_its_nodes() {
     let mut fixture = two_zones();
-    let ask = Ask { required: "zone", nodes: "n00 n20", ..Ask::default() };
-    assert_eq!(fixture.ask(&ask).map(|a| a.sets), Ok(vec!["n00 n20".to_owned()]));
+    let query = Query { required: "zone", nodes: "n00 n20", ..Query::default() };
+    assert_eq!(fixture.candidates(&query).map(|a| a.sets), Ok(vec!["n00 n20".to_owned()]));
 }
 
 #[test]
@@ -257,13 +257,13 @@ fn candidates_go_from_the_preferred_level_up_to_the_required_one() {
     fixture.running("n00", gpus(4));
     fixture.running("n10", gpus(2));
     let pods = fixture.pending(7, &gpus(1));
-    let ask = Ask { required: "zone", ..prefer("rack", &pods) };
+    let query = Query { required: "zone", ..prefer("rack", &pods) };
     // Rack a.1 holds four and rack a.2 six, so that no rack of zone a fits.
-    assert_eq!(fixture.sets(&ask), "n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31");
+    assert_eq!(fixture.sets(&query), "n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31");
     let everywhere = "n00 n01 n10 n11 n20 n21 n30 n31";
-    let ask = prefer("rack", &pods);
+    let query = prefer("rack", &pods);
     let expected = format!("n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31 | {everywhere}");
-    assert_eq!(fixture.sets(&ask), expected);
+    assert_eq!(fixture.sets(&query), expected);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn an_unmet_preference_falls_back_to_a_wider_domain() {
     let mut fixture = two_zones();
     let pods = fixture.pending(9, &gpus(1));
     assert_eq!(
-        fixture.sets(&Ask { required: "zone", ..prefer("rack", &pods) }),
+        fixture.sets(&Query { required: "zone", ..prefer("rack", &pods) }),
         "n00 n01 n10 n11 | n20 n21 n30 n31"
     );
 }
@@ -286,13 +286,13 @@ fn the_emptiest_domain_scores_highest_and_the_last_id_among_equals() {
         fixture.node(node, &format!("zone=b rack={node}"), 2);
     }
     let pods = fixture.pending(3, &gpus(1));
-    let ask = Ask { required: "zone", ..prefer("rack", &pods) };
-    let answer = fixture.ask(&ask).expect("both zones fit");
-    assert_eq!(answer.sets, ["n1 n2 n3 n4", "n5 n6 n7"]);
+    let query = Query { required: "zone", ..prefer("rack", &pods) };
+    let sets = fixture.candidates(&query).expect("both zones fit");
+    assert_eq!(sets.sets, ["n1 n2 n3 n4", "n5 n6 n7"]);
     // In order: n2 n3 n4 n1 (the tighter zone a), then n5 n6 n7.
     let steps = [5.0, 1.0, 2.0, 4.0, 7.0, 8.0, 10.0];
-    assert_eq!(answer.scores, steps.map(|step| Some(step * 100_000.0)));
-    assert_eq!(fixture.ask(&require("zone", &pods)).map(|a| a.scores), Ok(vec![]));
+    assert_eq!(sets.scores, steps.map(|step| Some(step * 100_000.0)));
+    assert_eq!(fixture.candidates(&require("zone", &pods)).map(|a| a.scores), Ok(vec![]));
 }
 
 #[test]
@@ -300,21 +300,21 @@ fn nodes_outside_the_start_domain_have_no_score() {
     let mut fixture = two_zones();
     fixture.node("n4", "zone=b", 4);
     let pods = fixture.pending(1, &gpus(1));
-    let ask = Ask { nodes: "n20 n30 n4", ..prefer("rack", &pods) };
-    let answer = fixture.ask(&ask).expect("zone b fits");
-    assert_eq!(answer.sets, ["n20", "n30", "n20 n30"]);
+    let query = Query { nodes: "n20 n30 n4", ..prefer("rack", &pods) };
+    let sets = fixture.candidates(&query).expect("zone b fits");
+    assert_eq!(sets.sets, ["n20", "n30", "n20 n30"]);
     let (low, high) = (Some(500_000.0), Some(1_000_000.0));
-    assert_eq!(answer.scores, [None, None, None, None, low, low, high, high, None]);
+    assert_eq!(sets.scores, [None, None, None, None, low, low, high, high, None]);
 }
 
 #[test]
 fn sets_hold_usable_nodes_only_and_empty_ones_are_left_out() {
     let mut fixture = two_zones();
     let pods = fixture.pending(1, &gpus(1));
-    let ask = Ask { nodes: "n00 n11 n20", ..require("rack", &pods) };
-    assert_eq!(fixture.sets(&ask), "n00 | n11 | n20");
-    let ask = Ask { nodes: "n01 n20", required: "zone", ..prefer("rack", &pods) };
-    assert_eq!(fixture.sets(&ask), "n01 | n20 | n01 | n20");
+    let query = Query { nodes: "n00 n11 n20", ..require("rack", &pods) };
+    assert_eq!(fixture.sets(&query), "n00 | n11 | n20");
+    let query = Query { nodes: "n01 n20", required: "zone", ..prefer("rack", &pods) };
+    assert_eq!(fixture.sets(&query), "n01 | n20 | n01 | n20");
 }
 
 #[test]
@@ -324,8 +324,8 @@ fn a_required_level_works_when_one_finer_domain_is_left() {
     fixture.node("n2", "rack=r2 host=n2", 2);
     let pods = fixture.pending(2, &gpus(1));
     for preferred in ["", "rack", "host"] {
-        let ask = Ask { nodes: "n1", preferred, ..require("rack", &pods) };
-        assert_eq!(fixture.sets(&ask).split(" | ").next(), Some("n1"), "{preferred:?}");
+        let query = Query { nodes: "n1", preferred, ..require("rack", &pods) };
+        assert_eq!(fixture.sets(&query).split(" | ").next(), Some("n1"), "{preferred:?}");
     }
     let mut alone = TestCluster::new(&["rack", "host"]);
     alone.node("n1", "rack=r1 host=n1", 2);
@@ -338,21 +338,21 @@ fn pods_that_have_a_place_bind_the_others_to_their_domain() {
     let mut fixture = two_zones();
     fixture.running("n00", gpus(4));
     let pods = fixture.pending(2, &gpus(1));
-    let ask = Ask { held: "n30", ..require("rack", &pods) };
-    assert_eq!(fixture.sets(&ask), "n30 n31");
-    let ask = Ask { held: "n30 n00", preferred: "rack", ..require("zone", &pods) };
+    let query = Query { held: "n30", ..require("rack", &pods) };
+    assert_eq!(fixture.sets(&query), "n30 n31");
+    let query = Query { held: "n30 n00", preferred: "rack", ..require("zone", &pods) };
     assert_eq!(
-        fixture.sets(&ask),
+        fixture.sets(&query),
         "n00 n01 | n10 n11 | n20 n21 | n30 n31 | n00 n01 n10 n11 | n20 n21 n30 n31"
     );
-    let ask = Ask { held: "n00", nodes: "n20 n21", ..require("rack", &pods) };
-    assert_eq!(fixture.too_small(&ask), ("a.1".into(), Some(0), 2));
+    let query = Query { held: "n00", nodes: "n20 n21", ..require("rack", &pods) };
+    assert_eq!(fixture.too_small(&query), ("a.1".into(), Some(0), 2));
     let many = fixture.pending(5, &gpus(1));
-    let ask = Ask { held: "n00", ..require("rack", &many) };
-    assert_eq!(fixture.too_small(&ask), ("a.1".into(), Some(4), 5));
+    let query = Query { held: "n00", ..require("rack", &many) };
+    assert_eq!(fixture.too_small(&query), ("a.1".into(), Some(4), 5));
     // A preference is not required.
-    let ask = Ask { held: "n30", ..prefer("zone", &pods) };
-    assert_eq!(fixture.sets(&ask), "n00 n01 n10 n11 | n20 n21 n30 n31 | n00 n01 n10 n11 n20 n21 n30 n31");
+    let query = Query { held: "n30", ..prefer("zone", &pods) };
+    assert_eq!(fixture.sets(&query), "n00 n01 n10 n11 | n20 n21 n30 n31 | n00 n01 n10 n11 n20 n21 n30 n31");
 }
 
 #[test]
@@ -366,8 +366,8 @@ fn rejection_names_the_domain_with_the_most_free_capacity() {
     assert_eq!(fixture.too_small(&require("zone", &pods)), ("b".into(), Some(15), 30));
     assert_eq!(fixture.too_small(&prefer("rack", &pods)), ("root".into(), Some(28), 30));
     fixture.node("n9", "", 4);
-    let ask = Ask { nodes: "n9", ..require("rack", &pods) };
-    assert_eq!(fixture.too_small(&ask), ("root".into(), Some(0), 30));
+    let query = Query { nodes: "n9", ..require("rack", &pods) };
+    assert_eq!(fixture.too_small(&query), ("root".into(), Some(0), 30));
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn same(requests: &[&str]) -> ClaimConstraint {
 #[test]
 fn the_first_free_devices_are_taken_in_order() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 4)]);
-    let taken = ClaimInput { allocation: Some(given(&[id("n0", "1")])), ..claim("held", &[]) };
+    let taken = ClaimInput { allocation: Some(allocated(&[id("n0", "1")])), ..claim("held", &[]) };
     fixture.claim(&taken);
     let claims = [claim("a", &[exactly("x", 1)]), claim("b", &[exactly("y", 2)])];
     assert_eq!(fixture.allocate("n0", &claims), Some(texts(&[&["0"], &["2", "3"]])));
@@ -53,7 +53,7 @@ fn all_means_every_matching_device_and_at_least_one() {
     let all = claim("a", &[request("x", RequestMode::All)]);
     assert_eq!(fixture.allocate("n0", std::slice::from_ref(&all)), Some(texts(&[&["0", "1", "2"]])));
     assert_eq!(fixture.allocate("n1", std::slice::from_ref(&all)), None);
-    fixture.claim(&ClaimInput { allocation: Some(given(&[id("n0", "2")])), ..claim("held", &[]) });
+    fixture.claim(&ClaimInput { allocation: Some(allocated(&[id("n0", "2")])), ..claim("held", &[]) });
     assert_eq!(fixture.allocate("n0", &[all]), None);
     assert_eq!(fixture.allocate("n0", &[claim("a", &[request("x", RequestMode::Unknown)])]), None);
 }
@@ -135,7 +135,7 @@ fn labels_of_alternatives_name_the_request_too() {
 fn administration_shares_devices_but_not_twice_in_one_claim() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 2)]);
     fixture.claim(&ClaimInput {
-        allocation: Some(given(&[id("n0", "0"), id("n0", "1")])),
+        allocation: Some(allocated(&[id("n0", "0"), id("n0", "1")])),
         ..claim("held", &[])
     });
     let admin = |name: &str, mode| {
@@ -227,7 +227,7 @@ fn partitions_share_the_counters_of_their_pool() {
         fixture.allocate("n0", &[claim("a", &[exactly("x", 2)])]),
         Some(texts(&[&["half-0", "half-1"]]))
     );
-    fixture.claim(&ClaimInput { allocation: Some(given(&[id("n0", "far")])), ..claim("held", &[]) });
+    fixture.claim(&ClaimInput { allocation: Some(allocated(&[id("n0", "far")])), ..claim("held", &[]) });
     assert_eq!(fixture.allocate("n0", &[claim("a", &[exactly("x", 1)])]), Some(texts(&[&["half-0"]])));
     assert_eq!(fixture.allocate("n0", &[claim("a", &[exactly("x", 2)])]), None);
 }

@@ -19,8 +19,8 @@ struct Instance {
 
 fn instances() -> impl Strategy<Value = Instance> {
     let device = (0..3u8, any::<bool>(), 0..3i64, prop::bool::weighted(0.2));
-    let wanted = (any::<bool>(), 0..4usize, prop::bool::weighted(0.2));
-    let claim = prop::collection::vec(prop::collection::vec(wanted, 1..3), 1..3);
+    let request = (any::<bool>(), 0..4usize, prop::bool::weighted(0.2));
+    let claim = prop::collection::vec(prop::collection::vec(request, 1..3), 1..3);
     (
         prop::collection::vec(device, 1..6),
         0..6i64,
@@ -57,7 +57,7 @@ impl Instance {
         fixture.devices.set_class(&picky, &mut fixture.names);
         let used = (0..self.devices.len()).filter(|i| self.devices[*i].3);
         let used: Vec<DeviceId> = used.map(|i| id("n0", &i.to_string())).collect();
-        fixture.claim(&ClaimInput { allocation: Some(given(&used)), ..claim("held", &[]) });
+        fixture.claim(&ClaimInput { allocation: Some(allocated(&used)), ..claim("held", &[]) });
         fixture.refresh();
         fixture
     }

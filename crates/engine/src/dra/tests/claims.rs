@@ -85,7 +85,7 @@ fn gpu_devices_are_those_of_counted_requests() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 3)]);
     let mut nic = exactly("nic", 1);
     nic.alternatives[0].class = "nic.example.com".into();
-    let mut allocation = given(&[id("n0", "0"), id("n0", "1"), id("n0", "2")]);
+    let mut allocation = allocated(&[id("n0", "0"), id("n0", "1"), id("n0", "2")]);
     allocation.devices[1].request = "nic".into();
     allocation.devices[2].request = "not a request".into();
     let allocation = Some(allocation);
@@ -119,7 +119,7 @@ fn releasing_the_last_consumer_deallocates_the_claim() {
 fn others_than_pods_keep_an_allocation_alive() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     let input = ClaimInput {
-        allocation: Some(given(&[id("n0", "0")])),
+        allocation: Some(allocated(&[id("n0", "0")])),
         reserved_for: vec!["p".into()],
         other_consumers: 1,
         ..claim("c", &[exactly("gpus", 1)])
@@ -145,12 +145,12 @@ fn devices_of_bind_requests_are_assumed_until_the_request_is_gone() {
     let made = ClaimInput {
         owner_pod: Some("p".into()),
         synthetic: true,
-        allocation: Some(given(&[id("n0", "1")])),
+        allocation: Some(allocated(&[id("n0", "1")])),
         ..claim("made", &[])
     };
     fixture.claim(&made);
     let observed =
-        ClaimInput { allocation: Some(given(&[id("n0", "0")])), ..claim("c", &[exactly("gpus", 1)]) };
+        ClaimInput { allocation: Some(allocated(&[id("n0", "0")])), ..claim("c", &[exactly("gpus", 1)]) };
     fixture.claim(&observed);
     fixture.refresh();
     assert_eq!(fixture.uses(), vec![1, 1], "objects have caught up; nothing counts twice");
@@ -165,7 +165,8 @@ fn devices_of_bind_requests_are_assumed_until_the_request_is_gone() {
 #[test]
 fn a_claim_slot_is_reused_after_its_claim_is_gone() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
-    let first = fixture.claim(&ClaimInput { allocation: Some(given(&[id("n0", "0")])), ..claim("a", &[]) });
+    let first =
+        fixture.claim(&ClaimInput { allocation: Some(allocated(&[id("n0", "0")])), ..claim("a", &[]) });
     fixture.devices.remove_claim(&Key::new("ns", "a"), &fixture.names);
     assert_eq!(fixture.uses(), vec![0]);
     assert_eq!(fixture.claim(&claim("b", &[])), first);

@@ -106,7 +106,7 @@ fn only_what_the_node_lacks_is_claimed() {
 }
 
 #[test]
-fn any_backed_resource_gets_devices_and_gives_them_back() {
+fn any_backed_resource_is_allocated_and_released() {
     let mut backed = Backed::new();
     let request = backed.request(&[container("main", 3)]).expect("backed");
     let claim = request.claim_for(|_| true).expect("lacking");

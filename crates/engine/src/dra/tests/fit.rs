@@ -45,7 +45,7 @@ fn claim_accepts_at_most_256_consumers() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     let crowded = |others: usize| ClaimInput {
         reserved_for: (0..others).map(|i| format!("other-{i}")).collect(),
-        allocation: Some(given(&[id("n0", "0")])),
+        allocation: Some(allocated(&[id("n0", "0")])),
         ..claim("c", &[exactly("gpus", 1)])
     };
     let pods: Vec<Sym> = (0..2).map(|i| fixture.pod(&format!("p{i}"), &["c"])).collect();
@@ -81,24 +81,24 @@ fn shared_gpu_claims_need_their_queues_label() {
 }
 
 #[test]
-fn classes_must_exist_until_devices_have_been_given() {
+fn classes_must_exist_until_devices_are_allocated() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 1)]);
     fixture.devices.remove_class(GPU_CLASS, &mut fixture.names);
     let pod = fixture.pod("p", &["c"]);
     fixture.claim(&claim("c", &[exactly("gpus", 1)]));
     assert_eq!(check(&mut fixture, pod), Err(PodRejection::DeviceClassMissing(GPU_CLASS.into())));
     fixture.claim(&ClaimInput {
-        allocation: Some(given(&[id("n0", "0")])),
+        allocation: Some(allocated(&[id("n0", "0")])),
         ..claim("c", &[exactly("gpus", 1)])
     });
     assert_eq!(check(&mut fixture, pod), Ok(()));
 }
 
 #[test]
-fn an_allocated_claim_is_usable_only_where_its_selector_says() {
+fn allocated_claim_is_usable_only_on_selected_nodes() {
     let mut fixture = TestCluster::with_gpus(&[("n0", 1), ("n1", 1)]);
     let named = Requirement { key: "metadata.name".into(), op: RequirementOp::In(vec!["n1".into()]) };
-    let mut allocation = given(&[id("n1", "0")]);
+    let mut allocation = allocated(&[id("n1", "0")]);
     allocation.node_terms = vec![NodeTerm { labels: Vec::new(), names: vec![named] }];
     let allocation = Some(allocation);
     fixture.claim(&ClaimInput { allocation, ..claim("c", &[exactly("gpus", 1)]) });

@@ -69,7 +69,7 @@ fn affinity_requires_matching_pods_in_the_domain() {
 }
 
 #[test]
-fn the_first_pod_of_a_kind_may_go_anywhere_with_the_label() {
+fn first_pod_with_self_affinity_fits_any_node_with_the_label() {
     let mut fixture = TestCluster::new(&[&[("zone", "a")], &[("zone", "b")], &[]]);
     let kind = affinity(pod(&[("app", "web")]), near("zone", "app", "web"));
     assert_eq!(fixture.fitting(&kind), [0, 1]);

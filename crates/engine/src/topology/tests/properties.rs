@@ -105,16 +105,18 @@ impl Oracle<'_> {
     fn ratio(&self, domain: &[u8]) -> (i64, i64) {
         let sum = |(a, b): (i64, i64), (c, d): (i64, i64)| (a + c, b + d);
         let free = self.inside(domain).into_iter().map(|node| self.free(node)).fold((0, 0), sum);
-        let wanted = self.case.pods.iter().map(|pod| (i64::from(pod.0), pod.1)).fold((0, 0), sum);
-        let each = [(wanted.0, free.0), (wanted.1, free.1)].into_iter().filter(|(wanted, _)| *wanted > 0);
-        let each = each.map(|(wanted, free)| if free > 0 { (wanted, free) } else { (1000, 1) });
-        each.max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1))).expect("cores are always wanted")
+        let requested = self.case.pods.iter().map(|pod| (i64::from(pod.0), pod.1)).fold((0, 0), sum);
+        let each = [(requested.0, free.0), (requested.1, free.1)]
+            .into_iter()
+            .filter(|(requested, _)| *requested > 0);
+        let each = each.map(|(requested, free)| if free > 0 { (requested, free) } else { (1000, 1) });
+        each.max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1))).expect("cores are always requested")
     }
     fn fits(&self, domain: &[u8]) -> bool {
         let with_gpus = self.case.pods.iter().filter(|pod| pod.0 > 0).count();
         if with_gpus > 0 && with_gpus < self.case.pods.len() {
-            let (wanted, free) = self.ratio(domain);
-            return wanted <= free;
+            let (requested, free) = self.ratio(domain);
+            return requested <= free;
         }
         let largest_gpus = self.case.pods.iter().map(|pod| i64::from(pod.0)).max().unwrap_or(0);
         let largest_cores = self.case.pods.iter().map(|pod| pod.1).max().unwrap_or(0);
@@ -127,9 +129,9 @@ impl Oracle<'_> {
     /// Tighter domains first at each step from the start domain, then smaller values.
     fn rank(&self, start: &[u8], domain: &[u8]) -> Vec<(Reverse<u64>, u8)> {
         let step = |depth: usize| {
-            let (wanted, free) = self.ratio(&domain[..depth]);
+            let (requested, free) = self.ratio(&domain[..depth]);
             // Fine enough to tell any two of the small fractions here apart.
-            (Reverse((wanted * 720_720_000 / free) as u64), domain[depth - 1])
+            (Reverse((requested * 720_720_000 / free) as u64), domain[depth - 1])
         };
         (start.len() + 1..=domain.len()).map(step).collect()
     }
@@ -160,7 +162,7 @@ impl Oracle<'_> {
 /// Builds the cluster of a case and computes candidates; nodes are added in turn from position `first`.
 ///
 /// Node `i` is named so that names sort by position.
-fn answer(case: &Case, first: usize) -> Result<Answer, TopologyReason> {
+fn candidates_of(case: &Case, first: usize) -> Result<Sets, TopologyReason> {
     let mut fixture = TestCluster::new(&LEVELS);
     let name = |node: usize| format!("n{node:02}");
     for i in (first..case.nodes.len()).chain(0..first) {
@@ -180,7 +182,7 @@ fn answer(case: &Case, first: usize) -> Result<Answer, TopologyReason> {
     let pods: Vec<_> = case.pods.iter().flat_map(|pod| fixture.pending(1, &spec(pod))).collect();
     let usable = (0..case.nodes.len()).filter(|node| !case.all_nodes && case.nodes[*node].usable);
     let level = |depth: usize| if depth > 0 { LEVELS[depth - 1] } else { "" };
-    fixture.ask(&Ask {
+    fixture.candidates(&Query {
         required: level(case.required),
         preferred: level(case.preferred),
         pods: &pods,
@@ -197,11 +199,11 @@ proptest! {
         let oracle = Oracle { case: &case };
         let names = |set: &Vec<usize>| set.iter().map(|node| format!("n{node:02}")).collect::<Vec<_>>().join(" ");
         let expected: Vec<_> = oracle.sets().iter().map(names).collect();
-        match answer(&case, 0) {
-            Ok(answer) => {
-                prop_assert_eq!(answer.sets, expected);
+        match candidates_of(&case, 0) {
+            Ok(candidates_of) => {
+                prop_assert_eq!(candidates_of.sets, expected);
                 let scored = 0..if case.preferred > 0 { case.nodes.len() } else { 0 };
-                prop_assert_eq!(answer.scores, scored.map(|node| oracle.score(node)).collect::<Vec<_>>());
+                prop_assert_eq!(candidates_of.scores, scored.map(|node| oracle.score(node)).collect::<Vec<_>>());
             }
             Err(TopologyReason::TooSmall { .. }) => prop_assert_eq!(Vec::<String>::new(), expected),
             Err(reason) => prop_assert!(false, "refused for {:?}", reason),
@@ -210,6 +212,6 @@ proptest! {
 
     #[test]
     fn node_arrival_order_does_not_change_the_result(case in case(), first in 0..14_usize) {
-        prop_assert_eq!(answer(&case, 0), answer(&case, first % case.nodes.len()));
+        prop_assert_eq!(candidates_of(&case, 0), candidates_of(&case, first % case.nodes.len()));
     }
 }
