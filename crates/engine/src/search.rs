@@ -143,10 +143,10 @@ impl Search {
             scenarios: Scenarios::default(),
             limit: None,
         };
-        let (mut found, begun) = (None, plan.work());
+        let (mut found, work_before) = (None, plan.work());
         for generator in &registry.generators {
-            let left = budget.map(|budget| budget.saturating_sub(plan.work() - begun));
-            let steps = budget::for_generator(&rules.policy.budgets, generator.name(), left);
+            let remaining = budget.map(|budget| budget.saturating_sub(plan.work() - work_before));
+            let steps = budget::for_generator(&rules.policy.budgets, generator.name(), remaining);
             group_search.limit = steps.map(|steps| plan.work() + steps);
             found = found.or_else(|| {
                 group_search.observed(generator.name(), observer, |group_search| {
@@ -164,7 +164,7 @@ impl Search {
             found = found.map(|solution| group_search.simulation.reduce(plan, &request.whole(), solution));
         }
         let mut stats = group_search.stats;
-        stats.steps = plan.work() - begun;
+        stats.steps = plan.work() - work_before;
         self.node_costs = node_costs;
         found.map_or(SearchOutcome::Unsolved(stats), SearchOutcome::Solved)
     }
@@ -178,9 +178,9 @@ impl Search {
         leaves: &[QueueIdx],
     ) -> Option<SearchOutcome> {
         let of_leaves = leaves.iter().map(|leaf| (*leaf, self.candidates.of_leaf(*leaf)));
-        let may = |group: GroupIdx| rules.allow_group(cluster, group);
+        let is_allowed = |group: GroupIdx| rules.allow_group(cluster, group);
         let registry = &rules.policy.registry;
-        if VictimWalk::new(cluster, registry, self.total, of_leaves, &may, None).is_empty()
+        if VictimWalk::new(cluster, registry, self.total, of_leaves, &is_allowed, None).is_empty()
             && !rules.capacity_was_freed
         {
             return Some(SearchOutcome::NoVictims);
@@ -298,8 +298,8 @@ impl GroupSearch<'_> {
         let rules = self.simulation.rules;
         let search = self.search;
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
-        let may = |group: GroupIdx| rules.allow_group(plan, group);
-        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &may, rules.max_victims);
+        let is_allowed = |group: GroupIdx| rules.allow_group(plan, group);
+        let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &is_allowed, rules.max_victims);
         let literal = rules.policy.literal;
         let accumulated =
             AccumulatedVictims::new(plan, self.registry, &search.capacity, walk, part, recorded, literal);
@@ -319,10 +319,10 @@ impl GroupSearch<'_> {
         loop {
             let picked = {
                 let cluster: &Cluster = plan;
-                let may = |group: GroupIdx| rules.allow_group(cluster, group);
+                let is_allowed = |group: GroupIdx| rules.allow_group(cluster, group);
                 match &mut proposals {
-                    Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &may),
-                    Proposals::MultiNode(proposals) => proposals.next(cluster, part, &may),
+                    Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &is_allowed),
+                    Proposals::MultiNode(proposals) => proposals.next(cluster, part, &is_allowed),
                     Proposals::CustomProposals(proposals) => proposals.next(),
                 }
             };
@@ -386,16 +386,17 @@ impl GroupSearch<'_> {
             return Some(solution);
         }
         let cluster: &Cluster = plan;
-        let may = |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
+        let is_allowed =
+            |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
-        let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &may, None);
+        let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &is_allowed, None);
         // Preemption stays within one queue, so that the order of its groups decides.
         let first = if rules.cause == Cause::Preempt {
             PlacementOrder::QueueOrder
         } else {
             PlacementOrder::PreemptorFirst
         };
-        if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &may) {
+        if let Some(batches) = minimal::few_batches(cluster, self.registry, &mut walk, &is_allowed) {
             self.stats.all_sets_tried = true;
             let sets = minimal::all_sets(cluster, rules, &search.capacity, &part, &batches);
             // The group that is placed first may use the only node that suits the other.

@@ -17,17 +17,17 @@ const NAME: &str = "allocate";
 pub(crate) fn run(run: &mut Run<'_, '_>) {
     run.end_search();
     let depth = run.policy.queue_depth.get(NAME).copied();
-    let waiting = run.pending_groups();
+    let pending = run.pending_groups();
     let mut walk = TreeWalk::new(
         &run.plan,
         &run.policy.registry,
         Purpose::Place,
         run.total,
-        waiting.iter().copied(),
+        pending.iter().copied(),
         depth,
     );
-    run.note_beyond_depth(&waiting, depth);
-    place_reserved_groups(run, &waiting);
+    run.note_beyond_depth(&pending, depth);
+    place_reserved_groups(run, &pending);
     while let Some(group) = walk.pop(&run.plan) {
         run.visited(group);
         if run.guarded(group, |run| place_next(run, group)) && run.plan.groups[group].pending() > 0 {
@@ -37,14 +37,14 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
 }
 
 /// Groups for which the last cycle evicted pods are placed first, on the nodes reserved for them.
-fn place_reserved_groups(run: &mut Run<'_, '_>, waiting: &[GroupIdx]) {
+fn place_reserved_groups(run: &mut Run<'_, '_>, pending: &[GroupIdx]) {
     let reserved_groups = run.plan.carried_over.pipelined.clone();
     if reserved_groups.is_empty() {
         return;
     }
-    let waiting: FxHashSet<GroupIdx> = waiting.iter().copied().collect();
+    let pending: FxHashSet<GroupIdx> = pending.iter().copied().collect();
     for reserved in &reserved_groups {
-        let Some(group) = run.plan.group(&reserved.group).filter(|group| waiting.contains(group)) else {
+        let Some(group) = run.plan.group(&reserved.group).filter(|group| pending.contains(group)) else {
             continue;
         };
         run.visited(group);
@@ -121,8 +121,8 @@ fn commit(run: &mut Run<'_, '_>, group: GroupIdx, pods: &[PodIdx], was_not_runni
 /// A gang that cannot reach its minimum with idle capacity is pipelined as a whole.
 fn must_pipeline(plan: &Plan<'_>, group: GroupIdx) -> bool {
     plan.groups[group].pod_sets().any(|(_, set)| {
-        let waiting = set.count(Status::Pipelined);
-        waiting > 0 && set.active_allocated() - waiting < set.min
+        let pipelined = set.count(Status::Pipelined);
+        pipelined > 0 && set.active_allocated() - pipelined < set.min
     })
 }
 

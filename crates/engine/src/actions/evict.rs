@@ -30,17 +30,17 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     if cause == Cause::Consolidation && run.policy.params.max_consolidation_victims == Some(0) {
         return;
     }
-    let mut waiting = run.pending_groups();
+    let mut pending = run.pending_groups();
     if cause == Cause::Consolidation {
-        waiting.retain(|group| run.plan.groups[*group].preemptible);
+        pending.retain(|group| run.plan.groups[*group].preemptible);
     }
-    waiting.retain(|group| !delayed(run, *group));
-    if waiting.is_empty() {
+    pending.retain(|group| !within_preemption_delay(run, *group));
+    if pending.is_empty() {
         return;
     }
     let depth = run.policy.queue_depth.get(cause.action()).copied();
     let registry = &run.policy.registry;
-    let mut walk = TreeWalk::new(&run.plan, registry, Purpose::Place, run.total, waiting, depth);
+    let mut walk = TreeWalk::new(&run.plan, registry, Purpose::Place, run.total, pending, depth);
     let scope = if cause == Cause::Consolidation { Scope::Cluster } else { Scope::Queue };
     let mut action = ActionRun {
         cause,
@@ -71,7 +71,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
 }
 
 /// A group within its preemption delay causes no evictions.
-fn delayed(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
+fn within_preemption_delay(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     let Some(verdict) = preemption_delay(&run.plan.groups[group], run.cycle.now) else { return false };
     run.note_obstacle_once(group, verdict);
     true
@@ -127,8 +127,8 @@ impl ActionRun {
     }
 
     fn record_failure(&self, run: &mut Run<'_, '_>, group: GroupIdx, reason: EvictionFailureReason) -> bool {
-        let miss = EvictionFailure { cause: self.cause, reason };
-        run.note_obstacle_once(group, Verdict::NoVictims(Box::new(miss)));
+        let failure = EvictionFailure { cause: self.cause, reason };
+        run.note_obstacle_once(group, Verdict::NoVictims(Box::new(failure)));
         false
     }
 
@@ -180,14 +180,14 @@ impl ActionRun {
         if run.disruptions.is_none() {
             run.disruptions = Some(Disruptions::new(run.plan.cluster_mut(), run.policy.disruption_budgets));
         }
-        let disruptions = run.disruptions.as_ref().expect("made above");
+        let disruptions = run.disruptions.as_ref().expect("created above");
         let used = run.plan.groups[request.group].active_used();
-        let (mark, begun) = (run.plan.mark(), run.plan.work());
+        let (mark, work_before) = (run.plan.mark(), run.plan.work());
         let budget = self.budget.for_group(&run.policy.budgets);
         let found = search.solve(&mut run.plan, rules, request, disruptions, budget, &mut *run.observer);
         self.result = result(&found, registry.generators.is_empty());
         self.filtered = matches!(found, SearchOutcome::Insufficient(_));
-        self.budget.spend(run.plan.work() - begun);
+        self.budget.spend(run.plan.work() - work_before);
         let solution = match found {
             SearchOutcome::Solved(solution) => solution,
             SearchOutcome::Unsolved(stats) => return Err(failure_reason(&run.plan, request, &stats)),

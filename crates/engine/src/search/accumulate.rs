@@ -74,8 +74,8 @@ impl<'a> AccumulatedVictims<'a> {
     }
 
     /// Adds the next batch of the next candidate.
-    pub(crate) fn advance(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) -> Advance {
-        let Some(mut held) = self.walk.pop(cluster, may) else { return Advance::Exhausted };
+    pub(crate) fn advance(&mut self, cluster: &Cluster, is_allowed: &impl Fn(GroupIdx) -> bool) -> Advance {
+        let Some(mut held) = self.walk.pop(cluster, is_allowed) else { return Advance::Exhausted };
         let group = held.group();
         let before = held.clone();
         let pods = held.next_batch(cluster, self.registry);

@@ -18,9 +18,9 @@ impl<'a> CustomProposals<'a> {
         mut accumulated: AccumulatedVictims<'a>,
         part: &RequestPart<'_>,
         generator: &dyn ScenarioGenerator,
-        may: &impl Fn(GroupIdx) -> bool,
+        is_allowed: &impl Fn(GroupIdx) -> bool,
     ) -> Self {
-        while accumulated.advance(cluster, may) != Advance::Exhausted {}
+        while accumulated.advance(cluster, is_allowed) != Advance::Exhausted {}
         let sets = generator.propose(cluster, part.group, part.pods, &accumulated.batches);
         Self { accumulated, sets: sets.into_iter() }
     }

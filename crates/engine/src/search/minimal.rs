@@ -50,10 +50,10 @@ pub(crate) fn few_batches(
     cluster: &Cluster,
     registry: &Registry,
     walk: &mut VictimWalk<'_>,
-    may: &impl Fn(GroupIdx) -> bool,
+    is_allowed: &impl Fn(GroupIdx) -> bool,
 ) -> Option<Vec<Batch>> {
     let mut batches = Vec::new();
-    while let Some(mut held) = walk.pop(cluster, may) {
+    while let Some(mut held) = walk.pop(cluster, is_allowed) {
         if batches.len() == EXHAUSTIVE_BATCHES {
             return None;
         }

@@ -41,7 +41,7 @@ impl<'a> MultiNode<'a> {
         &mut self,
         cluster: &Cluster,
         part: &RequestPart<'_>,
-        may: &impl Fn(GroupIdx) -> bool,
+        is_allowed: &impl Fn(GroupIdx) -> bool,
     ) -> Option<Vec<Batch>> {
         loop {
             if let Some(picked) = self.emitter.as_mut().and_then(Emitter::next) {
@@ -49,7 +49,7 @@ impl<'a> MultiNode<'a> {
             }
             self.emitter = None;
             if std::mem::replace(&mut self.began, true) {
-                match self.accumulated.advance(cluster, may) {
+                match self.accumulated.advance(cluster, is_allowed) {
                     Advance::Exhausted => return None,
                     Advance::AlreadyRecorded => continue,
                     Advance::Added => {}

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most scenarios simulated where the search is not exhaustive.
-const MOST_TRIES: usize = 48;
+const MAX_SCENARIOS: usize = 48;
 
 /// Searches with equal keys have equal node costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,11 +123,11 @@ impl NodeCosts {
         if needed <= 0 {
             return;
         }
-        let shares = shares_on(cluster, rules, &self.key.leaves, node);
-        if let Some(chosen) = choose(&shares, needed) {
-            let cost = cost_of(&shares, &chosen);
-            let chosen = by_leaf(chosen.iter().map(|at| &shares[*at]));
-            self.of_node[node] = Some(NodeCost { cost, chosen, all: by_leaf(&shares) });
+        let evictable = evictable_on(cluster, rules, &self.key.leaves, node);
+        if let Some(chosen) = choose(&evictable, needed) {
+            let cost = cost_of(&evictable, &chosen);
+            let chosen = by_leaf(chosen.iter().map(|at| &evictable[*at]));
+            self.of_node[node] = Some(NodeCost { cost, chosen, all: by_leaf(&evictable) });
             self.sorted.insert((cost, rank, node));
         }
     }
@@ -144,11 +144,11 @@ impl NodeCosts {
         let missing = usize::try_from(part.pods.len() as i64 - capacity.fitting(least)).unwrap_or(0).max(1);
         let reclaimable: Vec<QueueIdx> =
             self.key.leaves.iter().copied().filter(|leaf| rules.may_lose(cluster, *leaf)).collect();
-        let (most, free) = (missing + MOST_TRIES, capacity.total());
+        let (most, free) = (missing + MAX_SCENARIOS, capacity.total());
         let (mut nodes, mut rest) = (Vec::new(), Vec::new());
         for &(_, _, node) in &self.sorted {
-            match self.way(node, capacity, &reclaimable, free) {
-                Some(way) => nodes.push((node, way)),
+            match self.victim_scope(node, capacity, &reclaimable, free) {
+                Some(scope) => nodes.push((node, scope)),
                 None if rest.len() < most => rest.push((node, VictimScope::Any)),
                 None => {}
             }
@@ -162,26 +162,26 @@ impl NodeCosts {
     }
 
     /// Which victims of a node to use; `None` where they could only move to capacity freed by other evictions.
-    fn way(
+    fn victim_scope(
         &self,
         node: NodeIdx,
         capacity: &NodeCapacity,
         reclaimable: &[QueueIdx],
         free: i64,
     ) -> Option<VictimScope> {
-        let offer = self.of_node[node].as_ref()?;
+        let node_cost = self.of_node[node].as_ref()?;
         let of_reclaimable = |held: &ByLeaf| -> i64 {
             held.iter()
                 .filter(|(leaf, _)| reclaimable.binary_search(leaf).is_ok())
                 .map(|(_, gpus)| gpus)
                 .sum()
         };
-        let held: i64 = offer.chosen.iter().map(|(_, gpus)| gpus).sum();
-        let stays = held - of_reclaimable(&offer.chosen);
-        if stays == 0 || stays <= free {
+        let held: i64 = node_cost.chosen.iter().map(|(_, gpus)| gpus).sum();
+        let not_reclaimable = held - of_reclaimable(&node_cost.chosen);
+        if not_reclaimable == 0 || not_reclaimable <= free {
             return Some(VictimScope::Any);
         }
-        (of_reclaimable(&offer.all) >= self.key.least - capacity.gpus(node))
+        (of_reclaimable(&node_cost.all) >= self.key.least - capacity.gpus(node))
             .then_some(VictimScope::ReclaimableOnly)
     }
 
@@ -194,17 +194,17 @@ impl NodeCosts {
         nodes: &[(NodeIdx, VictimScope)],
     ) -> Vec<Batch> {
         let mut set: Vec<Batch> = Vec::new();
-        for &(node, way) in nodes {
+        for &(node, scope) in nodes {
             let needed = self.key.least - capacity.gpus(node);
-            let leaves = match way {
+            let leaves = match scope {
                 VictimScope::Any => &self.key.leaves,
                 VictimScope::ReclaimableOnly => reclaimable,
             };
-            let mut shares = shares_on(cluster, rules, leaves, node);
-            let Some(chosen) = choose(&shares, needed) else { continue };
+            let mut evictable = evictable_on(cluster, rules, leaves, node);
+            let Some(chosen) = choose(&evictable, needed) else { continue };
             // In reverse, so that the remaining positions stay valid.
             let mut batches: Vec<Batch> =
-                chosen.into_iter().rev().map(|at| shares.swap_remove(at).batch).collect();
+                chosen.into_iter().rev().map(|at| evictable.swap_remove(at).batch).collect();
             batches.reverse();
             for batch in batches {
                 // A group that is a victim on two nodes is evicted once, by the larger of its batches.
@@ -248,7 +248,7 @@ impl Proposals<'_> {
         capacity: &NodeCapacity,
     ) -> Option<Vec<Batch>> {
         const MORE_NODES: [usize; 4] = [0, 1, 2, 4];
-        const STARTS: usize = MOST_TRIES / MORE_NODES.len();
+        const STARTS: usize = MAX_SCENARIOS / MORE_NODES.len();
         loop {
             let count = self.missing + MORE_NODES.get(self.next / STARTS)?;
             let from = self.next % STARTS;
@@ -264,7 +264,7 @@ impl Proposals<'_> {
 }
 
 /// The batch that a group must lose so that all its pods leave a node.
-struct Share {
+struct EvictableGroup {
     leaf: QueueIdx,
     cost: Cost,
     gpus: i64,
@@ -272,8 +272,13 @@ struct Share {
 }
 
 /// The batches of the groups of some leaf queues on a node, cheapest first.
-fn shares_on(cluster: &Cluster, rules: &Rules<'_>, leaves: &[QueueIdx], node: NodeIdx) -> Vec<Share> {
-    let mut shares: Vec<Share> = Vec::new();
+fn evictable_on(
+    cluster: &Cluster,
+    rules: &Rules<'_>,
+    leaves: &[QueueIdx],
+    node: NodeIdx,
+) -> Vec<EvictableGroup> {
+    let mut evictable: Vec<EvictableGroup> = Vec::new();
     let mut on_node: BTreeMap<GroupIdx, Vec<PodIdx>> = BTreeMap::new();
     for &pod in &cluster.nodes[node].pods {
         let p = &cluster.pods[pod];
@@ -291,73 +296,73 @@ fn shares_on(cluster: &Cluster, rules: &Rules<'_>, leaves: &[QueueIdx], node: No
             && cluster.groups[group].pods.iter().all(|pod| !cluster.is_fresh(*pod))
             && rules.allow_group(cluster, group);
         if allowed {
-            shares.extend(share_of(cluster, rules, (leaf, group), &pods));
+            evictable.extend(evictable_of(cluster, rules, (leaf, group), &pods));
         }
     }
-    let key = |share: &Share| {
-        let group = &cluster.groups[share.batch.group];
-        (share.cost, group.created, cluster.text(group.namespace), cluster.text(group.name))
+    let key = |entry: &EvictableGroup| {
+        let group = &cluster.groups[entry.batch.group];
+        (entry.cost, group.created, cluster.text(group.namespace), cluster.text(group.name))
     };
-    shares.sort_by(|a, b| key(a).cmp(&key(b)));
-    shares
+    evictable.sort_by(|a, b| key(a).cmp(&key(b)));
+    evictable
 }
 
-fn cost_of(shares: &[Share], chosen: &[usize]) -> Cost {
-    chosen.iter().fold(Cost::default(), |all, at| all.plus(shares[*at].cost))
+fn cost_of(evictable: &[EvictableGroup], chosen: &[usize]) -> Cost {
+    chosen.iter().fold(Cost::default(), |all, at| all.plus(evictable[*at].cost))
 }
 
-fn by_leaf<'s>(shares: impl IntoIterator<Item = &'s Share>) -> ByLeaf {
+fn by_leaf<'s>(evictable: impl IntoIterator<Item = &'s EvictableGroup>) -> ByLeaf {
     let mut by_leaf = ByLeaf::new();
-    for share in shares {
-        match by_leaf.iter_mut().find(|(leaf, _)| *leaf == share.leaf) {
-            Some((_, gpus)) => *gpus += share.gpus,
-            None => by_leaf.push((share.leaf, share.gpus)),
+    for entry in evictable {
+        match by_leaf.iter_mut().find(|(leaf, _)| *leaf == entry.leaf) {
+            Some((_, gpus)) => *gpus += entry.gpus,
+            None => by_leaf.push((entry.leaf, entry.gpus)),
         }
     }
     by_leaf
 }
 
-fn share_of(
+fn evictable_of(
     cluster: &Cluster,
     rules: &Rules<'_>,
     (leaf, group): (QueueIdx, GroupIdx),
     pods: &[PodIdx],
-) -> Option<Share> {
-    let mut held = EvictablePods::of(cluster, group);
-    let mut given: Vec<PodIdx> = Vec::new();
-    while !pods.iter().all(|pod| given.contains(pod)) {
-        let batch = held.next_batch(cluster, &rules.policy.registry);
+) -> Option<EvictableGroup> {
+    let mut remaining = EvictablePods::of(cluster, group);
+    let mut selected: Vec<PodIdx> = Vec::new();
+    while !pods.iter().all(|pod| selected.contains(pod)) {
+        let batch = remaining.next_batch(cluster, &rules.policy.registry);
         if batch.is_empty() {
             return None;
         }
-        given.extend(batch);
+        selected.extend(batch);
     }
     let gpus = pods.iter().filter_map(|pod| freed_by(cluster, *pod)).map(|(_, gpus)| gpus).sum();
-    let cost = Cost::of(cluster, rules, given.iter().copied());
-    Some(Share { leaf, cost, gpus, batch: Batch { group, pods: given.into() } })
+    let cost = Cost::of(cluster, rules, selected.iter().copied());
+    Some(EvictableGroup { leaf, cost, gpus, batch: Batch { group, pods: selected.into() } })
 }
 
 /// The cheapest batches with enough GPUs: exact for few, greedy for many.
-fn choose(shares: &[Share], needed: i64) -> Option<Vec<usize>> {
-    if shares.iter().map(|share| share.gpus).sum::<i64>() < needed {
+fn choose(evictable: &[EvictableGroup], needed: i64) -> Option<Vec<usize>> {
+    if evictable.iter().map(|entry| entry.gpus).sum::<i64>() < needed {
         return None;
     }
-    if shares.len() <= 10 {
-        let sets = (1..1_u32 << shares.len()).filter_map(|set| {
-            let chosen = || (0..shares.len()).filter(move |at| set & (1 << at) != 0);
-            let gpus: i64 = chosen().map(|at| shares[at].gpus).sum();
+    if evictable.len() <= 10 {
+        let sets = (1..1_u32 << evictable.len()).filter_map(|set| {
+            let chosen = || (0..evictable.len()).filter(move |at| set & (1 << at) != 0);
+            let gpus: i64 = chosen().map(|at| evictable[at].gpus).sum();
             (gpus >= needed)
-                .then(|| (chosen().fold(Cost::default(), |all, at| all.plus(shares[at].cost)), set))
+                .then(|| (chosen().fold(Cost::default(), |all, at| all.plus(evictable[at].cost)), set))
         });
         let (_, set) = sets.min()?;
-        return Some((0..shares.len()).filter(|at| set & (1 << at) != 0).collect());
+        return Some((0..evictable.len()).filter(|at| set & (1 << at) != 0).collect());
     }
     let (mut chosen, mut gpus) = (Vec::new(), 0);
-    for (at, share) in shares.iter().enumerate().filter(|(_, share)| share.gpus > 0) {
+    for (at, entry) in evictable.iter().enumerate().filter(|(_, entry)| entry.gpus > 0) {
         if gpus >= needed {
             break;
         }
-        gpus += share.gpus;
+        gpus += entry.gpus;
         chosen.push(at);
     }
     Some(chosen)

@@ -47,14 +47,14 @@ impl<'a> NodeLocal<'a> {
         &mut self,
         cluster: &Cluster,
         part: &RequestPart<'_>,
-        may: &impl Fn(GroupIdx) -> bool,
+        is_allowed: &impl Fn(GroupIdx) -> bool,
     ) -> Option<Vec<Batch>> {
         loop {
             if let Some(found) = self.queue.pop_front() {
                 return Some(found);
             }
             if std::mem::replace(&mut self.began, true) {
-                match self.accumulated.advance(cluster, may) {
+                match self.accumulated.advance(cluster, is_allowed) {
                     Advance::Exhausted => return None,
                     Advance::AlreadyRecorded => continue,
                     Advance::Added => self.note_batch(cluster),

@@ -142,7 +142,7 @@ impl<'a> Rules<'a> {
             Cause::Preempt => g.priority < cluster.groups[self.preemptor].priority,
             Cause::Consolidation | Cause::Reclaim | Cause::Stale => true,
         };
-        let may = victim != self.preemptor
+        let is_allowed = victim != self.preemptor
             && allowed_by_action
             && (self.capacity_was_freed || !is_fresh(cluster, victim))
             && (g.is_elastic() || !self.is_protected(cluster, victim))
@@ -152,11 +152,11 @@ impl<'a> Rules<'a> {
                 .victim_filters
                 .iter()
                 .all(|filter| filter.may_be_victim(cluster, self.cause, self.preemptor, victim));
-        if may && self.excluded.contains(&victim) {
+        if is_allowed && self.excluded.contains(&victim) {
             self.matched_excluded.get_or_init(|| victim);
             return false;
         }
-        may
+        is_allowed
     }
 
     /// Whether the minimum run time of a group has not elapsed.
@@ -189,27 +189,28 @@ impl<'a> Rules<'a> {
         victims: &Victims,
         disruptions: Option<&Disruptions>,
     ) -> Result<(), Rejection> {
-        let gone = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
-        let hit: Vec<PodIdx> = victims.iter().flat_map(|(_, pods)| pods).copied().filter(gone).collect();
+        let is_affected = |pod: &PodIdx| cluster.pods[*pod].state != before.pods[pod];
+        let affected: Vec<PodIdx> =
+            victims.iter().flat_map(|(_, pods)| pods).copied().filter(is_affected).collect();
         // A pod moved earlier in the cycle is evicted already.
         let first_time = |pod: &PodIdx| before.pods[pod].releasing.is_none();
-        let evicted: Vec<PodIdx> = hit.iter().copied().filter(first_time).collect();
+        let evicted: Vec<PodIdx> = affected.iter().copied().filter(first_time).collect();
         for (group, pods) in victims {
             // Pods that this cycle placed beside the victims must not fall below their minimum.
             let g = &cluster.groups[*group];
-            let alone =
-                !g.is_satisfied(Group::root()) || g.pod_sets().any(|(_, set)| waits_for(cluster, set));
-            if pods.iter().any(gone) && g.active_allocated() > 0 && alone {
+            let is_incomplete = !g.is_satisfied(Group::root())
+                || g.pod_sets().any(|(_, set)| binds_incomplete_gang(cluster, set));
+            if pods.iter().any(is_affected) && g.active_allocated() > 0 && is_incomplete {
                 return Err(Rejection::PlacedThisCycle);
             }
         }
         match self.cause {
             Cause::Consolidation => {
-                let leaves = |pod: &PodIdx| cluster.pods[*pod].state.status == Status::Releasing;
-                if hit.iter().any(leaves) {
+                let is_evicted = |pod: &PodIdx| cluster.pods[*pod].state.status == Status::Releasing;
+                if affected.iter().any(is_evicted) {
                     return Err(Rejection::NotMoved);
                 }
-                let groups = victims.iter().filter(|(_, pods)| pods.iter().any(gone)).count();
+                let groups = victims.iter().filter(|(_, pods)| pods.iter().any(is_affected)).count();
                 if self.max_victims.is_some_and(|most| groups > most as usize) {
                     return Err(Rejection::TooMany);
                 }
@@ -293,9 +294,10 @@ impl<'a> Rules<'a> {
         let victim = |pod: &PodIdx| {
             let p = &cluster.pods[*pod];
             let pod_set = sets.iter().position(|(member, _)| p.member == Some(*member))?;
-            // A kept pod is no loss; with `allowConsolidatingReclaim` neither is one that was moved.
-            let kept = p.state == before.pods[pod] || (consolidating && p.state.status.is_active_allocated());
-            Some(VictimPod { pod_set, holds: (!kept).then(|| held_claim(cluster, *pod)) })
+            // A is_kept pod is no loss; with `allowConsolidatingReclaim` neither is one that was moved.
+            let is_kept =
+                p.state == before.pods[pod] || (consolidating && p.state.status.is_active_allocated());
+            Some(VictimPod { pod_set, holds: (!is_kept).then(|| held_claim(cluster, *pod)) })
         };
         let pods: Vec<VictimPod> = pods.iter().filter_map(victim).collect();
         let minimums: Vec<u32> = sets.iter().map(|(_, min)| *min).collect();
@@ -310,7 +312,7 @@ pub(crate) fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
 }
 
 /// Whether pods bound in this cycle would wait for other pods of their minimum.
-fn waits_for(cluster: &Cluster, set: &PodSet) -> bool {
+fn binds_incomplete_gang(cluster: &Cluster, set: &PodSet) -> bool {
     let bound = |pod: &PodIdx| cluster.is_fresh(*pod) && cluster.pods[*pod].state.status != Status::Pipelined;
     set.active_allocated() - set.count(Status::Pipelined) < set.min && set.pods.iter().any(bound)
 }

@@ -271,11 +271,11 @@ struct Cursor<'a> {
 
 impl Cursor<'_> {
     /// Advances to the next group that the rules allow.
-    fn list_next(&mut self, cluster: &Cluster, may: &impl Fn(GroupIdx) -> bool) {
+    fn list_next(&mut self, cluster: &Cluster, is_allowed: &impl Fn(GroupIdx) -> bool) {
         self.listed = None;
         while let (None, Some(&group)) = (&self.listed, self.sorted.get(self.at)) {
             self.at += 1;
-            if may(group) {
+            if is_allowed(group) {
                 self.listed = Some(EvictablePods::of(cluster, group));
             }
         }
@@ -307,13 +307,13 @@ impl<'a> VictimWalk<'a> {
         registry: &'a Registry,
         total: QueueAmounts,
         leaves: impl IntoIterator<Item = (QueueIdx, &'a [GroupIdx])>,
-        may: &impl Fn(GroupIdx) -> bool,
+        is_allowed: &impl Fn(GroupIdx) -> bool,
         most_groups: Option<u32>,
     ) -> Self {
         let mut cursors = Cursors { leaves: BTreeMap::new(), registry };
         for (leaf, sorted) in leaves {
             let mut cursor = Cursor { sorted, at: 0, listed: None, rest: Vec::new(), selected: [0; 3] };
-            cursor.list_next(cluster, may);
+            cursor.list_next(cluster, is_allowed);
             cursors.leaves.insert(leaf, cursor);
         }
         let queues: Vec<QueueIdx> = cursors.leaves.keys().copied().collect();
@@ -329,7 +329,7 @@ impl<'a> VictimWalk<'a> {
     pub(crate) fn pop(
         &mut self,
         cluster: &Cluster,
-        may: &impl Fn(GroupIdx) -> bool,
+        is_allowed: &impl Fn(GroupIdx) -> bool,
     ) -> Option<EvictablePods> {
         let leaf = self.queues.best_leaf(cluster, &self.leaves)?;
         let cursor = self.leaves.leaves.get_mut(&leaf).expect("the heap holds known leaves");
@@ -343,7 +343,7 @@ impl<'a> VictimWalk<'a> {
         }
         let held = if from_rest { cursor.rest.pop() } else { cursor.listed.take() };
         if !from_rest {
-            cursor.list_next(cluster, may);
+            cursor.list_next(cluster, is_allowed);
         }
         let held = held.expect("the heap holds leaves that are not empty");
         cursor.selected = sum(&cursor.selected, &held.amounts(cluster));
