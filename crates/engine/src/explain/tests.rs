@@ -443,6 +443,6 @@ fn waiting_is_no_error() {
     }
     assert_eq!(
         only(Verdict::QueueNotLeaf, "Unable to schedule podgroup"),
-        "queue `research` has child queues, and only leaf queues run groups"
+        "queue `research` has child queues; only leaf queues run pod groups"
     );
 }
