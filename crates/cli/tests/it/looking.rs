@@ -221,7 +221,7 @@ async fn programs_get_the_same_as_people() {
     );
     assert!(train["verdict"].is_null() && train["reason"].is_null(), "{train}");
     assert_eq!((&big["state"], &big["pending"], &big["min"]), (&json!("Pending"), &json!(2), &json!(2)));
-    assert_eq!(big["verdict"]["verdict"], "gang_short");
+    assert_eq!(big["verdict"]["verdict"], "gang_not_satisfied");
     assert_eq!(big["reason"], big["verdict"]["why"]);
 
     let json = world.json(&["nodes", "--json"]).await;

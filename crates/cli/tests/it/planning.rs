@@ -122,7 +122,7 @@ fn evictions_and_reasons_are_numbers_too() {
     let preempted = &named("evictions", "by", "preempt")["victims"][0];
     assert_eq!((&preempted["priority"], &preempted["victim_priority"]), (&json!(75), &json!(50)));
     let giant = named("pending", "group", "lab/giant");
-    assert_eq!(giant["verdict"], "gang_short");
+    assert_eq!(giant["verdict"], "gang_not_satisfied");
     let refusal = &giant["no_victims"][1];
     assert_eq!((&refusal["reason"], &refusal["by"]), (&json!("beyond_fair_share"), &json!(["reclaim"])));
     assert_eq!((&refusal["used"], &refusal["requested"]), (&json!(6), &json!(12)));
