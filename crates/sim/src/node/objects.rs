@@ -117,7 +117,7 @@ pub(crate) fn conditions(now: &str, ready: &str) -> Value {
     let (reason, message) = if ready == "True" {
         ("KubeletReady", "kubelet is posting ready status")
     } else {
-        ("KubeletNotReady", "the node was told to be not ready")
+        ("KubeletNotReady", "the failure mode of the simulated node is not-ready")
     };
     json!([
         condition(
