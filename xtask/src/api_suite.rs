@@ -15,7 +15,7 @@ use http_body_util::Full;
 use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
 use kai_kubetest::client::{Client, Server};
-use kai_kubetest::real::{ADMIN_TOKEN, ALICE_TOKEN, ControlPlane, Controllers};
+use kai_kubetest::control_plane::{ADMIN_TOKEN, ALICE_TOKEN, ControlPlane, Controllers};
 use kai_kubetest::suite::compare::{Differences, compare};
 use kai_kubetest::suite::openapi::{self, Facts};
 use kai_kubetest::suite::{self, Entry, Feature, Target};

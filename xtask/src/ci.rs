@@ -1,7 +1,7 @@
 //! Every check in one order, stopping at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{api_suite, conformance, deny, fuzz, kubernetes, tidy};
+use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -44,6 +44,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     if !args.after_tests {
         step("tests", || done(repository.cargo().args(["test", "--workspace", "--locked"])))?;
     }
+    step("ignored tests", || ignored_tests::run(repository))?;
     step("docs", || {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
         done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))

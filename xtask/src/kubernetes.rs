@@ -6,7 +6,7 @@
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
-use kai_kubetest::real::{CACHE_VARIABLE, ControlPlane, Controllers, Programs};
+use kai_kubetest::control_plane::{CACHE_VARIABLE, ControlPlane, Controllers, Programs};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

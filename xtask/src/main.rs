@@ -9,6 +9,7 @@ mod ci;
 mod conformance;
 mod deny;
 mod fuzz;
+mod ignored_tests;
 mod kubernetes;
 mod repository;
 mod tidy;

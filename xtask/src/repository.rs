@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Names the folder that holds the reference material; only `.ci/run` sets it.
-const REFERENCE_VARIABLE: &str = "KAI_REFERENCE";
+pub(crate) const REFERENCE_VARIABLE: &str = "KAI_REFERENCE";
 
 /// Directories that hold no sources of ours.
 const SKIPPED: [&str; 5] = [".git", "target", "corpus", "artifacts", "node_modules"];

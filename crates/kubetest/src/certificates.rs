@@ -1,15 +1,14 @@
-//! Certificates for servers that live as long as a test: one authority, one leaf for the loopback address.
+//! Certificates for test servers: one authority, one leaf for the loopback address.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// An authority and a leaf that it signed, all as PEM.
 pub struct Certificates {
-    /// What a client must trust.
+    /// The CA certificate.
     pub authority: String,
     /// The leaf, for `127.0.0.1` and `localhost`.
     pub leaf: String,
-    /// The leaf's private key.
     pub key: String,
 }
 
@@ -17,12 +16,10 @@ pub struct Certificates {
 pub struct SigningKey {
     /// PKCS#8.
     pub private: String,
-    /// What verifies the tokens.
     pub public: String,
 }
 
 impl Certificates {
-    /// Makes an authority and a leaf for the loopback address.
     pub fn for_loopback() -> Result<Self, rcgen::Error> {
         let authority_key = KeyPair::generate()?;
         let mut authority = CertificateParams::new(Vec::new())?;
@@ -41,7 +38,6 @@ impl Certificates {
 }
 
 impl SigningKey {
-    /// Makes a key pair.
     pub fn generate() -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         Ok(Self { private: key.serialize_pem(), public: key.public_key_pem() })

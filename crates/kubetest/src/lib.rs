@@ -1,13 +1,13 @@
-//! Tests against the real thing: a Kubernetes control plane on this machine, and the suite that compares with it.
+//! Test fixtures: a real Kubernetes control plane on the loopback address, and the API suite.
 //!
-//! [`real`] starts etcd, kube-apiserver and, where asked, kube-controller-manager from programs that
-//! `cargo xtask kubernetes` built. [`suite`] runs the request files of `tests/api-suite` against any API server and
-//! compares the normalised answers with those that a real server gave. [`kubectl`] drives any of them. Nothing here knows a KAI concept, and nothing
-//! here ships.
+//! [`control_plane`] starts etcd, kube-apiserver and optionally kube-controller-manager from programs that
+//! `cargo xtask kubernetes` builds. [`suite`] sends the requests of `tests/api-suite` to any API server and compares the
+//! normalised responses with recordings of a real one. [`kubectl`] runs `kubectl` against either. This crate knows no KAI
+//! concept and is not part of any shipped binary.
 
 pub mod certificates;
 pub mod client;
+pub mod control_plane;
 pub mod kubectl;
-pub mod real;
 pub mod suite;
 pub mod webhook;

@@ -1,11 +1,11 @@
-//! The suite: files of requests, grouped by feature, that any API server can be asked and whose answers are compared.
+//! The API suite: files of requests, grouped by feature, that are sent to an API server and whose responses are compared.
 //!
-//! A feature file (`tests/api-suite/*.yaml`) is read here, run by [`run()`] and normalised by [`normal`]; the result, a
-//! transcript, is compared by [`compare`] with the one that a real server gave. Features use namespaces of their own,
-//! so that they can run in any order; a server is asked each feature once in its life.
+//! A feature file (`tests/api-suite/*.yaml`) is read here, run by [`run()`] and normalised by [`normalize`]; the result, a
+//! transcript, is compared by [`compare`] with that of a real server. Features use their own namespaces and run in any
+//! order; each feature runs once per server.
 
 pub mod compare;
-pub mod normal;
+pub mod normalize;
 pub mod openapi;
 mod run;
 mod variables;
@@ -17,86 +17,65 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Why a feature could not be read or run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file could not be read or written.
     #[error("cannot read or write `{path}`")]
     File {
-        /// Which file.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
-    /// A file is not what it should be.
     #[error("`{path}` is malformed: {problem}")]
-    Malformed {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A step cannot be carried out at all.
+    Malformed { path: PathBuf, problem: String },
+    /// A step that cannot be sent.
     #[error("feature `{feature}`, step `{step}`: {problem}")]
-    Step {
-        /// Which feature.
-        feature: String,
-        /// Which step.
-        step: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Step { feature: String, step: String, problem: String },
 }
 
-/// What is kept of `metadata.managedFields`.
+/// Whether `metadata.managedFields` is compared.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum ManagedFields {
-    /// Compared like everything else.
     Keep,
-    /// Left out, because the feature is about something else.
     #[default]
     Drop,
 }
 
-/// A feature: its steps in order.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Feature {
-    /// The file's name without its extension.
+    /// The file name without its extension.
     #[serde(skip)]
     pub name: String,
-    /// What the feature is about, for readers.
+    /// Description.
     pub about: String,
-    /// Namespaces made before the first step; the feature's name unless given. `${ns}` is the first.
+    /// Namespaces created before the first step; the name of the feature by default. `${ns}` is the first.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Whether field ownership is compared.
     #[serde(default)]
     pub managed_fields: ManagedFields,
-    /// Steps whose answers are not compared.
+    /// Steps whose responses are not compared.
     #[serde(default)]
     pub setup: Vec<Step>,
-    /// Steps whose answers are compared.
+    /// Steps whose responses are compared.
     pub steps: Vec<Step>,
 }
 
-/// One request, or one watch and the steps made while it is open.
+/// One request, or one watch and the steps while it is open.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Step {
-    /// The step's name, unique in its feature.
+    /// Name, unique in its feature.
     pub step: String,
     /// `METHOD /path?query`; the method `WATCH` reads a stream of events.
     pub request: String,
-    /// Who asks: a user of the target, or `nobody`; `admin` unless given.
+    /// User of the request; `anonymous` sends no token; `admin` by default.
     #[serde(default, rename = "as")]
     pub user: Option<String>,
     /// A body sent as JSON.
     #[serde(default)]
     pub body: Option<Value>,
-    /// A body sent as it stands.
+    /// A body sent without changes.
     #[serde(default)]
     pub text: Option<String>,
     /// The body's content type, or one of `json-patch`, `merge`, `strategic`, `apply`, `yaml`.
@@ -105,57 +84,53 @@ pub struct Step {
     /// The `Accept` header, or `table` or `partial`.
     #[serde(default)]
     pub accept: Option<String>,
-    /// More headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Values for later steps: name to JSON pointer into the answer's body (for a watch, into its last event).
+    /// Values for later steps: name to JSON pointer into the response (for a watch, into its last event).
     #[serde(default)]
     pub capture: BTreeMap<String, String>,
-    /// The step is made once for each of these, as `${each}`.
+    /// Repeats the step for each of these, as `${each}`.
     #[serde(default)]
     pub each: Vec<String>,
-    /// Parts of the body that are compared; all of it unless given. `*` is any key, `name=x` an element of a list.
+    /// Parts of the body that are compared; all by default. `*` is any key, `name=x` an element of a list.
     #[serde(default)]
     pub keep: Vec<String>,
-    /// The causes of an error come in any order, because the real server walks a map to find them.
+    /// Causes of an error have no order, since kube-apiserver iterates over a map.
     #[serde(default)]
     pub any_order: bool,
-    /// The request is repeated until it gets this code; only the last answer counts.
+    /// Repeats the request until it gets this status code; only the last response is compared.
     #[serde(default)]
     pub until: Option<u16>,
-    /// Milliseconds to wait before the request, for what a server takes note of after a while.
+    /// Milliseconds to wait before the request, for asynchronous effects.
     #[serde(default)]
     pub pause: u64,
-    /// How many events a watch waits for; without it, a watch waits for the server to end it.
+    /// Number of events to wait for; 0 waits until the server ends the watch.
     #[serde(default)]
     pub events: usize,
-    /// Steps made while the watch is open.
+    /// Steps while the watch is open.
     #[serde(default)]
     pub during: Vec<Step>,
 }
 
-/// What a server answered to a step.
+/// The response to a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The step's name.
     pub step: String,
-    /// The status code.
     pub code: u16,
-    /// Headers that clients act on.
+    /// Headers that clients use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Vec<String>>,
-    /// The body: JSON as it is, anything else as a string.
+    /// JSON, or any other body as a string.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub body: Value,
-    /// The events of a watch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Value>,
-    /// How a watch ended.
+    /// How the watch ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
 }
 
-/// Reads every feature of a folder, by name.
+/// Reads the features of a folder, sorted by name.
 pub fn features(folder: &Path) -> Result<Vec<Feature>, Error> {
     let failed = |source| Error::File { path: folder.to_owned(), source };
     let mut paths = Vec::new();
@@ -171,12 +146,12 @@ pub fn features(folder: &Path) -> Result<Vec<Feature>, Error> {
 }
 
 impl Feature {
-    /// Reads one file, with `each` written out.
+    /// Reads one file, and expands `each`.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text =
             std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         let malformed = |problem: String| Error::Malformed { path: path.to_owned(), problem };
-        // Only `true` and `false` are booleans, as people expect of an object that has a key `y`.
+        // Only `true` and `false` are booleans (YAML 1.2), so that a key `y` stays a string.
         let options = serde_saphyr::options! { strict_booleans: true };
         let mut feature: Self = serde_saphyr::from_str_with_options(&text, options)
             .map_err(|error| malformed(error.to_string()))?;
@@ -184,18 +159,18 @@ impl Feature {
         if feature.namespaces.is_empty() {
             feature.namespaces.push(feature.name.clone());
         }
-        feature.setup = variables::written_out(feature.setup);
-        feature.steps = variables::written_out(feature.steps);
+        feature.setup = variables::expand(feature.setup);
+        feature.steps = variables::expand(feature.steps);
         let mut names = Vec::new();
         collect_names(&feature.steps, &mut names);
         names.sort_unstable();
-        if let Some([twice, ..]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(malformed(format!("two steps are called `{twice}`")));
+        if let Some([duplicate, ..]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(malformed(format!("two steps have the name `{duplicate}`")));
         }
         Ok(feature)
     }
 
-    /// How many requests it makes.
+    /// Number of requests.
     pub fn requests(&self) -> usize {
         fn count(steps: &[Step]) -> usize {
             steps.iter().map(|step| 1 + count(&step.during)).sum()
@@ -218,7 +193,7 @@ pub fn recorded(folder: &Path, feature: &str) -> Result<Vec<Entry>, Error> {
     serde_json::from_str(&text).map_err(|error| Error::Malformed { path, problem: error.to_string() })
 }
 
-/// Writes a transcript where [`recorded`] finds it, one line a step.
+/// Writes a transcript for [`recorded`], one line per step.
 pub fn record(folder: &Path, feature: &str, transcript: &[Entry]) -> Result<(), Error> {
     let path = recording(folder, feature);
     let malformed = |problem: String| Error::Malformed { path: path.clone(), problem };

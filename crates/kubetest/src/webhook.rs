@@ -1,4 +1,4 @@
-//! An admission webhook for the suite: what it answers is in the path that it is called by.
+//! An admission webhook for the suite; the path of the call selects the response.
 //!
 //! `/allow`, `/warn`, `/deny`, `/deny-with-code`, `/add-label`, `/add-container`, `/break` (a 500), `/garbage` (no
 //! review), `/wrong-uid`, `/slow` (never answers in time) and `/bad-patch`.
@@ -21,16 +21,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longer than any webhook may take.
+/// Longer than the maximal `timeoutSeconds` of a webhook.
 const SLOW: Duration = Duration::from_secs(31);
 
-/// Why the webhook did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Keys could not be made.
-    #[error("cannot make certificates")]
+    #[error("cannot generate certificates")]
     Certificates(#[from] rcgen::Error),
-    /// The server could not be set up.
     #[error("cannot serve the webhook: {0}")]
     Serve(String),
 }
@@ -43,7 +40,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Starts to serve on a free port of the loopback address.
+    /// Serves on a free port of the loopback address.
     pub async fn start() -> Result<Self, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::Serve(error.to_string());
         let certificates = Certificates::for_loopback()?;
@@ -64,19 +61,19 @@ impl Webhook {
             RustlsConfig::from_config(Arc::new(config)),
         )
         .handle(handle.clone())
-        .serve(Router::new().route("/{answer}", post(answer)).into_make_service());
+        .serve(Router::new().route("/{response}", post(respond)).into_make_service());
         tokio::spawn(serving);
         let address =
-            handle.listening().await.ok_or_else(|| Error::Serve("no port was to be had".to_owned()))?;
+            handle.listening().await.ok_or_else(|| Error::Serve("no port is available".to_owned()))?;
         Ok(Self { address, authority: certificates.authority, handle })
     }
 
-    /// What a webhook configuration's URLs start with.
+    /// Base URL for webhook configurations.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// What goes into `caBundle`.
+    /// The value of `caBundle`.
     pub fn bundle(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(&self.authority)
     }
@@ -88,7 +85,7 @@ impl Drop for Webhook {
     }
 }
 
-async fn answer(Path(wanted): Path<String>, body: Bytes) -> Response {
+async fn respond(Path(wanted): Path<String>, body: Bytes) -> Response {
     let Ok(review) = serde_json::from_slice::<Value>(&body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
@@ -115,7 +112,10 @@ async fn answer(Path(wanted): Path<String>, body: Bytes) -> Response {
             &json!([{ "op": "add", "path": "/spec/containers/-", "value": { "name": "sidecar", "image": "side" } }]),
         ),
         "bad-patch" => {
-            patch(&mut response, &json!([{ "op": "test", "path": "/metadata/name", "value": "nobody" }]));
+            patch(
+                &mut response,
+                &json!([{ "op": "test", "path": "/metadata/name", "value": "another-name" }]),
+            );
         }
         "wrong-uid" => response["uid"] = json!("someone-else"),
         "break" => return (StatusCode::INTERNAL_SERVER_ERROR, "broken").into_response(),

@@ -159,6 +159,6 @@ fn usage_of(capacity: &[Vec<Sample>], allocation: &[Vec<Sample>]) -> Result<Usag
 }
 
 #[cfg(test)]
-mod real;
+mod prometheus_tests;
 #[cfg(test)]
 mod tests;

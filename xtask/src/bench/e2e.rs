@@ -14,7 +14,7 @@ use crate::kubernetes;
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
-use kai_kubetest::real::{ADMIN_TOKEN, ControlPlane, Controllers};
+use kai_kubetest::control_plane::{ADMIN_TOKEN, ControlPlane, Controllers};
 use load::Load;
 use processes::Processes;
 pub(super) use report::with_misses;

@@ -6,7 +6,7 @@ mod claims;
 mod crashes;
 mod fractions;
 mod plain;
-mod real;
+mod real_control_plane;
 mod volumes;
 
 use kai_binder::{BIND_REQUEST, Options};

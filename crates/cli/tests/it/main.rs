@@ -1,13 +1,13 @@
 //! The binary from outside: what it prints, what it writes, and how it refuses bad input.
 
 mod bad_input;
-mod for_real;
 mod looking;
 mod odd_input;
 mod planning;
+mod real_control_plane;
 mod simulating;
 mod tour;
-mod up;
+mod up_with_kubectl;
 
 use kai_testkit::shapes;
 use std::path::PathBuf;

@@ -17,10 +17,9 @@ use crate::{
 use control_plane::Plane;
 use futures::{FutureExt as _, StreamExt as _};
 use kai_clock::Stopwatch;
-use kai_kubetest::real::Programs;
+use kai_kubetest::control_plane::Programs;
 use kai_sim::NodeGroup;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -93,10 +92,7 @@ const SCENARIOS: [Scenario; 30] = [
 #[test]
 #[ignore = "needs a real control plane: cargo xtask ci runs it"]
 fn scenarios_pass_on_a_real_control_plane_with_minimal_permissions() {
-    // `CARGO_TARGET_TMPDIR` is a child of the target directory.
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let programs =
-        Programs::find(target).unwrap_or_else(|why| panic!("a real control plane is needed: {why}"));
+    let programs = Programs::required(env!("CARGO_TARGET_TMPDIR"));
     // `KAI_REAL_SCENARIOS=limits,claims` runs only these.
     let selected = std::env::var("KAI_REAL_SCENARIOS").ok();
     let is_selected = |scenario: &&Scenario| {

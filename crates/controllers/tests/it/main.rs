@@ -6,7 +6,7 @@ mod faulty;
 mod grouper;
 mod podgroup;
 mod queue;
-mod real;
+mod real_control_plane;
 
 use kai_controllers::kind::{POD_GROUP, QUEUE};
 use kai_controllers::podgroup::Options as StatusOptions;

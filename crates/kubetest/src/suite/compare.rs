@@ -1,7 +1,7 @@
-//! Compares two transcripts and sorts what differs into what is listed on purpose and what is not.
+//! Compares two transcripts, and separates accepted differences from others.
 //!
-//! `tests/api-suite/differences.yaml` lists where the embedded server differs from a real one on purpose, with the
-//! reason. An entry covers paths of steps of a feature; `*` stands for anything.
+//! `tests/api-suite/differences.yaml` lists the accepted differences of the embedded server, with reasons. An entry covers
+//! features, steps and paths; `*` matches any text.
 
 use super::{Entry, Error};
 use serde::Deserialize;
@@ -9,29 +9,26 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Differences on purpose.
+/// Accepted differences.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Differences {
-    /// All of them.
     pub differences: Vec<Listed>,
 }
 
-/// One difference on purpose.
+/// An accepted difference.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listed {
-    /// Its name.
     pub id: String,
-    /// Features that it is seen in; `*` stands for anything.
+    /// Feature patterns.
     pub features: Vec<String>,
-    /// Steps that it is seen in.
+    /// Step patterns.
     #[serde(default = "anything")]
     pub steps: Vec<String>,
-    /// Paths into the entries, such as `/body/metadata/*`.
+    /// Path patterns, such as `/body/metadata/*`.
     #[serde(default = "anything")]
     pub paths: Vec<String>,
-    /// Why it is meant.
     pub reason: String,
 }
 
@@ -39,42 +36,38 @@ fn anything() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// One place where two answers differ.
+/// A difference between two responses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Where in the entry.
+    /// JSON pointer into the entry.
     pub path: String,
-    /// What the recording says; `None` where it has nothing.
+    /// The recorded value.
     pub expected: Option<Value>,
-    /// What the target answered.
+    /// The value of the target.
     pub found: Option<Value>,
-    /// The listed difference that covers it.
+    /// The id of the accepted difference that covers it.
     pub listed: Option<String>,
 }
 
-/// One step of both transcripts.
 #[derive(Debug)]
 pub struct Compared {
-    /// The step.
     pub step: String,
-    /// Where the answers differ; nothing means that they are equal.
     pub differences: Vec<Difference>,
 }
 
 impl Compared {
-    /// Whether the answers are the same.
     pub fn is_equal(&self) -> bool {
         self.differences.is_empty()
     }
 
-    /// Whether they differ, but only where that is listed.
+    /// Whether all differences are accepted.
     pub fn is_listed(&self) -> bool {
         !self.is_equal() && self.differences.iter().all(|difference| difference.listed.is_some())
     }
 }
 
 impl Differences {
-    /// Reads the list of a folder; no list means no differences.
+    /// Reads `differences.yaml` of a folder; empty where it does not exist.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("differences.yaml");
         if !path.exists() {
@@ -93,23 +86,23 @@ impl Differences {
     }
 }
 
-/// Compares a target's transcript with the expected one, step by step.
+/// Compares the transcript of a target with the expected one.
 pub fn compare(feature: &str, expected: &[Entry], found: &[Entry], listed: &Differences) -> Vec<Compared> {
-    let mut answers: BTreeMap<&str, &Entry> =
+    let mut responses: BTreeMap<&str, &Entry> =
         found.iter().map(|entry| (entry.step.as_str(), entry)).collect();
     let mut all = Vec::new();
     for entry in expected {
         let mut differences = Vec::new();
-        let answer = answers.remove(entry.step.as_str());
-        differ("", Some(&flat(entry)), answer.map(flat).as_ref(), &mut differences);
+        let response = responses.remove(entry.step.as_str());
+        differ("", Some(&flat(entry)), response.map(flat).as_ref(), &mut differences);
         for difference in &mut differences {
             difference.listed =
                 listed.covering(feature, &entry.step, &difference.path).map(|listed| listed.id.clone());
         }
         all.push(Compared { step: entry.step.clone(), differences });
     }
-    // A step that was added after the recording has nothing to be compared with.
-    for (step, entry) in answers {
+    // Steps that are not recorded.
+    for (step, entry) in responses {
         let found = Some(Value::from(entry.code));
         let differences =
             vec![Difference { path: "/not recorded".to_owned(), expected: None, found, listed: None }];
@@ -136,7 +129,7 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
             if left.len() != right.len()
                 && let (Some(left), Some(right)) = (named(left), named(right)) =>
         {
-            // One thing more or less would make everything after it differ.
+            // Compared by name: one additional element would make all later ones differ.
             let mut names: Vec<&str> = left.keys().chain(right.keys()).copied().collect();
             names.sort_unstable();
             names.dedup();
@@ -145,8 +138,8 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
             }
         }
         (Some(Value::Array(left)), Some(Value::Array(right))) => {
-            for place in 0..left.len().max(right.len()) {
-                differ(&format!("{path}/{place}"), left.get(place), right.get(place), differences);
+            for index in 0..left.len().max(right.len()) {
+                differ(&format!("{path}/{index}"), left.get(index), right.get(index), differences);
             }
         }
         (left, right) if left == right => {}
@@ -159,12 +152,12 @@ fn differ(path: &str, expected: Option<&Value>, found: Option<&Value>, differenc
     }
 }
 
-/// The path of a field; the parts that a step keeps are named by paths already.
+/// The path of a field; keys of kept parts are paths already.
 fn below(path: &str, key: &str) -> String {
     if key.starts_with('/') { format!("{path}{key}") } else { format!("{path}/{key}") }
 }
 
-/// The elements of a list by name, if all have names of their own.
+/// The elements of a list by name, where all names are present and unique.
 fn named(items: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     let mut all = BTreeMap::new();
     for item in items {
@@ -176,14 +169,12 @@ fn named(items: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     Some(all)
 }
 
-/// Whether a pattern, in which `*` stands for any run of letters, matches a whole text.
+/// Whether a pattern, in which `*` matches any text, matches the whole text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
-            (0..=rest.len())
-                .filter(|place| rest.is_char_boundary(*place))
-                .any(|place| matches(after, &rest[place..]))
+            (0..=rest.len()).filter(|at| rest.is_char_boundary(*at)).any(|at| matches(after, &rest[at..]))
         }),
     }
 }
@@ -198,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_name_their_place_and_whether_they_are_listed() {
+    fn differences_have_paths_and_are_matched_to_the_list() {
         let listed = Differences {
             differences: vec![Listed {
                 id: "ours".to_owned(),
@@ -219,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_element_of_a_list_is_one_difference() {
+    fn missing_list_element_is_one_difference() {
         let expected = [entry("get", json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]))];
         let found = [entry("get", json!([{"name": "b"}, {"name": "c"}]))];
         let compared = compare("crud", &expected, &found, &Differences::default());
@@ -228,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_not_recorded_is_a_difference() {
+    fn step_without_recording_is_a_difference() {
         let compared = compare("crud", &[], &[entry("new", json!(1))], &Differences::default());
         assert_eq!(compared[0].differences[0].path, "/not recorded");
     }
 
     #[test]
-    fn stars_stand_for_any_run_of_letters() {
+    fn star_matches_any_text() {
         assert!(matches("/body/*/name", "/body/items/3/name"));
         assert!(!matches("/body/*/name", "/body/items/3/names"));
         assert!(matches("*", ""));

@@ -1,7 +1,7 @@
-//! What a server's `OpenAPI` says about merging: patch merge keys and strategies, list and map types.
+//! Merge extensions of a server's `OpenAPI` document: patch merge keys and strategies, list and map types.
 //!
-//! The facts of a real server are recorded in `tests/api-suite/recorded/merge-facts.json`; the embedded server's own
-//! table of them is compared with that file.
+//! Those of a real server are recorded in `tests/api-suite/recorded/merge-facts.json`; the table of the embedded server is
+//! compared with that file.
 
 use super::Error;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct MergeFacts {
     pub map_type: Option<String>,
 }
 
-/// Facts by schema (`io.k8s.api.core.v1.PodSpec`) and field; a schema's own are under the field `""`.
+/// By schema (`io.k8s.api.core.v1.PodSpec`) and field; those of the schema itself have the field `""`.
 pub type Facts = BTreeMap<String, BTreeMap<String, MergeFacts>>;
 
 /// Adds the facts of one document of `/openapi/v3`.
@@ -68,7 +68,7 @@ pub fn recorded(folder: &Path) -> Result<Facts, Error> {
     serde_json::from_str(&text).map_err(|error| Error::Malformed { path, problem: error.to_string() })
 }
 
-/// Writes facts where [`recorded`] finds them, one line a schema.
+/// Writes facts for [`recorded`], one line per schema.
 pub fn record(folder: &Path, facts: &Facts) -> Result<(), Error> {
     let path = file(folder);
     let mut lines = Vec::new();

@@ -1,6 +1,6 @@
-//! Asks a server the steps of a feature and writes down what it answers.
+//! Sends the steps of a feature to a server and records the responses.
 
-use super::normal::{self, Raw};
+use super::normalize::{self, RawResponse};
 use super::variables::{Values, fill, fill_value};
 use super::{Entry, Error, Feature, Step};
 use crate::client::{self, Client, Lines, Server};
@@ -12,30 +12,28 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Headers that clients act on.
+/// Headers that clients use.
 const HEADERS: [&str; 5] = ["content-type", "warning", "allow", "retry-after", "location"];
 
-/// How long a watch waits for an event that should come.
-const EVENT_WITHIN: Duration = Duration::from_secs(4);
+/// How long a watch waits for an expected event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long a watch listens for events that should not come.
-const QUIET: Duration = Duration::from_millis(120);
+/// How long a watch waits for unexpected events after the expected ones.
+const EXTRA_EVENT_TIMEOUT: Duration = Duration::from_millis(120);
 
-/// How often, and how often at most, a step with `until` is repeated.
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+/// Period and number of the attempts of a step with `until`.
+const ATTEMPT_PERIOD: Duration = Duration::from_millis(50);
 const ATTEMPTS: usize = 100;
 
-/// The server to ask, and what it can be asked with.
+/// The server under test.
 pub struct Target<'a> {
-    /// Where it listens.
     pub server: Server,
-    /// Bearer tokens by user; `admin` may do everything.
+    /// Bearer tokens by user; `admin` is a cluster administrator.
     pub tokens: BTreeMap<String, String>,
-    /// A webhook that the server can reach.
     pub webhook: &'a Webhook,
 }
 
-/// Runs a feature; the result is its normalised transcript.
+/// Runs a feature, and returns its normalised transcript.
 pub async fn run(feature: &Feature, target: &Target<'_>) -> Result<Vec<Entry>, Error> {
     let mut values = Values::from([
         ("ns".to_owned(), feature.namespaces[0].clone()),
@@ -53,7 +51,7 @@ pub async fn run(feature: &Feature, target: &Target<'_>) -> Result<Vec<Entry>, E
     let client = Client::new(target.server.clone());
     let mut runner = Runner { feature, target, client, values, transcript: Vec::new() };
     for namespace in &feature.namespaces {
-        runner.make_namespace(namespace).await?;
+        runner.create_namespace(namespace).await?;
     }
     for step in &feature.setup {
         runner.step(step).await?;
@@ -62,7 +60,7 @@ pub async fn run(feature: &Feature, target: &Target<'_>) -> Result<Vec<Entry>, E
     for step in &feature.steps {
         runner.step(step).await?;
     }
-    Ok(normal::transcript(runner.transcript, feature.managed_fields, &scrubbed))
+    Ok(normalize::transcript(runner.transcript, feature.managed_fields, &scrubbed))
 }
 
 struct Runner<'a> {
@@ -70,12 +68,12 @@ struct Runner<'a> {
     target: &'a Target<'a>,
     client: Client,
     values: Values,
-    transcript: Vec<Raw>,
+    transcript: Vec<RawResponse>,
 }
 
 impl Runner<'_> {
-    /// A namespace with the service account that pods need and that a controller would make.
-    async fn make_namespace(&mut self, name: &str) -> Result<(), Error> {
+    /// Creates a namespace with the service account that pods need, since no controller runs.
+    async fn create_namespace(&mut self, name: &str) -> Result<(), Error> {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": name },
@@ -86,7 +84,7 @@ impl Runner<'_> {
         self.step(&plain(format!("PATCH {path}"), account, Some("apply".to_owned()))).await
     }
 
-    fn broken(&self, step: &Step, problem: &str) -> Error {
+    fn error(&self, step: &Step, problem: &str) -> Error {
         Error::Step {
             feature: self.feature.name.clone(),
             step: step.step.clone(),
@@ -97,55 +95,57 @@ impl Runner<'_> {
     async fn step(&mut self, step: &Step) -> Result<(), Error> {
         tokio::time::sleep(Duration::from_millis(step.pause)).await;
         let (method, path) =
-            step.request.split_once(' ').ok_or_else(|| self.broken(step, "no `METHOD /path`"))?;
+            step.request.split_once(' ').ok_or_else(|| self.error(step, "no `METHOD /path`"))?;
         if method == "WATCH" {
             return Box::pin(self.watch(step, path)).await;
         }
         let mut attempts = if step.until.is_some() { ATTEMPTS } else { 1 };
-        let answer = loop {
-            let request = self.request(step, method, path).map_err(|problem| self.broken(step, &problem))?;
-            let answer = self.client.send(request).await;
+        let response = loop {
+            let request = self.request(step, method, path).map_err(|problem| self.error(step, &problem))?;
+            let response = self.client.send(request).await;
             attempts -= 1;
-            let settled = |wanted: u16| answer.as_ref().is_ok_and(|answer| answer.status.as_u16() == wanted);
-            if attempts == 0 || step.until.is_none_or(settled) {
-                break answer;
+            let matches =
+                |wanted: u16| response.as_ref().is_ok_and(|response| response.status.as_u16() == wanted);
+            if attempts == 0 || step.until.is_none_or(matches) {
+                break response;
             }
-            tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+            tokio::time::sleep(ATTEMPT_PERIOD).await;
         };
-        let raw = match answer {
-            Ok(answer) => {
+        let entry = match response {
+            Ok(response) => {
                 let entry = Entry {
                     step: step.step.clone(),
-                    code: answer.status.as_u16(),
-                    headers: kept_headers(&answer.headers),
-                    body: parsed(&answer.body),
+                    code: response.status.as_u16(),
+                    headers: kept_headers(&response.headers),
+                    body: parsed(&response.body),
                     ..Entry::default()
                 };
                 self.capture(step, &entry.body.clone());
                 entry
             }
-            // A server that breaks the connection has answered, too: the comparison shows it.
-            Err(error) => no_answer(step, &error),
+            // A broken connection is recorded, so that the comparison shows it.
+            Err(error) => no_response(step, &error),
         };
-        self.transcript.push(Raw { entry: raw, keep: step.keep.clone(), any_order: step.any_order });
+        self.transcript.push(RawResponse { entry, keep: step.keep.clone(), any_order: step.any_order });
         Ok(())
     }
 
     async fn watch(&mut self, step: &Step, path: &str) -> Result<(), Error> {
-        let request = self.request(step, "GET", path).map_err(|problem| self.broken(step, &problem))?;
+        let request = self.request(step, "GET", path).map_err(|problem| self.error(step, &problem))?;
         let opened = self.client.server().clone().stream(request).await;
-        let place = self.transcript.len();
+        let position = self.transcript.len();
         for inner in &step.during {
             Box::pin(self.step(inner)).await?;
         }
         let entry = match opened {
-            Ok(lines) => listen(step, lines).await,
-            Err(error) => no_answer(step, &error),
+            Ok(lines) => collect_events(step, lines).await,
+            Err(error) => no_response(step, &error),
         };
         if let Some(last) = entry.events.last() {
             self.capture(step, &last.clone());
         }
-        self.transcript.insert(place, Raw { entry, keep: step.keep.clone(), any_order: step.any_order });
+        self.transcript
+            .insert(position, RawResponse { entry, keep: step.keep.clone(), any_order: step.any_order });
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Runner<'_> {
         let mut request =
             Request::builder().method(method).uri(encoded(&fill_in(path)?)).header("host", "kubernetes.test");
         let user = step.user.as_deref().unwrap_or("admin");
-        if user != "nobody" {
+        if user != "anonymous" {
             let token = self.target.tokens.get(user).map_or("unknown-token", String::as_str);
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -188,7 +188,7 @@ impl Runner<'_> {
     }
 }
 
-/// Percent-encodes the letters that an address may not have, so that selectors can be written as people do.
+/// Percent-encodes characters that a URI does not allow, so that selectors can be written unencoded.
 fn encoded(path: &str) -> String {
     let mut all = String::with_capacity(path.len());
     for letter in path.chars() {
@@ -249,7 +249,7 @@ fn accept_of(name: &str) -> &str {
     }
 }
 
-fn no_answer(step: &Step, error: &client::Error) -> Entry {
+fn no_response(step: &Step, error: &client::Error) -> Entry {
     Entry { step: step.step.clone(), end: Some(format!("no answer: {error}")), ..Entry::default() }
 }
 
@@ -261,7 +261,7 @@ fn kept_headers(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
             .iter()
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into())
             .collect();
-        // What nearly every answer has would only make recordings longer.
+        // The default content type is left out of the recordings.
         if !values.is_empty() && values != ["application/json"] {
             kept.insert(name.to_owned(), values);
         }
@@ -277,14 +277,14 @@ fn parsed(body: &[u8]) -> Value {
     }
 }
 
-/// Whether an event is a bookmark that a server sends when it likes; the one that ends initial events has its place.
-fn is_now_and_then(event: &Value) -> bool {
+/// Whether an event is a periodic bookmark. The bookmark after the initial events is compared.
+fn is_periodic_bookmark(event: &Value) -> bool {
     let mark = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
     event["type"] == "BOOKMARK" && mark.is_null()
 }
 
-/// Collects the events of a watch until there are enough, the server ends it, or nothing more comes.
-async fn listen(step: &Step, mut lines: Lines) -> Entry {
+/// Collects the events of a watch until the expected number, the end of the watch, or a timeout.
+async fn collect_events(step: &Step, mut lines: Lines) -> Entry {
     let mut entry = Entry {
         step: step.step.clone(),
         code: lines.status.as_u16(),
@@ -297,11 +297,11 @@ async fn listen(step: &Step, mut lines: Lines) -> Entry {
     }
     let end = loop {
         let enough = step.events > 0 && entry.events.len() >= step.events;
-        let patience = if enough { QUIET } else { EVENT_WITHIN };
-        match tokio::time::timeout(patience, lines.next()).await {
+        let timeout = if enough { EXTRA_EVENT_TIMEOUT } else { EVENT_TIMEOUT };
+        match tokio::time::timeout(timeout, lines.next()).await {
             Ok(Ok(Some(line))) => {
                 let event = parsed(&line);
-                if !is_now_and_then(&event) {
+                if !is_periodic_bookmark(&event) {
                     entry.events.push(event);
                 }
             }

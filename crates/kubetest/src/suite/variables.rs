@@ -1,13 +1,12 @@
-//! Variables in steps: `${name}` for a captured value, `${each}` for one of many, `${fill:N}` for N letters.
+//! Variables in steps: `${name}` for a captured value, `${each}` for an element of `each`, `${fill:N}` for N letters.
 
 use super::Step;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Values by name.
 pub(super) type Values = BTreeMap<String, String>;
 
-/// Replaces every variable of a text; an unknown one is the error.
+/// Replaces every variable in a text; fails for an unknown one.
 pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -18,7 +17,7 @@ pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
         match (name.strip_prefix("fill:").map(str::parse::<usize>), values.get(name)) {
             (Some(Ok(count)), _) => filled.push_str(&"x".repeat(count)),
             (_, Some(value)) => filled.push_str(value),
-            (_, None) => return Err(format!("nothing is called `{name}`")),
+            (_, None) => return Err(format!("unknown variable `{name}`")),
         }
         rest = &rest[start + length + 1..];
     }
@@ -44,23 +43,23 @@ pub(super) fn fill_value(value: &Value, values: &Values) -> Result<Value, String
     })
 }
 
-/// Steps with an `each` become as many steps as it has values.
-pub(super) fn written_out(steps: Vec<Step>) -> Vec<Step> {
+/// Expands each step with `each` into one step per value.
+pub(super) fn expand(steps: Vec<Step>) -> Vec<Step> {
     let mut all = Vec::new();
     for mut step in steps {
-        step.during = written_out(step.during);
+        step.during = expand(step.during);
         if step.each.is_empty() {
             all.push(step);
             continue;
         }
         for value in std::mem::take(&mut step.each) {
-            all.push(for_one(&step, &value));
+            all.push(with_value(&step, &value));
         }
     }
     all
 }
 
-fn for_one(step: &Step, value: &str) -> Step {
+fn with_value(step: &Step, value: &str) -> Step {
     let replace = |text: &str| text.replace("${each}", value);
     let mut one = step.clone();
     one.step =
@@ -92,10 +91,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_become_their_values() {
+    fn variables_are_replaced_by_their_values() {
         let values = Values::from([("rv".to_owned(), "7".to_owned())]);
         assert_eq!(fill("a=${rv}&b=${fill:3}", &values).unwrap(), "a=7&b=xxx");
         assert_eq!(fill("no ${more", &values).unwrap(), "no ${more");
-        assert_eq!(fill("${uid}", &values).unwrap_err(), "nothing is called `uid`");
+        assert_eq!(fill("${uid}", &values).unwrap_err(), "unknown variable `uid`");
     }
 }

@@ -1,4 +1,4 @@
-//! The suite's files and its recordings belong together, which needs no server to check.
+//! Checks that the suite's files and its recordings match; needs no server.
 
 use kai_kubetest::suite::compare::Differences;
 use kai_kubetest::suite::{Feature, Step, features, openapi, recorded};
@@ -16,7 +16,7 @@ fn names(steps: &[Step], all: &mut Vec<String>) {
 }
 
 #[test]
-fn every_step_is_recorded_and_nothing_else() {
+fn recordings_have_exactly_the_steps_of_their_features() {
     for feature in features(&folder()).unwrap() {
         let mut steps = Vec::new();
         names(&feature.steps, &mut steps);
@@ -27,7 +27,7 @@ fn every_step_is_recorded_and_nothing_else() {
 }
 
 #[test]
-fn the_real_server_answered_every_step() {
+fn every_recorded_step_has_a_response() {
     for feature in features(&folder()).unwrap() {
         for entry in recorded(&folder(), &feature.name).unwrap() {
             assert_ne!(entry.code, 0, "{}: {}: {:?}", feature.name, entry.step, entry.end);
@@ -46,7 +46,7 @@ fn features_do_not_share_namespaces() {
 }
 
 #[test]
-fn listed_differences_name_features_that_are_there() {
+fn accepted_differences_name_existing_features() {
     let features: Vec<Feature> = features(&folder()).unwrap();
     for listed in Differences::read(&folder()).unwrap().differences {
         for name in listed.features.iter().filter(|name| !name.contains('*')) {
@@ -56,7 +56,7 @@ fn listed_differences_name_features_that_are_there() {
 }
 
 #[test]
-fn the_recorded_facts_about_merging_know_containers() {
+fn recorded_merge_facts_include_containers() {
     let facts = openapi::recorded(&folder()).unwrap();
     let containers = &facts["io.k8s.api.core.v1.PodSpec"]["containers"];
     assert_eq!(containers.merge_key.as_deref(), Some("name"));

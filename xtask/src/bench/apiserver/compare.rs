@@ -4,7 +4,7 @@ use super::load::{self, LoadArgs, Operation};
 use super::memory;
 use super::server_process::ServerProcess;
 use anyhow::{Context, Result};
-use kai_kubetest::real::{ControlPlane, Controllers, Programs};
+use kai_kubetest::control_plane::{ControlPlane, Controllers, Programs};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

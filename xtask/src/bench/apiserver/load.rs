@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use kai_clock::Stopwatch;
 use kai_kubetest::client::Server;
-use kai_kubetest::real::ADMIN_TOKEN;
+use kai_kubetest::control_plane::ADMIN_TOKEN;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
 use kai_kubetest::client::Server;
-use kai_kubetest::real::ADMIN_TOKEN;
+use kai_kubetest::control_plane::ADMIN_TOKEN;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -5,7 +5,7 @@ use crate::test_cluster::{TestCluster, TestScope};
 use kai_api::well_known::label;
 use kai_clock::Clock;
 use kai_components::install;
-use kai_kubetest::real::{Audit, ControlPlane, Controllers, Programs};
+use kai_kubetest::control_plane::{Audit, ControlPlane, Controllers, Programs};
 use kai_object as object;
 use kai_reservation::DeviceSource;
 use kai_runtime::api::{Api, DeleteOptions};

@@ -1,7 +1,7 @@
-//! A real control plane on the loopback address: etcd, kube-apiserver and, where asked, kube-controller-manager.
+//! A real control plane on the loopback address: etcd, kube-apiserver and optionally kube-controller-manager.
 //!
-//! Everything lives in one temporary folder and ends when the [`ControlPlane`] is dropped. etcd does not sync to
-//! disk: nothing here outlives the test.
+//! Its files are in one temporary folder, and it stops when the [`ControlPlane`] is dropped. etcd does not sync to disk,
+//! since the data is not needed after the test.
 
 mod process;
 
@@ -15,61 +15,48 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The programs that [`Programs::in_folder`] looks for.
+/// The programs that [`Programs::in_folder`] requires.
 pub const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
-/// Names a folder of programs that outlives `target`.
+/// Environment variable: a folder of built programs outside of `target`.
 pub const CACHE_VARIABLE: &str = "KAI_KUBERNETES_CACHE";
 
 /// The token of a member of `system:masters`.
 pub const ADMIN_TOKEN: &str = "admin-token";
 
-/// The token of a user whom no binding names.
+/// The token of a user without role bindings.
 pub const ALICE_TOKEN: &str = "alice-token";
 
-/// Users of the server: token, name, id, groups.
+/// The static token file: token, name, id, groups.
 const TOKENS: &str = "admin-token,kubernetes-admin,,\"system:masters\"\nalice-token,alice,,\"developers\"\n";
 
-/// Who asked for what, once for each request.
+/// Logs the metadata of each request once.
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// The server refuses to advertise a loopback address; this one is reserved for documentation.
-const ADVERTISED: &str = "192.0.2.1";
+/// kube-apiserver rejects a loopback address here; this one is reserved for documentation (RFC 5737).
+const ADVERTISE_ADDRESS: &str = "192.0.2.1";
 
-/// Attempts to reach the server before giving up, one every [`PAUSE`].
-const ATTEMPTS: usize = 600;
-const PAUSE: Duration = Duration::from_millis(100);
+/// Readiness is polled this often, every [`READINESS_PERIOD`].
+const READINESS_ATTEMPTS: usize = 600;
+const READINESS_PERIOD: Duration = Duration::from_millis(100);
 
-/// Why the control plane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program has not been built.
-    #[error("`{0}` is not there; hint: `cargo xtask kubernetes` builds it")]
+    #[error("`{0}` does not exist; hint: `cargo xtask kubernetes` builds it")]
     Missing(PathBuf),
-    /// A file, a port or a process could not be had.
     #[error("cannot {what}")]
     System {
-        /// What was tried.
         what: String,
-        /// Why it failed.
         #[source]
         source: std::io::Error,
     },
-    /// Keys could not be made.
-    #[error("cannot make certificates")]
+    #[error("cannot generate certificates")]
     Certificates(#[from] rcgen::Error),
-    /// The client could not be made.
-    #[error("cannot talk to the server")]
+    #[error("cannot create a client of the API server")]
     Client(#[from] crate::client::Error),
-    /// A program ended early or never became ready.
     #[error("{name} did not become ready; the end of its log:\n{tail}")]
-    NotReady {
-        /// Which program.
-        name: &'static str,
-        /// The end of its log.
-        tail: String,
-    },
+    NotReady { name: &'static str, tail: String },
 }
 
 /// A folder of built programs.
@@ -78,27 +65,23 @@ pub struct Programs {
     folder: PathBuf,
 }
 
-/// Whether controllers run beside the API server.
+/// Whether kube-controller-manager runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controllers {
-    /// kube-controller-manager runs.
     Run,
-    /// The API server is alone: nothing changes an object but a request.
     None,
 }
 
-/// Whether the API server keeps a log of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audit {
-    /// Who asked for what goes to [`ControlPlane::audit_file`], a JSON object a line.
+    /// Requests are logged to [`ControlPlane::audit_file`], one JSON object per line.
     Requests,
-    /// It does not.
     None,
 }
 
 /// A running control plane.
 pub struct ControlPlane {
-    // Dropped from the top: clients of the store end before it.
+    // Fields are dropped in order: clients stop before their servers.
     controllers: Option<Process>,
     api: Process,
     store: Process,
@@ -107,24 +90,34 @@ pub struct ControlPlane {
     folder: Folder,
 }
 
-/// A temporary folder that is removed at the end.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays behind in the system's temporary folder harms nobody.
+        // A failure leaves files only in the temporary folder of the system.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Programs {
-    /// The programs where [`CACHE_VARIABLE`] says, or else in the folder that `cargo xtask kubernetes` builds them in.
+    /// The programs of an integration test that needs them; `tmpdir` is its `CARGO_TARGET_TMPDIR`.
+    ///
+    /// # Panics
+    /// Panics where a program is missing.
+    pub fn required(tmpdir: &str) -> Self {
+        // Cargo creates it in the target directory.
+        let target = Path::new(tmpdir).parent().expect("the folder has a parent");
+        Self::find(target).unwrap_or_else(|error| panic!("this test needs a real control plane: {error}"))
+    }
+
+    /// The programs in the folder of [`CACHE_VARIABLE`], or else in that of `cargo xtask kubernetes`.
     pub fn find(target: &Path) -> Result<Self, Error> {
         let named = std::env::var_os(CACHE_VARIABLE).map(PathBuf::from);
         Self::in_folder(&named.unwrap_or_else(|| target.join("kubernetes")))
     }
 
-    /// The programs of a folder; an error names the first that is missing.
+    /// The programs in a folder; an error names the first missing one.
     pub fn in_folder(folder: &Path) -> Result<Self, Error> {
         match PROGRAMS.iter().map(|name| folder.join(name)).find(|path| !path.is_file()) {
             Some(missing) => Err(Error::Missing(missing)),
@@ -132,19 +125,18 @@ impl Programs {
         }
     }
 
-    /// Where one of them is.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 }
 
 impl ControlPlane {
-    /// Starts everything and waits until the API server says that it is ready.
+    /// Starts the programs, and waits until the API server is ready.
     pub async fn start(programs: &Programs, controllers: Controllers) -> Result<Self, Error> {
         Self::start_with(programs, controllers, Audit::None).await
     }
 
-    /// The same, with a log of requests where that is wanted.
+    /// [`start`](Self::start) with an audit log.
     pub async fn start_with(
         programs: &Programs,
         controllers: Controllers,
@@ -174,12 +166,12 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The server, for requests sent by hand.
+    /// The server, for plain HTTP requests.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The certificate to trust, as PEM.
+    /// The CA certificate, as PEM.
     pub fn authority(&self) -> &str {
         &self.certificates.authority
     }
@@ -202,39 +194,39 @@ impl ControlPlane {
         self.folder.0.join("kubeconfig")
     }
 
-    /// A kubeconfig of whoever has this token.
+    /// A kubeconfig with this token.
     pub fn kubeconfig_of(&self, token: &str) -> String {
         self.kubeconfig().replace(ADMIN_TOKEN, token)
     }
 
-    /// Where the requests are logged, with [`Audit::Requests`].
+    /// The audit log, with [`Audit::Requests`].
     pub fn audit_file(&self) -> PathBuf {
         self.folder.0.join("audit.log")
     }
 
-    /// Process ids of the API server and its store, whose memory a bench may want to know.
+    /// Process ids of kube-apiserver and etcd, for memory measurements.
     pub fn processes(&self) -> [u32; 2] {
         [self.api.id(), self.store.id()]
     }
 
     async fn wait_until_ready(&mut self) -> Result<(), Error> {
         let mut client = Client::new(self.server.clone());
-        for _ in 0..ATTEMPTS {
+        for _ in 0..READINESS_ATTEMPTS {
             let request = Request::get("/readyz")
                 .header("host", "localhost")
                 .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
                 .body(Full::<Bytes>::default())
                 .expect("the request is constant");
-            if client.send(request).await.is_ok_and(|answer| answer.status.is_success()) {
+            if client.send(request).await.is_ok_and(|response| response.status.is_success()) {
                 return Ok(());
             }
-            if self.store.ended() {
+            if self.store.has_exited() {
                 return Err(Error::NotReady { name: "etcd", tail: self.store.tail() });
             }
-            if self.api.ended() {
+            if self.api.has_exited() {
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(READINESS_PERIOD).await;
         }
         Err(Error::NotReady { name: "kube-apiserver", tail: self.api.tail() })
     }
@@ -266,7 +258,7 @@ fn api_arguments(folder: &Path, store: u16, secure: u16) -> Vec<String> {
         format!("--etcd-servers=http://127.0.0.1:{store}"),
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={secure}"),
-        format!("--advertise-address={ADVERTISED}"),
+        format!("--advertise-address={ADVERTISE_ADDRESS}"),
         format!("--cert-dir={}", file("certificates")),
         format!("--tls-cert-file={}", file("server.crt")),
         format!("--tls-private-key-file={}", file("server.key")),
@@ -319,7 +311,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), Error> {
         .map_err(|source| Error::System { what: format!("write `{}`", path.display()), source })
 }
 
-/// A port that was free a moment ago.
+/// A free port; another process may take it before it is used.
 fn free_port() -> Result<u16, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
@@ -327,11 +319,13 @@ fn free_port() -> Result<u16, Error> {
         .map_err(|source| Error::System { what: "find a free port".to_owned(), source })
 }
 
-/// A folder of its own: the port that the system hands out makes the name unique among those alive.
+/// A temporary folder; a free port makes its name unique among running tests.
 fn temporary_folder() -> Result<Folder, Error> {
     let name = format!("control-plane-{}-{}", std::process::id(), free_port()?);
     let path = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&path)
-        .map_err(|source| Error::System { what: format!("make the folder `{}`", path.display()), source })?;
+    std::fs::create_dir_all(&path).map_err(|source| Error::System {
+        what: format!("create the folder `{}`", path.display()),
+        source,
+    })?;
     Ok(Folder(path))
 }

@@ -1,10 +1,9 @@
-//! Makes two transcripts comparable: what a server may choose freely is replaced by what it stands for.
+//! Normalises transcripts: replaces values that a server chooses by placeholders.
 //!
-//! Uids are numbered in order of appearance. A resource version becomes the number of the version of its object, so
-//! that a write without effect shows and writes elsewhere do not; a list's becomes whether it is as new as everything
-//! seen. Recent times, generated names, continue tokens, ages in tables and allocated addresses lose their values, and the
-//! descriptions of a table's columns are left out.
-//! Times before 2024 come from the suite's own files and stay.
+//! Uids are numbered in order of appearance. A resource version becomes the number of the version of its object, so that
+//! a write without effect is visible and other writes are not; that of a list becomes whether it is up to date. Recent
+//! times, generated names, continue tokens, ages in tables and allocated addresses become placeholders, and descriptions
+//! of table columns are removed. Times before 2024 come from the files of the suite and are kept.
 
 use super::{Entry, ManagedFields};
 use indexmap::IndexMap;
@@ -12,30 +11,30 @@ use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// An answer as it came, and which parts of it are compared.
-pub(super) struct Raw {
+/// A response before normalisation.
+pub(super) struct RawResponse {
     pub(super) entry: Entry,
     pub(super) keep: Vec<String>,
-    /// Whether the causes of an error come in any order.
+    /// Whether causes of an error are sorted.
     pub(super) any_order: bool,
 }
 
-/// Letters that the server appends to `generateName`.
+/// Length of the suffix that the API server appends to `generateName`.
 const SUFFIX_CHARS: usize = 5;
 
 /// Normalises a whole transcript, in order.
 pub(super) fn transcript(
-    raw: Vec<Raw>,
+    raw: Vec<RawResponse>,
     managed_fields: ManagedFields,
     scrubbed: &[(String, String)],
 ) -> Vec<Entry> {
     let mut normaliser = Normaliser::new(managed_fields, scrubbed);
-    raw.into_iter().map(|answer| normaliser.entry(answer)).collect()
+    raw.into_iter().map(|response| normaliser.entry(response)).collect()
 }
 
 struct Normaliser {
     managed_fields: ManagedFields,
-    /// Literal replacements: what the caller names, and generated names as they are met.
+    /// Literal replacements: those of the caller, and generated names.
     replaced: Vec<(String, String)>,
     uids: IndexMap<String, ()>,
     versions: BTreeMap<String, Vec<u64>>,
@@ -60,7 +59,7 @@ impl Normaliser {
                 (regex(r"too old resource version: \d+ \(\d+\)"), "too old resource version: <rv> (<rv>)"),
                 (regex(r"current: \d+"), "current: <rv>"),
                 (regex(r"\?hash=[0-9A-F]+"), "?hash=<hash>"),
-                // The whole object as JSON, whose order of fields is nobody's business.
+                // The object as JSON; its field order is not compared.
                 (regex(r#"Invalid value: "\{\\"apiVersion.*\}": "#), "Invalid value: <object>: "),
                 (
                     regex(r"precondition \(\d+\) does not match the ResourceVersion in record \(\d+\)"),
@@ -76,7 +75,7 @@ impl Normaliser {
         }
     }
 
-    fn entry(&mut self, Raw { mut entry, keep, any_order }: Raw) -> Entry {
+    fn entry(&mut self, RawResponse { mut entry, keep, any_order }: RawResponse) -> Entry {
         self.value(&mut entry.body);
         if any_order {
             sort_causes(&mut entry.body);
@@ -112,13 +111,13 @@ impl Normaliser {
             self.metadata(metadata);
         }
         if let Some(Value::Array(columns)) = fields.get_mut("columnDefinitions") {
-            // Prose for people, which every server may word as it likes.
+            // The text may differ between servers.
             columns.iter_mut().filter_map(Value::as_object_mut).for_each(|column| {
                 column.remove("description");
             });
         }
         if fields.get("kind").is_some_and(|kind| kind == "Table") {
-            ages(fields);
+            replace_ages(fields);
         }
         for (key, field) in fields.iter_mut() {
             match (key.as_str(), &*field) {
@@ -140,7 +139,7 @@ impl Normaliser {
             metadata.remove("managedFields");
         }
         if let Some(Value::Array(managers)) = metadata.get_mut("managedFields") {
-            // They are sorted by time in whole seconds, so that their order depends on the speed of the machine.
+            // Sorted by time with a resolution of one second, so their order depends on timing.
             let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
             managers.sort_by_cached_key(|entry| {
                 ["manager", "operation", "subresource"].map(|key| text(entry, key))
@@ -171,12 +170,12 @@ impl Normaliser {
     fn version_of(&mut self, uid: String, version: u64) -> String {
         self.newest = self.newest.max(version);
         let seen = self.versions.entry(uid).or_default();
-        let place = seen.iter().position(|known| *known == version).unwrap_or_else(|| {
+        let index = seen.iter().position(|known| *known == version).unwrap_or_else(|| {
             seen.push(version);
             seen.len() - 1
         });
-        let stale = seen[..place].iter().any(|earlier| *earlier > version);
-        if stale { "<stale>".to_owned() } else { format!("<{}>", place + 1) }
+        let stale = seen[..index].iter().any(|earlier| *earlier > version);
+        if stale { "<stale>".to_owned() } else { format!("<{}>", index + 1) }
     }
 
     fn text(&mut self, text: &str) -> String {
@@ -208,8 +207,8 @@ fn is_address(text: &str) -> bool {
     text.parse::<std::net::Ipv4Addr>().is_ok()
 }
 
-/// Cells of a table that count from a time lose their number.
-fn ages(table: &mut Map<String, Value>) {
+/// Replaces ages in table cells.
+fn replace_ages(table: &mut Map<String, Value>) {
     let Some(Value::Array(rows)) = table.get_mut("rows") else { return };
     for row in rows {
         let Some(Value::Array(cells)) = row.get_mut("cells") else { continue };
@@ -227,7 +226,7 @@ fn ages(table: &mut Map<String, Value>) {
     }
 }
 
-/// Sorts the causes of an error, and leaves them out of its message, which lists them again.
+/// Sorts the causes of an error, and removes them from its message.
 fn sort_causes(status: &mut Value) {
     if let Some(Value::Array(causes)) = status.pointer_mut("/details/causes") {
         causes.sort_by_cached_key(ToString::to_string);
@@ -239,7 +238,7 @@ fn sort_causes(status: &mut Value) {
     }
 }
 
-/// The parts of a value that paths name, by path.
+/// The selected parts of a value, by path.
 fn parts(value: &Value, paths: &[String]) -> Value {
     let mut kept = Map::new();
     for path in paths {
@@ -272,10 +271,10 @@ fn find(value: &Value, path: &[&str], found: &mut Vec<Value>) {
             }
         }
         Value::Array(items) => {
-            for (place, item) in items.iter().enumerate() {
+            for (index, item) in items.iter().enumerate() {
                 let wanted = match segment.split_once('=') {
                     Some((field, wanted)) => item.get(field).and_then(Value::as_str) == Some(wanted),
-                    None => *segment == "*" || segment.parse() == Ok(place),
+                    None => *segment == "*" || segment.parse() == Ok(index),
                 };
                 if wanted {
                     find(item, rest, found);

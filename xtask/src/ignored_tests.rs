@@ -1,0 +1,84 @@
+//! Runs the ignored tests: those that need a tool, a folder or a setting that a bare machine does not have.
+//!
+//! Tests whose requirement is missing are left out by their path, and the reason is printed. A test without a known
+//! requirement always runs, so no ignored test is left out silently.
+
+use crate::kubernetes;
+use crate::repository::{REFERENCE_VARIABLE, Repository};
+use anyhow::{Context, Result, bail};
+use kai_kubetest::control_plane::CACHE_VARIABLE;
+use kai_kubetest::kubectl::Kubectl;
+use std::process::{Command, Stdio};
+
+/// Environment variable: a folder with `prometheus` and `promtool`, where they are not installed.
+const PROMETHEUS_VARIABLE: &str = "KAI_PROMETHEUS";
+
+/// Seeds of the fault injection tests beyond those that always run.
+const SEEDS: [(&str, &str); 2] = [("KAI_SYSTEM_SEEDS", "200..205"), ("KAI_SYSTEM_LEASE_SEEDS", "30..32")];
+
+/// A missing requirement, with parts of the paths of the tests that need it.
+struct Missing {
+    what: &'static str,
+    tests: &'static [&'static str],
+    why: String,
+}
+
+/// Runs all ignored tests whose requirements are met.
+pub(crate) fn run(repository: &Repository) -> Result<()> {
+    let mut command = repository.cargo();
+    command.args(["test", "--workspace", "--tests", "--locked", "--", "--ignored"]);
+    for (variable, seeds) in SEEDS {
+        if std::env::var_os(variable).is_none() {
+            command.env(variable, seeds);
+        }
+    }
+    for Missing { what, tests, why } in configure(repository, &mut command)? {
+        println!("tests that need {what} are left out: {why}");
+        for test in tests {
+            command.args(["--skip", test]);
+        }
+    }
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+/// Passes the available tools to the tests, and returns the missing ones.
+fn configure(repository: &Repository, command: &mut Command) -> Result<Vec<Missing>> {
+    let mut missing = Vec::new();
+    match kubernetes::missing() {
+        // The built programs include kubectl.
+        None => {
+            command.env(CACHE_VARIABLE, kubernetes::built(repository)?);
+        }
+        Some(why) => {
+            if Kubectl::available().is_empty() {
+                let why = "kubectl is not installed".to_owned();
+                missing.push(Missing { what: "kubectl", tests: &["kubectl"], why });
+            }
+            missing.push(Missing { what: "a real control plane", tests: &["real_control_plane"], why });
+        }
+    }
+    if std::env::var_os(PROMETHEUS_VARIABLE).is_none() && !runs("prometheus") {
+        let why = format!("prometheus is not installed, and `{PROMETHEUS_VARIABLE}` is not set");
+        missing.push(Missing { what: "Prometheus", tests: &["prometheus_tests"], why });
+    }
+    match repository.reference() {
+        Ok(folder) => {
+            command.env(REFERENCE_VARIABLE, folder);
+        }
+        Err(why) => {
+            let tests = &["reference", "recorded_calls"];
+            missing.push(Missing { what: "the reference folder", tests, why });
+        }
+    }
+    Ok(missing)
+}
+
+fn runs(program: &str) -> bool {
+    let mut version = Command::new(program);
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
