@@ -1,8 +1,8 @@
-//! Times `kai plan` on generated clusters, beside KAI's recorded times on the same files; [`apiserver`],
-//! [`e2e`] and [`steady`] time the rest.
+//! Times `kai plan` on generated clusters against KAI's recorded times on the same files. [`apiserver`], [`e2e`] and
+//! [`steady`] are further benches.
 //!
-//! Rounds are interleaved and the best of them counts, on both sides, since shared cores make seconds lie. Times of
-//! another machine are scaled by a calibration that both machines ran. Growth of short runs is taken from
+//! Rounds are interleaved, and the best one counts on both sides, since wall time on shared cores is noisy. Times of
+//! another machine are scaled by a calibration that both machines ran. Growth of short runs is computed from
 //! callgrind's instruction counts.
 
 mod apiserver;
@@ -34,7 +34,6 @@ const SHORT_RUN_MS: f64 = 20.0;
 /// The size whose instructions go on the page.
 const COUNTED_NODES: usize = 100;
 
-/// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -57,7 +56,6 @@ pub(crate) struct Args {
     gate: bool,
 }
 
-/// What else than planning can be measured.
 #[derive(clap::Subcommand)]
 enum Subject {
     /// Measure the embedded API server beside a real kube-apiserver, where Go is there to build one.
@@ -79,7 +77,6 @@ struct Case {
     decisions: PathBuf,
 }
 
-/// Generates, measures, compares and prints.
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match &args.subject {
         Some(Subject::Apiserver(args)) => apiserver::run(repository, args),

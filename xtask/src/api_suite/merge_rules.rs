@@ -1,4 +1,4 @@
-//! Holds the embedded server's table of merge rules against what a real server's `OpenAPI` says.
+//! Compares the embedded server's table of merge rules with the `OpenAPI` document of a real server.
 
 use kai_apiserver::schema::merge_rules;
 use kai_apiserver::schema::{ListType, Merge, Strategy, builtin};
@@ -76,7 +76,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_wrong_rule_and_an_unfounded_one_are_told() {
+    fn wrong_and_unfounded_rules_are_reported() {
         let wrong = MergeFacts { list_type: Some("set".to_owned()), ..MergeFacts::default() };
         let fields = BTreeMap::from([("containers".to_owned(), wrong)]);
         let found = complaints(&Facts::from([("io.k8s.api.core.v1.PodSpec".to_owned(), fields)]));

@@ -21,8 +21,8 @@ pub(super) enum Part {
 /// What each section begins with, in the order of the page; everything before them is about planning.
 const SECTIONS: [(Part, &str); 4] = [
     (Part::ApiServer, "## The embedded API server\n"),
-    (Part::Filled, "## A whole cluster is filled\n"),
-    (Part::FilledEmbedded, "## The embedded cluster is filled\n"),
+    (Part::Filled, "## Filling a cluster\n"),
+    (Part::FilledEmbedded, "## Filling the embedded cluster\n"),
     (Part::Steady, "## A large cluster at rest\n"),
 ];
 
@@ -74,7 +74,7 @@ mod tests {
         let page = replaced(&page, Part::ApiServer, "fast\n");
         assert_eq!(
             page,
-            "# Title\n\n## The embedded API server\n\nfast\n\n## A whole cluster is filled\n\nfull\n"
+            "# Title\n\n## The embedded API server\n\nfast\n\n## Filling a cluster\n\nfull\n"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The table of a bench, the targets it is held to, and the page in `docs/`.
+//! The table of a bench, its targets, and the page in `docs/`.
 
 use super::baseline::Scaled;
 use super::decisions::Comparison;
@@ -8,11 +8,11 @@ use std::fmt::Write;
 
 /// The size at which targets hold.
 const TARGET_NODES: usize = 500;
-/// How much more work ten times the nodes may be.
+/// Maximum growth of work for ten times the nodes.
 const GROWTH_MAX: f64 = 20.0;
-/// Memory that is always fine.
+/// Memory below this meets the target regardless of KAI's.
 const RSS_MB_FINE: f64 = 40.0;
-/// Our share of KAI's memory that is fine.
+/// Maximum share of KAI's memory.
 const RSS_SHARE_MAX: f64 = 0.2;
 
 /// How many times faster than KAI planning must be, by shape.
@@ -33,7 +33,6 @@ const ACTION_TARGETS: [(&str, f64); 12] = [
 /// The shape that is so short that opening counts in, and its target.
 const WHOLE_TARGET: (&str, f64) = ("reclaim-one", 10.0);
 
-/// Everything known about one cluster.
 pub(super) struct Row {
     pub(super) shape: &'static Shape,
     pub(super) nodes: usize,
@@ -140,7 +139,7 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-/// Three digits are all that a measurement is worth.
+/// Formats with three significant digits.
 fn figure(value: f64) -> String {
     if value < 10.0 {
         format!("{value:.2}")
@@ -151,7 +150,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Targets that are not met, and decisions that differ, in words.
+/// Messages about missed targets and differing decisions.
 pub(super) fn misses(rows: &[Row]) -> Vec<String> {
     let mut misses = Vec::new();
     for row in rows {
@@ -210,18 +209,18 @@ pub(super) fn page(rows: &[Row], misses: &[String], rounds: usize, calibration_m
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut text = format!(
         "# Performance\n\n\
-         One cycle of `kai plan` on generated clusters, beside KAI Scheduler v0.17 on the same files. \
+         One cycle of `kai plan` on generated clusters against KAI Scheduler v0.17 on the same files. \
          Written by `cargo xtask bench --write`; do not edit by hand.\n\n\
-         - *load* is reading and deserialising the file, *open* the way from API objects to a cluster that is ready \
-         to plan on, *actions* the planning itself. RSS is the peak of the process.\n\
+         - *load* is reading and deserialising the file, *open* building the cluster model from API objects, \
+         *actions* the planning itself. RSS is the peak of the process.\n\
          - Times are the best of {rounds} interleaved rounds on {cores} cores. KAI's were recorded on another \
          machine and are scaled by a calibration (SHA-256 of 256 MiB) that both machines ran{}.\n\
          - *growth* compares the planning with that at a tenth of the nodes, by instruction counts where a run is \
          shorter than 20 ms.\n\
-         - *decisions* compares every binding and eviction with KAI's, where KAI decides the same every time; \
-         names of GPU groups aside. Where it does not, two numbers are compared with the worst of its runs: by how many \
-         more pods have a place than before (bound and pipelined, less evicted: KAI evicts some of what it has just \
-         bound), and how many lost theirs without getting another.\n\n",
+         - *decisions* compares every binding and eviction with KAI's if KAI's decisions are deterministic; \
+         names of GPU groups are ignored. Otherwise two numbers are compared with the worst of its runs: the net number of \
+         placed pods (bound and pipelined, less evicted: KAI evicts pods that it has just bound), and the number of pods \
+         that were evicted and not placed again.\n\n",
         calibration_ms.map_or_else(String::new, |ms| format!(" ({ms:.0} ms here)")),
     );
     text.push_str(&table(rows));

@@ -1,12 +1,12 @@
-//! Which crate may use which: the arrows of `ARCHITECTURE.md`, held.
+//! Checks the dependencies between crates.
 //!
-//! Two tables. `ALLOWED` lists the arrows between our own crates; `BANNED` lists foreign crates that must not be
-//! linked into one of ours, however indirectly.
+//! `ALLOWED` lists the dependencies between workspace crates; `BANNED` lists external crates that must not be linked
+//! into a workspace crate, directly or transitively.
 
 use crate::repository::{Metadata, Package};
 use std::process::Command;
 
-/// Our crates and which of ours they may use. A crate that is missing here is a complaint.
+/// Allowed dependencies of each workspace crate. A crate that is missing here is a complaint.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-units", &[]),
     ("kai-clock", &[]),
@@ -88,10 +88,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("team-nodes-plugin", &["kai-cli", "kai-engine"]),
 ];
 
-/// Clients and runtimes: whoever computes must not be able to wait or to write.
+/// Clients and runtimes: a pure crate must not be able to wait or to write.
 const SHELL: [&str; 6] = ["tokio", "hyper", "tower", "kube-client", "kube-runtime", "tracing"];
 
-/// Foreign crates that must not be linked into one of ours, on top of [`SHELL`].
+/// External crates that must not be linked into a crate, in addition to [`SHELL`].
 const BANNED: [(&str, &[&str]); 6] = [
     ("kai-units", &["kube", "k8s-openapi", "serde_json", "jiff"]),
     ("kai-engine", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
@@ -101,7 +101,6 @@ const BANNED: [(&str, &[&str]); 6] = [
     ("kai-cli", &["kai-testkit"]),
 ];
 
-/// Complains about every arrow that is not on the map.
 pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     let mut complaints = Vec::new();
     for package in metadata.members() {
@@ -126,9 +125,9 @@ pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     complaints
 }
 
-/// Names of everything that ends up linked into a package: normal dependencies, all the way down.
+/// Names of all packages that are linked into a package: its transitive normal dependencies.
 ///
-/// The metadata of the workspace would not do: there a dependency has the features that any member wants of it.
+/// `cargo metadata` does not suffice: it unifies the features of all workspace members.
 fn linked_into(package: &str) -> std::io::Result<Vec<String>> {
     let arguments =
         ["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package", package];
@@ -144,7 +143,7 @@ fn linked_into(package: &str) -> std::io::Result<Vec<String>> {
 
 fn own_edges(package: &Package) -> Vec<String> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
-        return vec![format!("crate `{}` is not on the map of crate edges", package.name)];
+        return vec![format!("crate `{}` is missing in the table of crate dependencies", package.name)];
     };
     package
         .dependencies

@@ -1,24 +1,23 @@
-//! Rules for files: size, module docs, names, reachability, nothing left behind, no paths of a machine.
+//! Checks source files: size, module docs, names, reachability, leftovers, machine-specific paths.
 
 use crate::repository::SourceFile;
 
-/// Most lines of a file that are not tests.
+/// Maximum number of lines outside tests.
 const LINES_MAX: usize = 800;
 
 /// A first line shorter than this is a name, not a sentence.
 const DOC_CHARS_MIN: usize = 20;
 
-/// Module names that say nothing.
+/// Module names without meaning.
 const VAGUE: [&str; 5] = ["utils", "common", "helpers", "manager", "types"];
 
-/// What must not stay in a source, in halves so that this file does not contain it.
+/// Markers of unfinished code, in halves so that this file does not contain them.
 const LEFTOVERS: [(&str, &str); 5] =
     [("TO", "DO"), ("FIX", "ME"), ("dbg", "!("), ("todo", "!("), ("unimplemented", "!(")];
 
-/// Starts of absolute paths that exist on one machine only, in halves as above.
+/// Prefixes of machine-specific paths, in halves as above.
 const MACHINE_PATHS: [(&str, &str); 4] = [("/ro", "ot/"), ("/ho", "me/"), ("/wo", "rk/"), ("/Us", "ers/")];
 
-/// Complains about files that break a rule.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let mut complaints = Vec::new();
     for file in files {
@@ -130,7 +129,7 @@ mod tests {
         let files = [
             file("crates/a/src/lib.rs", &format!("{long}mod utils;\n")),
             file("crates/a/src/utils.rs", "fn f() {}\n"),
-            file("crates/a/src/orphan.rs", "//! Nobody declares this one.\n"),
+            file("crates/a/src/orphan.rs", "//! A module without a declaration.\n"),
         ];
         let found = check(&files).join("\n");
         for expected in ["802 lines", "says nothing", "does not open with", "never compiled"] {

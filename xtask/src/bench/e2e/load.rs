@@ -155,7 +155,7 @@ impl Load {
             let status = json!({"status": {"capacity": has, "allocatable": has, "conditions": [ready]}});
             let path = format!("/api/v1/nodes/{name}/status");
             let (code, answer) = connection.send(&Method::PATCH, &path, MERGE, Some(&status)).await?;
-            // Whoever has no kubelet keeps the taint of a node that is not ready yet.
+            // Without a kubelet the not-ready taint is never removed.
             let untainted = json!({"spec": {"taints": null}});
             connection
                 .send(&Method::PATCH, &format!("/api/v1/nodes/{name}"), MERGE, Some(&untainted))
@@ -191,7 +191,7 @@ impl Load {
     pub(super) async fn fill(&self, count: usize, patience: Duration) -> Result<Filled> {
         let mut watch = self.watch().await?;
         let time = Arc::new(Stopwatch::start());
-        let made = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
+        let made = Arc::new(parking_lot::Mutex::new(BTreeMap::new()));
         let load = self.clone();
         let (clock, seen) = (Arc::clone(&time), Arc::clone(&made));
         let creating = async move {
@@ -200,7 +200,7 @@ impl Load {
                 async move {
                     let name = format!("job-{number}");
                     connection.post(&pods(), &pod(&name, number)).await?;
-                    let mut seen = seen.lock().expect("nobody panics while holding it");
+                    let mut seen = seen.lock();
                     seen.insert(name, clock.elapsed_ms());
                     drop(seen);
                     Ok(connection)
@@ -231,7 +231,7 @@ impl Load {
         let (creating_seconds, nodes) =
             tokio::time::timeout(patience, both).await.context("not all pods were bound in time")??;
         let seconds = nodes.values().copied().fold(0.0, f64::max) / 1000.0;
-        let made = made.lock().expect("nobody panics while holding it");
+        let made = made.lock();
         let mut waits_ms: Vec<f64> =
             nodes.iter().map(|(name, bound)| (bound - made.get(name).unwrap_or(bound)).max(0.0)).collect();
         waits_ms.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The figures of a filled cluster, the targets that they are held to, and their sections of `docs/performance.md`.
+//! Results of filling a cluster, their targets, and their sections of `docs/performance.md`.
 
 use super::load::Filled;
 use super::usage::Usage;
@@ -82,7 +82,7 @@ impl Real {
         );
         writeln!(
             text,
-            "\nThe pods were made within {:.1} s. {}",
+            "\nThe pods were created within {:.1} s. {}",
             self.filled.creating_seconds,
             waits(&self.filled.waits_ms)
         )
