@@ -308,7 +308,7 @@ impl GroupSearch<'_> {
                 Proposals::NodeLocal(Box::new(NodeLocal::new(accumulated, !recorded.is_empty(), literal)))
             }
             Generator::MultiNodeGang => Proposals::MultiNode(Box::new(MultiNode::new(accumulated))),
-            Generator::Custom(generator) => Proposals::CustomProposals(Box::new(CustomProposals::new(
+            Generator::Custom(generator) => Proposals::Custom(Box::new(CustomProposals::new(
                 plan,
                 accumulated,
                 part,
@@ -323,7 +323,7 @@ impl GroupSearch<'_> {
                 match &mut proposals {
                     Proposals::NodeLocal(proposals) => proposals.next(cluster, part, &is_allowed),
                     Proposals::MultiNode(proposals) => proposals.next(cluster, part, &is_allowed),
-                    Proposals::CustomProposals(proposals) => proposals.next(),
+                    Proposals::Custom(proposals) => proposals.next(),
                 }
             };
             let Some(picked) = picked else {
@@ -428,7 +428,7 @@ impl GroupSearch<'_> {
 enum Proposals<'a> {
     NodeLocal(Box<NodeLocal<'a>>),
     MultiNode(Box<MultiNode<'a>>),
-    CustomProposals(Box<CustomProposals<'a>>),
+    Custom(Box<CustomProposals<'a>>),
 }
 
 impl Proposals<'_> {
@@ -437,7 +437,7 @@ impl Proposals<'_> {
         match self {
             Self::NodeLocal(proposals) => proposals.fitting(),
             Self::MultiNode(proposals) => proposals.fitting(),
-            Self::CustomProposals(proposals) => proposals.fitting(),
+            Self::Custom(proposals) => proposals.fitting(),
         }
     }
 }

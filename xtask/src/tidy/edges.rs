@@ -67,7 +67,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "kai-view",
-        &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-object", "kai-runtime", "kai-scheduler", "kai-units"],
+        &[
+            "kai-api",
+            "kai-cache",
+            "kai-clock",
+            "kai-engine",
+            "kai-object",
+            "kai-runtime",
+            "kai-scheduler",
+            "kai-units",
+        ],
     ),
     ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
     (

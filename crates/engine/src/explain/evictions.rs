@@ -119,14 +119,7 @@ fn text(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
             }
         }
         EvictionFailureReason::NodesTooSmall { pods, fitting, gpus } => {
-            let gpus = amount(QueueResource::Gpu, *gpus);
-            if *pods == 1 {
-                format!("with all candidates evicted, no node would have {gpus} for its pod")
-            } else {
-                format!(
-                    "with all candidates evicted, only {fitting} of {pods} pods would fit: they need {gpus} or more"
-                )
-            }
+            nodes_too_small(*pods, *fitting, &amount(QueueResource::Gpu, *gpus))
         }
         EvictionFailureReason::InsufficientEvictableOther { resource, requested, free, evictable } => {
             format!(
@@ -167,6 +160,16 @@ fn text(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
     }
 }
 
+fn nodes_too_small(pods: u32, fitting: u32, gpus: &str) -> String {
+    if pods == 1 {
+        format!("with all candidates evicted, no node would have {gpus} for its pod")
+    } else {
+        format!(
+            "with all candidates evicted, only {fitting} of {pods} pods would fit: they need {gpus} or more"
+        )
+    }
+}
+
 /// `only 16 are`, `only 1 is`, `none is`.
 fn only_so_many(resource: QueueResource, amount: i64) -> String {
     so_many(&number(amount, unit(resource)))
@@ -180,7 +183,7 @@ fn so_many(number: &str) -> String {
     }
 }
 
-/// An amount of a resource by name: `4 GPUs`, `2 of `example.com/nic``.
+/// An amount of a resource by name, with its unit.
 fn named(resource: &str, value: i64) -> String {
     match resource {
         input::CPU => amount(QueueResource::Cpu, value),
