@@ -1,4 +1,4 @@
-//! Applies: any sequence of applies and updates is done or refused, and an apply that was forced is there.
+//! Server-side apply: any sequence of applies and updates succeeds or is refused, and a forced apply takes effect.
 //!
 //! The input is a JSON list of objects. They are written one after the other, by turns as an update and as an apply.
 #![no_main]

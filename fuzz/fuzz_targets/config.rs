@@ -1,4 +1,4 @@
-//! The scheduler configuration: any text is read or refused, and what was read can be written and used.
+//! Scheduler configuration: any text is parsed or refused, and a parsed one can be written and used.
 #![no_main]
 
 use kai_cache::config_file;

@@ -1,4 +1,4 @@
-//! Objects: whatever was read becomes a cluster, and a cycle on it ends in an outcome that keeps the laws.
+//! Objects: any objects become a cluster, and a cycle on it yields an outcome without a violated invariant.
 #![no_main]
 
 use kai_cache::snapshot::{self, Limits};
@@ -21,6 +21,6 @@ fuzz_target!(|bytes: &[u8]| {
     let policy = Policy::resolve(&Config::default(), &Params::default(), &PluginSet::builtin());
     let cycle = Cycle { now: NOW, seed: 7 };
     let outcome = plan(&mut cluster, &policy, cycle);
-    assert_eq!(audit::audit(&cluster, &policy, &outcome), [], "an outcome keeps the laws");
+    assert_eq!(audit::audit(&cluster, &policy, &outcome), [], "no invariant is violated");
     assert_eq!(plan(&mut cluster, &policy, cycle).hash, outcome.hash, "a cycle leaves no trace");
 });

@@ -1,4 +1,4 @@
-//! Patches: any patch on any object is done or refused, and a merge patch that was done is done.
+//! Patches: any patch of any object succeeds or is refused, and a merge patch is idempotent.
 //!
 //! The input is a JSON list of an object and a patch.
 #![no_main]

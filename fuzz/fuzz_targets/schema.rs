@@ -1,4 +1,4 @@
-//! Schemas of custom resources: any schema is taken or refused, and objects of its kind are pruned and judged.
+//! Schemas of custom resources: any schema is accepted or refused, and objects of its kind are pruned and validated.
 //!
 //! The input is a JSON list of a schema, an object and the object it replaces.
 #![no_main]

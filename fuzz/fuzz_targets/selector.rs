@@ -1,4 +1,4 @@
-//! Selectors: any text is read or refused, and what was read prints as itself and can be asked.
+//! Selectors: any text is parsed or refused, and a parsed selector prints as itself and can be matched.
 #![no_main]
 
 use kai_apiserver::selector::{FieldSelector, FieldTarget, LabelSelector};

@@ -1,4 +1,4 @@
-//! Snapshot files: any bytes are read or refused, and what was read is read back from what we write.
+//! Snapshot files: any bytes are parsed or refused, and a parsed snapshot survives writing and reading.
 #![no_main]
 
 use kai_cache::snapshot::{self, Limits};

@@ -1,4 +1,4 @@
-//! Quantities, durations and times: any text is read or refused, and what was read prints as itself.
+//! Quantities, durations and times: any text is parsed or refused, and a parsed value prints as itself.
 #![no_main]
 
 use kai_units::{Timestamp, duration, quantity::Quantity};
