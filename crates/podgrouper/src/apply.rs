@@ -1,45 +1,38 @@
-//! Says what must be written so that a group is as it should be and a pod is in it.
+//! Computes what must be written so that a pod group is as desired and a pod is assigned to it.
 //!
-//! A stored group keeps what others decide about it: its queue, its node pool, how it is marked and how it backs off.
-//! Labels and annotations are added and never removed. A group that differs in nothing is not written.
+//! A stored group keeps what is decided elsewhere: its queue, its node pool, how it is marked and its scheduling backoff.
+//! Labels and annotations are added and never removed. A group without a difference is not written.
 
-use super::metadata::Desired;
-use super::{Options, text};
-use crate::kind::POD_GROUP;
-use kai_api::PodGroupSpec;
+use crate::Options;
+use crate::metadata::Desired;
+use crate::objects::{MetaExt, PodSummary};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kai_api::pod_group::TopologyConstraint;
 use kai_api::well_known::{annotation, label};
-use kai_object as object;
-use serde::Deserialize;
+use kai_api::{PodGroup, PodGroupSpec};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What becomes of a stored group.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// It stays as it is.
-    Nothing,
-    /// It should be this.
-    To(Value),
-}
-
 /// A group that does not exist yet.
-pub fn new_group(desired: &Desired) -> Value {
-    json!({
-        "apiVersion": POD_GROUP.api_version(), "kind": POD_GROUP.kind,
-        "metadata": {
-            "name": desired.name, "namespace": desired.namespace,
-            "labels": desired.labels, "annotations": desired.annotations,
-            "ownerReferences": owners(desired),
+pub fn new_group(desired: &Desired) -> PodGroup {
+    PodGroup {
+        metadata: ObjectMeta {
+            name: Some(desired.name.clone()),
+            namespace: Some(desired.namespace.clone()),
+            labels: Some(desired.labels.clone()),
+            annotations: Some(desired.annotations.clone()),
+            owner_references: Some(vec![owner(desired)]),
+            ..ObjectMeta::default()
         },
-        "spec": spec(desired),
-    })
+        spec: spec(desired),
+        status: None,
+    }
 }
 
-/// What becomes of a stored group.
-pub fn change(stored: &Value, desired: &Desired, options: &Options) -> Change {
-    let known = normal(PodGroupSpec::deserialize(&stored["spec"]).unwrap_or_default());
-    let mut wanted = normal(spec(desired));
+/// The state that a stored group should have; none where it has it.
+pub fn updated(stored: &PodGroup, desired: &Desired, options: &Options) -> Option<PodGroup> {
+    let known = normalized(stored.spec.clone());
+    let mut wanted = normalized(spec(desired));
     wanted.queue.clone_from(&known.queue);
     wanted.mark_unschedulable = known.mark_unschedulable;
     wanted.scheduling_backoff = known.scheduling_backoff;
@@ -48,36 +41,36 @@ pub fn change(stored: &Value, desired: &Desired, options: &Options) -> Change {
     }
     let mut labels = desired.labels.clone();
     labels.remove(&options.node_pool_label_key);
-    if text(stored, "labels", &options.queue_label_key).is_some() {
+    if stored.metadata.label(&options.queue_label_key).is_some() {
         labels.remove(&options.queue_label_key);
     }
     let mut new = stored.clone();
     if wanted != known {
-        new["spec"] = json!(wanted);
+        new.spec = wanted;
     }
     if !has_owner(stored, desired) {
-        object::set_meta(&mut new, "ownerReferences", Some(owners(desired)));
+        new.metadata.owner_references = Some(vec![owner(desired)]);
     }
-    add_texts(&mut new, "labels", &labels);
-    add_texts(&mut new, "annotations", &desired.annotations);
-    if new == *stored { Change::Nothing } else { Change::To(new) }
+    add_missing(&mut new.metadata.labels, &labels);
+    add_missing(&mut new.metadata.annotations, &desired.annotations);
+    (new != *stored).then_some(new)
 }
 
-/// The patch that puts a pod into its group; nothing where it is in it.
-pub fn stamp(pod: &Value, desired: &Desired) -> Option<Value> {
+/// The merge patch that assigns a pod to its group; none where it is assigned.
+pub fn assignment(pod: &PodSummary, desired: &Desired) -> Option<Value> {
     let mut metadata = Map::new();
-    if text(pod, "annotations", annotation::POD_GROUP) != Some(&desired.name) {
+    if pod.metadata.annotation(annotation::POD_GROUP) != Some(&desired.name) {
         metadata.insert("annotations".to_owned(), json!({annotation::POD_GROUP: desired.name}));
     }
     if let Some(sub_group) = &desired.sub_group
-        && text(pod, "labels", label::SUBGROUP) != Some(sub_group)
+        && pod.metadata.label(label::SUBGROUP) != Some(sub_group)
     {
         metadata.insert("labels".to_owned(), json!({label::SUBGROUP: sub_group}));
     }
     if metadata.is_empty() {
         return None;
     }
-    metadata.insert("uid".to_owned(), Value::from(object::uid(pod)));
+    metadata.insert("uid".to_owned(), Value::from(pod.metadata.uid_str()));
     Some(json!({"metadata": metadata}))
 }
 
@@ -99,7 +92,7 @@ fn spec(desired: &Desired) -> PodGroupSpec {
 }
 
 /// Absent and empty mean the same.
-fn normal(mut spec: PodGroupSpec) -> PodGroupSpec {
+fn normalized(mut spec: PodGroupSpec) -> PodGroupSpec {
     spec.topology_constraint = spec.topology_constraint.filter(|of| *of != TopologyConstraint::default());
     for group in &mut spec.sub_groups {
         group.topology_constraint =
@@ -109,28 +102,32 @@ fn normal(mut spec: PodGroupSpec) -> PodGroupSpec {
     spec
 }
 
-fn owners(desired: &Desired) -> Value {
+fn owner(desired: &Desired) -> OwnerReference {
     let owner = &desired.owner;
-    json!([{"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}])
+    OwnerReference {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+        ..OwnerReference::default()
+    }
 }
 
-fn has_owner(stored: &Value, desired: &Desired) -> bool {
-    let [known] = super::owner_chain::owners(stored) else { return false };
-    let wanted = owners(desired);
-    ["apiVersion", "kind", "name", "uid"].iter().all(|field| known[*field] == wanted[0][*field])
+fn has_owner(stored: &PodGroup, desired: &Desired) -> bool {
+    let [known] = stored.metadata.owners() else { return false };
+    let wanted = owner(desired);
+    let identity =
+        |of: &OwnerReference| (of.api_version.clone(), of.kind.clone(), of.name.clone(), of.uid.clone());
+    identity(known) == identity(&wanted)
 }
 
-fn add_texts(object: &mut Value, which: &str, texts: &BTreeMap<String, String>) {
-    let differing: Vec<_> =
-        texts.iter().filter(|(key, value)| text(object, which, key) != Some(value)).collect();
-    if differing.is_empty() {
+fn add_missing(known: &mut Option<BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) {
+    let is_known =
+        |(key, value): (&String, &String)| known.as_ref().and_then(|known| known.get(key)) == Some(value);
+    if wanted.iter().all(is_known) {
         return;
     }
-    object::meta_mut(object);
-    let known = object::map_mut(&mut object["metadata"], which);
-    for (key, value) in texts {
-        known.insert(key.clone(), Value::from(value.as_str()));
-    }
+    known.get_or_insert_default().extend(wanted.clone());
 }
 
 #[cfg(test)]

@@ -1,37 +1,33 @@
-//! Defaults of priority class and preemptibility by kind, from the map that an administrator keeps.
+//! Default priority class and preemptibility by kind, from the ConfigMap of KAI's `default-priorities-configmap` flags.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
-use serde_json::Value;
 
-/// The key of the map that holds them.
+/// The key of the ConfigMap's data.
 const KEY: &str = "types";
 
-/// All defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Defaults(Vec<OfKind>);
 
-/// Defaults of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct OfKind {
     type_name: String,
     group: String,
-    /// The priority class.
     pub(super) priority_name: Option<String>,
-    /// Whether workloads may be evicted.
     pub(super) preemptibility: Option<String>,
 }
 
 impl Defaults {
-    /// Reads a config map; a missing or unreadable one has no defaults.
-    pub(super) fn read(map: Option<&Value>) -> Self {
-        let Some(text) = map.and_then(|map| map.get("data")?.get(KEY)?.as_str()) else {
+    /// A missing or malformed ConfigMap has no defaults.
+    pub(super) fn read(map: Option<&ConfigMap>) -> Self {
+        let Some(text) = map.and_then(|map| map.data.as_ref()?.get(KEY)) else {
             return Self::default();
         };
         match serde_json::from_str(text) {
             Ok(all) => Self(all),
             Err(error) => {
-                tracing::error!(%error, "the default priorities cannot be read");
+                tracing::error!(%error, "the ConfigMap of default priorities is malformed");
                 Self::default()
             }
         }
@@ -49,13 +45,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn map(types: String) -> ConfigMap {
+        ConfigMap { data: Some([(KEY.to_owned(), types)].into()), ..ConfigMap::default() }
+    }
+
     #[test]
-    fn the_group_counts_before_the_bare_kind() {
+    fn entry_with_a_group_precedes_one_with_the_kind_alone() {
         let types = json!([
             {"typeName": "Job", "priorityName": "low"},
             {"typeName": "Job", "group": "batch", "priorityName": "high"},
         ]);
-        let defaults = Defaults::read(Some(&json!({"data": {"types": types.to_string()}})));
+        let defaults = Defaults::read(Some(&map(types.to_string())));
         let class =
             |group: &str| defaults.of((group, "v1", "Job")).and_then(|of| of.priority_name.as_deref());
         assert_eq!((class("batch"), class("other")), (Some("high"), Some("low")));
@@ -63,8 +63,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_has_no_defaults() {
-        assert_eq!(Defaults::read(Some(&json!({"data": {"types": "{"}}))), Defaults::default());
+    fn malformed_config_map_has_no_defaults() {
+        assert_eq!(Defaults::read(Some(&map("{".to_owned()))), Defaults::default());
         assert_eq!(Defaults::read(None), Defaults::default());
     }
 }

@@ -1,134 +1,111 @@
-//! What the groups of all kinds have in common: name, owner, labels, queue, priority and the rest that users write on
-//! their workloads.
+//! Desired state that all kinds share: name, owner, labels, queue, priority and the other settings of a workload.
 //!
-//! Kinds start from [`Workload::metadata`] and change what is special about them.
+//! Every kind starts from [`Workload::metadata`] and changes what is specific to it.
 
-use super::defaults::Defaults;
-use super::{Options, text};
+use crate::Options;
+use crate::defaults::Defaults;
+use crate::objects::{MetaExt, OwnerObject, PodSummary};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint};
 use kai_api::well_known::{annotation, label, name, priority_class};
-use kai_object as object;
-use kai_runtime::kind::{Key, POD};
+use kai_runtime::Key;
 use kai_units::{Span, duration};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A pod, what it belongs to, and what is needed to group it.
+/// A pod with its owners and what else is needed to group it.
 pub struct Workload<'a> {
-    /// The pod.
-    pub pod: &'a Value,
-    /// Its owners, nearest first; empty where it has none that can be read.
-    pub owners: &'a [Value],
-    /// How the component behaves.
+    pub pod: &'a PodSummary,
+    /// Nearest first; empty where the pod has no owner that may be read.
+    pub owners: &'a [OwnerObject],
     pub options: &'a Options,
-    /// Defaults by kind.
     pub(super) defaults: &'a Defaults,
-    /// Whether there is a priority class of this name.
-    pub class_exists: &'a dyn Fn(&str) -> bool,
-    /// Whether there is a pod group of this name.
+    pub priority_class_exists: &'a dyn Fn(&str) -> bool,
     pub group_exists: &'a dyn Fn(&Key) -> bool,
 }
 
-/// The group that a pod should be in.
+/// The desired pod group of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Desired {
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// The object that it goes with.
     pub owner: Owner,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// How many pods must run at once.
     pub min_member: i32,
-    /// How many top-level subgroups must run at once; then `min_member` is not written.
+    /// Where set, `min_member` is not written.
     pub min_sub_group: Option<i32>,
-    /// Its queue.
     pub queue: String,
-    /// Its priority class.
     pub priority_class: String,
-    /// Whether it may be evicted.
     pub preemptibility: Option<Preemptibility>,
-    /// How long it waits before others are evicted for it.
     pub preemption_delay: Option<String>,
-    /// How long it may run below its minimum.
     pub staleness_grace_period: Option<String>,
-    /// Where its pods must or should be together.
     pub topology: TopologyConstraint,
-    /// Subsets of its pods.
     pub sub_groups: Vec<SubGroup>,
-    /// The subset that the pod at hand is in.
+    /// The subgroup of the pod.
     pub sub_group: Option<String>,
 }
 
-/// The object that a group goes with.
+/// The owner reference of a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// Group and version.
     pub api_version: String,
-    /// Kind.
     pub kind: String,
-    /// Name.
     pub name: String,
-    /// Uid.
     pub uid: String,
 }
 
-impl Owner {
-    /// An object as an owner.
-    pub fn of(of: &Value) -> Self {
-        let owned = str::to_owned;
-        Self {
-            api_version: owned(object::api_version(of)),
-            kind: owned(object::kind(of)),
-            name: owned(object::name(of)),
-            uid: owned(object::uid(of)),
-        }
-    }
+/// The topmost object of a workload: the last owner, or the pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Top<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    pub metadata: &'a ObjectMeta,
 }
 
-/// Which owners may say what a workload wants, besides the topmost.
+/// Which owners' labels and annotations are read; those of the pod always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voices {
-    /// None.
-    Top,
-    /// All of them, nearest first.
-    All,
+pub enum Sources {
+    TopOwner,
+    /// Nearest first.
+    AllOwners,
 }
 
 impl<'a> Workload<'a> {
-    /// The object at the top: the last owner, or the pod.
-    pub fn top(&self) -> &'a Value {
-        self.owners.last().unwrap_or(self.pod)
-    }
-
-    /// Group, version and kind of the object at the top.
-    pub fn top_kind(&self) -> (&'a str, &'a str, &'a str) {
-        let Some(top) = self.owners.last() else { return ("", "v1", "Pod") };
-        let (group, version) =
-            object::api_version(top).split_once('/').unwrap_or(("", object::api_version(top)));
-        (group, version, object::kind(top))
-    }
-
-    /// What all kinds share; `class` is the priority class where nobody names one.
-    pub fn metadata(&self, voices: Voices, class: &str) -> Desired {
-        let top = self.top();
-        let owners: Vec<&Value> = match voices {
-            Voices::All if !self.owners.is_empty() => self.owners.iter().collect(),
-            Voices::All | Voices::Top => vec![top],
-        };
-        let mut owner = Owner::of(top);
-        if self.owners.is_empty() {
-            // Pods from a list do not say what they are.
-            owner.api_version = POD.api_version();
-            owner.kind = POD.kind.to_string();
+    pub fn top(&self) -> Top<'a> {
+        match self.owners.last() {
+            Some(owner) => {
+                Top { api_version: &owner.api_version, kind: &owner.kind, metadata: &owner.metadata }
+            }
+            None => Top { api_version: "v1", kind: "Pod", metadata: &self.pod.metadata },
         }
+    }
+
+    /// Group, version and kind of the topmost object.
+    pub fn top_kind(&self) -> (&'a str, &'a str, &'a str) {
+        let top = self.top();
+        let (group, version) = top.api_version.split_once('/').unwrap_or(("", top.api_version));
+        (group, version, top.kind)
+    }
+
+    /// What all kinds share; `class` is the priority class where none is named.
+    pub fn metadata(&self, sources: Sources, class: &str) -> Desired {
+        let top = self.top();
+        let owners: Vec<&ObjectMeta> = match sources {
+            Sources::AllOwners if !self.owners.is_empty() => {
+                self.owners.iter().map(|owner| &owner.metadata).collect()
+            }
+            Sources::AllOwners | Sources::TopOwner => vec![top.metadata],
+        };
+        let owner = Owner {
+            api_version: top.api_version.to_owned(),
+            kind: top.kind.to_owned(),
+            name: top.metadata.name_str().to_owned(),
+            uid: top.metadata.uid_str().to_owned(),
+        };
         Desired {
             name: name_of(&owner.name, &owner.uid),
-            namespace: object::namespace(self.pod).to_owned(),
+            namespace: self.pod.metadata.namespace_str().to_owned(),
             labels: self.labels(),
             annotations: self.annotations(&owner),
             owner,
@@ -139,15 +116,15 @@ impl<'a> Workload<'a> {
             preemptibility: self.preemptibility(&owners),
             preemption_delay: self.duration(&owners, annotation::PREEMPTION_DELAY, |span| span.0 >= 0),
             staleness_grace_period: self.duration(&owners, annotation::STALENESS_GRACE_PERIOD, |_| true),
-            topology: topology(top),
+            topology: topology(top.metadata),
             sub_groups: Vec::new(),
             sub_group: None,
         }
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
-        let mut labels = texts(self.top(), "labels");
-        if let Some(user) = text(self.pod, "labels", label::USER) {
+        let mut labels = self.top().metadata.labels.clone().unwrap_or_default();
+        if let Some(user) = self.pod.metadata.label(label::USER) {
             labels.entry(label::USER.to_owned()).or_insert_with(|| user.to_owned());
         }
         labels
@@ -155,21 +132,21 @@ impl<'a> Workload<'a> {
 
     fn annotations(&self, owner: &Owner) -> BTreeMap<String, String> {
         let mut annotations = BTreeMap::new();
-        if let Some(user) = text(self.pod, "annotations", label::USER) {
+        if let Some(user) = self.pod.metadata.annotation(label::USER) {
             annotations.insert(label::USER.to_owned(), user.to_owned());
         }
         annotations.insert(annotation::TOP_OWNER.to_owned(), as_yaml(owner));
-        annotations.extend(texts(self.top(), "annotations"));
+        annotations.extend(self.top().metadata.annotations.clone().unwrap_or_default());
         annotations
     }
 
     fn queue(&self) -> String {
-        let of = |key: &str| text(self.top(), "labels", key).or_else(|| text(self.pod, "labels", key));
+        let of = |key: &str| self.top().metadata.label(key).or_else(|| self.pod.metadata.label(key));
         if let Some(queue) = of(&self.options.queue_label_key) {
             return queue.to_owned();
         }
         let pool = Some(self.options.node_pool_label_key.as_str()).filter(|key| !key.is_empty());
-        let pool = pool.and_then(|key| text(self.pod, "labels", key));
+        let pool = pool.and_then(|key| self.pod.metadata.label(key));
         match (of(label::PROJECT).filter(|project| !project.is_empty()), pool) {
             (Some(project), Some(pool)) => format!("{project}-{pool}"),
             (Some(project), None) => project.to_owned(),
@@ -177,56 +154,57 @@ impl<'a> Workload<'a> {
         }
     }
 
-    fn priority_class(&self, owners: &[&Value], class: &str) -> String {
-        let of_pod = text(self.pod, "labels", label::PRIORITY_CLASS)
-            .or_else(|| self.pod.pointer("/spec/priorityClassName").and_then(Value::as_str));
-        let named = owners.iter().filter_map(|owner| text(owner, "labels", label::PRIORITY_CLASS).or(of_pod));
+    fn priority_class(&self, owners: &[&ObjectMeta], class: &str) -> String {
+        let of_pod = self.pod.metadata.label(label::PRIORITY_CLASS);
+        let of_pod = of_pod.or(self.pod.spec.priority_class_name.as_deref());
+        let named = owners.iter().filter_map(|owner| owner.label(label::PRIORITY_CLASS).or(of_pod));
         let by_kind = self.defaults.of(self.top_kind()).and_then(|of| of.priority_name.as_deref());
         let mut candidates = named.chain(by_kind).filter(|class| !class.is_empty());
-        candidates.find(|class| (self.class_exists)(class)).unwrap_or(class).to_owned()
+        candidates.find(|class| (self.priority_class_exists)(class)).unwrap_or(class).to_owned()
     }
 
-    fn preemptibility(&self, owners: &[&Value]) -> Option<Preemptibility> {
-        let mut labels = owners.iter().copied().chain([self.pod]);
-        let named = labels.find_map(|of| Said::read(text(of, "labels", label::PREEMPTIBILITY)?));
+    fn preemptibility(&self, owners: &[&ObjectMeta]) -> Option<Preemptibility> {
+        let mut sources = owners.iter().copied().chain([&self.pod.metadata]);
+        let named = sources.find_map(|of| PreemptibilitySetting::parse(of.label(label::PREEMPTIBILITY)?));
         let by_kind = || {
             let word = self.defaults.of(self.top_kind())?.preemptibility.as_deref()?;
-            Said::read(&word.to_lowercase())
+            PreemptibilitySetting::parse(&word.to_lowercase())
         };
         match named.or_else(by_kind)? {
-            Said::This(preemptibility) => Some(preemptibility),
-            Said::Nothing => None,
+            PreemptibilitySetting::Explicit(preemptibility) => Some(preemptibility),
+            PreemptibilitySetting::ByPriority => None,
         }
     }
 
-    fn duration(&self, owners: &[&Value], name: &str, accepts: impl Fn(Span) -> bool) -> Option<String> {
-        let named = owners.iter().copied().chain([self.pod]).filter_map(|of| text(of, "annotations", name));
+    fn duration(&self, owners: &[&ObjectMeta], name: &str, accepts: impl Fn(Span) -> bool) -> Option<String> {
+        let sources = owners.iter().copied().chain([&self.pod.metadata]);
+        let named = sources.filter_map(|of| of.annotation(name));
         let mut spans = named.filter_map(|text| duration::parse_go(text).ok()).filter(|span| accepts(*span));
         spans.next().map(duration::format_go)
     }
 }
 
-/// What a word says of being evicted.
-enum Said {
-    This(Preemptibility),
-    /// That the priority decides.
-    Nothing,
+/// The value of a preemptibility label.
+enum PreemptibilitySetting {
+    Explicit(Preemptibility),
+    /// The priority decides.
+    ByPriority,
 }
 
-impl Said {
-    /// Nothing at all where the word cannot be understood.
-    fn read(word: &str) -> Option<Self> {
-        match word {
-            "preemptible" => Some(Self::This(Preemptibility::Preemptible)),
-            "non-preemptible" => Some(Self::This(Preemptibility::NonPreemptible)),
-            "" => Some(Self::Nothing),
+impl PreemptibilitySetting {
+    /// None for an unknown value, which leaves the decision to the next source.
+    fn parse(value: &str) -> Option<Self> {
+        match value {
+            "preemptible" => Some(Self::Explicit(Preemptibility::Preemptible)),
+            "non-preemptible" => Some(Self::Explicit(Preemptibility::NonPreemptible)),
+            "" => Some(Self::ByPriority),
             _ => None,
         }
     }
 }
 
-fn topology(top: &Value) -> TopologyConstraint {
-    let of = |name| text(top, "annotations", name).unwrap_or_default().to_owned();
+fn topology(top: &ObjectMeta) -> TopologyConstraint {
+    let of = |name| top.annotation(name).unwrap_or_default().to_owned();
     TopologyConstraint {
         topology: of(annotation::TOPOLOGY),
         required_topology_level: of(annotation::TOPOLOGY_REQUIRED),
@@ -234,22 +212,15 @@ fn topology(top: &Value) -> TopologyConstraint {
     }
 }
 
-fn texts(of: &Value, which: &str) -> BTreeMap<String, String> {
-    let all = object::meta(of, which).and_then(Value::as_object);
-    let pairs =
-        all.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    pairs.collect()
-}
-
-/// The name of the group of an object.
+/// The name of the pod group of an object, as KAI forms it.
 pub fn name_of(name: &str, uid: &str) -> String {
     format!("pg-{name}-{uid}")
 }
 
-/// The hard default of most kinds.
+/// The priority class of kinds without another default.
 pub const TRAIN: &str = priority_class::TRAIN;
 
-/// The owner as YAML, for whoever shows it.
+/// The owner as YAML, the value of KAI's top-owner annotation.
 fn as_yaml(owner: &Owner) -> String {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let fields = [
@@ -259,7 +230,7 @@ fn as_yaml(owner: &Owner) -> String {
         ("version", version),
         ("kind", &owner.kind),
     ];
-    // A JSON string is a YAML string, whatever is in it; plain words go without quotes.
+    // Every JSON string is a YAML string; plain words are not quoted.
     let quoted = |value: &str| {
         let is_plain = value.starts_with(|first: char| first.is_ascii_alphabetic())
             && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/'))

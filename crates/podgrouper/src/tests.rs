@@ -1,9 +1,10 @@
-//! Which group a pod belongs to, as tables.
+//! The desired pod group of a pod, as tables.
 
 use super::*;
 use kai_api::pod_group::Preemptibility;
+use serde_json::{Value, json};
 
-/// The group of a pod below owners, in a cluster with these priority classes and groups.
+/// A pod with its owners, in a cluster with these priority classes and groups.
 struct Case {
     pod: Value,
     owners: Vec<Value>,
@@ -26,12 +27,16 @@ fn case(pod: Value, owners: Vec<Value>) -> Case {
 
 impl Case {
     fn group(&self) -> Result<Desired, Error> {
+        let pod: PodSummary = serde_json::from_value(self.pod.clone()).unwrap();
+        let owners = self.owners.iter().map(|owner| serde_json::from_value(owner.clone()).unwrap());
+        let owners: Vec<OwnerObject> = owners.collect();
+        let defaults = self.defaults.clone().map(|map| serde_json::from_value(map).unwrap());
         let workload = Workload {
-            pod: &self.pod,
-            owners: &self.owners,
+            pod: &pod,
+            owners: &owners,
             options: &self.options,
-            defaults: &Defaults::read(self.defaults.as_ref()),
-            class_exists: &|class| self.classes.contains(&class),
+            defaults: &Defaults::read(defaults.as_ref()),
+            priority_class_exists: &|class| self.classes.contains(&class),
             group_exists: &|key| self.groups.contains(&&*key.name),
         };
         let (group, version, kind) = workload.top_kind();
@@ -60,7 +65,7 @@ fn job(labels: Value, annotations: Value) -> Value {
 }
 
 #[test]
-fn a_pod_on_its_own_makes_its_own_group() {
+fn pod_without_owners_has_its_own_group() {
     let desired = case(pod(json!({"team": "a"}), json!({"note": "x"})), vec![]).ok();
     assert_eq!((desired.name.as_str(), desired.namespace.as_str()), ("pg-p-u1", "ns"));
     assert_eq!((desired.min_member, desired.min_sub_group), (1, None));
@@ -92,7 +97,7 @@ fn pods_of_a_job_share_a_group() {
 }
 
 #[test]
-fn a_job_may_name_its_minimum() {
+fn job_annotation_sets_min_member() {
     let minimum = |text: &str| job(json!({}), json!({"kai.scheduler/batch-min-member": text}));
     let of = |text: &str| case(pod(json!({}), json!({})), vec![minimum(text)]).group();
     assert_eq!(of("4").unwrap().min_member, 4);
@@ -105,7 +110,7 @@ fn a_job_may_name_its_minimum() {
 }
 
 #[test]
-fn a_pod_stays_in_the_group_that_an_older_version_made_for_it() {
+fn pod_stays_in_an_existing_legacy_group() {
     let owner = job(json!({}), json!({"kai.scheduler/batch-min-member": "nonsense"}));
     let mut old = case(pod(json!({}), json!({})), vec![owner]);
     old.groups = &["pg-p-u2"];
@@ -116,7 +121,7 @@ fn a_pod_stays_in_the_group_that_an_older_version_made_for_it() {
 }
 
 #[test]
-fn the_queue_comes_from_the_owner_then_the_pod_then_the_project() {
+fn queue_comes_from_the_owner_then_the_pod_then_the_project() {
     let pool = json!({"project": "p1", "kai.scheduler/node-pool": "a100"});
     let cases = [
         (json!({"kai.scheduler/queue": "q1"}), json!({"kai.scheduler/queue": "q2"}), "q1"),
@@ -132,7 +137,7 @@ fn the_queue_comes_from_the_owner_then_the_pod_then_the_project() {
 }
 
 #[test]
-fn the_first_priority_class_that_exists_counts() {
+fn first_existing_priority_class_is_used() {
     let map = |priority: &str| {
         let types = json!([{"typeName": "Job", "group": "batch", "priorityName": priority, "preemptibility": "Non-Preemptible"}]);
         Some(json!({"data": {"types": types.to_string()}}))
@@ -140,9 +145,9 @@ fn the_first_priority_class_that_exists_counts() {
     let cases = [
         (json!({"priorityClassName": "high"}), json!({"priorityClassName": "build"}), None, "high"),
         (json!({}), json!({"priorityClassName": "build"}), None, "build"),
-        (json!({"priorityClassName": "unheard-of"}), json!({"priorityClassName": "build"}), None, "train"),
-        (json!({"priorityClassName": "unheard-of"}), json!({}), map("high"), "high"),
-        (json!({"priorityClassName": "unheard-of"}), json!({}), map("unheard-of-too"), "train"),
+        (json!({"priorityClassName": "missing"}), json!({"priorityClassName": "build"}), None, "train"),
+        (json!({"priorityClassName": "missing"}), json!({}), map("high"), "high"),
+        (json!({"priorityClassName": "missing"}), json!({}), map("missing-too"), "train"),
     ];
     for (of_job, of_pod, defaults, expected) in cases {
         let mut case = case(pod(of_pod, json!({})), vec![job(of_job.clone(), json!({}))]);
@@ -158,7 +163,7 @@ fn the_first_priority_class_that_exists_counts() {
 }
 
 #[test]
-fn what_makes_no_sense_leaves_it_to_the_next_source() {
+fn invalid_value_falls_through_to_the_next_source() {
     let owner = job(
         json!({"kai.scheduler/preemptibility": "maybe"}),
         json!({
@@ -180,7 +185,7 @@ fn what_makes_no_sense_leaves_it_to_the_next_source() {
 }
 
 #[test]
-fn workloads_of_any_kind_ask_all_their_owners() {
+fn generic_grouping_reads_all_owners() {
     let owner = |kind: &str, uid: &str, labels: Value| json!({"apiVersion": "example.com/v3", "kind": kind, "metadata": {"name": "o", "uid": uid, "labels": labels}});
     let near = owner("Near", "u3", json!({"priorityClassName": "high"}));
     let top = owner("Top", "u4", json!({"priorityClassName": "build", "kai.scheduler/queue": "q"}));
@@ -190,15 +195,15 @@ fn workloads_of_any_kind_ask_all_their_owners() {
 }
 
 #[test]
-fn odd_names_are_quoted_for_yaml() {
-    let mut odd = pod(json!({}), json!({}));
-    odd["metadata"]["name"] = json!("007");
-    let desired = case(odd, vec![]).ok();
+fn names_that_are_not_plain_yaml_are_quoted() {
+    let mut numeric = pod(json!({}), json!({}));
+    numeric["metadata"]["name"] = json!("007");
+    let desired = case(numeric, vec![]).ok();
     assert!(desired.annotations[annotation::TOP_OWNER].starts_with("name: \"007\"\n"));
 }
 
 #[test]
-fn selectors_leave_out_what_is_no_pair_and_are_encoded() {
+fn selectors_ignore_items_without_a_value_and_are_encoded() {
     let options = Options { pod_label_selector: parse_selector("a=b,junk,c/d=e"), ..Options::default() };
     assert_eq!(
         pod_query(&options),

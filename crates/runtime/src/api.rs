@@ -52,6 +52,7 @@ pub enum Error {
     InvalidObject {
         path: String,
         kind: String,
+        object: Box<InvalidObject>,
         #[source]
         source: serde_json::Error,
     },
@@ -479,8 +480,9 @@ impl Api {
         let request = self.request(method, path, content_type, body);
         let text = self.observe(method, path, sent, Box::pin(self.client.request_text(request))).await?;
         decode(&text).map_err(|source| {
-            self.report_invalid(kind, &InvalidObject::new(&text, &source));
-            Error::InvalidObject { path: path.to_owned(), kind: kind.kind.to_string(), source }
+            let object = Box::new(InvalidObject::new(&text, &source));
+            self.report_invalid(kind, &object);
+            Error::InvalidObject { path: path.to_owned(), kind: kind.kind.to_string(), object, source }
         })
     }
 
@@ -568,10 +570,16 @@ pub(crate) fn decode<T: ApiObject>(text: &str) -> Result<T, serde_json::Error> {
 }
 
 fn encode<T: ApiObject>(object: &T, path: &str) -> Result<Value> {
-    serde_json::to_value(object).map_err(|source| Error::InvalidObject {
-        path: path.to_owned(),
-        kind: T::kind(&()).into_owned(),
-        source,
+    serde_json::to_value(object).map_err(|source| {
+        let (path, kind) = (path.to_owned(), T::kind(&()).into_owned());
+        let object = Box::new(InvalidObject {
+            key: Key::of_typed(object),
+            uid: object.meta().uid.clone().unwrap_or_default(),
+            resource_version: object.meta().resource_version.clone().unwrap_or_default(),
+            reason: source.to_string(),
+            deleted: false,
+        });
+        Error::InvalidObject { path, kind, object, source }
     })
 }
 

@@ -1,4 +1,4 @@
-//! What is written of a group, as tables.
+//! Created and updated pod groups, as tables.
 
 use super::*;
 use crate::metadata::Owner;
@@ -29,16 +29,20 @@ fn desired() -> Desired {
     }
 }
 
+/// The new group as JSON.
+fn new_json(desired: &Desired) -> Value {
+    json!(new_group(desired))
+}
+
+/// The state after an update of a stored object; none where nothing is written.
 fn changed(stored: &Value, desired: &Desired) -> Option<Value> {
-    match change(stored, desired, &Options::default()) {
-        Change::Nothing => None,
-        Change::To(new) => Some(new),
-    }
+    let stored: PodGroup = serde_json::from_value(stored.clone()).unwrap();
+    updated(&stored, desired, &Options::default()).map(|new| json!(new))
 }
 
 #[test]
-fn a_new_group_has_everything_and_is_not_written_again() {
-    let made = new_group(&desired());
+fn created_group_is_complete_and_not_updated() {
+    let made = new_json(&desired());
     assert_eq!(made["spec"], json!({"minMember": 2, "queue": "q", "priorityClassName": "train"}));
     assert_eq!(made["metadata"]["labels"]["kai.scheduler/node-pool"], "a100");
     assert_eq!(
@@ -49,18 +53,18 @@ fn a_new_group_has_everything_and_is_not_written_again() {
 }
 
 #[test]
-fn a_minimum_of_subgroups_stands_instead_of_one_of_pods() {
+fn min_sub_group_replaces_min_member() {
     let sub_groups = vec![SubGroup { name: "a".to_owned(), min_member: Some(1), ..SubGroup::default() }];
-    let made = new_group(&Desired { min_sub_group: Some(1), sub_groups, ..desired() });
+    let made = new_json(&Desired { min_sub_group: Some(1), sub_groups, ..desired() });
     assert_eq!(made["spec"]["minSubGroup"], 1);
     assert_eq!(made["spec"].get("minMember"), None);
-    let none = new_group(&Desired { min_member: 0, ..desired() });
+    let none = new_json(&Desired { min_member: 0, ..desired() });
     assert_eq!(none["spec"]["minMember"], 0, "0 is written");
 }
 
 #[test]
-fn empty_and_absent_are_the_same() {
-    let mut stored = new_group(&desired());
+fn empty_and_absent_fields_are_equal() {
+    let mut stored = new_json(&desired());
     stored["spec"]["subGroups"] = json!([]);
     stored["spec"]["topologyConstraint"] = json!({});
     stored["spec"]["preemptibility"] = json!("");
@@ -68,8 +72,8 @@ fn empty_and_absent_are_the_same() {
 }
 
 #[test]
-fn what_others_decide_about_a_group_stays() {
-    let mut stored = new_group(&desired());
+fn fields_of_other_owners_are_kept() {
+    let mut stored = new_json(&desired());
     stored["spec"]["queue"] = json!("elsewhere");
     stored["spec"]["markUnschedulable"] = json!(false);
     stored["spec"]["schedulingBackoff"] = json!(1);
@@ -91,8 +95,8 @@ fn what_others_decide_about_a_group_stays() {
 type Edit = fn(&mut Value);
 
 #[test]
-fn what_the_workload_says_comes_back() {
-    let made = new_group(&desired());
+fn fields_of_the_workload_are_restored() {
+    let made = new_json(&desired());
     let edits: [(&str, Edit); 5] = [
         ("minimum", |stored| stored["spec"]["minMember"] = json!(9)),
         ("class", |stored| stored["spec"]["priorityClassName"] = json!("high")),
@@ -107,15 +111,19 @@ fn what_the_workload_says_comes_back() {
     }
 }
 
+fn assign(pod: &Value, desired: &Desired) -> Option<Value> {
+    assignment(&serde_json::from_value(pod.clone()).unwrap(), desired)
+}
+
 #[test]
-fn a_pod_is_stamped_once() {
+fn pod_is_assigned_once() {
     let pod = |annotations: Value, labels: Value| json!({"metadata": {"uid": "p1", "annotations": annotations, "labels": labels}});
     let bare = pod(json!({}), json!({}));
     let expected = json!({"metadata": {"uid": "p1", "annotations": {"pod-group-name": "pg-j-u"}}});
-    assert_eq!(stamp(&bare, &desired()), Some(expected));
+    assert_eq!(assign(&bare, &desired()), Some(expected));
     let in_it = pod(json!({"pod-group-name": "pg-j-u"}), json!({"kai.scheduler/subgroup-name": "old"}));
-    assert_eq!(stamp(&in_it, &desired()), None, "a label of an earlier subgroup stays");
+    assert_eq!(assign(&in_it, &desired()), None, "a label of an earlier subgroup stays");
     let workers = Desired { sub_group: Some("workers".to_owned()), ..desired() };
     let expected = json!({"metadata": {"uid": "p1", "labels": {"kai.scheduler/subgroup-name": "workers"}}});
-    assert_eq!(stamp(&in_it, &workers), Some(expected));
+    assert_eq!(assign(&in_it, &workers), Some(expected));
 }

@@ -1,0 +1,179 @@
+//! The objects that the pod grouper reads, reduced to the fields it reads, so that memory follows what is used.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kai_api::well_known::annotation;
+use kai_api::{PodGroup, PodGroupSpec};
+use kai_runtime::Key;
+use kai_runtime::informer::store::Identity;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A pod, as far as grouping reads it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodSummary {
+    pub metadata: ObjectMeta,
+    pub spec: PodSpecSummary,
+    pub status: PodStatusSummary,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpecSummary {
+    pub scheduler_name: Option<String>,
+    pub priority_class_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PodStatusSummary {
+    pub phase: Option<String>,
+}
+
+impl From<Pod> for PodSummary {
+    fn from(pod: Pod) -> Self {
+        let spec = pod.spec.unwrap_or_default();
+        Self {
+            metadata: pod.metadata,
+            spec: PodSpecSummary {
+                scheduler_name: spec.scheduler_name,
+                priority_class_name: spec.priority_class_name,
+            },
+            status: PodStatusSummary { phase: pod.status.and_then(|status| status.phase) },
+        }
+    }
+}
+
+/// A stored pod group.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct StoredGroup {
+    pub(crate) metadata: ObjectMeta,
+    /// None where it was trimmed; it is never replaced by a default.
+    pub(crate) spec: Option<PodGroupSpec>,
+}
+
+impl From<PodGroup> for StoredGroup {
+    fn from(group: PodGroup) -> Self {
+        Self { metadata: group.metadata, spec: Some(group.spec) }
+    }
+}
+
+/// An owner of any kind: typed metadata, and the rest as JSON for the kinds that read it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerObject {
+    pub api_version: String,
+    pub kind: String,
+    pub metadata: ObjectMeta,
+    #[serde(flatten)]
+    pub data: Value,
+}
+
+/// Reads of the optional maps and lists of metadata.
+pub trait MetaExt {
+    fn label(&self, key: &str) -> Option<&str>;
+    fn annotation(&self, key: &str) -> Option<&str>;
+    fn owners(&self) -> &[OwnerReference];
+    fn uid_str(&self) -> &str;
+    fn name_str(&self) -> &str;
+    fn namespace_str(&self) -> &str;
+}
+
+impl MetaExt for ObjectMeta {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn owners(&self) -> &[OwnerReference] {
+        self.owner_references.as_deref().unwrap_or_default()
+    }
+
+    fn uid_str(&self) -> &str {
+        self.uid.as_deref().unwrap_or_default()
+    }
+
+    fn name_str(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    fn namespace_str(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+}
+
+pub(crate) fn key_of(metadata: &ObjectMeta) -> Key {
+    Key::new(metadata.namespace_str(), metadata.name_str())
+}
+
+fn identity(metadata: &ObjectMeta) -> Identity<'_> {
+    Identity {
+        namespace: metadata.namespace_str(),
+        name: metadata.name_str(),
+        uid: metadata.uid_str(),
+        resource_version: metadata.resource_version.as_deref().unwrap_or_default(),
+    }
+}
+
+pub(crate) fn pod_identity(pod: &PodSummary) -> Identity<'_> {
+    identity(&pod.metadata)
+}
+
+pub(crate) fn group_identity(group: &StoredGroup) -> Identity<'_> {
+    identity(&group.metadata)
+}
+
+/// Whether a pod without owners is assigned to a group: nothing is left to do, unless that group is deleted.
+pub(crate) fn is_assigned_without_owners(pod: &PodSummary) -> bool {
+    pod.metadata.owners().is_empty() && pod.metadata.annotation(annotation::POD_GROUP).is_some()
+}
+
+/// Leaves what identifies an object and its version.
+pub(crate) fn trim_to_identity(metadata: &mut ObjectMeta) {
+    *metadata = ObjectMeta {
+        name: metadata.name.take(),
+        namespace: metadata.namespace.take(),
+        uid: metadata.uid.take(),
+        resource_version: metadata.resource_version.take(),
+        deletion_timestamp: metadata.deletion_timestamp.take(),
+        ..ObjectMeta::default()
+    };
+}
+
+/// As [`trim_to_identity`], with labels, annotations and owners.
+fn trim_metadata(metadata: &mut ObjectMeta) {
+    let (labels, annotations, owners) =
+        (metadata.labels.take(), metadata.annotations.take(), metadata.owner_references.take());
+    trim_to_identity(metadata);
+    metadata.labels = labels;
+    metadata.annotations = annotations;
+    metadata.owner_references = owners;
+}
+
+pub(crate) fn trim_pod(pod: &mut PodSummary) {
+    trim_metadata(&mut pod.metadata);
+    if is_assigned_without_owners(pod) {
+        let group = pod.metadata.annotation(annotation::POD_GROUP).map(str::to_owned);
+        trim_to_identity(&mut pod.metadata);
+        pod.metadata.annotations =
+            group.map(|group| [(annotation::POD_GROUP.to_owned(), group)].into_iter().collect());
+        pod.spec = PodSpecSummary::default();
+        pod.status = PodStatusSummary::default();
+    }
+}
+
+/// The group of a pod without owners is not compared again once the pod is assigned, so only its identity is stored.
+pub(crate) fn trim_group(group: &mut StoredGroup) {
+    trim_metadata(&mut group.metadata);
+    if let [owner] = group.metadata.owners()
+        && owner.kind == "Pod"
+    {
+        trim_to_identity(&mut group.metadata);
+        group.spec = None;
+    }
+}
