@@ -1,4 +1,4 @@
-//! Runs the ignored tests: those that need a tool, a folder or a setting that a bare machine does not have.
+//! Runs the ignored tests: those that need a tool or a folder that a bare machine does not have, or take long.
 //!
 //! Tests whose requirement is missing are left out by their path, and the reason is printed. A test without a known
 //! requirement always runs, so no ignored test is left out silently.
@@ -13,9 +13,6 @@ use std::process::{Command, Stdio};
 /// Environment variable: a folder with `prometheus` and `promtool`, where they are not installed.
 const PROMETHEUS_VARIABLE: &str = "KAI_PROMETHEUS";
 
-/// Seeds of the fault injection tests beyond those that always run.
-const SEEDS: [(&str, &str); 2] = [("KAI_SYSTEM_SEEDS", "200..205"), ("KAI_SYSTEM_LEASE_SEEDS", "30..32")];
-
 /// A missing requirement, with parts of the paths of the tests that need it.
 struct Missing {
     what: &'static str,
@@ -27,11 +24,6 @@ struct Missing {
 pub(crate) fn run(repository: &Repository) -> Result<()> {
     let mut command = repository.cargo();
     command.args(["test", "--workspace", "--tests", "--locked", "--", "--ignored"]);
-    for (variable, seeds) in SEEDS {
-        if std::env::var_os(variable).is_none() {
-            command.env(variable, seeds);
-        }
-    }
     for Missing { what, tests, why } in configure(repository, &mut command)? {
         println!("tests that need {what} are left out: {why}");
         for test in tests {

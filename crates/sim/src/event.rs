@@ -2,7 +2,8 @@
 //!
 //! A repeated event increments the count of the existing one, and many similar events are aggregated into one. Events
 //! are written in the background and may be lost.
-//! Not `kai_runtime::event`: that recorder has no aggregation, and other names and intervals.
+//! Not `kai_runtime::event`: that recorder uses the write queue of a component, limits repeats to one a minute, and does
+//! not aggregate similar messages.
 
 use jiff::{SignedDuration, Timestamp};
 use kai_clock::Clock;

@@ -67,13 +67,13 @@ pub async fn run(connection: Connection, clock: Clock, options: Options) {
     let workers = Arc::new(NodeWorkers::new(send));
     for kind in KINDS {
         let watched = kind.clone();
-        let (workers, caches_of) = (Arc::clone(&workers), Arc::downgrade(&informers));
-        let listener = move |changed: &Value| {
-            let Some(informers) = caches_of.upgrade() else { return Subscription::End };
+        let (workers, weak_informers) = (Arc::clone(&workers), Arc::downgrade(&informers));
+        let handler = move |changed: &Value| {
+            let Some(informers) = weak_informers.upgrade() else { return Subscription::End };
             workers.route(&informers, &watched, changed);
             Subscription::Continue
         };
-        informers.dynamic(&kind).subscribe(Box::new(listener));
+        informers.dynamic(&kind).subscribe(Box::new(handler));
     }
     let mut tasks = JoinSet::new();
     informers.start(&api, &Health::default(), &mut tasks);

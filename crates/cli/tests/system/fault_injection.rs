@@ -52,15 +52,14 @@ fn seeds_150_to_199_keep_invariants_and_converge() {
 }
 
 #[test]
-#[ignore = "needs a range of seeds in KAI_SYSTEM_SEEDS: cargo xtask ci sets it"]
-fn selected_seeds_keep_invariants_and_converge() {
-    run_seeds(seeds_from("KAI_SYSTEM_SEEDS"));
+#[ignore = "takes long: cargo xtask ci runs it; KAI_SYSTEM_SEEDS=200..300 selects the seeds"]
+fn further_seeds_keep_invariants_and_converge() {
+    run_seeds(seeds_from("KAI_SYSTEM_SEEDS", 200..205));
 }
 
-/// The range of seeds in an environment variable.
-fn seeds_from(variable: &str) -> std::ops::Range<u64> {
-    let text =
-        std::env::var(variable).unwrap_or_else(|_| panic!("`{variable}` selects no seeds, such as 200..300"));
+/// The range of seeds in an environment variable, or the default.
+fn seeds_from(variable: &str, default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var(variable) else { return default };
     let (first, end) = text.split_once("..").expect("a range such as 200..300");
     first.parse().expect("a number")..end.parse().expect("a number")
 }
@@ -84,7 +83,7 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
         if let Err(panic) = result {
             eprintln!(
                 "seed {seed} failed; repeat it with\n  \
-                 KAI_SYSTEM_SEEDS={seed}..{} cargo test -p kai-cli --test system -- --ignored selected_seeds_keep_invariants_and_converge",
+                 KAI_SYSTEM_SEEDS={seed}..{} cargo test -p kai-cli --test system -- --ignored further_seeds_keep_invariants_and_converge",
                 seed + 1
             );
             std::panic::resume_unwind(panic);
@@ -220,8 +219,8 @@ impl InvariantChecker {
             let mut pods: BTreeMap<Key, Value> = BTreeMap::new();
             let freshness = Health::default().watch("pods");
             let source = Source::all(POD);
-            watch::list_and_watch(&api, &source, &freshness, |news: WatchEvent<Value>| {
-                apply(&mut pods, news);
+            watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<Value>| {
+                apply(&mut pods, event);
                 found.lock().extend(overallocations(&pods));
             })
             .await;
@@ -235,8 +234,8 @@ impl InvariantChecker {
     }
 }
 
-fn apply(pods: &mut BTreeMap<Key, Value>, news: WatchEvent<Value>) {
-    match news {
+fn apply(pods: &mut BTreeMap<Key, Value>, event: WatchEvent<Value>) {
+    match event {
         WatchEvent::Listed(all, _) => *pods = all.into_iter().map(|pod| (Key::of(&pod), pod)).collect(),
         WatchEvent::Applied(pod) => {
             pods.insert(Key::of(&pod), pod);

@@ -44,29 +44,29 @@ pub(crate) async fn start(
 }
 
 fn join(cluster: &mut Cluster, options: &ComponentOptions, terms: &Terms) -> SchedulerHandle {
-    let (clock, insight) = (cluster.clock(), SchedulerHandle::default());
+    let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
     for (component, names) in REPLICAS {
         for name in names {
-            let (options, insight, terms) = (options.clone(), insight.clone(), Arc::clone(terms));
+            let (options, scheduler, terms) = (options.clone(), scheduler.clone(), Arc::clone(terms));
             cluster.run(name, move |client| {
                 let api = Api::new(client, component.name());
-                let (options, insight, terms) = (options.clone(), insight.clone(), Arc::clone(&terms));
+                let (options, scheduler, terms) = (options.clone(), scheduler.clone(), Arc::clone(&terms));
                 let start = move |process| {
                     terms.fetch_add(1, Ordering::Relaxed);
-                    component.run(process, options.clone(), PluginSet::builtin(), insight.clone())
+                    component.run(process, options.clone(), PluginSet::builtin(), scheduler.clone())
                 };
                 run_with_leader_election(component, name, api, clock, start)
             });
         }
     }
-    // The reservation stand-in belongs to the simulated nodes and has no leader election.
+    // The simulated reservation pods have no leader election.
     let reservation = Component::ResourceReservation;
-    let (options, reservation_insight) = (options.clone(), insight.clone());
+    let (options, reservation_scheduler) = (options.clone(), scheduler.clone());
     cluster.run(reservation.name(), move |client| {
         let process = Process::start(Api::new(client, reservation.name()), clock, reservation.name());
-        reservation.run(process, options.clone(), PluginSet::builtin(), reservation_insight.clone())
+        reservation.run(process, options.clone(), PluginSet::builtin(), reservation_scheduler.clone())
     });
-    insight
+    scheduler
 }
 
 /// Acquires the lease, runs the component while it is held, and restarts, as the kubelet restarts a container.

@@ -27,7 +27,7 @@ pub(crate) struct TestCluster<B = Cluster> {
     api: Api,
     scope: TestScope,
     /// Metrics and query endpoints of the scheduler, where it runs in this process.
-    pub(crate) insight: SchedulerHandle,
+    pub(crate) scheduler: SchedulerHandle,
 }
 
 /// The namespace, nodes and node pool of one test.
@@ -66,7 +66,7 @@ impl TestCluster {
         let builder: Builder = Cluster::builder().seed(seed).starting_at(epoch).nodes(nodes);
         let mut backend = builder.start().await.unwrap();
         install::install(backend.api()).await.unwrap();
-        let insight = join(&mut backend);
+        let scheduler = join(&mut backend);
         let api = backend.api().clone();
         let scope = TestScope {
             namespace: "default".to_owned(),
@@ -74,7 +74,7 @@ impl TestCluster {
             pool: None,
             timeout: TIMEOUT,
         };
-        let cluster = Self { insight, ..Self::attach(backend, api, scope).await };
+        let cluster = Self { scheduler, ..Self::attach(backend, api, scope).await };
         cluster.create(&kind::CONFIG_MAP, json!({"metadata": {"name": "kube-root-ca.crt"}})).await;
         cluster
     }
@@ -83,7 +83,7 @@ impl TestCluster {
 impl<B> TestCluster<B> {
     /// Uses a part of a cluster that already runs all components.
     pub(crate) async fn attach(backend: B, api: Api, scope: TestScope) -> Self {
-        let cluster = Self { backend, api, scope, insight: SchedulerHandle::default() };
+        let cluster = Self { backend, api, scope, scheduler: SchedulerHandle::default() };
         let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
         cluster.create_queue_under(None, "teams", &unlimited, json!({})).await;
         if cluster.scope.pool.is_some() {

@@ -96,7 +96,7 @@ struct Node {
 }
 
 #[derive(Debug)]
-struct Collector {
+struct GarbageCollector {
     api: Api,
     /// Informers of the controllers.
     shared: Arc<Informers>,
@@ -109,7 +109,7 @@ struct Collector {
 
 /// Runs the garbage collector. Never returns.
 pub async fn run(api: Api, shared: Arc<Informers>) {
-    let collector = Arc::new(Collector {
+    let collector = Arc::new(GarbageCollector {
         api: api.clone(),
         shared,
         graph: Mutex::default(),
@@ -117,10 +117,10 @@ pub async fn run(api: Api, shared: Arc<Informers>) {
         kinds: Mutex::default(),
         defined: Notify::new(),
     });
-    let mut followed: BTreeMap<ResourceKind, JoinSet<()>> = BTreeMap::new();
-    let working = Arc::clone(&collector);
+    let mut watched: BTreeMap<ResourceKind, JoinSet<()>> = BTreeMap::new();
+    let worker = Arc::clone(&collector);
     let mut work = JoinSet::new();
-    work.spawn(async move { working.work().await });
+    work.spawn(async move { worker.work().await });
     loop {
         match discover(&api).await {
             Ok(kinds) => {
@@ -128,9 +128,9 @@ pub async fn run(api: Api, shared: Arc<Informers>) {
                     kinds.into_iter().filter(|kind| kind.plural != IGNORED).collect();
                 kinds.clone_into(&mut collector.kinds.lock());
                 // Dropping a set aborts its tasks.
-                followed.retain(|kind, _| kinds.contains(kind));
+                watched.retain(|kind, _| kinds.contains(kind));
                 for kind in kinds {
-                    followed.entry(kind.clone()).or_insert_with(|| follow(&collector, &kind));
+                    watched.entry(kind.clone()).or_insert_with(|| watch(&collector, &kind));
                 }
             }
             Err(error) => {
@@ -146,10 +146,10 @@ pub async fn run(api: Api, shared: Arc<Informers>) {
 }
 
 /// Watches a resource: by the shared informers, or else by an own one that the returned tasks run.
-fn follow(collector: &Arc<Collector>, kind: &ResourceKind) -> JoinSet<()> {
+fn watch(collector: &Arc<GarbageCollector>, kind: &ResourceKind) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     if collector.shared.has(kind) {
-        listen(collector, &collector.shared, kind);
+        subscribe(collector, &collector.shared, kind);
         for object in collector.shared.dynamic(kind).list() {
             collector.observe(kind, &object, Some(Arc::clone(&object)));
         }
@@ -158,16 +158,16 @@ fn follow(collector: &Arc<Collector>, kind: &ResourceKind) -> JoinSet<()> {
     let informers = Arc::new(Informers::dynamic_of([Informer::dynamic(kind.clone())
         .without_bookmarks()
         .trim(keep_ownership)]));
-    listen(collector, &informers, kind);
+    subscribe(collector, &informers, kind);
     informers.start(&collector.api, &Health::default(), &mut tasks);
     tasks
 }
 
-fn listen(collector: &Arc<Collector>, informers: &Arc<Informers>, kind: &ResourceKind) {
+fn subscribe(collector: &Arc<GarbageCollector>, informers: &Arc<Informers>, kind: &ResourceKind) {
     let (weak, collector) = (Arc::downgrade(informers), Arc::downgrade(collector));
-    let watched = kind.clone();
-    let listener = move |object: &Value| {
-        let kind = &watched;
+    let kind_of_handler = kind.clone();
+    let handler = move |object: &Value| {
+        let kind = &kind_of_handler;
         let (Some(informers), Some(collector)) = (weak.upgrade(), collector.upgrade()) else {
             return Subscription::End;
         };
@@ -181,14 +181,14 @@ fn listen(collector: &Arc<Collector>, informers: &Arc<Informers>, kind: &Resourc
         collector.observe(kind, object, now);
         Subscription::Continue
     };
-    informers.dynamic(kind).subscribe(Box::new(listener));
+    informers.dynamic(kind).subscribe(Box::new(handler));
 }
 
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object::meta(object, "ownerReferences").and_then(Value::as_array).into_iter().flatten()
 }
 
-impl Collector {
+impl GarbageCollector {
     /// Updates the graph by a changed object, and enqueues the affected objects.
     fn observe(&self, kind: &ResourceKind, object: &Value, now: Option<Arc<Value>>) {
         let uid = object::uid(object).to_owned();

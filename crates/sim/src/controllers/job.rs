@@ -201,7 +201,7 @@ fn update_suspension(context: &Context, job: &Value, status: &mut Value, suspend
     }
 }
 
-/// Sets the interim condition at once, and the terminal one after all pods have terminated (KEP-3998).
+/// Sets the interim condition at once, and the terminal one after all pods have terminated.
 async fn finish(
     context: &Context,
     job: &Value,

@@ -35,7 +35,7 @@ const SNAPSHOT_BYTES_MAX: usize = 1 << 26;
 
 /// Objects in the cache of the running scheduler; `None` while none runs.
 async fn cached(cluster: &TestCluster) -> Option<Objects> {
-    let queries = cluster.insight.queries()?;
+    let queries = cluster.scheduler.queries()?;
     let request = axum::http::Request::get("/get-snapshot").body(Body::empty()).unwrap();
     let response = serve::router(queries).oneshot(request).await.unwrap();
     if !response.status().is_success() {
@@ -83,12 +83,12 @@ impl KindVisitor for Lists {
         let source = Source { query: query.map(str::to_owned), ..Source::all(resources::of(T::KIND)) };
         self.tasks.spawn(async move {
             let mut all = Vec::new();
-            let mut tell = |news: WatchEvent<T>| {
-                if let WatchEvent::Listed(objects, _) = news {
+            let mut collect = |event: WatchEvent<T>| {
+                if let WatchEvent::Listed(objects, _) = event {
                     all.extend(objects.into_iter().map(Into::into));
                 }
             };
-            watch::list(&api, &source, &mut tell).await.unwrap();
+            watch::list(&api, &source, &mut collect).await.unwrap();
             all
         });
     }
@@ -137,7 +137,7 @@ async fn differences(cluster: &TestCluster) -> Vec<String> {
 
 /// Differences that audits found, summed over all restarts of the scheduler.
 fn audits_failed(cluster: &TestCluster) -> f64 {
-    let registries = cluster.insight.metrics();
+    let registries = cluster.scheduler.metrics();
     let families = registries.iter().flat_map(prometheus::Registry::gather);
     let differences = families.filter(|family| family.name() == "kai_audit_differences_total");
     differences.flat_map(|family| family.get_metric().to_vec()).map(|m| m.get_counter().get_value()).sum()

@@ -32,9 +32,9 @@ fn seeds_15_to_29_keep_invariants_when_leaders_change() {
 }
 
 #[test]
-#[ignore = "needs a range of seeds in KAI_SYSTEM_LEASE_SEEDS: cargo xtask ci sets it"]
-fn selected_seeds_keep_invariants_when_leaders_change() {
-    run_seeds(seeds_from("KAI_SYSTEM_LEASE_SEEDS"));
+#[ignore = "takes long: cargo xtask ci runs it; KAI_SYSTEM_LEASE_SEEDS=30..60 selects the seeds"]
+fn further_seeds_keep_invariants_when_leaders_change() {
+    run_seeds(seeds_from("KAI_SYSTEM_LEASE_SEEDS", 30..32));
 }
 
 fn run_seeds(seeds: std::ops::Range<u64>) {
@@ -43,7 +43,7 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!(
                 "seed {seed} failed; repeat it with\n  KAI_SYSTEM_LEASE_SEEDS={seed}..{} \
-                 cargo test -p kai-cli --test system -- --ignored selected_seeds_keep_invariants_when_leaders",
+                 cargo test -p kai-cli --test system -- --ignored further_seeds_keep_invariants_when_leaders",
                 seed + 1
             );
             std::panic::resume_unwind(panic);
@@ -129,8 +129,8 @@ impl Bindings {
         tasks.spawn(async move {
             let mut nodes: BTreeMap<String, String> = BTreeMap::new();
             let freshness = Health::default().watch("pods");
-            watch::list_and_watch(&api, &Source::all(POD), &freshness, |news: WatchEvent<Value>| {
-                let (WatchEvent::Applied(pod) | WatchEvent::Deleted(pod)) = news else { return };
+            watch::list_and_watch(&api, &Source::all(POD), &freshness, |event: WatchEvent<Value>| {
+                let (WatchEvent::Applied(pod) | WatchEvent::Deleted(pod)) = event else { return };
                 let node = object::str_at(&pod, "/spec/nodeName").to_owned();
                 let known = nodes.entry(object::uid(&pod).to_owned()).or_default();
                 if !known.is_empty() && *known != node {

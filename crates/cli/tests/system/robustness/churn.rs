@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The value of a scheduler metric without labels.
 fn metric(cluster: &TestCluster, name: &str) -> f64 {
-    let registry = cluster.insight.metrics().pop().expect("the scheduler has started");
+    let registry = cluster.scheduler.metrics().pop().expect("the scheduler has started");
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name).expect("the metric is registered");
     let sample = &family.get_metric()[0];
