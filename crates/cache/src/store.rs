@@ -12,7 +12,7 @@ use crate::finding::Finding;
 use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, Pod, PodGroup, PriorityClass, Stored};
 use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
-use kai_engine::cluster::Expected;
+use kai_engine::cluster::ObjectCounts;
 use kai_engine::input::{Backoff, Key};
 use kai_engine::{ClusterState, Delta};
 use kai_units::Timestamp;
@@ -224,7 +224,7 @@ impl Store {
         if matches!(self.stale, Stale::Everything) {
             let count = |kind| self.objects.count(kind);
             let (nodes, pods, groups) = (count(Kind::Node), count(Kind::Pod), count(Kind::PodGroup));
-            cluster.expect(Expected { nodes, pods, groups });
+            cluster.reserve(ObjectCounts { nodes, pods, groups });
         }
         self.drain(|delta| cluster.apply(delta));
     }

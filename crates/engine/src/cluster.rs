@@ -143,7 +143,7 @@ struct FixedNames {
 
 /// Number of objects about to be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expected {
+pub struct ObjectCounts {
     /// Nodes.
     pub nodes: usize,
     /// Pods.
@@ -206,7 +206,7 @@ impl Cluster {
     }
 
     /// Reserves capacity for objects about to be added.
-    pub fn expect(&mut self, more: Expected) {
+    pub fn reserve(&mut self, more: ObjectCounts) {
         // Each has a name and a UID.
         self.names.reserve(more.nodes + 2 * (more.pods + more.groups));
         self.nodes.reserve(more.nodes);

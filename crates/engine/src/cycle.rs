@@ -132,7 +132,7 @@ impl Run<'_, '_> {
     /// Groups with pending pods that have their minimum and may be scheduled.
     pub(crate) fn pending_groups(&self) -> Vec<GroupIdx> {
         let is_schedulable = |g: &crate::cluster::group::Group| {
-            g.queue.is_some() && g.broken.is_none() && g.pending() > 0 && g.is_ready()
+            g.queue.is_some() && g.invalid_reason.is_none() && g.pending() > 0 && g.is_ready()
         };
         self.plan.pending_groups().filter(|(_, g)| is_schedulable(g)).map(|(i, _)| i).collect()
     }

@@ -5,10 +5,10 @@
 
 pub mod checks;
 mod choice;
+pub(crate) mod failed_searches;
 pub mod feasible;
 pub mod filter;
 pub mod gpus;
-pub(crate) mod memory;
 pub(crate) mod ranked;
 pub mod score;
 mod score_steps;
@@ -29,7 +29,7 @@ use crate::topology::{self, NodeScores};
 use crate::verdict::{
     CapacityRule, GangGap, NodeFit, PodRejection, TopologyReason, TopologyRejection, Verdict,
 };
-use memory::Known;
+use failed_searches::MemoEntry;
 use std::rc::Rc;
 use std::sync::Arc;
 use trial::Trial;
@@ -178,15 +178,15 @@ impl<'p> Step<'p> {
             return Err(self.real().then(|| Unplaced::Impossible(plan.pod_key(pod), reason)));
         }
         let trial = Trial::new(plan, self.policy, pod, scores.map(Rc::as_ref));
-        let memo = memory::key(plan, &trial, nodes);
-        match memo.map_or(Known::Nothing, |key| plan.memo().failures.find(key, plan.epoch)) {
-            Known::FailedFor(reasons) => {
+        let memo = failed_searches::key(plan, &trial, nodes);
+        match memo.map_or(MemoEntry::Absent, |key| plan.memo().failed_searches.get(key, plan.epoch)) {
+            MemoEntry::FailedFor(reasons) => {
                 let nodes = plan.nodes_by_rank.len() as u32;
                 let fit = NodeFit { pod: plan.pod_key(pod), nodes, reasons: reasons.to_vec() };
                 return Err(self.real().then_some(Unplaced::NoNode(fit)));
             }
-            Known::Failed if !self.real() => return Err(None),
-            Known::Failed | Known::Nothing => {}
+            MemoEntry::Failed if !self.real() => return Err(None),
+            MemoEntry::Failed | MemoEntry::Absent => {}
         }
         let mut candidates = choice::Candidates::new(plan, &trial, nodes);
         let mut placed = false;
@@ -201,7 +201,7 @@ impl<'p> Step<'p> {
         if let Some(key) = memo {
             let reasons = fit.as_ref().map(|f| Arc::new(f.reasons.clone()));
             let epoch = plan.epoch;
-            plan.memo_mut().failures.note(key, epoch, reasons);
+            plan.memo_mut().failed_searches.insert(key, epoch, reasons);
         }
         Err(fit.map(Unplaced::NoNode))
     }

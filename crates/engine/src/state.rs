@@ -6,8 +6,8 @@
 
 use crate::cluster::{Changes, Cluster};
 use crate::delta::Delta;
-use crate::place::memory::Failures;
-use crate::place::ranked::Lists;
+use crate::place::failed_searches::FailedSearches;
+use crate::place::ranked::RankedLists;
 use crate::policy::Policy;
 use crate::search::victims::SortedCandidates;
 use kai_units::Timestamp;
@@ -25,9 +25,9 @@ pub struct ClusterState {
 #[derive(Default)]
 pub(crate) struct Memo {
     /// Searches for a node that failed, by the state of the node ledgers; valid within one cycle.
-    pub(crate) failures: Failures,
+    pub(crate) failed_searches: FailedSearches,
     /// Nodes ranked by free capacity, per scheduling class.
-    pub(crate) ranked_nodes: Lists,
+    pub(crate) ranked_nodes: RankedLists,
     /// Eviction candidates of each leaf queue as they were last sorted.
     pub(crate) victims: SortedCandidates,
 }
@@ -45,7 +45,7 @@ impl ClusterState {
 
     /// Brings derived values up to date for a cycle at a moment.
     pub(crate) fn refresh(&mut self, policy: &Policy, now: Timestamp) {
-        self.memo.failures.clear();
+        self.memo.failed_searches.clear();
         if self.changes.node_set {
             // Ranks change.
             self.memo.ranked_nodes.clear();

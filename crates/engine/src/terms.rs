@@ -90,7 +90,7 @@ struct Refs {
     /// Query of required affinity, all terms together.
     affinity: Option<QueryIdx>,
     /// The query over each topology key.
-    near: SmallVec<[TermIdx; 1]>,
+    affinity_terms: SmallVec<[TermIdx; 1]>,
     /// Required anti-affinity.
     anti: SmallVec<[TermIdx; 1]>,
     /// Preferred affinity (positive weights) and anti-affinity (negative weights).
@@ -156,9 +156,9 @@ impl Terms {
             refs.affinity = Some(query);
             for term in &spec.affinity {
                 let key = names.intern(&term.topology_key);
-                let near = self.term(query, Domain::Label(key));
-                if !refs.near.contains(&near) {
-                    refs.near.push(near);
+                let term = self.term(query, Domain::Label(key));
+                if !refs.affinity_terms.contains(&term) {
+                    refs.affinity_terms.push(term);
                 }
             }
         }
@@ -282,13 +282,13 @@ impl Terms {
     fn affinity_holds(&self, label_set: LabelSetIdx, refs: &Refs, node_labels: &[(Sym, Sym)]) -> bool {
         let Some(query) = refs.affinity else { return true };
         let mut found = true;
-        for &term in &refs.near {
+        for &term in &refs.affinity_terms {
             // A node without the topology label never satisfies the term, not even for the first pod.
             let Some(domain) = self.domain_on(term, node_labels) else { return false };
             found &= self.counters.cell(term, domain).matching > 0;
         }
         found
-            || (refs.near.iter().all(|&term| self.counters.totals(term).matching == 0)
+            || (refs.affinity_terms.iter().all(|&term| self.counters.totals(term).matching == 0)
                 && self.label_sets.matches(label_set, query))
     }
 

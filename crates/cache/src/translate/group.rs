@@ -53,8 +53,8 @@ pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report
         Some(Preemptibility::NonPreemptible) => false,
         None => priority < priority_class::NON_PREEMPTIBLE_FROM,
     };
-    let broken = tree_fault(&spec.sub_groups);
-    if let Some(fault) = &broken {
+    let invalid_reason = tree_fault(&spec.sub_groups);
+    if let Some(fault) = &invalid_reason {
         report.warn(
             "spec.subGroups",
             format!("{fault}, so the group is not scheduled"),
@@ -72,8 +72,12 @@ pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report
         min_member: count(spec.min_member, "spec.minMember", report),
         min_sub_group: count(spec.min_sub_group, "spec.minSubGroup", report),
         topology: constraint(spec.topology_constraint.as_ref(), around, "spec.topologyConstraint", report),
-        sub_groups: if broken.is_some() { Vec::new() } else { sub_groups(&spec.sub_groups, around, report) },
-        broken,
+        sub_groups: if invalid_reason.is_some() {
+            Vec::new()
+        } else {
+            sub_groups(&spec.sub_groups, around, report)
+        },
+        invalid_reason,
         last_start: timings.last_start,
         last_eviction: timings.last_eviction,
         stale_since: timings.stale_since,

@@ -18,7 +18,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
     let groups: BTreeSet<GroupIdx> = run.plan.stale_groups().chain(decided).collect();
     let may_be_stale = |group: &GroupIdx| {
         let g = &run.plan.groups[*group];
-        g.broken.is_none() && (g.stale_since.is_some() || g.is_stale())
+        g.invalid_reason.is_none() && (g.stale_since.is_some() || g.is_stale())
     };
     let mut groups: Vec<(Key, GroupIdx)> =
         groups.into_iter().filter(may_be_stale).map(|group| (run.plan.group_key(group), group)).collect();

@@ -137,7 +137,7 @@ fn may_be_placed(before: &Cluster, pod: PodIdx, key: &Key, evicted: bool, findin
             format!("pod `{key}` is placed outside the sub-groups of its group"),
         );
     }
-    if group.broken.is_some() {
+    if group.invalid_reason.is_some() {
         findings.add(Invariant::Consistency, format!("pod `{key}` is placed although its group is invalid"));
     }
     match group.queue {

@@ -172,7 +172,7 @@ impl Cluster {
     fn set_group(&mut self, input: &GroupInput, changes: &mut Changes) {
         let namespace = self.names.intern(&input.key.namespace);
         let index = self.group_slot(namespace, &input.key.name);
-        let (members, broken) = tree::build(input, self.fixed, &mut self.names);
+        let (members, invalid_reason) = tree::build(input, self.fixed, &mut self.names);
         let uid = self.names.intern(&input.uid);
         let queue_name = self.names.intern(&input.queue);
         let group = &mut self.groups[index];
@@ -188,7 +188,7 @@ impl Cluster {
         group.staleness_grace = input.staleness_grace;
         group.preemption_delay = input.preemption_delay;
         group.mark_unschedulable = input.mark_unschedulable;
-        group.broken = broken;
+        group.invalid_reason = invalid_reason;
         group.backoff = input.backoff.clone().map(Box::new);
         group.members = members;
         changes.groups.push(index);
@@ -284,7 +284,7 @@ fn absent_group(namespace: Sym, name: Sym, nothing: Sym) -> Group {
         staleness_grace: None,
         preemption_delay: None,
         mark_unschedulable: true,
-        broken: None,
+        invalid_reason: None,
         backoff: None,
         members: IndexVec::new(),
         pods: Vec::new(),

@@ -45,7 +45,7 @@ pub struct Group {
     /// Its pods get a `PodScheduled=False` condition.
     pub mark_unschedulable: bool,
     /// Why it cannot be scheduled (an invalid tree).
-    pub broken: Option<String>,
+    pub invalid_reason: Option<String>,
     /// Its backoff, while it lasts.
     pub backoff: Option<Box<Backoff>>,
     /// The tree; the first member is the root.

@@ -20,8 +20,8 @@ pub(super) fn build(
         kind: MemberKind::Set { children: Vec::new(), min: input.min_sub_group },
         topology: constraint(input.topology.as_ref(), names),
     });
-    if input.broken.is_some() {
-        return (members, input.broken.clone());
+    if input.invalid_reason.is_some() {
+        return (members, input.invalid_reason.clone());
     }
     if input.sub_groups.is_empty() {
         // `minSubGroup` has no effect without sub-groups.

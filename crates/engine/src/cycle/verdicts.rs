@@ -51,7 +51,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     if let Some(message) = run.quarantined.get(&index) {
         all.push(Verdict::Quarantined(message.clone()));
     }
-    if let Some(message) = &group.broken {
+    if let Some(message) = &group.invalid_reason {
         all.push(Verdict::InvalidGroup(message.clone()));
     }
     match group.queue {
@@ -75,7 +75,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     if pipelined(group) > 0 {
         all.push(Verdict::WaitingForVictims { waiting: pipelined(group) });
     }
-    if group.broken.is_none() {
+    if group.invalid_reason.is_none() {
         all.extend(unassigned_pods(cluster, group));
     }
     if all.is_empty() && group.pending() > 0 {
@@ -91,7 +91,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
 
 /// Unplaced pods; an invalid group has no pod sets that count them.
 fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
-    if group.broken.is_none() {
+    if group.invalid_reason.is_none() {
         return without_node(group);
     }
     let is_unplaced = |pod: &&PodIdx| {

@@ -27,7 +27,7 @@ pub struct GroupInput {
     /// The sub-group tree as a flat list.
     pub sub_groups: Vec<SubGroupInput>,
     /// Why the group cannot be scheduled (an invalid tree).
-    pub broken: Option<String>,
+    pub invalid_reason: Option<String>,
     /// When it last started.
     pub last_start: Option<Timestamp>,
     /// When one of its pods was last evicted.

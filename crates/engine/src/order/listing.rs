@@ -31,7 +31,7 @@ pub fn pending(state: &mut ClusterState, policy: &Policy, now: Timestamp) -> Lis
     }
     let ready = cluster.pending_groups().filter(|(_, group)| group.pending() > 0 && group.is_ready());
     let ready: Vec<GroupIdx> =
-        ready.filter(|(_, group)| group.broken.is_none()).map(|(index, _)| index).collect();
+        ready.filter(|(_, group)| group.invalid_reason.is_none()).map(|(index, _)| index).collect();
     let depth = policy.queue_depth.get("allocate").copied();
     let mut walk = TreeWalk::new(cluster, &policy.registry, Purpose::Place, total, ready, depth);
     let mut listing = Listing::default();

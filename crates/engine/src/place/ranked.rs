@@ -1,6 +1,6 @@
 //! Nodes of one scheduling class sorted by placement strategy, updated incrementally.
 //!
-//! A sorted list in blocks with a summary of each block's maxima, so that a search skips blocks, and shelves of
+//! A sorted list in blocks with a summary of each block's maxima, so that a search skips blocks, and superblocks of
 //! blocks, without a feasible node. Updates cost as much as changed: the cluster logs every node whose ledger
 //! changed, and the list re-reads those with a new version.
 //! Invariant: after `refresh`, the entries are exactly the class's nodes with their current keys.
@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 
 /// Maximum of entries in a block before it is split.
 const BLOCK_MAX: usize = 64;
-/// Blocks per shelf.
-const SHELF: usize = 16;
+/// Blocks per superblock.
+const SUPERBLOCK: usize = 16;
 
 /// Identifies a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,14 +35,14 @@ impl ListKey {
     }
 }
 
-/// Lists in use.
+/// RankedLists in use.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lists(FxHashMap<ListKey, RankedList>);
+pub(crate) struct RankedLists(FxHashMap<ListKey, RankedList>);
 
 /// Maximum of lists; beyond it all are dropped and rebuilt on demand.
 const LISTS_MAX: usize = 512;
 
-impl Lists {
+impl RankedLists {
     /// Takes a list out for a search.
     pub(crate) fn take(&mut self, key: ListKey) -> Option<RankedList> {
         self.0.remove(&key)
@@ -68,8 +68,8 @@ pub(crate) struct RankedList {
     cursor: usize,
     nodes: Vec<NodeState>,
     blocks: Vec<Block>,
-    /// Summary of each shelf of blocks; none until a search computes it.
-    shelves: Vec<Option<Summary>>,
+    /// Summary of each superblock of blocks; none until a search computes it.
+    superblocks: Vec<Option<Summary>>,
 }
 
 /// State of a node when the list last read it.
@@ -171,7 +171,7 @@ impl Block {
 impl RankedList {
     pub(crate) fn new(key: ListKey, cluster: &Cluster) -> Self {
         let nodes = vec![UNREAD; cluster.nodes.len()];
-        let mut list = Self { key, cursor: 0, nodes, blocks: Vec::new(), shelves: Vec::new() };
+        let mut list = Self { key, cursor: 0, nodes, blocks: Vec::new(), superblocks: Vec::new() };
         list.rebuild(cluster);
         list
     }
@@ -189,7 +189,7 @@ impl RankedList {
         }
         entries.sort_unstable_by_key(Entry::place);
         self.blocks = entries.chunks(BLOCK_MAX / 2).map(|c| Block::of(c.to_vec())).collect();
-        self.shelves.clear();
+        self.superblocks.clear();
         self.blocks_moved(0);
         self.cursor = cluster.touched_end();
     }
@@ -220,7 +220,7 @@ impl RankedList {
         let rank = cluster.nodes[node].rank;
         if old.member && new.member && old.at == new.at {
             let (at, position) = self.find((old.at, rank));
-            self.shelves[at / SHELF] = None;
+            self.superblocks[at / SUPERBLOCK] = None;
             let block = &mut self.blocks[at];
             block.entries[position].has = Summary::of(cluster, node);
             block.sum();
@@ -280,7 +280,7 @@ impl RankedList {
 
     fn remove(&mut self, place: (i64, u32)) {
         let (at, position) = self.find(place);
-        self.shelves[at / SHELF] = None;
+        self.superblocks[at / SUPERBLOCK] = None;
         let block = &mut self.blocks[at];
         block.entries.remove(position);
         if block.entries.is_empty() {
@@ -298,7 +298,7 @@ impl RankedList {
             return;
         }
         let at = self.block_of(entry.place());
-        self.shelves[at / SHELF] = None;
+        self.superblocks[at / SUPERBLOCK] = None;
         let block = &mut self.blocks[at];
         let position = block.position(entry.place()).expect_err("a node is in the list once");
         block.entries.insert(position, entry);
@@ -312,16 +312,16 @@ impl RankedList {
         self.blocks_moved(at);
     }
 
-    /// Invalidates shelves from a block on.
+    /// Invalidates superblocks from a block on.
     fn blocks_moved(&mut self, from: usize) {
-        self.shelves.truncate(from / SHELF);
-        self.shelves.resize(self.blocks.len().div_ceil(SHELF), None);
+        self.superblocks.truncate(from / SUPERBLOCK);
+        self.superblocks.resize(self.blocks.len().div_ceil(SUPERBLOCK), None);
     }
 
-    /// Summary of a shelf.
-    fn shelf(&mut self, at: usize) -> &Summary {
-        let blocks = self.blocks.iter().skip(at * SHELF).take(SHELF);
-        self.shelves[at].get_or_insert_with(|| {
+    /// Summary of a superblock.
+    fn superblock(&mut self, at: usize) -> &Summary {
+        let blocks = self.blocks.iter().skip(at * SUPERBLOCK).take(SUPERBLOCK);
+        self.superblocks[at].get_or_insert_with(|| {
             let mut summary = Summary::NOTHING;
             blocks.for_each(|block| summary.include(&block.summary));
             summary
@@ -343,8 +343,11 @@ impl RankedList {
         passes: impl Fn(NodeIdx) -> bool,
     ) -> Option<NodeIdx> {
         while from.block < self.blocks.len() {
-            if from.entry == 0 && from.block.is_multiple_of(SHELF) && !may(self.shelf(from.block / SHELF)) {
-                from.block += SHELF;
+            if from.entry == 0
+                && from.block.is_multiple_of(SUPERBLOCK)
+                && !may(self.superblock(from.block / SUPERBLOCK))
+            {
+                from.block += SUPERBLOCK;
                 continue;
             }
             let block = &self.blocks[from.block];

@@ -122,7 +122,7 @@ impl Bounds<'_> {
         if requested.is_empty() {
             return None;
         }
-        let of_node = |node: NodeIdx| Some(topology.around(topology.innermost(node)?, depth));
+        let of_node = |node: NodeIdx| Some(topology.ancestor_at(topology.innermost(node)?, depth));
         let held = held_nodes(self.cluster, part.group, member);
         let held: Vec<DomainIdx> = held.into_iter().filter_map(of_node).collect();
         let most = self.most_in_domains(topology, depth, &requested);
@@ -160,7 +160,7 @@ impl Bounds<'_> {
     ) -> IndexVec<DomainIdx, Vec<i64>> {
         let mut most: IndexVec<DomainIdx, Vec<i64>> =
             topology.domains().map(|_| vec![0; requested.len()]).collect();
-        let of_node = |node: NodeIdx| Some(topology.around(topology.innermost(node)?, depth));
+        let of_node = |node: NodeIdx| Some(topology.ancestor_at(topology.innermost(node)?, depth));
         for &node in &self.cluster.nodes_by_rank {
             if let Some(domain) = of_node(node) {
                 self.add_free(node, requested, &mut most[domain]);

@@ -20,12 +20,12 @@ pub(crate) struct Query {
     /// Sorted; none means every namespace.
     namespaces: Option<Box<[Sym]>>,
     /// All must match; sorted, deduplicated.
-    needs: Box<[Need]>,
+    requirements: Box<[LabelRequirement]>,
 }
 
 /// A test on one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Need {
+struct LabelRequirement {
     key: Sym,
     test: Test,
 }
@@ -65,18 +65,21 @@ const ANCHORS_MAX: usize = 16;
 impl Query {
     /// Matches nothing.
     pub(crate) fn nothing() -> Self {
-        Self { namespaces: Some(Box::default()), needs: Box::default() }
+        Self { namespaces: Some(Box::default()), requirements: Box::default() }
     }
 
     /// Matches labels alone, in any namespace.
     pub(crate) fn of_labels(selector: &LabelSelector, names: &mut Interner) -> Self {
-        Self { namespaces: None, needs: needs(std::iter::once(selector), names) }
+        Self { namespaces: None, requirements: requirements(std::iter::once(selector), names) }
     }
 
     /// Matches labels in one namespace.
     pub(super) fn in_namespace(selector: &LabelSelector, namespace: &str, names: &mut Interner) -> Self {
         let namespace = names.intern(namespace);
-        Self { namespaces: Some(Box::new([namespace])), needs: needs(std::iter::once(selector), names) }
+        Self {
+            namespaces: Some(Box::new([namespace])),
+            requirements: requirements(std::iter::once(selector), names),
+        }
     }
 
     /// Matches what every one of these terms selects.
@@ -99,7 +102,7 @@ impl Query {
         if namespaces.as_ref().is_some_and(|n| n.is_empty()) {
             return Self::nothing();
         }
-        Self { namespaces, needs: needs(terms.filter_map(|t| t.selector.as_ref()), names) }
+        Self { namespaces, requirements: requirements(terms.filter_map(|t| t.selector.as_ref()), names) }
     }
 
     /// Whether it matches labels in a namespace.
@@ -110,7 +113,7 @@ impl Query {
 
     /// Whether it matches labels, regardless of the namespace.
     pub(crate) fn matches_labels(&self, labels: &[(Sym, Sym)]) -> bool {
-        self.needs.iter().all(|need| {
+        self.requirements.iter().all(|need| {
             let value = label(labels, need.key);
             match &need.test {
                 Test::In(values) => value.is_some_and(|v| values.binary_search(&v).is_ok()),
@@ -148,20 +151,23 @@ impl Query {
 
     /// The most selective label: fewest values of an `In`, else a key that must exist, else none.
     fn label_anchors(&self) -> SmallVec<[Option<LabelAnchor>; 2]> {
-        let fewest = self.needs.iter().filter_map(|need| match &need.test {
+        let fewest = self.requirements.iter().filter_map(|need| match &need.test {
             Test::In(values) => Some((need.key, values)),
             Test::NotIn(_) | Test::Exists | Test::DoesNotExist => None,
         });
         if let Some((key, values)) = fewest.min_by_key(|(_, values)| values.len()) {
             return values.iter().map(|&value| Some((key, Some(value)))).collect();
         }
-        let exists = self.needs.iter().find(|need| need.test == Test::Exists);
+        let exists = self.requirements.iter().find(|need| need.test == Test::Exists);
         SmallVec::from_slice(&[exists.map(|need| (need.key, None))])
     }
 }
 
-fn needs<'a>(selectors: impl Iterator<Item = &'a LabelSelector>, names: &mut Interner) -> Box<[Need]> {
-    let mut needs: Vec<Need> = Vec::new();
+fn requirements<'a>(
+    selectors: impl Iterator<Item = &'a LabelSelector>,
+    names: &mut Interner,
+) -> Box<[LabelRequirement]> {
+    let mut requirements: Vec<LabelRequirement> = Vec::new();
     for (key, op) in selectors.flat_map(|s| &s.requirements) {
         let key = names.intern(key);
         let mut symbols = |values: &[String]| sorted(values.iter().map(|v| names.intern(v)).collect());
@@ -171,9 +177,9 @@ fn needs<'a>(selectors: impl Iterator<Item = &'a LabelSelector>, names: &mut Int
             SelectorOp::Exists => Test::Exists,
             SelectorOp::DoesNotExist => Test::DoesNotExist,
         };
-        needs.push(Need { key, test });
+        requirements.push(LabelRequirement { key, test });
     }
-    sorted(needs)
+    sorted(requirements)
 }
 
 fn sorted<T: Ord>(mut items: Vec<T>) -> Box<[T]> {

@@ -179,7 +179,7 @@ impl Held {
         let Some(depth) = levels.required.filter(|_| !nodes.is_empty()) else { return Self::Nothing };
         let mut domains = SmallVec::new();
         for domain in nodes.iter().filter_map(|node| topology.innermost(*node)) {
-            let domain = topology.around(domain, depth);
+            let domain = topology.ancestor_at(domain, depth);
             if !domains.contains(&domain) {
                 domains.push(domain);
             }
@@ -190,7 +190,7 @@ impl Held {
     fn allows(&self, topology: &Topology, domain: DomainIdx) -> bool {
         match self {
             Self::Nothing => true,
-            Self::In { depth, domains } => domains.contains(&topology.around(domain, *depth)),
+            Self::In { depth, domains } => domains.contains(&topology.ancestor_at(domain, *depth)),
         }
     }
 

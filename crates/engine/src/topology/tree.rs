@@ -96,7 +96,7 @@ impl Topology {
     }
 
     /// The ancestor of a domain at a depth, or the domain itself when it is not that deep.
-    pub fn around(&self, domain: DomainIdx, depth: usize) -> DomainIdx {
+    pub fn ancestor_at(&self, domain: DomainIdx, depth: usize) -> DomainIdx {
         let mut at = domain;
         while let Some(parent) = self.domains[at].parent.filter(|_| self.domains[at].depth > depth) {
             at = parent;
@@ -107,7 +107,7 @@ impl Topology {
     /// The deepest domain that contains both.
     fn common(&self, a: DomainIdx, b: DomainIdx) -> DomainIdx {
         let depth = self.domains[a].depth.min(self.domains[b].depth);
-        let (mut a, mut b) = (self.around(a, depth), self.around(b, depth));
+        let (mut a, mut b) = (self.ancestor_at(a, depth), self.ancestor_at(b, depth));
         while a != b {
             let (Some(up_a), Some(up_b)) = (self.domains[a].parent, self.domains[b].parent) else {
                 return Self::root();
@@ -122,7 +122,7 @@ impl Topology {
     pub fn holding(&self, nodes: &[NodeIdx], depth: usize) -> Option<DomainIdx> {
         let mut domains = nodes.iter().filter_map(|&node| self.innermost(node));
         let mut last = domains.next()?;
-        let mut held = self.around(last, depth);
+        let mut held = self.ancestor_at(last, depth);
         for domain in domains {
             if domain != last {
                 last = domain;

@@ -92,8 +92,8 @@ fn tree(case: &Case<'_>) -> CallOutcome {
     let group = translate::group::translate(&object, around, &mut Report::on(Kind::PodGroup, &key));
     let expected = json!([case.result()[0], !case.result()[1].is_null()]);
     let root = recorded_set("", None, group.min_sub_group, group.topology.as_ref(), &group.sub_groups);
-    let ours = if group.broken.is_some() { Value::Null } else { root };
-    same(&expected, &json!([ours, group.broken.is_some()]))
+    let ours = if group.invalid_reason.is_some() { Value::Null } else { root };
+    same(&expected, &json!([ours, group.invalid_reason.is_some()]))
 }
 
 /// A set as recorded: its members by kind, each in name order.

@@ -45,7 +45,7 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
             "minsub" => group.min_sub_group = Some(value.parse()?),
             "topology" => group.topology = Some(constraint(value)?),
             "sub" => group.sub_groups.push(sub_group(value)?),
-            "broken" => group.broken = Some(value.to_owned()),
+            "broken" => group.invalid_reason = Some(value.to_owned()),
             "age" => group.created = ago(value, now)?,
             "started" => group.last_start = Some(ago(value, now)?),
             "evicted" => group.last_eviction = Some(ago(value, now)?),

@@ -57,7 +57,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference { id: "D21", holds: required_level_above_a_finer_one },
     Difference { id: "D22", holds: victims_beyond_a_minimum },
-    Difference { id: "D24", holds: |facts| facts.groups().any(|group| group.broken.is_some()) },
+    Difference { id: "D24", holds: |facts| facts.groups().any(|group| group.invalid_reason.is_some()) },
     Difference { id: "D28", holds: parts_of_gpus_against_a_bound },
     Difference { id: "D29", holds: spread_beside_a_leaving_pod },
     Difference { id: "D30", holds: shared_gpus_may_be_left },

@@ -53,8 +53,8 @@ fn an_invalid_tree_breaks_the_group() {
     let fault = |subs: &str| {
         let (input, fields) =
             read(&format!(r#"{{"metadata":{{"name":"g"}},"spec":{{"minMember":3,"subGroups":{subs}}}}}"#));
-        assert_eq!(fields.contains(&"spec.subGroups".to_owned()), input.broken.is_some());
-        input.broken
+        assert_eq!(fields.contains(&"spec.subGroups".to_owned()), input.invalid_reason.is_some());
+        input.invalid_reason
     };
     assert_eq!(fault(r#"[{"name":"a","minMember":1},{"name":"b","parent":"A","minMember":1}]"#), None);
     assert!(fault(r#"[{"name":"a"},{"name":"a"}]"#).unwrap().contains("`a` exists twice"));

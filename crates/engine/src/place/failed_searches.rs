@@ -24,9 +24,9 @@ pub(crate) struct SearchKey {
 
 /// Memoised result of a search.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Known<'a> {
+pub(crate) enum MemoEntry<'a> {
     /// Not memoised.
-    Nothing,
+    Absent,
     /// It failed; reasons were not computed.
     Failed,
     /// It failed for these reasons.
@@ -38,19 +38,19 @@ pub(crate) type Reasons = Arc<Vec<(NodeRejection, u32)>>;
 
 /// Failed searches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Failures(FxHashMap<SearchKey, (u64, Option<Reasons>)>);
+pub(crate) struct FailedSearches(FxHashMap<SearchKey, (u64, Option<Reasons>)>);
 
-impl Failures {
+impl FailedSearches {
     /// The memoised result for an epoch.
-    pub(crate) fn find(&self, key: SearchKey, epoch: u64) -> Known<'_> {
+    pub(crate) fn get(&self, key: SearchKey, epoch: u64) -> MemoEntry<'_> {
         match self.0.get(&key) {
-            Some((seen, Some(reasons))) if *seen == epoch => Known::FailedFor(reasons),
-            Some((seen, None)) if *seen == epoch => Known::Failed,
-            Some(_) | None => Known::Nothing,
+            Some((seen, Some(reasons))) if *seen == epoch => MemoEntry::FailedFor(reasons),
+            Some((seen, None)) if *seen == epoch => MemoEntry::Failed,
+            Some(_) | None => MemoEntry::Absent,
         }
     }
     /// Stores a failed search.
-    pub(crate) fn note(&mut self, key: SearchKey, epoch: u64, reasons: Option<Reasons>) {
+    pub(crate) fn insert(&mut self, key: SearchKey, epoch: u64, reasons: Option<Reasons>) {
         self.0.insert(key, (epoch, reasons));
     }
     /// Drops all entries: between cycles, results can depend on more than the ledgers.
