@@ -1,4 +1,4 @@
-//! The command line as typed: nothing is checked here beyond its form.
+//! The command line as clap parses it; values are validated by the commands.
 
 mod simulate;
 #[cfg(feature = "embedded")]
@@ -15,9 +15,8 @@ use kai_components::command::{self, ComponentCommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Everything after the program's name.
 #[derive(Debug, Parser)]
-#[command(name = "kai", version, about = "A scheduler for AI clusters on Kubernetes")]
+#[command(name = "kai", version, about = "A Kubernetes scheduler for AI workloads")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -35,19 +34,19 @@ impl Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[cfg(feature = "embedded")]
-    /// Start a whole cluster with simulated nodes in this process, and try it with kubectl.
+    /// Run a cluster with simulated nodes and all components in this process, for use with kubectl.
     Up(Up),
-    /// Show the queues of a live cluster: quota, fair share, what is in use and what is waited for.
+    /// Display the queues of a cluster: quota, limit, fair share, usage and pending requests.
     Queues(Queues),
-    /// Show the pod groups of a live cluster: state, pods, age, and why they wait.
+    /// Display the pod groups of a cluster: state, pods, age, and why they are pending.
     Jobs(Jobs),
-    /// Show the nodes of a live cluster with their GPUs, drawn one by one.
+    /// Display the nodes of a cluster with the allocation of each GPU.
     Nodes(Nodes),
-    /// Say why something in a live cluster does not run: every obstacle with its numbers, and what would help.
+    /// Explain why a pod group, pod or workload is pending: every reason with its numbers and a hint.
     Why(Why),
-    /// Plan one cycle on a cluster from files, and show placements, queue shares and reasons.
+    /// Plan one scheduling cycle on a snapshot, and display placements, queue shares and reasons.
     Plan(Plan),
-    /// Run cycles over virtual time, and show utilisation, waiting times, evictions and shares over time.
+    /// Simulate scheduling cycles over virtual time: utilisation, waiting times, evictions and shares.
     Simulate(Box<Simulate>),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
@@ -55,36 +54,34 @@ pub(crate) enum Command {
     Component(ComponentCommand),
 }
 
-/// Options of `kai plan`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Plan {
-    /// Snapshot files: a zip archive, JSON or YAML. Each is planned by itself.
+    /// Snapshot files: a zip archive, JSON or YAML. Each is planned separately.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Print times, counts, evictions and reasons as JSON instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write one sorted line per decision to this file.
+    /// Write one line per decision to this file, sorted.
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
-    /// The time of the cycle where the file has none, such as 2026-01-31T08:00:00Z; else the clock's.
+    /// Time of the cycle if the file has none, such as 2026-01-31T08:00:00Z; default: the current time.
     #[arg(long, value_name = "TIME")]
     pub(crate) now: Option<String>,
-    /// A scheduler configuration in place of the file's own.
+    /// Scheduler configuration that replaces the one in the file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Check the outcome against the laws of scheduling, by other means than those that made it.
+    /// Verify the outcome with an independent audit; exit code 1 on a violation.
     #[arg(long)]
     pub(crate) audit: bool,
-    /// List every object that was odd, and what was made of it.
+    /// List invalid objects and fields, and how they were handled.
     #[arg(long)]
     pub(crate) findings: bool,
 }
 
-/// Options of `kai crds`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Crds {
-    /// Only this one: its kind, its plural, or its full name.
+    /// Print only this definition: its kind, plural or full name.
     pub(crate) name: Option<String>,
 }
 

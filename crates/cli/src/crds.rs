@@ -1,10 +1,9 @@
-//! `kai crds`: the custom resource definitions as YAML.
+//! `kai crds`: prints the custom resource definitions as YAML.
 
 use crate::args;
 use anyhow::{Result, bail};
 use kai_api::crds;
 
-/// The text to print.
 pub(crate) fn run(args: &args::Crds) -> Result<String> {
     let Some(wanted) = &args.name else { return Ok(crds::crds_yaml()) };
     let all = crds::crds();
@@ -15,7 +14,7 @@ pub(crate) fn run(args: &args::Crds) -> Result<String> {
     });
     let Some(crd) = found else {
         let known: Vec<&str> = all.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
-        bail!("there is no definition `{wanted}`; hint: it is one of {}", known.join(", "));
+        bail!("custom resource definition `{wanted}` not found; hint: it is one of {}", known.join(", "));
     };
     Ok(crds::crd_yaml(crd))
 }
@@ -29,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn one_definition_is_found_by_any_of_its_names() {
+    fn definition_is_found_by_kind_plural_and_full_name() {
         let by_plural = printed(Some("queues")).expect("the definition exists");
         assert!(by_plural.contains("name: queues.scheduling.run.ai"), "{by_plural}");
         for name in ["Queue", "queues.scheduling.run.ai"] {
@@ -38,13 +37,13 @@ mod tests {
     }
 
     #[test]
-    fn all_definitions_are_one_stream() {
+    fn all_definitions_are_printed_as_one_stream() {
         let all = printed(None).expect("the definitions exist");
         assert_eq!(all.matches("kind: CustomResourceDefinition").count(), 6);
     }
 
     #[test]
-    fn an_unknown_name_lists_the_known_ones() {
+    fn unknown_name_is_rejected_with_the_known_ones() {
         let error = printed(Some("quotas")).expect_err("there is no such kind").to_string();
         assert!(error.contains("`quotas`") && error.contains("podgroups"), "{error}");
     }

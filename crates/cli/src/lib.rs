@@ -1,7 +1,6 @@
-//! The command line of `kai`, as a library: a binary of one's own is three lines with one plugin more.
+//! The command line of `kai` as a library, so that a binary with further scheduler plugins takes three lines.
 //!
-//! Arguments become a request, a request becomes text or an error, and only [`run`] knows about exit codes and
-//! where text goes.
+//! Commands return text or an error; only [`run`] knows exit codes and output streams.
 
 mod args;
 mod crds;
@@ -18,21 +17,21 @@ use anyhow::Result;
 use args::{Args, Command};
 use kai_engine::plugin::PluginSet;
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-/// What the user gave cannot be used: arguments, files, objects.
+/// Exit code for invalid arguments, files and objects.
 const BAD_INPUT: u8 = 2;
 
-/// Runs a command line. The plugins are those that a configuration may name.
+/// Runs a command line with the scheduler plugins that a configuration may name.
 ///
-/// Exit codes: 0 when the command did its work, 1 when an audit found something, 2 when the input cannot be used.
+/// Exit codes: 0 success, 1 the audit found a violation, 2 invalid input.
 pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> ExitCode {
     let args = match Args::read(args) {
         Ok(args) => args,
         Err(error) => {
             let code = if error.use_stderr() { BAD_INPUT } else { 0 };
-            // Nothing can be done for a reader that has gone away.
+            // A closed output is not an error.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -64,7 +63,7 @@ fn perform(args: Args, plugins: &PluginSet) -> Result<ExitCode> {
     }
 }
 
-/// Prints to standard output, without colour where that is no terminal. A reader that stops early is no error.
+/// Prints to standard output, without colours where it is not a terminal. A closed pipe is not an error.
 fn print(text: &str) -> Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -73,7 +72,7 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Whether standard output is redrawn in place and coloured.
-fn stdout_is_terminal() -> bool {
-    std::io::stdout().is_terminal()
+/// Whether output to a stream is interactive: redrawn in place, or a prompt that can be answered.
+fn is_terminal(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal()
 }

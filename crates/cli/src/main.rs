@@ -1,4 +1,4 @@
-//! The binary `kai`: the command line with the plugins that come with it.
+//! The binary `kai`: the command line with the built-in plugins.
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]

@@ -1,7 +1,6 @@
-//! `kai plan`: one cycle on a cluster from a file.
+//! `kai plan`: plans one scheduling cycle on a snapshot.
 //!
-//! Reads the file, opens a cluster, plans, and shows the outcome. Nothing is written anywhere but to the file that
-//! `--decisions` names.
+//! Reads a snapshot, builds a cluster, plans one cycle and prints the outcome. Writes only the file of `--decisions`.
 
 mod decisions;
 mod request;
@@ -22,7 +21,6 @@ use std::process::ExitCode;
 use summary::Summary;
 use timing::{Times, Watch};
 
-/// Plans every file by itself.
 pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
     let request = Request::new(args)?;
     let mut code = ExitCode::SUCCESS;
@@ -36,17 +34,16 @@ pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
                 .with_context(|| format!("cannot write `{}`", path.display()))?;
         }
         crate::print(&if args.json { planned.json(args)? } else { planned.text(args) })?;
-        if args.audit && !planned.is_lawful()? {
+        if args.audit && !planned.passes_audit()? {
             code = ExitCode::FAILURE;
         }
     }
     Ok(code)
 }
 
-/// A file, planned.
 struct Planned {
-    /// What is odd about the file itself.
-    of_file: Vec<Finding>,
+    /// Findings on the file itself, not on its objects.
+    file_findings: Vec<Finding>,
     store: Store,
     cluster: ClusterState,
     policy: Policy,
@@ -67,17 +64,16 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
     let watch = Stopwatch::start();
     let mut policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), plugins);
     policy.warnings.splice(0..0, snapshot.config.warnings.clone());
-    let of_file = std::mem::take(&mut snapshot.findings);
-    let (store, mut cluster) = open(snapshot);
+    let file_findings = std::mem::take(&mut snapshot.findings);
+    let (store, mut cluster) = build_cluster(snapshot);
     let mut times = Times { load_ms, open_ms: watch.elapsed_ms(), ..Times::default() };
     let mut watch = Watch::start(&mut times);
     let outcome = kai_engine::plan_observed(&mut cluster, &policy, cycle, &mut watch);
     watch.finish();
-    Ok(Planned { of_file, store, cluster, policy, outcome, time, times })
+    Ok(Planned { file_findings, store, cluster, policy, outcome, time, times })
 }
 
-/// Turns API objects into a cluster.
-fn open(snapshot: Snapshot) -> (Store, ClusterState) {
+fn build_cluster(snapshot: Snapshot) -> (Store, ClusterState) {
     let mut store = snapshot.into_store();
     let mut cluster = ClusterState::new();
     store.drain_into(&mut cluster);
@@ -85,7 +81,7 @@ fn open(snapshot: Snapshot) -> (Store, ClusterState) {
 }
 
 impl Planned {
-    /// The numbers of the cycle, on one line.
+    /// On one line.
     fn json(&self, args: &args::Plan) -> Result<String> {
         let findings = args.findings.then(|| self.findings().iter().map(ToString::to_string).collect());
         let summary =
@@ -93,7 +89,6 @@ impl Planned {
         Ok(serde_json::to_string(&summary)? + "\n")
     }
 
-    /// Tables, and how to see more.
     fn text(&self, args: &args::Plan) -> String {
         let mut text = format!("one cycle at {} ({})\n\n", self.time.now, self.time.source);
         text += &render::outcome(&self.outcome);
@@ -102,30 +97,30 @@ impl Planned {
             text += &render::findings(&findings);
         } else if !findings.is_empty() {
             let count = match findings.len() {
-                1 => "one object is odd".to_owned(),
-                count => format!("{count} things about objects are odd"),
+                1 => "1 finding".to_owned(),
+                count => format!("{count} findings"),
             };
-            writeln!(text, "\n{count}: see --findings").expect("writing to a string");
+            writeln!(text, "\n{count} on invalid objects: see --findings").expect("writing to a string");
         }
         text
     }
 
-    /// Everything odd about the file and its objects.
+    /// Findings on the file and its objects.
     fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.of_file.clone();
+        let mut findings = self.file_findings.clone();
         findings.append(&mut self.store.findings());
         findings.sort();
         findings
     }
 
-    /// Whether the outcome keeps the laws; what it breaks goes to standard error.
-    fn is_lawful(&self) -> Result<bool> {
+    /// Whether the outcome has no violation; violations go to standard error.
+    fn passes_audit(&self) -> Result<bool> {
         let violations = audit::audit(&self.cluster, &self.policy, &self.outcome);
         for violation in &violations {
             writeln!(anstream::stderr(), "audit: {violation}")?;
         }
         if violations.is_empty() {
-            writeln!(anstream::stderr(), "audit: the outcome keeps every law")?;
+            writeln!(anstream::stderr(), "audit: no violations")?;
         }
         Ok(violations.is_empty())
     }

@@ -1,7 +1,6 @@
-//! `kai simulate`: cycle after cycle over virtual time on a cluster from a file.
+//! `kai simulate`: runs scheduling cycles over virtual time on a snapshot.
 //!
-//! Reads the file, runs the simulation, and shows what became of it. Nothing is written anywhere but to the files
-//! that `--html` and `--csv` name.
+//! Reads the file, runs the simulation and prints a report. Writes only the files of `--html` and `--csv`.
 
 mod cluster;
 mod csv;
@@ -30,45 +29,43 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Ends a simulation that nobody ends.
-const LONGEST: Span = Span::from_secs(24 * 3_600);
+/// Limit of a simulation without `--cycles` and `--for`.
+const DURATION_MAX: Span = Span::from_secs(24 * 3_600);
 
-/// Everything that a simulation needs.
 struct Setup {
     deltas: Vec<Delta>,
     script: Script,
     policy: Policy,
     options: Options,
-    /// When it ends, if that is said.
     end: Option<Timestamp>,
-    /// Where the time of the beginning comes from, in words.
+    /// Where the start time comes from, as text.
     source: &'static str,
-    /// What is odd about the input, in words.
     warnings: Vec<String>,
 }
 
-/// A simulation that has run.
 struct Simulated {
     report: Report,
     source: &'static str,
 }
 
-/// Simulates every file by itself.
 pub(crate) fn run(args: &args::Simulate, plugins: &PluginSet) -> Result<ExitCode> {
-    let request = Request::new(args)?;
+    let options = Request::new(args)?;
     for file in &args.files {
         match input::read(file)? {
-            Input::FairShare(question) => {
+            Input::FairShare(request) => {
                 if args.html.is_some() || args.csv.is_some() {
-                    bail!("`{}` asks for shares at one moment, which makes no chart", file.display());
+                    bail!(
+                        "`{}` is a fair share request, which has no report over time; hint: omit --html and --csv",
+                        file.display()
+                    );
                 }
-                crate::print(&if args.json { question.json()? } else { question.text() })?;
+                crate::print(&if args.json { request.json()? } else { request.text() })?;
             }
-            Input::TimeBased(world) => {
-                show(args, file, &simulate(world.setup(&request, plugins))?)?;
+            Input::TimeBased(scenario) => {
+                show(args, file, &simulate(scenario.setup(&options, plugins))?)?;
             }
             Input::Snapshot(snapshot) => {
-                show(args, file, &simulate(cluster::setup(*snapshot, &request, plugins))?)?;
+                show(args, file, &simulate(cluster::setup(*snapshot, &options, plugins))?)?;
             }
         }
     }
@@ -80,8 +77,8 @@ fn simulate(setup: Setup) -> Result<Simulated> {
         writeln!(anstream::stderr(), "warning: {warning}")?;
     }
     let start = setup.options.start;
-    let limit = setup.end.unwrap_or(start + LONGEST);
-    // A cycle at the very end would only be seen by the next one.
+    let limit = setup.end.unwrap_or(start + DURATION_MAX);
+    // The effects of a cycle at the end itself would only be visible in the next one.
     let last = limit + Span(-1);
     let mut line = ProgressLine::start(limit - start);
     let mut simulation = Simulation::new(setup.deltas, &setup.script, setup.policy, setup.options);

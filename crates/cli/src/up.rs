@@ -1,16 +1,15 @@
-//! `kai up`: a whole cluster in this process, until somebody ends it.
+//! `kai up`: a complete cluster in this process.
 //!
-//! Starts the embedded API server with controllers and simulated nodes, installs what KAI's chart would, runs the
-//! scheduler and its companions, tells how to reach it all, shows what goes on, and at the end writes the state where
-//! that is wanted.
+//! Starts the embedded API server with controllers and simulated nodes, installs what KAI's chart would, runs all
+//! components, writes a kubeconfig, shows a status line, and saves the state at the end with `--save`.
 
 mod admission;
+mod existing_cluster;
 mod kubeconfig;
-mod live;
-mod real;
-mod request;
-mod revive;
+mod nodes;
+mod snapshot_import;
 mod state;
+mod status_line;
 
 use crate::args;
 use crate::embedded;
@@ -21,8 +20,8 @@ use kai_engine::plugin::PluginSet;
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
 use kubeconfig::Kubeconfig;
-use live::{Counts, Live};
 use state::{Loaded, Saving};
+use status_line::{Counts, StatusLine};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,22 +31,22 @@ use std::process::ExitCode;
 /// Runs a cluster until Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &args::Up, plugins: &PluginSet) -> Result<ExitCode> {
     if let Some(kubeconfig) = &args.for_real {
-        return real::run(args, kubeconfig, plugins);
+        return existing_cluster::run(args, kubeconfig, plugins);
     }
-    let nodes = request::nodes(args)?;
+    let nodes = nodes::requested(args)?;
     let kubeconfig =
         args.kubeconfig.clone().unwrap_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)));
-    // Whoever reads the path may stand in another folder.
+    // Commands in other directories use the path that is printed.
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
     kubeconfig::check(&kubeconfig)?;
     let saving = args.save.as_deref().map(Saving::prepare).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.context("cannot start threads")?;
-    runtime.block_on(live(args, plugins, nodes, kubeconfig, saving))?;
+    let runtime = runtime.context("cannot start the async runtime")?;
+    runtime.block_on(run_cluster(args, plugins, nodes, kubeconfig, saving))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn live(
+async fn run_cluster(
     args: &args::Up,
     plugins: &PluginSet,
     nodes: Vec<NodeGroup>,
@@ -59,35 +58,35 @@ async fn live(
         Some(file) => {
             let Loaded { state, notes } = state::load(file, seed).await?;
             let cluster = start(args, plugins, nodes, seed, Some(state)).await;
-            (cluster.with_context(|| format!("cannot begin with `{}`", file.display()))?, notes)
+            (cluster.with_context(|| format!("cannot start from `{}`", file.display()))?, notes)
         }
         None => (start(args, plugins, nodes, seed, None).await?, String::new()),
     };
     let mut signals = ShutdownSignals::listen()?;
     let listening = cluster.listening().context("the cluster serves its API")?;
     let kubeconfig = Kubeconfig::write(path, listening)?;
-    let mut live = Live::start(cluster.api()).await;
-    crate::print(&(notes + &welcome(&live.counts(), kubeconfig.path(), &listening.url(), args)))?;
-    let mut ticks = tokio::time::interval(live::PAUSE);
+    let mut status = StatusLine::start(cluster.api()).await;
+    crate::print(&(notes + &welcome(&status.counts(), kubeconfig.path(), &listening.url(), args)))?;
+    let mut ticks = tokio::time::interval(status_line::REFRESH_INTERVAL);
     loop {
         tokio::select! {
             biased;
             () = signals.wait() => break,
-            _ = ticks.tick() => live.show(),
+            _ = ticks.tick() => status.show(),
         }
     }
-    live.end();
+    status.finish();
     kubeconfig.remove();
     let server = cluster.server().clone();
     cluster.stop().await;
     if let Some(saving) = saving {
         saving.write(&server)?;
-        crate::print(&format!("the state is in {0}; hint: kai up --load {0}\n", saving.path().display()))?;
+        crate::print(&format!("state saved to {0}; hint: kai up --load {0}\n", saving.path().display()))?;
     }
-    crate::print("the cluster has ended\n")
+    crate::print("cluster stopped\n")
 }
 
-/// Starts the cluster and installs what every cluster of ours has.
+/// Starts the cluster, and installs KAI's objects and components.
 async fn start(
     args: &args::Up,
     plugins: &PluginSet,
@@ -109,44 +108,43 @@ async fn start(
     Ok(cluster)
 }
 
-/// Says what can be done about a cluster that does not start.
+/// Adds a hint where the port cannot be used.
 fn explain(error: Error) -> anyhow::Error {
     let Error::Listen(kai_apiserver::Error::Listen { address, source }) = error else { return error.into() };
     let hint = if source.kind() == ErrorKind::AddrInUse {
-        "another process has the port; choose another with --port, or a free one with --port 0"
+        "another process uses the port; select another with --port, or an ephemeral one with --port 0"
     } else {
-        "choose another with --port, or a free one with --port 0"
+        "select another with --port, or an ephemeral one with --port 0"
     };
     anyhow!("cannot listen on {address}: {source}; hint: {hint}")
 }
 
-/// The first words: what there is, how to reach it, and what to try.
 fn welcome(counts: &Counts, kubeconfig: &Path, url: &str, args: &args::Up) -> String {
     let mut text = String::new();
     let Counts { nodes, gpus, .. } = counts;
     let path = kubeconfig.display();
     let scheduling = if args.no_scheduler {
-        "No scheduler runs: pods stay Pending until somebody binds them (docs/quick-start.md shows how)."
+        "No scheduler is running: pods stay Pending until another one binds them (docs/quick-start.md shows how)."
     } else {
-        "The scheduler and its companions run in this process. Pods that name no scheduler get it."
+        "All components run in this process. Pods without a schedulerName are assigned to kai-scheduler."
     };
     writeln!(
         text,
-        "a cluster of {nodes} simulated nodes with {gpus} GPUs runs in this process; it keeps everything in memory\n\
+        "cluster with {nodes} simulated nodes and {gpus} GPUs is running in this process; state is kept in memory\n\
          kubeconfig: {path}\n\
          API: {url}\n\n\
-         Try in another terminal, after `export KUBECONFIG={path}`:\n  \
+         Use it from another terminal, after `export KUBECONFIG={path}`:\n  \
            kubectl get nodes -L topology.kubernetes.io/rack,nvidia.com/gpu.count\n  \
            kubectl get queues,priorityclasses\n  \
            kubectl create job hello --image=busybox\n\n\
          {scheduling}\n\
-         Ctrl-C ends it.\n"
+         Press Ctrl-C to stop.\n"
     )
     .expect("writing to a string");
     text
 }
 
-/// What tokens, uids and names are drawn from: whoever could guess it could guess the administrator's token.
+/// Seed of tokens, UIDs and names. It is secret: the administrator's token follows from it.
 fn random_seed() -> Result<u64> {
     let mut bytes = [0; 8];
     let mut source =

@@ -1,8 +1,7 @@
-//! Decisions as lines that can be sorted and compared: `bind`, `pipeline`, `evict`.
+//! Formats decisions as sorted lines for comparison: `bind`, `pipeline`, `evict`.
 
 use kai_engine::outcome::{Decision, Outcome};
 
-/// One line a decision, sorted.
 pub(super) fn lines(outcome: &Outcome) -> String {
     let mut lines: Vec<String> = outcome.decisions.iter().map(line).collect();
     lines.sort_unstable();

@@ -1,4 +1,4 @@
-//! A cycle in numbers: how long it took, what it decided, why groups wait. What `--json` prints.
+//! The summary of a cycle that `--json` prints: timings, counts of decisions, evictions and pending groups.
 
 use super::timing::Times;
 use kai_engine::Cluster;
@@ -11,7 +11,6 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The numbers of a cycle.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     now: String,
@@ -20,31 +19,30 @@ pub(super) struct Summary {
     actions_ms: BTreeMap<String, f64>,
     total_actions_ms: f64,
     bind_requests: usize,
-    /// Pods deleted, moved ones included.
+    /// Evicted pods, including moved ones.
     evicted: usize,
-    /// Pods deleted that got another place.
+    /// Evicted pods that are placed elsewhere.
     moved: usize,
-    /// Pods that end pipelined, moved ones included.
+    /// Pipelined pods, including moved ones.
     pipelined: usize,
-    /// Pending pods that got a place, bound or pipelined.
+    /// Pending pods that were bound or pipelined.
     placed_pending: usize,
     /// GPUs of these pods.
     placed_gpus: Value,
-    /// GPUs of pods that were evicted and got no other place.
+    /// GPUs of pods that were evicted and not placed elsewhere.
     lost_gpus: Value,
     max_rss_mb: f64,
     outcome_hash: String,
     verdicts: BTreeMap<&'static str, usize>,
-    /// Who is evicted for whom, by which rule.
+    /// See [`kai_view::evictions`].
     evictions: Vec<Value>,
-    /// Why each pending group is pending, and why nobody was evicted for it.
+    /// See [`kai_view::verdicts`].
     pending: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<Vec<String>>,
 }
 
 impl Summary {
-    /// Counts the outcome of a cycle on a cluster.
     pub(super) fn new(
         outcome: &Outcome,
         cluster: &Cluster,
@@ -91,8 +89,8 @@ impl Summary {
     }
 }
 
-/// GPUs of pending pods that got a place, and of evicted pods that did not, in millionths. Requests by memory count
-/// against the smallest GPU while they have no node.
+/// GPUs of pending pods that were placed, and of evicted pods that were not, in millionths. Requests by GPU memory
+/// without a node are converted with the smallest GPU of the cluster.
 fn gpus(outcome: &Outcome, cluster: &Cluster) -> [i64; 2] {
     let reference = cluster.figures.gpu_memory_min;
     let of_pod = |key: &Key| {
@@ -124,7 +122,7 @@ fn round(ms: f64) -> f64 {
     (ms * 1_000.0).round() / 1_000.0
 }
 
-/// Peak resident memory of this process; 0 where the system does not tell.
+/// Peak resident memory of this process; 0 where `/proc` is not available.
 fn peak_memory_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status

@@ -1,10 +1,9 @@
-//! How long each part of a run took.
+//! Measures the phases of a run.
 
 use kai_clock::Stopwatch;
 use kai_engine::Observer;
 use std::collections::BTreeMap;
 
-/// Milliseconds spent on each part.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "a bare number carries its unit")]
 pub(super) struct Times {
@@ -14,11 +13,11 @@ pub(super) struct Times {
     pub(super) open_ms: f64,
     /// Planning, per action.
     pub(super) actions_ms: BTreeMap<String, f64>,
-    /// Planning, everything.
+    /// Planning in total.
     pub(super) total_actions_ms: f64,
 }
 
-/// Watches a cycle: what comes before it opens counts as opening, all the rest as planning.
+/// Measures a cycle: time until it is opened counts as opening, the rest as planning.
 pub(super) struct Watch<'a> {
     times: &'a mut Times,
     whole: Stopwatch,
@@ -27,13 +26,11 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Starts to watch.
     pub(super) fn start(times: &'a mut Times) -> Self {
         let now = Stopwatch::start();
         Self { times, whole: now, action: now, opened_ms: 0.0 }
     }
 
-    /// The cycle is over.
     pub(super) fn finish(self) {
         self.times.open_ms += self.opened_ms;
         self.times.total_actions_ms = self.whole.elapsed_ms() - self.opened_ms;

@@ -1,8 +1,8 @@
-//! Which pod goes where.
+//! The table of placements.
 
 use kai_engine::outcome::{Bind, Decision, Outcome};
 
-/// One row a pod that got a place, by pod; `None` when there is none.
+/// One row per placed pod, by name; `None` without any.
 pub(super) fn table(outcome: &Outcome) -> Option<String> {
     let mut rows: Vec<[String; 4]> = outcome
         .decisions
@@ -15,8 +15,8 @@ pub(super) fn table(outcome: &Outcome) -> Option<String> {
                 format!("bound by {}", bind.action),
             ]),
             Decision::Pipeline { pod, node, action, moved, .. } => {
-                let verb = if *moved { "moved" } else { "waits for room" };
-                Some([pod.to_string(), node.clone(), "–".to_owned(), format!("{verb}, by {action}")])
+                let verb = if *moved { "moved" } else { "pipelined" };
+                Some([pod.to_string(), node.clone(), "–".to_owned(), format!("{verb} by {action}")])
             }
             Decision::Evict { .. } => None,
         })

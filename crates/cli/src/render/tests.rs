@@ -1,4 +1,4 @@
-//! What people see, whole: one outcome rendered.
+//! A complete outcome as tables.
 
 use super::outcome;
 use insta::assert_snapshot;

@@ -1,5 +1,4 @@
-//! A snapshot as the beginning of a simulation: its objects, what their annotations say that pods do, and whether
-//! past usage counts.
+//! Sets up a simulation from a snapshot: its objects, the run times in their annotations, and historical usage.
 
 use super::Setup;
 use super::request::Request;
@@ -12,17 +11,16 @@ use kai_replay::{AfterEviction, Options, PodScript, Script, UsageOptions, Window
 use kai_units::{Span, Timestamp, duration};
 use serde_json::Value;
 
-/// The simulation that a snapshot asks for.
 pub(super) fn setup(mut snapshot: Snapshot, request: &Request, plugins: &PluginSet) -> Setup {
     if let Some(config) = &request.config {
         snapshot.config.clone_from(config);
     }
     let recorded = snapshot.replay.now.map(|stamp| stamp.0);
-    // A recorded cycle has its own time, whatever else is said.
+    // A recorded cycle is replayed at its own time, with or without `--now`.
     let (start, source) = match (recorded, request.now) {
-        (Some(now), _) => (now, "the file's own time"),
-        (None, Some(now)) => (now, "as --now says"),
-        (None, None) => (Timestamp(kai_clock::unix_micros()), "by the clock of this machine"),
+        (Some(now), _) => (now, "from the file"),
+        (None, Some(now)) => (now, "from --now"),
+        (None, None) => (Timestamp(kai_clock::unix_micros()), "current time"),
     };
     let policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), plugins);
     let mut warnings = snapshot.config.warnings.clone();
@@ -44,7 +42,7 @@ pub(super) fn setup(mut snapshot: Snapshot, request: &Request, plugins: &PluginS
     Setup { end: request.end(&options, None), deltas, script, policy, options, source, warnings }
 }
 
-/// What annotations say that pods do; a pod's own word goes before its group's.
+/// Run times and submission times of pods from annotations; those of a pod override those of its group.
 fn script(objects: &Objects, warnings: &mut Vec<String>) -> Script {
     let mut script = Script::default();
     for (key, group) in &objects.pod_groups {
@@ -61,13 +59,13 @@ fn script(objects: &Objects, warnings: &mut Vec<String>) -> Script {
         let group = own(annotation::POD_GROUP).map(|group| Key::new(key.namespace.as_str(), group));
         let group = group.and_then(|group| objects.pod_groups.get(&group));
         let of_group = |name: &str| Some(group?.metadata.annotations.as_ref()?.get(name)?.as_str());
-        let said = |name: &str| own(name).or_else(|| of_group(name));
+        let effective = |name: &str| own(name).or_else(|| of_group(name));
         let mut read = |name: &str, text: Option<&str>| span("Pod", key, name, text?, warnings);
         let pod = PodScript {
-            runs_for: read(annotation::SIMULATED_DURATION, said(annotation::SIMULATED_DURATION)),
-            // A group that comes later brings its pods along.
+            runs_for: read(annotation::SIMULATED_DURATION, effective(annotation::SIMULATED_DURATION)),
+            // The pods of a group that is submitted later are submitted with it.
             submitted_after: read(annotation::SIMULATED_SUBMIT_AT, own(annotation::SIMULATED_SUBMIT_AT)),
-            after_eviction: match said(annotation::SIMULATED_RESTART) {
+            after_eviction: match effective(annotation::SIMULATED_RESTART) {
                 Some("false") => AfterEviction::StaysAway,
                 Some(_) | None => AfterEviction::ComesBack,
             },
@@ -79,19 +77,19 @@ fn script(objects: &Objects, warnings: &mut Vec<String>) -> Script {
     script
 }
 
-/// A span in an annotation; one that cannot be read is told and counts as absent.
+/// The duration in an annotation; an invalid one becomes a warning and counts as absent.
 fn span(kind: &str, key: &Key, name: &str, text: &str, warnings: &mut Vec<String>) -> Option<Span> {
     match duration::parse_extended(text) {
         Ok(span) if span >= Span(0) => return Some(span),
         Ok(_) => warnings.push(format!(
-            "{kind} `{key}`, annotation `{name}`: `{text}` is negative and counts as absent; hint: write a span such as `90s`"
+            "{kind} `{key}`, annotation `{name}`: `{text}` is negative and is ignored; hint: write a duration such as `90s`"
         )),
-        Err(error) => warnings.push(format!("{kind} `{key}`, annotation `{name}`, which counts as absent: {error}")),
+        Err(error) => warnings.push(format!("{kind} `{key}`, annotation `{name}` is ignored: {error}")),
     }
     None
 }
 
-/// How usage is measured, from the configuration of the usage database.
+/// How usage is measured, from `usageDBConfig`.
 fn usage_options(config: &Value, warnings: &mut Vec<String>) -> UsageOptions {
     let defaults = UsageOptions::default();
     let params = config.as_object().and_then(|members| {
@@ -106,7 +104,7 @@ fn usage_options(config: &Value, warnings: &mut Vec<String>) -> UsageOptions {
         let span = duration::parse_extended(text).or_else(|_| duration::parse_prometheus(text));
         if span.is_err() {
             warnings.push(format!(
-                "usageDBConfig.usageParams.{name}: `{text}` is not a duration and counts as absent; hint: write a span such as `1h`"
+                "usageDBConfig.usageParams.{name}: `{text}` is not a duration and is ignored; hint: write a duration such as `1h`"
             ));
         }
         span.ok().filter(|span| *span > Span(0))
@@ -134,7 +132,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn usage_counts_as_the_configuration_says() {
+    fn usage_is_measured_as_configured() {
         let mut warnings = Vec::new();
         let config = json!({"usageParams": {"halfLifePeriod": "10m", "windowSize": "1w", "fetchInterval": "30s",
             "windowType": "tumbling", "tumblingWindowStartTime": "2026-01-01T00:00:00Z"}});
@@ -145,8 +143,8 @@ mod tests {
             matches!(options.window, Window::Tumbling { length, .. } if length == Span::from_secs(604_800))
         );
         assert!(warnings.is_empty(), "{warnings:?}");
-        let odd = json!({"usageParams": {"windowSize": "long", "windowType": "cron"}});
-        assert_eq!(usage_options(&odd, &mut warnings), UsageOptions::default());
+        let invalid = json!({"usageParams": {"windowSize": "long", "windowType": "cron"}});
+        assert_eq!(usage_options(&invalid, &mut warnings), UsageOptions::default());
         assert_eq!(warnings.len(), 2);
         assert_eq!(usage_options(&json!({}), &mut warnings), UsageOptions::default());
     }

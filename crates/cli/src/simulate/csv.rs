@@ -1,10 +1,11 @@
-//! Queues over time in the form of KAI's time-based simulator: a row for each queue in each cycle.
+//! The CSV format of KAI's time-based simulator: a row for each queue in each cycle.
 
 use kai_engine::input::WHOLE_GPU;
+use kai_engine::verdict::QueueResource;
 use kai_replay::{Report, Sample};
 use std::fmt::Write;
 
-/// All rows. A cycle without a sample of its own shows what held since the last one.
+/// A cycle without a sample repeats the last one.
 pub(super) fn rows(report: &Report) -> String {
     let mut text = String::from("Time,QueueID,Allocation,FairShare\n");
     let gpus = |millionths: i64| millionths as f64 / WHOLE_GPU as f64;
@@ -20,14 +21,15 @@ pub(super) fn rows(report: &Report) -> String {
         let Some(sample) = current else { continue };
         for &at in &by_name {
             let (name, queue) = (field(&report.queues[at].name), &sample.queues[at]);
-            let (held, fair_share) = (gpus(queue.held[2]), gpus(queue.fair_share[2]));
+            let (held, fair_share) =
+                (gpus(queue.held[QueueResource::Gpu]), gpus(queue.fair_share[QueueResource::Gpu]));
             writeln!(text, "{cycle},{name},{held:.6},{fair_share:.6}").expect("writing to a string");
         }
     }
     text
 }
 
-/// A field, in quotes where it needs them.
+/// Quotes a field where CSV requires it.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
@@ -40,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_quoted_where_they_need_it() {
+    fn fields_with_separators_are_quoted() {
         assert_eq!(field("team-a"), "team-a");
         assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
     }

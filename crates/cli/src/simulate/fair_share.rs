@@ -1,4 +1,4 @@
-//! A request to KAI's fair share simulator: queues that divide a cluster, at one level and at one moment.
+//! Requests to KAI's fair share simulator: the fair shares of sibling queues at one time.
 
 use super::fields::Fields;
 use crate::render::{self, amount};
@@ -10,31 +10,28 @@ use kai_units::Timestamp;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// What a queue asks for where nothing is said.
+/// Request of a queue that gives none, as in KAI.
 const REQUEST: f64 = 100_000.0;
 
-/// A request.
 #[derive(Debug)]
-pub(super) struct Question {
-    /// Cpu, memory, gpu.
+pub(super) struct FairShareRequest {
     total: [f64; 3],
-    /// By unique id; of two with the same id the later one counts.
-    queues: BTreeMap<String, QueueAsk>,
+    /// By UID; of two with the same UID the later one counts.
+    queues: BTreeMap<String, QueueRequest>,
 }
 
-/// One queue.
 #[derive(Debug)]
-struct QueueAsk {
+struct QueueRequest {
     name: String,
     priority: i32,
-    /// Queues without a readable time count as made last.
+    /// Queues without a valid time count as the youngest.
     created: Timestamp,
-    shares: [ShareAsk; 3],
+    shares: [ResourceRequest; 3],
 }
 
-/// What a queue brings to the division of one resource.
+/// Quota, limit, weight and request of a queue for one resource.
 #[derive(Clone, Copy, Debug)]
-struct ShareAsk {
+struct ResourceRequest {
     deserved: f64,
     fair_share: f64,
     max_allowed: f64,
@@ -42,8 +39,8 @@ struct ShareAsk {
     request: f64,
 }
 
-impl ShareAsk {
-    /// Where nothing is said, CPU and memory are not bounded, and no GPU is guaranteed.
+impl ResourceRequest {
+    /// As in KAI: CPU and memory are unlimited, and no GPU is guaranteed.
     fn default_of(resource: QueueResource) -> Self {
         let deserved = match resource {
             QueueResource::Gpu => 0.0,
@@ -64,7 +61,7 @@ impl ShareAsk {
 
     fn resource_share(
         self,
-        queue: &QueueAsk,
+        queue: &QueueRequest,
         rank: u32,
         resource: QueueResource,
         most: f64,
@@ -84,8 +81,8 @@ impl ShareAsk {
     }
 }
 
-impl Question {
-    /// Reads a request; the name of the file is used in errors.
+impl FairShareRequest {
+    /// `file` is used in errors.
     pub(super) fn read(file: &str, value: &Value) -> Result<Self> {
         let fields = Fields::of(value, format!("`{file}`"))?;
         let mut total = [0.0; 3];
@@ -96,18 +93,18 @@ impl Question {
         }
         let mut queues = BTreeMap::new();
         for queue in fields.objects("queues")? {
-            queues.insert(queue.text("uid")?.to_owned(), QueueAsk::read(&queue)?);
+            queues.insert(queue.text("uid")?.to_owned(), QueueRequest::read(&queue)?);
         }
         Ok(Self { total, queues })
     }
 
-    /// The fair shares by unique id: cpu, memory, gpu.
-    fn answer(&self) -> BTreeMap<&str, QueueAmounts> {
-        let mut by_age: Vec<(&String, &QueueAsk)> = self.queues.iter().collect();
+    /// Fair shares by UID.
+    fn fair_shares(&self) -> BTreeMap<&str, QueueAmounts> {
+        let mut by_age: Vec<(&String, &QueueRequest)> = self.queues.iter().collect();
         by_age.sort_by_key(|(uid, queue)| (queue.created, *uid));
-        // Every queue may be guaranteed the whole, so that many wholes must add up.
+        // The sum over all queues must not overflow, even if each has a quota of everything.
         let most = (i64::MAX / (by_age.len() as i64 + 2)) as f64;
-        let mut answer: BTreeMap<&str, QueueAmounts> = BTreeMap::new();
+        let mut fair_shares: BTreeMap<&str, QueueAmounts> = BTreeMap::new();
         for (at, resource) in RESOURCES.into_iter().enumerate() {
             let ranked = by_age.iter().zip(0..);
             let mut shares: Vec<ResourceShare> = ranked
@@ -115,26 +112,25 @@ impl Question {
                 .collect();
             divide(UNITS[at], base_units(resource, self.total[at], most), 0.0, &mut shares);
             for ((uid, _), resource_share) in by_age.iter().zip(&shares) {
-                answer.entry(uid).or_default()[at] = resource_share.share;
+                fair_shares.entry(uid).or_default()[at] = resource_share.share;
             }
         }
-        answer
+        fair_shares
     }
 
-    /// The answer as the simulator gives it.
+    /// The response format of KAI's simulator.
     pub(super) fn json(&self) -> Result<String> {
         let shares = |share: QueueAmounts| -> Value {
             let amounts = RESOURCES.into_iter().zip(share);
-            let members = amounts
-                .map(|(resource, amount)| (answer_name(resource).to_owned(), number(resource, amount)));
+            let members =
+                amounts.map(|(resource, amount)| (share_name(resource).to_owned(), number(resource, amount)));
             Value::Object(members.collect::<Map<String, Value>>())
         };
-        let answer: Map<String, Value> =
-            self.answer().into_iter().map(|(uid, share)| (uid.to_owned(), shares(share))).collect();
-        Ok(serde_json::to_string(&answer)? + "\n")
+        let response: Map<String, Value> =
+            self.fair_shares().into_iter().map(|(uid, share)| (uid.to_owned(), shares(share))).collect();
+        Ok(serde_json::to_string(&response)? + "\n")
     }
 
-    /// The answer as a table.
     pub(super) fn text(&self) -> String {
         let row = |(uid, share): (&str, QueueAmounts)| {
             let queue = &self.queues[uid];
@@ -142,21 +138,21 @@ impl Question {
             let name = if queue.name.is_empty() { uid } else { &queue.name };
             [name.to_owned(), queue.priority.to_string(), gpu, cpu, memory]
         };
-        let rows = self.answer().into_iter().map(row).collect();
+        let rows = self.fair_shares().into_iter().map(row).collect();
         let body = render::table(["QUEUE", "PRIORITY", "GPU", "CPU", "MEMORY"], rows);
         let mut text = String::new();
-        render::section(&mut text, "Fair shares", body.as_deref().unwrap_or("there are no queues"));
+        render::section(&mut text, "Fair shares", body.as_deref().unwrap_or("No queues found"));
         text
     }
 }
 
-impl QueueAsk {
+impl QueueRequest {
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        let mut shares = RESOURCES.map(ShareAsk::default_of);
+        let mut shares = RESOURCES.map(ResourceRequest::default_of);
         if let Some(given) = fields.object("resourceShare")? {
             for (share, resource) in shares.iter_mut().zip(RESOURCES) {
-                if let Some(given) = given.object(answer_name(resource))? {
-                    *share = ShareAsk::read(&given)?;
+                if let Some(given) = given.object(share_name(resource))? {
+                    *share = ResourceRequest::read(&given)?;
                 }
             }
         }
@@ -171,7 +167,7 @@ impl QueueAsk {
     }
 }
 
-/// A resource's name among the totals.
+/// Field of a resource in `totalResource`.
 fn total_name(resource: QueueResource) -> &'static str {
     match resource {
         QueueResource::Cpu => "CPU",
@@ -180,8 +176,8 @@ fn total_name(resource: QueueResource) -> &'static str {
     }
 }
 
-/// A resource's name in the queues of a request and in the answer.
-fn answer_name(resource: QueueResource) -> &'static str {
+/// Field of a resource in the queues of a request and in the response.
+fn share_name(resource: QueueResource) -> &'static str {
     match resource {
         QueueResource::Cpu => "cpu",
         QueueResource::Memory => "memory",
@@ -189,7 +185,7 @@ fn answer_name(resource: QueueResource) -> &'static str {
     }
 }
 
-/// How many of the engine's units one unit of the file is: devices there, millionths here.
+/// Engine units per unit of the file: GPUs are devices there and millionths in the engine.
 fn one(resource: QueueResource) -> f64 {
     match resource {
         QueueResource::Cpu | QueueResource::Memory => 1.0,
@@ -201,7 +197,7 @@ fn base_units(resource: QueueResource, amount: f64, most: f64) -> i64 {
     (amount * one(resource)).round().clamp(-most, most) as i64
 }
 
-/// A whole number where it is one, as Go writes it.
+/// Whole numbers without decimals, as Go prints them.
 fn number(resource: QueueResource, amount: i64) -> Value {
     let number = amount as f64 / one(resource);
     if number.fract() == 0.0 {
@@ -216,12 +212,12 @@ mod tests {
     use serde_json::json;
 
     fn answer(request: &Value) -> Value {
-        let question = Question::read("f", request).expect("a request");
-        serde_json::from_str(&question.json().expect("an answer")).expect("JSON")
+        let request = FairShareRequest::read("f", request).expect("a request");
+        serde_json::from_str(&request.json().expect("an answer")).expect("JSON")
     }
 
     #[test]
-    fn weights_divide_what_quotas_leave() {
+    fn over_quota_weights_divide_the_remainder() {
         let queue = |uid: &str, weight: u32| {
             json!({"uid": uid, "name": uid, "resourceShare": {"gpu":
                 {"deserved": 10, "request": 100, "overQuotaWeight": weight}}})
@@ -233,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_priority_comes_first_and_limits_hold() {
+    fn higher_priority_is_served_first_within_limits() {
         let request = json!({"totalResource": {"GPU": 10}, "queues": [
             {"uid": "low", "resourceShare": {"gpu": {}}},
             {"uid": "high", "priority": 1, "resourceShare": {"gpu": {"maxAllowed": 6.5}}},
@@ -246,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_queue_gets_the_odd_unit() {
+    fn oldest_queue_gets_the_remainder() {
         let request = json!({"totalResource": {"GPU": 3}, "queues": [
             {"uid": "a", "creationTimestamp": "2026-02-01T00:00:00Z"},
             {"uid": "b", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -257,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_named() {
+    fn invalid_value_is_reported_with_its_position() {
         let request =
             json!({"totalResource": {}, "queues": [{}, {"resourceShare": {"gpu": {"request": "many"}}}]});
-        let error = Question::read("f.json", &request).expect_err("no number").to_string();
+        let error = FairShareRequest::read("f.json", &request).expect_err("no number").to_string();
         assert!(
             error.contains("`f.json`, queues[1], resourceShare, gpu: `request` is not a number"),
             "{error}"

@@ -1,28 +1,27 @@
-//! Members of an object in a simulator's input: found in any case, absent where they are `null`.
+//! Fields of an object in the input of KAI's simulators: names match in any case, `null` counts as absent.
 
 use anyhow::{Result, anyhow};
 use serde_json::{Map, Value};
 
-/// Numbers beyond this are cut: what is larger is no longer exact.
+/// Larger numbers are clamped: an `f64` does not hold them exactly.
 const LARGEST: f64 = 9e15;
 
-/// The members of one object, and where it stands in the file.
+/// The fields of an object, and its position in the file.
 pub(super) struct Fields<'a> {
     members: &'a Map<String, Value>,
     place: String,
 }
 
 impl<'a> Fields<'a> {
-    /// An object that stands at a place such as `` `file`, queues[0] ``.
+    /// `place` is used in errors, such as `` `file`, queues[0] ``.
     pub(super) fn of(value: &'a Value, place: impl Into<String>) -> Result<Self> {
         let place = place.into();
         match value.as_object() {
             Some(members) => Ok(Self { members, place }),
-            None => Err(anyhow!("{place}: expected an object; hint: compare with the examples")),
+            None => Err(anyhow!("{place}: expected an object; hint: see `examples`")),
         }
     }
 
-    /// A member.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let exact = self.members.get(name);
         let found = exact
@@ -30,24 +29,24 @@ impl<'a> Fields<'a> {
         found.filter(|value| !value.is_null())
     }
 
-    /// A number, cut at what can be counted with.
+    /// A number, clamped to `LARGEST`.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let number = value.as_f64().ok_or_else(|| self.error(name, "a number"))?;
         Ok(Some(number.clamp(-LARGEST, LARGEST)))
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     pub(super) fn count(&self, name: &str) -> Result<Option<u32>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
-        count.map(Some).ok_or_else(|| self.error(name, "a whole number, 0 or more"))
+        count.map(Some).ok_or_else(|| self.error(name, "a non-negative integer"))
     }
 
-    /// Text; empty where it is absent.
+    /// A string; empty where it is absent.
     pub(super) fn text(&self, name: &str) -> Result<&'a str> {
         let Some(value) = self.get(name) else { return Ok("") };
-        value.as_str().ok_or_else(|| self.error(name, "text"))
+        value.as_str().ok_or_else(|| self.error(name, "a string"))
     }
 
     /// A list of objects; empty where it is absent.
@@ -60,19 +59,17 @@ impl<'a> Fields<'a> {
             .collect()
     }
 
-    /// An object.
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>> {
         self.get(name).map(|value| Fields::of(value, format!("{}, {name}", self.place))).transpose()
     }
 
-    /// Members that are objects, by name.
+    /// Fields that are objects, by name.
     pub(super) fn each(&self) -> impl Iterator<Item = Result<(&'a str, Fields<'a>)>> + '_ {
         self.members
             .iter()
             .map(|(name, value)| Ok((name.as_str(), Fields::of(value, format!("{}, {name}", self.place))?)))
     }
 
-    /// A member that is not what it should be.
     pub(super) fn error(&self, name: &str, expected: &str) -> anyhow::Error {
         anyhow!("{}: `{name}` is not {expected}; hint: write {expected}", self.place)
     }

@@ -1,4 +1,4 @@
-//! A report with charts as one HTML page that needs nothing else: styles and drawings are inside, scripts are none.
+//! The report of a simulation as a self-contained HTML page with charts, without scripts.
 
 mod chart;
 
@@ -12,14 +12,13 @@ use kai_units::{Span, Timestamp};
 use kai_view::amounts::RESOURCES;
 use std::fmt::Write;
 
-/// Most queues with a chart of their own.
+/// Maximum queues with a chart.
 const CHARTS_MAX: usize = 24;
-/// Most rows of a table.
+/// Maximum rows of a table.
 const ROWS_MAX: usize = 500;
 /// Bars of the chart of evictions.
 const BARS: usize = 60;
 
-/// The whole page.
 pub(super) fn page(file: &str, report: &Report) -> String {
     let mut body = String::new();
     write!(body, "<h1>{}</h1>{}{}", escape(file), numbers(report), utilisation(report))
@@ -41,9 +40,8 @@ pub(super) fn page(file: &str, report: &Report) -> String {
     )
 }
 
-/// The numbers that matter most.
 fn numbers(report: &Report) -> String {
-    let gpus = report.capacity[2];
+    let gpus = report.capacity[QueueResource::Gpu];
     let used = if gpus > 0.0 {
         format!("{:.1}%", 100.0 * report.held[QueueResource::Gpu] / gpus)
     } else {
@@ -56,9 +54,9 @@ fn numbers(report: &Report) -> String {
         ("from", report.start.to_string()),
         ("cycles, planned", format!("{}, {}", report.cycles, report.planned)),
         ("GPU utilisation", used),
-        ("waiting time, 9 of 10 groups", p90),
-        ("groups started, waiting", format!("{}, {}", waits.started, waits.waiting)),
-        ("pods evicted", report.evictions.len().to_string()),
+        ("waiting time, p90", p90),
+        ("groups started, pending", format!("{}, {}", waits.started, waits.waiting)),
+        ("evicted pods", report.evictions.len().to_string()),
     ];
     let mut text = "<dl class=\"tiles\">".to_owned();
     for (name, value) in &tiles {
@@ -68,7 +66,7 @@ fn numbers(report: &Report) -> String {
     text + "</dl>\n"
 }
 
-/// Points of a series: seconds since the beginning, and a value.
+/// Points of a series: seconds since the start, and a value.
 fn points(report: &Report, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
     report.samples.iter().map(|sample| (seconds(report, sample.at), value(sample))).collect()
 }
@@ -84,24 +82,28 @@ fn gpus(amount: i64) -> f64 {
 fn utilisation(report: &Report) -> String {
     let is_top = |at: &usize| report.queues[*at].parent.is_none();
     let top: Vec<usize> = (0..report.queues.len()).filter(is_top).collect();
-    let share = |sample: &Sample, resource: usize| {
+    let share = |sample: &Sample, resource: QueueResource| {
         let held: i128 = top.iter().map(|at| i128::from(sample.queues[*at].held[resource])).sum();
         if sample.total[resource] > 0 { 100.0 * held as f64 / sample.total[resource] as f64 } else { 0.0 }
     };
-    let lines: Vec<Line<'_>> = [("GPUs", "held", 2), ("CPU", "second", 0), ("memory", "third", 1)]
-        .into_iter()
-        .filter(|(_, _, resource)| report.held[*resource] > 0.0)
-        .map(|(name, class, resource)| Line {
-            name,
-            class,
-            points: points(report, |sample| share(sample, resource)),
-        })
-        .collect();
+    let lines: Vec<Line<'_>> = [
+        ("GPUs", "held", QueueResource::Gpu),
+        ("CPU", "second", QueueResource::Cpu),
+        ("memory", "third", QueueResource::Memory),
+    ]
+    .into_iter()
+    .filter(|(_, _, resource)| report.held[*resource] > 0.0)
+    .map(|(name, class, resource)| Line {
+        name,
+        class,
+        points: points(report, |sample| share(sample, resource)),
+    })
+    .collect();
     let chart = chart::steps("Cluster utilisation, %", seconds(report, report.end), 100.0, &lines);
     format!("<h2>Utilisation</h2>\n<div class=\"wide\">{chart}</div>\n")
 }
 
-/// A chart for each queue that runs groups: what it held, and what it could count on.
+/// A chart per leaf queue: allocated GPUs and fair share.
 fn shares(report: &Report) -> String {
     let mut leaves = queue_tree::leaves(report);
     let hidden = leaves.len().saturating_sub(CHARTS_MAX);
@@ -124,7 +126,7 @@ fn shares(report: &Report) -> String {
     for at in leaves {
         let lines = [
             Line {
-                name: "held",
+                name: "allocated",
                 class: "held",
                 points: points(report, |s| gpus(s.queues[at].held[QueueResource::Gpu])),
             },
@@ -161,8 +163,8 @@ fn queue_table(report: &Report) -> String {
         shown.map(move |resource| queue_row(queue, depth, resource))
     });
     let heads =
-        ["queue", "resource", "quota", "fair share", "requested", "held", "least", "most", "pods evicted"];
-    table("Queues, on average", heads, &rows.collect::<Vec<_>>())
+        ["queue", "resource", "quota", "fair share", "requested", "allocated", "min", "max", "evicted pods"];
+    table("Queues (averages)", heads, &rows.collect::<Vec<_>>())
 }
 
 fn queue_row(queue: &QueueResult, depth: usize, resource: QueueResource) -> [String; 9] {
@@ -193,7 +195,7 @@ fn wait_table(report: &Report) -> String {
         .map(|(queue, depth)| cells(format!("{}{}", "\u{2003}".repeat(depth), queue.name), &queue.waits))
         .collect();
     rows.push(cells("all".to_owned(), &report.waits));
-    let heads = ["queue", "started", "still waiting", "mean", "half within", "9 of 10 within", "longest"];
+    let heads = ["queue", "started", "pending", "mean", "p50", "p90", "max"];
     table("Waiting times", heads, &rows)
 }
 
@@ -217,8 +219,8 @@ fn group_table(report: &Report) -> String {
         "submitted",
         "waited",
         "waited after evictions",
-        "pods evicted",
-        "at the end",
+        "evicted pods",
+        "final state",
     ];
     table("Groups", heads, &rows.collect::<Vec<_>>())
 }
@@ -233,14 +235,10 @@ fn pending_table(report: &Report) -> String {
         let hint = sentence.hint.unwrap_or_default();
         [verdict.group.to_string(), verdict.queue.clone(), pods, sentence.text, hint]
     });
-    table(
-        "Pending at the end",
-        ["group", "queue", "pods", "why", "what would help"],
-        &rows.collect::<Vec<_>>(),
-    )
+    table("Pending at the end", ["group", "queue", "pods", "reason", "hint"], &rows.collect::<Vec<_>>())
 }
 
-/// A table under a heading; all text in it is escaped.
+/// A table with a heading; all text is escaped.
 fn table<const N: usize>(heading: &str, heads: [&str; N], rows: &[[String; N]]) -> String {
     let mut text = format!("<h2>{}</h2>\n<div class=\"scroll\"><table><thead>", escape(heading));
     row(&mut text, "th", &heads);

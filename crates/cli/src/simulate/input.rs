@@ -1,7 +1,7 @@
-//! Tells by content what a file is: a snapshot, or the input of one of KAI's fair share simulators.
+//! Detects the format of a file by its content: a snapshot, or the input of one of KAI's fair share simulators.
 
-use super::fair_share::Question;
-use super::time_based::World;
+use super::fair_share::FairShareRequest;
+use super::time_based::Scenario;
 use anyhow::Result;
 use kai_cache::{Snapshot, snapshot};
 use serde_json::Value;
@@ -9,26 +9,23 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Input of the simulators is small; what is larger is a snapshot.
+/// Larger files are snapshots.
 const SIMULATOR_BYTES_MAX: u64 = 4 << 20;
 
-/// What a file holds.
 pub(super) enum Input {
-    /// A cluster.
     Snapshot(Box<Snapshot>),
     /// Nodes, queues and jobs of the time-based fair share simulator.
-    TimeBased(World),
+    TimeBased(Scenario),
     /// A request to the fair share simulator.
-    FairShare(Question),
+    FairShare(FairShareRequest),
 }
 
-/// Reads a file.
 pub(super) fn read(path: &Path) -> Result<Input> {
     let name = path.display().to_string();
     if let Some(value) = small_value(path) {
         match form(&value) {
-            Form::FairShare => return Ok(Input::FairShare(Question::read(&name, &value)?)),
-            Form::TimeBased => return Ok(Input::TimeBased(World::read(&name, &value)?)),
+            Form::FairShare => return Ok(Input::FairShare(FairShareRequest::read(&name, &value)?)),
+            Form::TimeBased => return Ok(Input::TimeBased(Scenario::read(&name, &value)?)),
             Form::Other => {}
         }
     }
@@ -80,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn files_are_told_apart_by_their_members() {
+    fn format_is_detected_by_field_names() {
         assert_eq!(form(&json!({"totalResource": {}, "queues": []})), Form::FairShare);
         assert_eq!(form(&json!({"Queues": [], "Jobs": {}})), Form::TimeBased);
         assert_eq!(form(&json!({"queues": [], "halfLifePeriod": 0})), Form::TimeBased);

@@ -1,4 +1,4 @@
-//! Everything about a simulation as one JSON object. GPUs in devices, CPU in cores, memory in bytes, times in seconds.
+//! The report of a simulation as one JSON object: GPUs in devices, CPU in cores, memory in bytes, times in seconds.
 
 use anyhow::Result;
 use kai_engine::explain::plain;
@@ -8,7 +8,7 @@ use kai_units::{Span, Timestamp};
 use kai_view::amounts::{by_resource, mean, number, unit};
 use serde_json::{Map, Value, json};
 
-/// The object, on one line.
+/// On one line.
 pub(super) fn text(report: &Report) -> Result<String> {
     let at = |moment: Timestamp| seconds(moment - report.start);
     let evictions: Vec<Value> = report
@@ -106,7 +106,7 @@ fn waits(waits: &Waits) -> Value {
     })
 }
 
-/// Times, and for each queue and resource as many numbers.
+/// Sample times, and a value per sample for each queue and resource.
 fn series(report: &Report) -> Value {
     let times: Vec<Value> = report.samples.iter().map(|sample| seconds(sample.at - report.start)).collect();
     let queues: Map<String, Value> = report

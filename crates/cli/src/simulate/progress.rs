@@ -1,18 +1,17 @@
-//! A line that tells how far a long simulation got, on terminals only.
+//! The progress line of a long simulation, on terminals only.
 
 use super::spans;
 use kai_clock::Stopwatch;
 use kai_replay::Progress;
 use kai_units::{Span, Timestamp};
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 
-/// What is done sooner needs no line.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// From one line to the next.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Simulations that take less have no progress line.
+const INITIAL_DELAY: Duration = Duration::from_secs(2);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line on standard error that is written over and over.
+/// A line on standard error that is redrawn in place.
 pub(super) struct ProgressLine {
     since: Stopwatch,
     shown_at: Option<Duration>,
@@ -21,27 +20,25 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A simulation begins that ends after so much virtual time at the latest.
+    /// `limit` is the virtual time after which the simulation ends at the latest.
     pub(super) fn start(limit: Span) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
+        let is_terminal = crate::is_terminal(&std::io::stderr());
         Self { since: Stopwatch::start(), shown_at: None, limit, is_terminal }
     }
 
-    /// Shows how far it got, where it is time for that.
     pub(super) fn show(&mut self, progress: impl FnOnce() -> (Progress, Timestamp)) {
         let elapsed = self.since.elapsed();
-        let is_due = self.shown_at.map_or(elapsed >= PATIENCE, |at| elapsed >= at + PAUSE);
+        let is_due = self.shown_at.map_or(elapsed >= INITIAL_DELAY, |at| elapsed >= at + REFRESH_INTERVAL);
         if !self.is_terminal || !is_due {
             return;
         }
         self.shown_at = Some(elapsed);
         let (progress, start) = progress();
         let text = text(&progress, progress.now - start, self.limit);
-        // Nothing can be done for a terminal that has gone away.
+        // A closed terminal is not an error.
         let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
     }
 
-    /// Takes the line away.
     pub(super) fn clear(&mut self) {
         if self.shown_at.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -51,7 +48,7 @@ impl ProgressLine {
 
 fn text(progress: &Progress, passed: Span, limit: Span) -> String {
     format!(
-        "simulated {} of {} in {} cycles; groups waiting: {}; pods evicted: {}",
+        "simulated {} of {} in {} cycles; pending groups: {}; evicted pods: {}",
         spans::short(passed),
         spans::short(limit),
         progress.planned,
@@ -65,11 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_how_far_it_got() {
+    fn line_has_time_cycles_pending_groups_and_evictions() {
         let progress = Progress { now: Timestamp(0), planned: 70, waiting: 3, evictions: 1 };
         assert_eq!(
             text(&progress, Span::from_secs(90), Span::from_secs(7_200)),
-            "simulated 1m30s of 2h in 70 cycles; groups waiting: 3; pods evicted: 1"
+            "simulated 1m30s of 2h in 70 cycles; pending groups: 3; evicted pods: 1"
         );
     }
 }

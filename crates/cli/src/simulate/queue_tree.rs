@@ -3,7 +3,7 @@
 use kai_replay::Report;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Places of the queues in the report, with how deep each one stands.
+/// Indices of the queues in the report, with their depth.
 pub(super) fn walk(report: &Report) -> Vec<(usize, usize)> {
     let known: BTreeSet<&str> = report.queues.iter().map(|queue| queue.name.as_str()).collect();
     let mut below: BTreeMap<Option<&str>, BTreeMap<&str, usize>> = BTreeMap::new();
@@ -12,18 +12,18 @@ pub(super) fn walk(report: &Report) -> Vec<(usize, usize)> {
         below.entry(parent).or_default().insert(&queue.name, at);
     }
     let mut order = Vec::new();
-    let mut waiting: Vec<(usize, usize)> = Vec::new();
+    let mut stack: Vec<(usize, usize)> = Vec::new();
     let mut next = (None, 0);
     loop {
         let children = below.remove(&next.0).unwrap_or_default();
-        waiting.extend(children.into_values().rev().map(|at| (at, next.1)));
-        let Some((at, depth)) = waiting.pop() else { return order };
+        stack.extend(children.into_values().rev().map(|at| (at, next.1)));
+        let Some((at, depth)) = stack.pop() else { return order };
         order.push((at, depth));
         next = (Some(report.queues[at].name.as_str()), depth + 1);
     }
 }
 
-/// Places of the queues that have none below them.
+/// Indices of the leaf queues.
 pub(super) fn leaves(report: &Report) -> Vec<usize> {
     let parents: BTreeSet<&str> = report.queues.iter().filter_map(|queue| queue.parent.as_deref()).collect();
     let walked = walk(report).into_iter().map(|(at, _)| at);

@@ -1,4 +1,4 @@
-//! What `kai simulate` was asked for, checked and ready to use.
+//! Validated arguments of `kai simulate`.
 
 use crate::args;
 use anyhow::{Context, Result, bail};
@@ -7,9 +7,8 @@ use kai_components::config;
 use kai_replay::Options;
 use kai_units::{Span, Timestamp, duration};
 
-/// A checked request.
 pub(super) struct Request {
-    /// Replaces the file's own configuration.
+    /// Replaces the configuration of the file.
     pub(super) config: Option<SchedulerConfig>,
     pub(super) now: Option<Timestamp>,
     pub(super) period: Option<Span>,
@@ -18,12 +17,11 @@ pub(super) struct Request {
     grace: Option<Span>,
     cycles: Option<u32>,
     span: Option<Span>,
-    /// Every cycle shows in the output.
+    /// The output has a row for every cycle.
     whole_series: bool,
 }
 
 impl Request {
-    /// Checks arguments and reads the configuration.
     pub(super) fn new(args: &args::Simulate) -> Result<Self> {
         let files = args.files.len();
         if files > 1 && (args.html.is_some() || args.csv.is_some()) {
@@ -35,7 +33,7 @@ impl Request {
         let config = args.config.as_deref().map(config::read).transpose()?;
         Ok(Self {
             config,
-            now: args.now.as_deref().map(str::parse).transpose().context("--now cannot be read")?,
+            now: args.now.as_deref().map(str::parse).transpose().context("invalid --now")?,
             period: span("--period", args.period.as_deref(), Span(1))?,
             seed: args.seed,
             start_delay: span("--start-delay", args.start_delay.as_deref(), Span(0))?,
@@ -46,7 +44,7 @@ impl Request {
         })
     }
 
-    /// Puts what was asked for in place of what a file says.
+    /// Arguments override the options of the file.
     pub(super) fn options(&self, from_file: Options) -> Options {
         Options {
             period: self.period.unwrap_or(from_file.period),
@@ -58,7 +56,7 @@ impl Request {
         }
     }
 
-    /// When a simulation ends, if that is said here or by a number of cycles in the file.
+    /// The end of the simulation, if arguments or the file limit it.
     pub(super) fn end(&self, options: &Options, cycles_of_file: Option<u32>) -> Option<Timestamp> {
         let of_cycles = |cycles: u32| Span(options.period.0.saturating_mul(i64::from(cycles)));
         let span = self.span.or_else(|| self.cycles.or(cycles_of_file).map(of_cycles))?;
@@ -68,9 +66,9 @@ impl Request {
 
 fn span(option: &str, text: Option<&str>, least: Span) -> Result<Option<Span>> {
     let Some(text) = text else { return Ok(None) };
-    let span = duration::parse_extended(text).with_context(|| format!("{option} cannot be read"))?;
+    let span = duration::parse_extended(text).with_context(|| format!("invalid {option}"))?;
     if span < least {
-        bail!("{option} cannot be `{text}`; hint: time goes forwards, so write a span such as `1s`");
+        bail!("{option} cannot be `{text}`; hint: write a positive duration such as `1s`");
     }
     Ok(Some(span))
 }

@@ -1,8 +1,8 @@
-//! Spans of time as people write them.
+//! Formats durations.
 
 use kai_units::{Span, duration};
 
-/// `2h`, `1m30s`, `250ms`; parts below a thousandth of the whole are left out, so that means stay readable.
+/// `2h`, `1m30s`, `250ms`; parts below a thousandth of the whole are left out.
 pub(super) fn short(span: Span) -> String {
     let unit = match span.0.unsigned_abs() {
         0..10_000 => 1,
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_as_short_as_they_can_be() {
+    fn small_parts_and_zeros_are_left_out() {
         for (micros, expected) in [
             (0, "0s"),
             (10_000, "10ms"),

@@ -1,4 +1,4 @@
-//! What became of a simulation, as tables.
+//! Formats the report of a simulation as tables.
 
 use super::{Simulated, queue_tree, spans};
 use crate::render::{self, amount, pending};
@@ -7,24 +7,23 @@ use kai_replay::{GroupResult, QueueResult, Report, Waits};
 use kai_units::{Span, Timestamp};
 use kai_view::amounts::RESOURCES;
 
-/// Moments that the table of shares shows.
+/// Number of columns of the table over time.
 const MOMENTS: usize = 6;
 
-/// Everything, heading by heading.
 pub(super) fn text(simulated: &Simulated) -> String {
     let report = &simulated.report;
     let mut text = String::new();
-    section(&mut text, "Cluster", cluster(report).as_deref(), "the cluster has nothing");
-    section(&mut text, "Queues, on average", queues(report).as_deref(), "there are no queues");
+    section(&mut text, "Cluster", cluster(report).as_deref(), "The cluster has no resources");
+    section(&mut text, "Queues (averages)", queues(report).as_deref(), "No queues found");
     section(
         &mut text,
-        "GPUs held and fair share over time",
+        "Allocated GPUs and fair share over time",
         over_time(report).as_deref(),
-        "there are no queues",
+        "No queues found",
     );
-    section(&mut text, "Waiting times", waiting(report).as_deref(), "no group was submitted");
-    section(&mut text, "Groups", groups(report).as_deref(), "no group was submitted");
-    section(&mut text, "Pending", pending::of(&report.pending).as_deref(), "every group has its place");
+    section(&mut text, "Waiting times", waiting(report).as_deref(), "No pod groups were submitted");
+    section(&mut text, "Groups", groups(report).as_deref(), "No pod groups were submitted");
+    section(&mut text, "Pending", pending::of(&report.pending).as_deref(), "No pending pod groups");
     format!("{}\n\n{text}", heading(simulated))
 }
 
@@ -32,11 +31,10 @@ fn section(text: &mut String, heading: &str, table: Option<&str>, otherwise: &st
     render::section(text, heading, table.unwrap_or(otherwise));
 }
 
-/// How long, how many cycles, and how it ended.
 fn heading(simulated: &Simulated) -> String {
     let report = &simulated.report;
     let mut text = format!(
-        "simulated {} from {} ({})\n{} of {}, {} of them planned; {} evicted",
+        "simulated {} from {} ({})\n{} of {}, {} planned; {} evicted",
         spans::short(report.end - report.start),
         report.start,
         simulated.source,
@@ -46,7 +44,7 @@ fn heading(simulated: &Simulated) -> String {
         count(report.evictions.len(), "pod"),
     );
     if report.settled {
-        text += "; at the end nothing could change any more";
+        text += "; ended because nothing could change any more";
     }
     text
 }
@@ -70,7 +68,7 @@ fn cluster(report: &Report) -> Option<String> {
         })
     };
     let rows = RESOURCES.into_iter().filter_map(row).collect();
-    render::table(["RESOURCE", "CAPACITY", "HELD ON AVERAGE", "UTILISATION"], rows)
+    render::table(["RESOURCE", "CAPACITY", "ALLOCATED (MEAN)", "UTILISATION"], rows)
 }
 
 fn queues(report: &Report) -> Option<String> {
@@ -94,12 +92,12 @@ fn queues(report: &Report) -> Option<String> {
         }
     }
     render::table(
-        ["QUEUE", "RESOURCE", "QUOTA", "FAIR SHARE", "REQUESTED", "HELD", "LEAST", "MOST", "EVICTED"],
+        ["QUEUE", "RESOURCE", "QUOTA", "FAIR SHARE", "REQUESTED", "ALLOCATED", "MIN", "MAX", "EVICTED"],
         rows,
     )
 }
 
-/// CPU and memory are left out where a queue does not bound or not use them.
+/// CPU and memory are left out where a queue does not limit or not request them.
 pub(super) fn is_shown(queue: &QueueResult, resource: QueueResource) -> bool {
     let is_bounded = queue.quota[resource].is_some_and(|quota| quota > 0) || queue.limit[resource].is_some();
     match resource {
@@ -119,9 +117,12 @@ fn over_time(report: &Report) -> Option<String> {
     let cell = |queue: usize, moment: usize| {
         let sample = samples[moment].map(|sample| sample.queues[queue]).unwrap_or_default();
         let gpus = |amount: i64| amount::text(QueueResource::Gpu, amount);
-        format!("{} of {}", gpus(sample.held[2]), gpus(sample.fair_share[2]))
+        format!(
+            "{} of {}",
+            gpus(sample.held[QueueResource::Gpu]),
+            gpus(sample.fair_share[QueueResource::Gpu])
+        )
     };
-    // The queue and its moments.
     let row = |(at, depth): (usize, usize)| -> [String; MOMENTS + 1] {
         let name = format!("{}{}", "  ".repeat(depth), report.queues[at].name);
         std::array::from_fn(|column| {
@@ -158,7 +159,7 @@ fn waiting(report: &Report) -> Option<String> {
     if has_groups(&report.waits) {
         rows.push(row("all".to_owned(), &report.waits));
     }
-    render::table(["QUEUE", "STARTED", "STILL WAITING", "MEAN", "P50", "P90", "MAX"], rows)
+    render::table(["QUEUE", "STARTED", "PENDING", "MEAN", "P50", "P90", "MAX"], rows)
 }
 
 fn groups(report: &Report) -> Option<String> {
@@ -178,29 +179,29 @@ fn groups(report: &Report) -> Option<String> {
         ]
     };
     let rows = report.groups.iter().map(row).collect();
-    render::table(["GROUP", "QUEUE", "SUBMITTED", "WAITED", "EVICTED", "AT THE END"], rows)
+    render::table(["GROUP", "QUEUE", "SUBMITTED", "WAITED", "EVICTED", "FINAL STATE"], rows)
 }
 
-/// How long a group waited for its first start; with a mark where that is not over.
+/// How long a group was pending before its first start; `>` where it still is.
 pub(super) fn waited(group: &GroupResult, end: Timestamp) -> String {
     match group.waited() {
         Some(span) => spans::short(span),
-        None if group.ran_before => "ran before".to_owned(),
+        None if group.ran_before => "was running".to_owned(),
         None if group.waits => format!("> {}", spans::short(end - group.submitted)),
         None => "–".to_owned(),
     }
 }
 
-/// What a group did when the simulation ended.
+/// The state of a group at the end of the simulation.
 pub(super) fn state(group: &GroupResult, start: Timestamp) -> String {
     match group.finished {
         Some(at) => format!("finished at {}", spans::short(at - start)),
-        None if group.waits => "waits".to_owned(),
-        None => "runs".to_owned(),
+        None if group.waits => "pending".to_owned(),
+        None => "running".to_owned(),
     }
 }
 
-/// A mean amount, with a few decimals.
+/// A mean amount, rounded to a few decimals.
 pub(super) fn mean(resource: QueueResource, amount: f64) -> String {
     let step = match resource {
         QueueResource::Cpu => 10.0,

@@ -1,4 +1,4 @@
-//! Input of KAI's time-based fair share simulator: nodes, queues and jobs that run for ever, and how usage counts.
+//! Input of KAI's time-based fair share simulator: nodes, queues, jobs that do not end, and usage parameters.
 
 use super::Setup;
 use super::fields::Fields;
@@ -15,20 +15,18 @@ use kai_units::{Span, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// From one sample of the simulator to the next.
+/// Time between two cycles of KAI's simulator.
 const PERIOD: Span = Span(10_000);
-/// Pods that a node takes: more than any file has, so that GPUs alone decide.
+/// Pods per node: more than `OBJECTS_MAX`, so that only GPUs limit placement.
 const PODS_PER_NODE: i64 = 1_000_000;
-/// Most nodes and pods that a file may ask for.
+/// Maximum nodes and pods of a file.
 const OBJECTS_MAX: u64 = 1_000_000;
-/// More GPUs than there are.
+/// Larger quotas are clamped.
 const GPUS_MAX: f64 = 1e9;
-/// Namespace of the jobs.
 const NAMESPACE: &str = "default";
 
-/// What the file says.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Scenario {
     cycles: u32,
     window: Span,
     half_life: Option<Span>,
@@ -39,7 +37,6 @@ pub(super) struct World {
     jobs: BTreeMap<String, Jobs>,
 }
 
-/// The jobs of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Jobs {
     gpus: u32,
@@ -47,8 +44,8 @@ struct Jobs {
     count: u32,
 }
 
-impl World {
-    /// Reads a file; its name is used in errors.
+impl Scenario {
+    /// `file` is used in errors.
     pub(super) fn read(file: &str, value: &Value) -> Result<Self> {
         let fields = Fields::of(value, format!("`{file}`"))?;
         let node = |fields: Fields<'_>| {
@@ -68,7 +65,7 @@ impl World {
         let pods = jobs.values().map(|jobs: &Jobs| u64::from(jobs.pods).saturating_mul(jobs.count.into()));
         let objects = pods.chain(nodes.iter().map(|node| node.1.into())).fold(0, u64::saturating_add);
         if objects > OBJECTS_MAX {
-            bail!("`{file}` asks for {objects} nodes and pods; hint: {OBJECTS_MAX} are the most");
+            bail!("`{file}` has {objects} nodes and pods; hint: the maximum is {OBJECTS_MAX}");
         }
         let seconds = |count: u32| Span::from_secs(i64::from(count));
         Ok(Self {
@@ -82,7 +79,6 @@ impl World {
         })
     }
 
-    /// The simulation that it asks for.
     pub(super) fn setup(&self, request: &Request, plugins: &PluginSet) -> Setup {
         let mut config = request.config.as_ref().map_or_else(Config::default, |config| config.engine.clone());
         if request.config.is_none() {
@@ -112,7 +108,7 @@ impl World {
             warnings: policy.warnings.clone(),
             policy,
             options,
-            source: if request.now.is_some() { "as --now says" } else { "the file has no time of its own" },
+            source: if request.now.is_some() { "from --now" } else { "the file has no time" },
         }
     }
 
@@ -197,16 +193,16 @@ mod tests {
 
     #[test]
     fn keys_match_in_any_case_and_defaults_fill_in() {
-        let world = World::read(
+        let scenario = Scenario::read(
             "f",
             &json!({"nodes": [{"gpus": 8, "count": 2}, {"GPUs": 8}], "Queues": [{"name": "a", "parent": "p",
                 "DeservedGPUs": 2}], "jobs": {"a": {"GPUs": 1, "NumPods": 2, "NumJobs": 3}}, "Else": 1}),
         )
-        .expect("a world");
-        assert_eq!((world.cycles, world.window, world.half_life), (100, Span::from_secs(5), None));
-        assert_eq!(world.queues[0].priority, 100);
-        assert_eq!(world.queues[0].gpu, QueueShare { quota: Some(2_000_000), limit: None, weight: 1.0 });
-        let deltas = world.deltas();
+        .expect("it is valid");
+        assert_eq!((scenario.cycles, scenario.window, scenario.half_life), (100, Span::from_secs(5), None));
+        assert_eq!(scenario.queues[0].priority, 100);
+        assert_eq!(scenario.queues[0].gpu, QueueShare { quota: Some(2_000_000), limit: None, weight: 1.0 });
+        let deltas = scenario.deltas();
         let nodes: Vec<&str> = deltas
             .iter()
             .filter_map(|delta| if let Delta::Node(node) = delta { Some(node.name.as_str()) } else { None })
@@ -216,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_named() {
-        let error = World::read("f.yaml", &json!({"Queues": [], "Jobs": {"a": {"NumPods": -1}}}));
+    fn invalid_value_is_reported_with_its_position() {
+        let error = Scenario::read("f.yaml", &json!({"Queues": [], "Jobs": {"a": {"NumPods": -1}}}));
         let error = error.expect_err("no count").to_string();
-        assert!(error.contains("`f.yaml`, Jobs, a: `NumPods` is not a whole number"), "{error}");
+        assert!(error.contains("`f.yaml`, Jobs, a: `NumPods` is not a non-negative integer"), "{error}");
     }
 }

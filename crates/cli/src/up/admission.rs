@@ -1,5 +1,5 @@
-//! Webhooks of the embedded cluster, answered in this process: pods that name no scheduler get ours, and queues and pod
-//! groups are checked as they are in an installation.
+//! Admission webhooks of the embedded cluster, served in this process: they set the default schedulerName and validate
+//! queues and pod groups.
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -15,7 +15,7 @@ use kai_runtime::kind::untyped;
 use kai_sim::Cluster;
 use serde_json::{Value, json};
 
-/// The host under which this process answers.
+/// Host of the webhooks, resolved inside the embedded API server.
 const HOST: &str = "kai-up.kai-scheduler.svc";
 const MUTATING: ResourceKind = untyped(
     "admissionregistration.k8s.io",
@@ -32,7 +32,6 @@ const VALIDATING: ResourceKind = untyped(
     false,
 );
 
-/// Registers the webhooks.
 pub(super) async fn install(cluster: &Cluster) -> Result<()> {
     let router = Router::new()
         .route("/default-scheduler", post(|body: Bytes| async move { respond(&body) }))
@@ -84,15 +83,15 @@ async fn register(api: &Api, kind: &ResourceKind, name: &str, webhooks: Vec<Valu
 fn respond(body: &[u8]) -> Response {
     match serde_json::from_slice::<Value>(body) {
         Ok(review) => {
-            ([(header::CONTENT_TYPE, "application/json")], answer(&review).to_string()).into_response()
+            ([(header::CONTENT_TYPE, "application/json")], self::review(&review).to_string()).into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }
 }
 
-/// Gives a pod that names no scheduler ours: there is no other in this cluster. A pod that comes with a node, such as one
-/// that holds a GPU for sharing, needs none.
-fn answer(review: &Value) -> Value {
+/// Sets the schedulerName of pods that have the default one, as the cluster has no other scheduler. Pods with a nodeName,
+/// such as GPU reservation pods, are left unchanged.
+fn review(review: &Value) -> Value {
     let uid = &review["request"]["uid"];
     let mut response = json!({"uid": uid, "allowed": true});
     let spec = &review["request"]["object"]["spec"];

@@ -1,61 +1,57 @@
-//! The file with which `kubectl` reaches the cluster: where it goes, what it must not overwrite, and its end.
+//! The kubeconfig of the embedded cluster: its default path, and protection of files that `kai up` did not write.
 
 use anyhow::{Context, Result, anyhow, bail};
 use kai_apiserver::Listening;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Only we call the administrator so: a file without it is somebody else's.
-const OURS: &str = "kai-admin";
+/// Name of the administrator, by which a kubeconfig of `kai up` is recognised.
+const MARKER: &str = "kai-admin";
 
-/// A file that was written for a running cluster.
 pub(super) struct Kubeconfig {
     path: PathBuf,
     text: String,
 }
 
 impl Kubeconfig {
-    /// Writes the administrator's access.
     pub(super) fn write(path: PathBuf, listening: &Listening) -> Result<Self> {
         check(&path)?;
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+                .with_context(|| format!("cannot create directory `{}`", folder.display()))?;
         }
         listening.write_kubeconfig(&path).map_err(|error| {
-            anyhow!("{:#}; hint: choose another file with --kubeconfig", anyhow::Error::from(error))
+            anyhow!("{:#}; hint: select another file with --kubeconfig", anyhow::Error::from(error))
         })?;
         Ok(Self { path, text: listening.kubeconfig() })
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the file away, unless another cluster wrote its own there meanwhile.
+    /// Removes the file, unless another cluster has overwritten it.
     pub(super) fn remove(self) {
         if std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
-            // What is left leads nowhere and harms nobody.
+            // A stale file refers to a stopped cluster and is overwritten by the next one.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Refuses to write over a file that `kai up` did not write, such as one's own `~/.kube/config`.
+/// Rejects a path with a file that `kai up` did not write, such as `~/.kube/config`.
 pub(super) fn check(path: &Path) -> Result<()> {
     let Ok(text) = std::fs::read(path) else { return Ok(()) };
-    let is_ours = String::from_utf8_lossy(&text).contains(OURS);
-    if !is_ours && !text.is_empty() {
+    let is_own = String::from_utf8_lossy(&text).contains(MARKER);
+    if !is_own && !text.is_empty() {
         bail!(
-            "`{}` is there and is not from `kai up`, so it is left alone; hint: choose another file with --kubeconfig",
+            "`{}` exists and was not written by `kai up`, so it is not overwritten; hint: select another file with --kubeconfig",
             path.display()
         );
     }
     Ok(())
 }
 
-/// Where the file goes when nobody says.
 pub(super) fn default_path(var: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let folder = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder("XDG_STATE_HOME")
@@ -68,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_goes_to_the_state_folder() {
+    fn default_path_is_in_the_state_directory() {
         let path = |variables: &[(&str, &str)]| {
             default_path(|name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))

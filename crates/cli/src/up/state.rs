@@ -1,6 +1,6 @@
 //! The files of `--load` and `--save`.
 
-use super::revive;
+use super::snapshot_import;
 use anyhow::{Context, Result, anyhow, ensure};
 use kai_apiserver::ApiServer;
 use kai_cache::snapshot;
@@ -9,22 +9,21 @@ use std::io::{BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// How a saved state begins; everything else is read as a snapshot.
+/// First bytes of a saved state; other files are read as snapshots.
 const SAVED: &[u8] = b"{\"format\":\"kai-apiserver/";
 
-/// A state to begin with.
 pub(super) struct Loaded {
-    /// What the server reads.
+    /// In the format of the API server.
     pub(super) state: Vec<u8>,
-    /// What to tell about it, in lines.
+    /// Lines to print.
     pub(super) notes: String,
 }
 
-/// Reads a file. Must be called in a tokio runtime.
+/// Must be called in a tokio runtime.
 pub(super) async fn load(path: &Path, seed: u64) -> Result<Loaded> {
     let name = path.display();
     let failed = |cause: std::io::Error| {
-        anyhow!("cannot read `{name}`: {cause}; hint: --load takes what --save wrote, or a snapshot")
+        anyhow!("cannot read `{name}`: {cause}; hint: --load accepts a file of --save, or a snapshot")
     };
     let mut file = File::open(path).map_err(failed)?;
     let mut head = Vec::new();
@@ -32,28 +31,29 @@ pub(super) async fn load(path: &Path, seed: u64) -> Result<Loaded> {
     if head == SAVED {
         let mut state = head;
         file.read_to_end(&mut state).map_err(failed)?;
-        return Ok(Loaded { state, notes: format!("begins with the state in {name}\n") });
+        return Ok(Loaded { state, notes: format!("state loaded from {name}\n") });
     }
     let snapshot = snapshot::read_file(path)?;
-    let revived = revive::revive(&snapshot, seed).await.with_context(|| format!("cannot use `{name}`"))?;
-    Ok(Loaded { state: revived.state, notes: revived.report.text(&name.to_string()) })
+    let imported =
+        snapshot_import::import(&snapshot, seed).await.with_context(|| format!("cannot use `{name}`"))?;
+    Ok(Loaded { state: imported.state, notes: imported.report.text(&name.to_string()) })
 }
 
-/// Where the state goes at the end.
+/// Writes the state when the cluster stops.
 pub(super) struct Saving {
     path: PathBuf,
     partial: PathBuf,
 }
 
 impl Saving {
-    /// Makes sure that the file can be written, before anybody does work that would be lost.
+    /// Verifies at the start that the file can be written at the end.
     pub(super) fn prepare(path: &Path) -> Result<Self> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let saving = Self { path: path.to_owned(), partial: partial.into() };
         ensure!(
             !path.is_dir(),
-            "cannot write `{}`: it is a folder; hint: --save takes a file",
+            "cannot write `{}`: it is a directory; hint: --save accepts a file",
             path.display()
         );
         saving.open()?;
@@ -61,7 +61,7 @@ impl Saving {
         Ok(saving)
     }
 
-    /// Writes the whole state. A file that is there is replaced only by a complete one.
+    /// Writes to a temporary file and renames it, so that an existing file is replaced only by a complete one.
     pub(super) fn write(&self, server: &ApiServer) -> Result<()> {
         let mut out = BufWriter::new(self.open()?);
         server.save(&mut out).and_then(|()| out.flush()).map_err(|cause| self.failed(&cause))?;
@@ -73,12 +73,11 @@ impl Saving {
         std::fs::rename(&self.partial, &self.path).map_err(|cause| self.failed(&cause))
     }
 
-    /// Where it goes.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Secrets are part of the state: the file is its owner's alone.
+    /// Only readable by its owner: the state contains secrets.
     fn open(&self) -> Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -87,8 +86,6 @@ impl Saving {
 
     fn failed(&self, cause: &std::io::Error) -> anyhow::Error {
         let path = self.path.display();
-        anyhow!(
-            "cannot write `{path}`: {cause}; hint: --save takes a file in a folder that can be written to"
-        )
+        anyhow!("cannot write `{path}`: {cause}; hint: --save accepts a file in a writable directory")
     }
 }

@@ -9,7 +9,7 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn detect() -> Self {
-        Self { is_terminal: crate::stdout_is_terminal() }
+        Self { is_terminal: crate::is_terminal(&std::io::stdout()) }
     }
 
     /// For programs that read line by line.

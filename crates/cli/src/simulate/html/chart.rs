@@ -13,15 +13,14 @@ const BOTTOM: f64 = 24.0;
 
 /// A line of a chart. A value holds until the next point.
 pub(super) struct Line<'a> {
-    /// What it shows.
     pub(super) name: &'a str,
-    /// Its class in the style sheet.
+    /// CSS class.
     pub(super) class: &'a str,
     /// Seconds and values, by time.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Text that cannot be taken for markup.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -37,7 +36,7 @@ pub(super) fn escape(text: &str) -> String {
     safe
 }
 
-/// Lines in steps over so many seconds.
+/// A step chart over `seconds`.
 pub(super) fn steps(title: &str, seconds: f64, highest: f64, lines: &[Line<'_>]) -> String {
     let scale = Scale::new(seconds, highest);
     let mut text = scale.frame(title);
@@ -57,7 +56,7 @@ pub(super) fn steps(title: &str, seconds: f64, highest: f64, lines: &[Line<'_>])
     text + "</svg>\n"
 }
 
-/// Counts in equal parts of so many seconds.
+/// A bar chart of counts in equal parts of `seconds`.
 pub(super) fn bars(title: &str, seconds: f64, counts: &[usize]) -> String {
     let scale = Scale::new(seconds, counts.iter().copied().max().unwrap_or(0) as f64);
     let mut text = scale.frame(title);
@@ -76,7 +75,7 @@ pub(super) fn bars(title: &str, seconds: f64, counts: &[usize]) -> String {
     text + "</svg>\n"
 }
 
-/// Where seconds and values are on the drawing.
+/// Maps seconds and values to coordinates.
 struct Scale {
     seconds: f64,
     step: f64,
@@ -98,7 +97,7 @@ impl Scale {
         TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - (value / self.top).clamp(0.0, 1.0))
     }
 
-    /// The drawing up to its lines: title, rules and labels.
+    /// The chart without its data: title, grid lines and labels.
     fn frame(&self, title: &str) -> String {
         let name = escape(title);
         let mut text = format!(
@@ -135,7 +134,7 @@ impl Scale {
         text
     }
 
-    /// A path in steps; of several points in one place only the last one is drawn.
+    /// A step path; of several points at one pixel only the last one is drawn.
     fn path(&self, points: &[(f64, f64)]) -> String {
         let mut drawn: Vec<(i64, i64)> = Vec::new();
         for (seconds, value) in points {
@@ -160,7 +159,7 @@ impl Scale {
     }
 }
 
-/// The smallest of 1, 2, 5, 10, 20 … and their decimal parts that is no less.
+/// The smallest of …, 0.5, 1, 2, 5, 10, 20, … that is at least `least`.
 fn nice_step(least: f64) -> f64 {
     if least <= 0.0 || !least.is_finite() {
         return 1.0;
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_in_names_stays_text() {
+    fn markup_in_names_is_escaped() {
         assert_eq!(escape("<b a=\"1\">&'"), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
         let line = Line { name: "<x>", class: "held", points: vec![(0.0, 1.0)] };
         let chart = steps("<script>", 10.0, 1.0, &[line]);
@@ -190,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn points_in_one_place_are_drawn_once() {
+    fn points_at_one_pixel_are_drawn_once() {
         let scale = Scale::new(1e6, 4.0);
         let points: Vec<(f64, f64)> = (0..10_000).map(|at| (f64::from(at), f64::from(at % 5))).collect();
         assert!(scale.path(&points).len() < 2_000);
     }
 
     #[test]
-    fn steps_are_numbers_that_people_count_in() {
+    fn axis_steps_are_1_2_or_5_times_a_power_of_ten() {
         for (least, step) in [(0.0, 1.0), (0.3, 0.5), (1.0, 1.0), (3.0, 5.0), (25.0, 50.0), (7.0, 10.0)] {
             assert!((nice_step(least) - step).abs() < 1e-9, "{least}");
         }

@@ -1,4 +1,4 @@
-//! Shows what goes on in the cluster: one line that is written over on a terminal, a line for each change elsewhere.
+//! The status line of `kai up`: redrawn in place on a terminal, one line per change elsewhere.
 
 use kai_api::meta::Meta;
 use kai_runtime::api::Api;
@@ -7,19 +7,19 @@ use kai_runtime::invalid::InvalidObject;
 use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_units::Quantity;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 use tokio::task::JoinSet;
 
-/// From one look to the next.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Phases in the order of a pod's life, and how they are counted aloud.
+pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// Pod phases and their names in the status line.
 const PHASES: [(&str, &str); 5] = [
     ("Pending", "pending"),
     ("Running", "running"),
@@ -28,94 +28,92 @@ const PHASES: [(&str, &str); 5] = [
     ("Unknown", "unknown"),
 ];
 
-/// Follows nodes and pods, and shows them.
-pub(super) struct Live {
-    seen: Arc<Mutex<Seen>>,
+/// Watches nodes and pods.
+pub(super) struct StatusLine {
+    observed: Arc<Mutex<Observed>>,
     _tasks: JoinSet<()>,
     shown: String,
     is_terminal: bool,
 }
 
-/// What is known of each node and pod.
+/// The counts of each node and pod.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     nodes: BTreeMap<Key, Counts>,
     pods: BTreeMap<Key, Counts>,
 }
 
-impl Live {
-    /// Starts to follow; everything that is there is known when this returns.
+impl StatusLine {
+    /// Returns when all existing objects have been listed.
     pub(super) async fn start(api: &Api) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let unread = Arc::new(Sender::new(2));
+        let observed = Arc::new(Mutex::new(Observed::default()));
+        let unlisted = Arc::new(Sender::new(2));
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow::<NodeObject>(api.clone(), Arc::clone(&seen), Arc::clone(&unread)));
-        tasks.spawn(follow::<PodObject>(api.clone(), Arc::clone(&seen), Arc::clone(&unread)));
-        // The sender lives as long as this.
-        let _ = unread.subscribe().wait_for(|unread| *unread == 0).await;
-        let is_terminal = std::io::stdout().is_terminal();
-        Self { seen, _tasks: tasks, shown: String::new(), is_terminal }
+        tasks.spawn(follow::<NodeObject>(api.clone(), Arc::clone(&observed), Arc::clone(&unlisted)));
+        tasks.spawn(follow::<PodObject>(api.clone(), Arc::clone(&observed), Arc::clone(&unlisted)));
+        // Cannot fail: the sender is not dropped before.
+        let _ = unlisted.subscribe().wait_for(|unlisted| *unlisted == 0).await;
+        let is_terminal = crate::is_terminal(&std::io::stdout());
+        Self { observed, _tasks: tasks, shown: String::new(), is_terminal }
     }
 
-    /// What there is.
     pub(super) fn counts(&self) -> Counts {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.observed.lock();
         let mut counts = Counts::default();
-        seen.nodes.values().chain(seen.pods.values()).for_each(|one| counts.add(one));
+        observed.nodes.values().chain(observed.pods.values()).for_each(|one| counts.add(one));
         counts
     }
 
-    /// Shows what there is, if that is not what was shown last.
+    /// Prints the status if it has changed.
     pub(super) fn show(&mut self) {
         let text = self.counts().text();
         if text == self.shown {
             return;
         }
         let mut out = std::io::stdout();
-        // Nothing can be done for a terminal or a reader that has gone away; the cluster goes on.
+        // A closed output does not stop the cluster.
         let _ = if self.is_terminal { write!(out, "\r{text}\x1b[K") } else { writeln!(out, "{text}") };
         let _ = out.flush();
         self.shown = text;
     }
 
-    /// Says something that stays.
-    pub(super) fn say(&mut self, text: &str) {
+    /// Prints a line that is not overwritten.
+    pub(super) fn print(&mut self, text: &str) {
         let start = if self.is_terminal { "\r\x1b[K" } else { "" };
         let mut out = std::io::stdout();
-        // As above: nobody may be listening.
+        // As above.
         let _ = writeln!(out, "{start}{text}");
         let _ = out.flush();
         self.shown.clear();
     }
 
-    /// Leaves the last line where it is.
-    pub(super) fn end(self) {
+    /// Leaves the last status in place.
+    pub(super) fn finish(self) {
         if self.is_terminal {
             let _ = writeln!(std::io::stdout());
         }
     }
 }
 
-/// Something that is counted.
 trait Counted: DeserializeOwned + Send + 'static {
     const KIND: ResourceKind;
     fn key(&self) -> Key;
     fn counts(&self) -> Counts;
-    fn all(seen: &mut Seen) -> &mut BTreeMap<Key, Counts>;
+    fn all(observed: &mut Observed) -> &mut BTreeMap<Key, Counts>;
 }
 
-async fn follow<T: Counted>(api: Api, seen: Arc<Mutex<Seen>>, unread: Arc<Sender<usize>>) {
+async fn follow<T: Counted>(api: Api, observed: Arc<Mutex<Observed>>, unlisted: Arc<Sender<usize>>) {
     let source = Source { bookmarks: false, ..Source::all(T::KIND) };
     let freshness = Health::default().watch(&T::KIND.plural);
     let mut first = true;
-    watch::list_and_watch(&api, &source, &freshness, |news: WatchEvent<T>| {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = T::all(&mut seen);
-        match news {
+    watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<T>| {
+        let mut observed = observed.lock();
+        let all = T::all(&mut observed);
+        match event {
             WatchEvent::Listed(objects, _) => {
                 *all = objects.iter().map(|object| (object.key(), object.counts())).collect();
                 if std::mem::take(&mut first) {
-                    unread.send_modify(|unread| *unread -= 1);
+                    unlisted.send_modify(|unlisted| *unlisted -= 1);
                 }
             }
             WatchEvent::Applied(object) => {
@@ -132,7 +130,6 @@ async fn follow<T: Counted>(api: Api, seen: Arc<Mutex<Seen>>, unread: Arc<Sender
     .await;
 }
 
-/// A node, as far as it is counted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NodeObject {
@@ -168,12 +165,11 @@ impl Counted for NodeObject {
         Counts { nodes: 1, ready, gpus: self.status.allocatable.gpus(), ..Counts::default() }
     }
 
-    fn all(seen: &mut Seen) -> &mut BTreeMap<Key, Counts> {
-        &mut seen.nodes
+    fn all(observed: &mut Observed) -> &mut BTreeMap<Key, Counts> {
+        &mut observed.nodes
     }
 }
 
-/// A pod, as far as it is counted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PodObject {
@@ -221,21 +217,20 @@ impl Counted for PodObject {
         let mut counts = Counts::default();
         counts.phases[index] = 1;
         if !self.spec.node_name.is_empty() && !matches!(phase, "Succeeded" | "Failed") {
-            // What is limited and not requested is requested as much.
-            let wanted = |resources: &Resources| {
+            // Requests default to limits.
+            let requested = |resources: &Resources| {
                 resources.requests.as_ref().or(resources.limits.as_ref()).map_or(0, Amounts::gpus)
             };
-            counts.gpus_taken = self.spec.containers.iter().map(|one| wanted(&one.resources)).sum();
+            counts.gpus_allocated = self.spec.containers.iter().map(|one| requested(&one.resources)).sum();
         }
         counts
     }
 
-    fn all(seen: &mut Seen) -> &mut BTreeMap<Key, Counts> {
-        &mut seen.pods
+    fn all(observed: &mut Observed) -> &mut BTreeMap<Key, Counts> {
+        &mut observed.pods
     }
 }
 
-/// The GPUs in a list of amounts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Amounts {
@@ -254,14 +249,13 @@ impl Amounts {
     }
 }
 
-/// Nodes, pods and GPUs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) nodes: usize,
     ready: usize,
     phases: [usize; PHASES.len()],
     pub(super) gpus: i64,
-    gpus_taken: i64,
+    gpus_allocated: i64,
 }
 
 impl Counts {
@@ -272,7 +266,7 @@ impl Counts {
             *phase += count;
         }
         self.gpus += more.gpus;
-        self.gpus_taken += more.gpus_taken;
+        self.gpus_allocated += more.gpus_allocated;
     }
 
     fn text(&self) -> String {
@@ -283,8 +277,8 @@ impl Counts {
             .map(|((_, name), count)| format!("{count} {name}"))
             .collect();
         let pods = if pods.is_empty() { "none".to_owned() } else { pods.join(", ") };
-        let Self { nodes, ready, gpus, gpus_taken, .. } = self;
-        format!("nodes: {ready} of {nodes} ready; GPUs: {gpus_taken} of {gpus} taken; pods: {pods}")
+        let Self { nodes, ready, gpus, gpus_allocated, .. } = self;
+        format!("nodes: {ready} of {nodes} ready; GPUs: {gpus_allocated} of {gpus} allocated; pods: {pods}")
     }
 }
 
@@ -294,9 +288,9 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_line_counts_nodes_gpus_and_pods() {
+    fn status_counts_nodes_gpus_and_pods() {
         let mut counts = Counts::default();
-        assert_eq!(counts.text(), "nodes: 0 of 0 ready; GPUs: 0 of 0 taken; pods: none");
+        assert_eq!(counts.text(), "nodes: 0 of 0 ready; GPUs: 0 of 0 allocated; pods: none");
         let node = |ready: &str| {
             json!({"status": {"allocatable": {"nvidia.com/gpu": "8"},
                 "conditions": [{"type": "DiskPressure", "status": "True"}, {"type": "Ready", "status": ready}]}})
@@ -313,7 +307,7 @@ mod tests {
         }
         assert_eq!(
             counts.text(),
-            "nodes: 1 of 2 ready; GPUs: 4 of 16 taken; pods: 2 pending, 1 running, 1 succeeded"
+            "nodes: 1 of 2 ready; GPUs: 4 of 16 allocated; pods: 2 pending, 1 running, 1 succeeded"
         );
     }
 }

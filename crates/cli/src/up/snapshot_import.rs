@@ -1,8 +1,7 @@
-//! Brings a snapshot to life: its records become objects of an API server, as far as they tell enough.
+//! Converts a snapshot to a saved state of the embedded API server.
 //!
-//! Every object goes through the API of a server that nobody else uses, so that it is completed and checked like any
-//! other. Then uids and creation times are put back, for who refers to an object and who came first must stay as they
-//! were. What comes out is a saved state.
+//! Objects are created through the API of a temporary server, which defaults and validates them. Then UIDs and creation
+//! timestamps are restored, since owner references and the order of groups depend on them.
 
 mod object;
 mod report;
@@ -22,32 +21,29 @@ use object::Identity;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What we call ourselves to the server.
-const CLIENT: &str = "kai-up";
+const USER_AGENT: &str = "kai-up";
 
-/// A cluster that can start.
-pub(super) struct Revived {
-    /// As a server saves it.
+pub(super) struct Imported {
+    /// In the format of the API server.
     pub(super) state: Vec<u8>,
-    /// What became of the snapshot.
     pub(super) report: Report,
 }
 
-/// Brings a snapshot to life. Must be called in a tokio runtime.
-pub(super) async fn revive(snapshot: &Snapshot, seed: u64) -> Result<Revived> {
+/// Must be called in a tokio runtime.
+pub(super) async fn import(snapshot: &Snapshot, seed: u64) -> Result<Imported> {
     let mut lists = lists(snapshot)?;
     let clock = Clock::system();
     let server = ApiServer::new(&Options::new(seed, clock));
-    let api = Api::new(kube::Client::new(server.service(), "default"), CLIENT);
+    let api = Api::new(kube::Client::new(server.service(), "default"), USER_AGENT);
     install::install_crds(&api).await?;
     if lists.contains_key(&Kind::NodeResourceTopology) {
         let definition = node::topology_definition();
         api.ensure_dynamic(&kind::CUSTOM_RESOURCE_DEFINITION, "", &definition)
             .await
-            .context("cannot define NUMA zones")?;
+            .context("cannot create the definition of NUMA zones")?;
     }
-    make_namespaces(&api, &lists).await?;
-    let mut revival = Revival {
+    create_namespaces(&api, &lists).await?;
+    let mut importer = Importer {
         api,
         now: clock.time(),
         uids: lists.values().flatten().filter_map(|record| text_at(record, "/metadata/uid")).collect(),
@@ -62,22 +58,22 @@ pub(super) async fn revive(snapshot: &Snapshot, seed: u64) -> Result<Revived> {
     };
     for kind in object::ORDER {
         for record in lists.remove(&kind).unwrap_or_default() {
-            revival.make(kind, record).await;
+            importer.create(kind, record).await;
         }
     }
-    revival
+    importer
         .report
         .leave_out_all(Kind::PodDisruptionBudget, lists.get(&Kind::PodDisruptionBudget).map_or(0, Vec::len));
     let mut saved = Vec::new();
-    server.save(&mut saved).context("memory is enough")?;
-    Ok(Revived { state: put_back(&saved, &revival.identities)?, report: revival.report })
+    server.save(&mut saved).context("cannot serialise the state")?;
+    Ok(Imported { state: restore_identities(&saved, &importer.identities)?, report: importer.report })
 }
 
-/// The objects of a snapshot as JSON, by kind; those that name no namespace are in `default`.
+/// The objects of a snapshot as JSON, by kind; `default` is the default namespace.
 fn lists(snapshot: &Snapshot) -> Result<BTreeMap<Kind, Vec<Value>>> {
     let mut text = Vec::new();
-    snapshot::write_json(snapshot, &mut text).context("memory is enough")?;
-    let mut file: Value = serde_json::from_slice(&text).context("a written snapshot can be read")?;
+    snapshot::write_json(snapshot, &mut text).context("cannot serialise the state")?;
+    let mut file: Value = serde_json::from_slice(&text).context("cannot read a serialised snapshot")?;
     let mut lists = BTreeMap::new();
     for kind in Kind::ALL {
         for member in ["rawObjects", "replay"] {
@@ -98,8 +94,8 @@ fn lists(snapshot: &Snapshot) -> Result<BTreeMap<Kind, Vec<Value>>> {
     Ok(lists)
 }
 
-/// Every namespace that an object is in must be there, and pods need a service account.
-async fn make_namespaces(api: &Api, lists: &BTreeMap<Kind, Vec<Value>>) -> Result<()> {
+/// Creates the namespaces of all objects, with the service account that pods require.
+async fn create_namespaces(api: &Api, lists: &BTreeMap<Kind, Vec<Value>>) -> Result<()> {
     let mut namespaces: BTreeMap<&str, Value> = BTreeMap::new();
     for record in lists.get(&Kind::Namespace).into_iter().flatten() {
         namespaces.insert(name(record), record["metadata"]["labels"].clone());
@@ -108,34 +104,32 @@ async fn make_namespaces(api: &Api, lists: &BTreeMap<Kind, Vec<Value>>) -> Resul
         namespaces.entry(namespace(record)).or_default();
     }
     for (name, labels) in namespaces {
-        let made =
+        let created =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        let failed = || format!("cannot make namespace `{name}`");
-        api.ensure_dynamic(&kind::NAMESPACE, "", &made).await.with_context(failed)?;
+        let failed = || format!("cannot create namespace `{name}`");
+        api.ensure_dynamic(&kind::NAMESPACE, "", &created).await.with_context(failed)?;
         api.ensure_dynamic(&kind::SERVICE_ACCOUNT, name, &account).await.with_context(failed)?;
     }
     Ok(())
 }
 
-/// What is known while objects are made.
-struct Revival {
+struct Importer {
     api: Api,
     now: String,
-    /// Objects of the snapshot: owners among them are kept.
+    /// UIDs of all objects: references to other owners are removed.
     uids: BTreeSet<String>,
-    /// Priority classes of the snapshot.
     classes: BTreeSet<String>,
-    /// Who objects were, by kind and key.
+    /// Original UIDs and creation timestamps, by kind and key.
     identities: BTreeMap<(String, Key), Identity>,
     report: Report,
 }
 
-impl Revival {
-    /// Makes one object, or notes why not.
-    async fn make(&mut self, kind: Kind, mut record: Value) {
+impl Importer {
+    /// Creates one object, or reports why not.
+    async fn create(&mut self, kind: Kind, mut record: Value) {
         let Some(resource) = object::resource(kind) else { return };
-        if let Some(why) = object::unfit(kind, &record) {
+        if let Some(why) = object::exclusion(kind, &record) {
             return self.report.leave_out(kind, why);
         }
         let identity = object::prepare(kind, &mut record, &self.uids, &self.classes, &self.now);
@@ -144,33 +138,33 @@ impl Revival {
         record["kind"] = Value::from(&*resource.kind);
         let status = object::status(kind, &mut record);
         match self.api.create_dynamic(&resource, &key.namespace, &record).await {
-            Ok(_) => self.report.made(kind),
-            // What every cluster has is there already.
+            Ok(_) => self.report.created(kind),
+            // Objects that every cluster has exist already.
             Err(error) if error.is_conflict() => return,
-            Err(error) => return self.report.refuse(kind, &key, error),
+            Err(error) => return self.report.rejected(kind, &key, error),
         }
         self.identities.insert((resource.kind.to_string(), key.clone()), identity);
         if let Some(status) = status {
             let patch = json!({"status": status});
             if let Err(error) = self.api.patch_dynamic(&resource, &key, Part::Status, &patch).await {
-                self.report.refuse_status(kind, &key, error);
+                self.report.status_rejected(kind, &key, error);
             }
         }
     }
 }
 
-/// Gives objects in a saved state the uids and creation times that they had.
-fn put_back(saved: &[u8], identities: &BTreeMap<(String, Key), Identity>) -> Result<Vec<u8>> {
+/// Restores UIDs and creation timestamps in a saved state.
+fn restore_identities(saved: &[u8], identities: &BTreeMap<(String, Key), Identity>) -> Result<Vec<u8>> {
     let mut state = Vec::with_capacity(saved.len());
     for (index, line) in saved.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate() {
         if index > 0 {
-            let mut row: Value = serde_json::from_slice(line).context("a saved state can be read")?;
-            let made = &mut row["object"];
-            let identity = identities.get(&(kai_object::kind(made).to_owned(), Key::of(made)));
+            let mut row: Value = serde_json::from_slice(line).context("cannot read the serialised state")?;
+            let created = &mut row["object"];
+            let identity = identities.get(&(kai_object::kind(created).to_owned(), Key::of(created)));
             if let Some(identity) = identity {
-                identity.put_back(made);
+                identity.restore(created);
             }
-            serde_json::to_writer(&mut state, &row).context("memory is enough")?;
+            serde_json::to_writer(&mut state, &row).context("cannot serialise the state")?;
         } else {
             state.extend_from_slice(line);
         }

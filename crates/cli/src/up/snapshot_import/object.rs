@@ -1,21 +1,19 @@
-//! Completes one record of a snapshot, so that an API server takes it.
+//! Completes one object of a snapshot, so that the API server accepts it.
 //!
-//! Records hold what scheduling reads and no more. What the API demands beyond that is filled in with words that say
-//! where the object comes from.
+//! Snapshots hold only the fields that scheduling reads. Other required fields get placeholders.
 
 use super::text_at;
 use kai_cache::Kind;
 use kai_object::{map_mut, set_meta, str_at};
 use kai_sim::node;
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Stands for images, paths and handles that a snapshot does not have.
-const UNKNOWN: &str = "from-snapshot";
+/// Placeholder of images, paths and handles, which a snapshot does not have.
+const PLACEHOLDER: &str = "from-snapshot";
 
-/// The order in which objects are made: what others name comes first. Budgets are not among them: their records say
-/// what is left of a budget, not what it is.
+/// The order of creation: objects that others refer to come first. Without PodDisruptionBudgets, of which a snapshot
+/// holds the status and not the spec.
 pub(super) const ORDER: [Kind; 18] = [
     Kind::PriorityClass,
     Kind::StorageClass,
@@ -37,48 +35,21 @@ pub(super) const ORDER: [Kind; 18] = [
     Kind::BindRequest,
 ];
 
-/// Where the API keeps objects of a kind; nothing for those that are not made from records.
+/// The API resource of a kind; `None` for kinds that are not imported.
 pub(super) fn resource(kind: Kind) -> Option<kai_runtime::ResourceKind> {
-    let (group, version, plural, namespaced) = match kind {
-        Kind::PriorityClass => ("scheduling.k8s.io", "v1", "priorityclasses", false),
-        Kind::StorageClass => ("storage.k8s.io", "v1", "storageclasses", false),
-        Kind::CsiDriver => ("storage.k8s.io", "v1", "csidrivers", false),
-        Kind::CsiNode => ("storage.k8s.io", "v1", "csinodes", false),
-        Kind::CsiStorageCapacity => ("storage.k8s.io", "v1", "csistoragecapacities", true),
-        Kind::DeviceClass => ("resource.k8s.io", "v1", "deviceclasses", false),
-        Kind::ResourceSlice => ("resource.k8s.io", "v1", "resourceslices", false),
-        Kind::ResourceClaim => ("resource.k8s.io", "v1", "resourceclaims", true),
-        Kind::Topology => ("kai.scheduler", "v1alpha1", "topologies", false),
-        Kind::Queue => ("scheduling.run.ai", "v2", "queues", false),
-        Kind::PodGroup => ("scheduling.run.ai", "v2alpha2", "podgroups", true),
-        Kind::BindRequest => ("scheduling.run.ai", "v1alpha2", "bindrequests", true),
-        Kind::NodeResourceTopology => ("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", false),
-        Kind::Node => ("", "v1", "nodes", false),
-        Kind::Pod => ("", "v1", "pods", true),
-        Kind::ConfigMap => ("", "v1", "configmaps", true),
-        Kind::PersistentVolume => ("", "v1", "persistentvolumes", false),
-        Kind::PersistentVolumeClaim => ("", "v1", "persistentvolumeclaims", true),
-        Kind::Namespace | Kind::PodDisruptionBudget => return None,
-    };
-    Some(kai_runtime::ResourceKind {
-        group: Cow::Borrowed(group),
-        version: Cow::Borrowed(version),
-        kind: Cow::Borrowed(kind.name()),
-        plural: Cow::Borrowed(plural),
-        namespaced,
-    })
+    ORDER.contains(&kind).then(|| kai_scheduler::resources::of(kind))
 }
 
-/// Why a record is not brought to life.
-pub(super) fn unfit(kind: Kind, record: &Value) -> Option<&'static str> {
+/// Why an object is not imported.
+pub(super) fn exclusion(kind: Kind, record: &Value) -> Option<&'static str> {
     if !str_at(record, "/metadata/deletionTimestamp").is_empty() {
-        return Some("was being deleted");
+        return Some("terminating");
     }
-    let has_ended = kind == Kind::Pod && matches!(str_at(record, "/status/phase"), "Succeeded" | "Failed");
-    has_ended.then_some("had ended")
+    let is_completed = kind == Kind::Pod && matches!(str_at(record, "/status/phase"), "Succeeded" | "Failed");
+    is_completed.then_some("completed")
 }
 
-/// Who an object was.
+/// Original UID and creation timestamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     uid: Option<String>,
@@ -86,13 +57,12 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Makes the object who it was.
-    pub(super) fn put_back(&self, object: &mut Value) {
+    pub(super) fn restore(&self, object: &mut Value) {
         if let Some(uid) = &self.uid {
             set_meta(object, "uid", Some(Value::from(uid.as_str())));
         }
         if let Some(created) = &self.created {
-            // The API counts whole seconds.
+            // `metav1.Time` has whole seconds.
             let whole =
                 created.split_once('.').map_or_else(|| created.clone(), |(whole, _)| whole.to_owned() + "Z");
             set_meta(object, "creationTimestamp", Some(Value::from(whole)));
@@ -100,7 +70,7 @@ impl Identity {
     }
 }
 
-/// Turns a record into what the API takes; says who it was.
+/// Converts a record to an object that the API accepts, and returns its identity.
 pub(super) fn prepare(
     kind: Kind,
     record: &mut Value,
@@ -111,11 +81,11 @@ pub(super) fn prepare(
     let created = text_at(record, "/metadata/creationTimestamp");
     let identity = Identity { uid: text_at(record, "/metadata/uid"), created };
     let metadata = map_mut(record, "metadata");
-    // Nobody is there who would lift a finalizer.
+    // No controller of the simulated cluster removes finalizers.
     for field in ["uid", "creationTimestamp", "finalizers", "resourceVersion", "generation"] {
         metadata.remove(field);
     }
-    // An object whose owner is not there is garbage.
+    // The garbage collector would delete an object whose owner does not exist.
     if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
         owners.retain(|owner| uids.contains(str_at(owner, "/uid")));
     }
@@ -144,8 +114,8 @@ pub(super) fn prepare(
     identity
 }
 
-/// Takes out the status that is to be written after the object is made. Nodes come with theirs; pods live theirs
-/// anew, but for the claims that were made for them.
+/// Removes and returns the status that is written after the object is created. Nodes are created with theirs; pods get a
+/// new one, except for the resource claims that were created for them.
 pub(super) fn status(kind: Kind, record: &mut Value) -> Option<Value> {
     if kind == Kind::Node {
         return None;
@@ -161,7 +131,7 @@ pub(super) fn status(kind: Kind, record: &mut Value) -> Option<Value> {
 fn complete_pod(pod: &mut Value, classes: &BTreeSet<String>) {
     let is_guaranteed = str_at(pod, "/status/qosClass") == "Guaranteed";
     let spec = map_mut(pod, "spec");
-    // The server works the value out from the class; one that is not there would be refused.
+    // The server derives the value from the class; an unknown class would be rejected.
     spec.remove("priority");
     let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default();
     if !class.starts_with("system-") && !classes.contains(class) {
@@ -184,7 +154,7 @@ fn complete_container(container: &mut Value, name: &str, is_guaranteed: bool) {
     if str_at(container, "/name").is_empty() {
         container["name"] = Value::from(name);
     }
-    container["image"] = Value::from(UNKNOWN);
+    container["image"] = Value::from(PLACEHOLDER);
     let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) else {
         return complete_limits(&mut container["resources"], is_guaranteed);
     };
@@ -194,8 +164,8 @@ fn complete_container(container: &mut Value, name: &str, is_guaranteed: bool) {
     complete_limits(&mut container["resources"], is_guaranteed);
 }
 
-/// Limits are not in a record once the class of service is known. Devices must be limited to what is requested, and a
-/// guaranteed pod is limited so in everything.
+/// Snapshots hold the QoS class instead of limits. Extended resources require limits equal to requests, and so do all
+/// resources of a guaranteed pod.
 fn complete_limits(resources: &mut Value, is_guaranteed: bool) {
     let Some(requests) = resources.get("requests").and_then(Value::as_object).cloned() else { return };
     for (resource, amount) in requests {
@@ -208,7 +178,7 @@ fn complete_limits(resources: &mut Value, is_guaranteed: bool) {
     }
 }
 
-/// What the API demands of parts of a pod that a record holds in short.
+/// Fills in required fields of volumes.
 fn complete_spec(spec: &mut serde_json::Map<String, Value>) {
     for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
         if volume.get("ephemeral").is_some() {
@@ -219,23 +189,25 @@ fn complete_spec(spec: &mut serde_json::Map<String, Value>) {
     }
 }
 
-/// A volume must say what it is made of.
+/// Sets a volume source, which the API requires.
 fn complete_volume(volume: &mut Value) {
     let spec = map_mut(volume, "spec");
     match spec.get_mut("csi") {
-        Some(csi) if str_at(csi, "/volumeHandle").is_empty() => csi["volumeHandle"] = Value::from(UNKNOWN),
+        Some(csi) if str_at(csi, "/volumeHandle").is_empty() => {
+            csi["volumeHandle"] = Value::from(PLACEHOLDER)
+        }
         Some(_) => {}
         None => {
-            spec.insert("hostPath".to_owned(), json!({"path": format!("/{UNKNOWN}")}));
+            spec.insert("hostPath".to_owned(), json!({"path": format!("/{PLACEHOLDER}")}));
         }
     }
 }
 
-/// A storage driver must say what it calls the node.
+/// Sets the `nodeID` of drivers, which the API requires.
 fn complete_drivers(node: &mut Value) {
     for driver in node.pointer_mut("/spec/drivers").and_then(Value::as_array_mut).into_iter().flatten() {
         if str_at(driver, "/nodeID").is_empty() {
-            driver["nodeID"] = Value::from(UNKNOWN);
+            driver["nodeID"] = Value::from(PLACEHOLDER);
         }
     }
 }
