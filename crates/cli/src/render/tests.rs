@@ -190,34 +190,35 @@ fn example() -> Outcome {
 }
 
 #[test]
-fn an_outcome_reads_from_placements_to_reasons() {
+fn outcome_has_all_tables() {
     let text = anstream::adapter::strip_str(&outcome(&example())).to_string();
     assert_snapshot!(text, @"
     Placements
       POD           NODE     GPUS       HOW
-    ────────────────────────────────────────────────────────────────
-      lab/next-0    node-c   –          waits for room, by reclaim
+    ───────────────────────────────────────────────────────────
+      lab/next-0    node-c   –          pipelined by reclaim
       lab/notes-0   node-a   0.5 of 1   bound by allocate
       lab/train-1   node-b   2          bound by allocate
       lab/web-0     node-a   –          bound by allocate
 
     Evictions
-      FOR        BY                  GROUP        PODS           WHAT AND WHY
+      PREEMPTOR   ACTION              VICTIM       PODS           REASON
     ────────────────────────────────────────────────────────────────────────────────────────────────────
-      lab/next   reclaim             lab/old      old-0, old-1   evicted: queue `alice` is above its
-                                                                 fair share of GPUs
-                                     lab/moving   moving-0       moved to node-b
-      lab/high   preempt             lab/low      low-0          evicted: priority 75 is higher than
-                                                                 50
-      –          stalegangeviction   lab/half     half-0         evicted: the gang has been below its
-                                                                 minimum since 1970-01-01T00:00:00Z
+      lab/next    reclaim             lab/old      old-0, old-1   evicted: queue `alice` is above its
+                                                                  fair share of GPUs
+                                      lab/moving   moving-0       moved to node-b
+      lab/high    preempt             lab/low      low-0          evicted: priority 75 is higher than
+                                                                  50
+      –           stalegangeviction   lab/half     half-0         evicted: the gang has been below
+                                                                  its minimum since
+                                                                  1970-01-01T00:00:00Z
 
-    Taken and given
-      FOR        QUEUE   ROLE    RESOURCE   QUOTA   FAIR SHARE   BEFORE   AFTER
-    ─────────────────────────────────────────────────────────────────────────────
-      lab/next   bob     takes   GPU        4       5            2        4
-                 alice   gives   GPU        4       5            7        5
-                                 CPU        16      16           4        2
+    Queue allocation changes
+      PREEMPTOR   QUEUE   ROLE        RESOURCE   QUOTA   FAIR SHARE   BEFORE   AFTER
+    ──────────────────────────────────────────────────────────────────────────────────
+      lab/next    bob     reclaimer   GPU        4       5            2        4
+                  alice   victim      GPU        4       5            7        5
+                                      CPU        16      16           4        2
 
     Queue shares
       QUEUE      RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
@@ -230,7 +231,7 @@ fn an_outcome_reads_from_placements_to_reasons() {
                  CPU        16      ∞       16           8           4        5
 
     Pending
-      GROUP      QUEUE      PODS   WHY
+      GROUP      QUEUE      PODS   REASON
     ─────────────────────────────────────────────────────────────────────────────────────────────────
       lab/big    research   4      3 of 4 required pods fit; 0/3 nodes are available for pod
                                    `lab/train-3`: 2 insufficient GPUs, 1 untolerated taint
@@ -248,22 +249,22 @@ fn an_outcome_reads_from_placements_to_reasons() {
 }
 
 #[test]
-fn an_empty_outcome_says_so() {
+fn empty_outcome_has_no_tables() {
     let text = anstream::adapter::strip_str(&outcome(&Outcome::default())).to_string();
     assert_snapshot!(text, @"
     Placements
-    nothing was placed
+    No pods were placed
 
     Queue shares
-    there are no queues
+    No queues found
 
     Pending
-    every group has its place
+    No pending pod groups
     ");
 }
 
 #[test]
-fn long_tables_end_in_a_count() {
+fn long_table_ends_with_a_count() {
     let decisions = (0..50).map(|pod| bind(&format!("p-{pod:02}"), "node-a", 1, 100, &[])).collect();
     let text = outcome(&Outcome { decisions, ..Outcome::default() });
     assert!(text.contains("… and 10 more"), "{text}");
@@ -274,17 +275,17 @@ fn many_pods_of_a_group_are_counted() {
     let evict = |at: usize| evict(&format!("p-{at}"), Some("g"), Some("next"), "reclaim", moved("node-a"));
     let text = outcome(&Outcome { decisions: (0..9).map(evict).collect(), ..Outcome::default() });
     assert!(text.contains("p-0, p-1, p-2, p-3 and 5"), "{text}");
-    assert!(!text.contains("Taken and given"), "{text}");
+    assert!(!text.contains("Queue allocation changes"), "{text}");
 }
 
 #[test]
-fn many_groups_to_which_the_same_happens_share_a_row() {
+fn many_victim_groups_of_one_rule_share_a_row() {
     let evict = |at: usize| {
         evict(&format!("p-{at}"), Some(&format!("g-{at}")), Some("next"), "reclaim", above_share())
     };
     let text = outcome(&Outcome { decisions: (0..90).map(evict).collect(), ..Outcome::default() });
     assert!(
-        text.contains("lab/next   reclaim   lab/g-0 and 89 more   90 pods   evicted: queue `alice`"),
+        text.contains("lab/next    reclaim   lab/g-0 and 89 more   90 pods   evicted: queue `alice`"),
         "{text}"
     );
 }
@@ -297,7 +298,7 @@ fn pods_without_a_group_are_named_in_full() {
 }
 
 #[test]
-fn thousands_of_queues_are_no_burden() {
+fn thousands_of_queues_are_rendered() {
     let name = |at: usize| format!("q{at:05}");
     let mut queues = vec![queue("top", None, None, None, [0; 3])];
     queues.extend((0..20_000).map(|at| queue(&name(at), Some("top"), None, None, [0; 3])));
@@ -306,7 +307,7 @@ fn thousands_of_queues_are_no_burden() {
 }
 
 #[test]
-fn a_cycle_of_queues_ends() {
+fn cycle_of_queues_terminates() {
     let queues = vec![queue("a", Some("b"), None, None, [0; 3]), queue("b", Some("a"), None, None, [0; 3])];
     outcome(&Outcome { queues, ..Outcome::default() });
 }

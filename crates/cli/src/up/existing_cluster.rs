@@ -356,7 +356,7 @@ mod tests {
         let classes = ["one", "two"].map(|name| manifest(kind::PRIORITY_CLASS, "", name));
         let mut created = vec![account];
         created.extend(classes);
-        let told = summary(&created);
+        let text = summary(&created);
         assert!(
             text.ends_with(
                 "to delete it:\n  kubectl delete priorityclasses -l kai.scheduler/made-by=kai-up\n  \
@@ -365,7 +365,7 @@ mod tests {
             "{text}"
         );
         created.push(manifest(kind::NAMESPACE, "", "a"));
-        let told = summary(&created);
+        let text = summary(&created);
         assert!(
             text.ends_with("  kubectl delete namespaces,priorityclasses -l kai.scheduler/made-by=kai-up\n"),
             "{text}"

@@ -1,13 +1,13 @@
-//! The binary from outside: what it prints, what it writes, and how it refuses bad input.
+//! Runs the binary as a process: output, files, exit codes and error messages.
 
-mod bad_input;
-mod looking;
-mod odd_input;
-mod planning;
+mod docs_examples;
+mod invalid_files;
+mod invalid_objects;
+mod plan;
 mod real_control_plane;
-mod simulating;
-mod tour;
+mod simulate;
 mod up_with_kubectl;
+mod view_commands;
 
 use kai_testkit::shapes;
 use std::path::PathBuf;
@@ -16,15 +16,14 @@ use std::process::{Command, Output};
 /// A time after everything in the shapes.
 const NOW: &str = "2026-07-01T00:00:00Z";
 
-/// Runs `kai` with arguments.
 fn kai(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kai")).args(args).output().expect("the binary runs")
 }
 
-/// A file for one test, below cargo's own folder for such files.
+/// A file in cargo's directory for test files.
 fn scratch(name: &str, content: impl AsRef<[u8]>) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, content).expect("the folder is there");
+    std::fs::write(&path, content).expect("the directory exists");
     path.to_str().expect("the path is plain").to_owned()
 }
 
@@ -32,12 +31,13 @@ fn scratch(name: &str, content: impl AsRef<[u8]>) -> String {
 fn shape(name: &str, nodes: usize) -> String {
     let mut bytes = Vec::new();
     shapes::write(shapes::find(name).expect("the shape exists"), nodes, &mut bytes)
-        .expect("memory is enough");
+        .expect("writing to memory");
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// Bad input is refused in words, among them these.
-fn is_refusal(output: &Output, words: &[&str]) {
+/// Asserts exit code 2 and an error that contains all the words.
+#[track_caller]
+fn assert_rejected(output: &Output, words: &[&str]) {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");

@@ -1,4 +1,4 @@
-//! `kai up --for-real` against a real control plane: the binary in a process of its own, started again and again.
+//! `kai up --for-real` as a process against a real control plane.
 
 use crate::{kai, stderr};
 use kai_clock::Clock;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// How long anything may take on a busy machine.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 const STEP: Duration = Duration::from_millis(200);
 
@@ -76,8 +76,8 @@ impl Cluster {
         gone.expect("it is there");
     }
 
-    /// Makes a pod of ours and waits until it runs.
-    fn runs_a_pod(&self, name: &str) {
+    /// Creates a pod of the scheduler and waits until it runs.
+    fn run_pod(&self, name: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {"schedulerName": "kai-scheduler", "containers": [
@@ -91,8 +91,8 @@ impl Cluster {
         });
     }
 
-    /// Takes a field out of a definition that is there.
-    fn spoil_a_definition(&self) -> &'static str {
+    /// Removes a field of an existing definition.
+    fn modify_definition(&self) -> &'static str {
         let name = "queues.scheduling.run.ai";
         let key = Key::new("", name);
         let old = self.get(&CUSTOM_RESOURCE_DEFINITION, &key).expect("the definition is there");
@@ -119,10 +119,10 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         }
         std::thread::sleep(STEP);
     }
-    panic!("it never came to be that {what}");
+    panic!("timed out waiting until {what}");
 }
 
-/// A trial that runs; it ends with the test, however that ends.
+/// A running trial; it is killed when the test ends.
 struct Trial {
     child: Child,
     lines: Receiver<String>,
@@ -151,20 +151,20 @@ impl Trial {
         Self { child, lines, printed: String::new() }
     }
 
-    /// Reads until this is printed.
+    /// Reads output until it contains the text.
     #[track_caller]
-    fn says(&mut self, words: &str) {
-        while !self.printed.contains(words) {
+    fn wait_for(&mut self, text: &str) {
+        while !self.printed.contains(text) {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => self.printed = format!("{}{line}\n", self.printed),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("it never says `{words}`: {}", self.printed)
+                    panic!("timed out waiting for `{text}`: {}", self.printed)
                 }
             }
         }
     }
 
-    /// Interrupts it; the status and everything it printed.
+    /// Interrupts it, and returns its status and all output.
     #[track_caller]
     fn end(mut self) -> (ExitStatus, String) {
         let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
@@ -179,7 +179,7 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        // It is over already where the test went well.
+        // It has already ended where the test passed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -187,41 +187,41 @@ impl Drop for Trial {
 
 #[test]
 #[ignore = "needs a real control plane: cargo xtask ci runs it"]
-fn a_trial_makes_what_is_missing_once_it_may_schedules_and_says_what_it_leaves() {
+fn trial_creates_missing_objects_after_confirmation_and_lists_them_at_the_end() {
     let programs = Programs::required(env!("CARGO_TARGET_TMPDIR"));
     let cluster = Cluster::start(&programs);
     let kubeconfig = cluster.kubeconfig();
     let train = Key::new("", "train");
 
-    refused_without_consent(&cluster);
-    assert!(cluster.get(&PRIORITY_CLASS, &train).is_none(), "nothing was made");
+    rejected_without_confirmation(&cluster);
+    assert!(cluster.get(&PRIORITY_CLASS, &train).is_none(), "nothing was created");
 
     let mut first = Trial::start(&kubeconfig, &["--yes"]);
-    first.says("Ctrl-C ends it");
-    first.says("No webhook is served");
-    cluster.runs_a_pod("one");
-    first.says("pods: 1 running");
+    first.wait_for("Press Ctrl-C to stop");
+    first.wait_for("No webhooks are served");
+    cluster.run_pod("one");
+    first.wait_for("pods: 1 running");
     assert!(cluster.get(&PRIORITY_CLASS, &train).is_some());
 
     let mut second = Trial::start(&kubeconfig, &[]);
-    second.says("nothing is missing there");
-    second.says("kai-scheduler waits: another copy of it");
+    second.wait_for("all required objects exist");
+    second.wait_for("kai-scheduler is on standby: ");
     let (status, printed) = second.end();
     assert_eq!(status.code(), Some(0), "{printed}");
-    assert!(!printed.contains("differ") && !printed.contains("not as this version"), "{printed}");
+    assert!(!printed.contains("differ"), "{printed}");
 
     let (status, printed) = first.end();
     assert_eq!(status.code(), Some(0), "{printed}");
     let lease = cluster.get(&LEASE, &Key::new("kai-scheduler", "kai-scheduler")).expect("it led");
-    assert_eq!(lease["spec"]["holderIdentity"], "", "the lease is given back");
+    assert_eq!(lease["spec"]["holderIdentity"], "", "the lease is released");
 
-    what_differs_is_replaced_only_when_told(&cluster);
-    beside_kai(&cluster);
-    everything_can_be_taken_away(&cluster, &programs, &printed);
+    different_objects_are_replaced_only_with_the_flag(&cluster);
+    deployed_components_are_left_out(&cluster);
+    printed_command_deletes_all_created_objects(&cluster, &programs, &printed);
 }
 
-/// Nobody can be asked: it lists what it would make, and makes nothing.
-fn refused_without_consent(cluster: &Cluster) {
+/// Without a terminal, it lists the objects and creates none.
+fn rejected_without_confirmation(cluster: &Cluster) {
     let kubeconfig = cluster.kubeconfig();
     let refused = kai(&["up", "--for-real", kubeconfig.to_str().expect("the path is plain")]);
     assert_eq!(refused.status.code(), Some(2));
@@ -240,29 +240,29 @@ fn refused_without_consent(cluster: &Cluster) {
     assert!(cluster.get(&CUSTOM_RESOURCE_DEFINITION, &Key::new("", "queues.scheduling.run.ai")).is_none());
 }
 
-fn what_differs_is_replaced_only_when_told(cluster: &Cluster) {
-    let spoilt = cluster.spoil_a_definition();
+fn different_objects_are_replaced_only_with_the_flag(cluster: &Cluster) {
+    let modified = cluster.modify_definition();
     let whole = |cluster: &Cluster| {
-        let there = cluster.get(&CUSTOM_RESOURCE_DEFINITION, &Key::new("", spoilt)).expect("it is there");
+        let there = cluster.get(&CUSTOM_RESOURCE_DEFINITION, &Key::new("", modified)).expect("it is there");
         there.to_string().contains("\"priority\":{")
     };
     let kubeconfig = cluster.kubeconfig();
     let mut trial = Trial::start(&kubeconfig, &["--yes"]);
-    trial.says(&format!("left as it is: CustomResourceDefinition {spoilt}"));
-    trial.says("in spec.versions[0].schema");
-    trial.says("Ctrl-C ends it");
+    trial.wait_for(&format!("unchanged: CustomResourceDefinition {modified}"));
+    trial.wait_for("in spec.versions[0].schema");
+    trial.wait_for("Press Ctrl-C to stop");
     assert_eq!(trial.end().0.code(), Some(0));
     assert!(!whole(cluster));
 
     let mut trial = Trial::start(&kubeconfig, &["--replace"]);
-    trial.says(&format!("replaced: CustomResourceDefinition {spoilt}"));
-    cluster.runs_a_pod("two");
+    trial.wait_for(&format!("replaced: CustomResourceDefinition {modified}"));
+    cluster.run_pod("two");
     assert_eq!(trial.end().0.code(), Some(0));
     assert!(whole(cluster));
 }
 
-/// Where KAI's scheduler runs ours does not; where another part of it runs, ours is left out.
-fn beside_kai(cluster: &Cluster) {
+/// The trial fails if the cluster runs KAI's scheduler, and leaves out other components that the cluster runs.
+fn deployed_components_are_left_out(cluster: &Cluster) {
     let deployment = |name: &str| {
         let pod = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
         json!({
@@ -274,26 +274,25 @@ fn beside_kai(cluster: &Cluster) {
     cluster.create(&DEPLOYMENT, "kai-scheduler", &deployment("kai-scheduler-default"));
     let refused = kai(&["up", "--for-real", kubeconfig.to_str().expect("the path is plain"), "--yes"]);
     assert_eq!(refused.status.code(), Some(2));
-    let told = stderr(&refused);
+    let error = stderr(&refused);
     assert!(
-        told.contains("`kai-scheduler/kai-scheduler-default`") && told.contains("--replicas=0"),
-        "{told}"
+        error.contains("`kai-scheduler/kai-scheduler-default`") && error.contains("--replicas=0"),
+        "{error}"
     );
     cluster.delete(&DEPLOYMENT, &Key::new("kai-scheduler", "kai-scheduler-default"));
 
     cluster.create(&DEPLOYMENT, "kai-scheduler", &deployment("queue-controller"));
     let mut trial = Trial::start(&kubeconfig, &[]);
-    trial.says("queue-controller runs in the cluster already");
-    cluster.runs_a_pod("three");
+    trial.wait_for("queue-controller is left out: the cluster runs it");
+    cluster.run_pod("three");
     assert_eq!(trial.end().0.code(), Some(0));
 }
 
-/// The command that was told at the end leaves nothing of a trial.
-fn everything_can_be_taken_away(cluster: &Cluster, programs: &Programs, printed: &str) {
+fn printed_command_deletes_all_created_objects(cluster: &Cluster, programs: &Programs, printed: &str) {
     assert!(printed.contains("it leaves behind:\n  CustomResourceDefinition "), "{printed}");
     let command = printed.lines().find_map(|line| line.trim_start().strip_prefix("kubectl delete "));
-    let command = command.expect("it says how to take it away");
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("for-real");
+    let command = command.expect("it prints the command");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("existing-cluster");
     let kubectl = Kubectl::new(&home, &cluster.kubeconfig()).with_program(&programs.path("kubectl"));
     kubectl.run(&format!("delete {command}"), "");
     for kind in [CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, kai_runtime::kind::NAMESPACE] {
@@ -305,7 +304,7 @@ fn everything_can_be_taken_away(cluster: &Cluster, programs: &Programs, printed:
 }
 
 #[test]
-fn options_of_an_embedded_cluster_are_refused_for_a_real_one() {
+fn options_of_the_embedded_cluster_are_rejected_with_for_real() {
     let others: [&[&str]; 8] = [
         &["--nodes", "1x8"],
         &["--racks", "1"],
@@ -318,11 +317,11 @@ fn options_of_an_embedded_cluster_are_refused_for_a_real_one() {
     ];
     for other in others {
         let output = kai(&[&["up", "--for-real", "somewhere"], other].concat());
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(
-            told.contains("--for-real") && told.contains("cannot be used with") && told.contains(other[0]),
-            "{told}"
+            error.contains("--for-real") && error.contains("cannot be used with") && error.contains(other[0]),
+            "{error}"
         );
     }
     for only in ["--yes", "--replace", "--reservation-image=a"] {

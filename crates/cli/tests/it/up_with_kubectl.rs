@@ -1,6 +1,6 @@
-//! `kai up` as people use it: the binary in a process of its own, `kubectl` from outside, signals at the end.
+//! `kai up` as a process, used through `kubectl` and ended by signals.
 
-use crate::{is_refusal, kai, scratch, stderr};
+use crate::{assert_rejected, kai, scratch, stderr};
 use kai_kubetest::kubectl::Kubectl;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -10,23 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How long anything may take on a busy machine.
-const PATIENCE_STEPS: u32 = 300;
-/// From one look to the next.
+/// Maximum steps of a wait, enough for a busy machine.
+const STEPS_MAX: u32 = 300;
 const STEP: Duration = Duration::from_millis(200);
 
-/// A cluster that runs; it ends with the test, however that ends.
+/// A running cluster; it is killed when the test ends.
 struct Up {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// Everything it has printed.
     printed: String,
     folder: PathBuf,
     kubectl: PathBuf,
 }
 
 impl Up {
-    /// Starts one and waits until it tells how to reach it.
+    /// Starts a cluster and waits for its first status line.
     fn start(name: &str, args: &[&str]) -> Self {
         let kubectl = Kubectl::required().swap_remove(0);
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -61,7 +59,7 @@ impl Up {
         self.kubectl_with(args, "")
     }
 
-    /// Runs kubectl with this input; panics with what it said when it fails.
+    /// Runs kubectl with this input; panics with its output when it fails.
     #[track_caller]
     fn kubectl_with(&self, args: &str, input: &str) -> String {
         Kubectl::new(&self.folder, self.kubeconfig()).with_program(&self.kubectl).run(args, input)
@@ -75,7 +73,7 @@ impl Up {
         self.kubectl(&format!("get pod {pod} -o jsonpath={{.status.phase}}"))
     }
 
-    /// Makes a pod of two GPUs that runs for a second.
+    /// Creates a pod of two GPUs that runs for a second.
     fn create_pod(&self, name: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -95,11 +93,11 @@ impl Up {
         self.kubectl_with(&path, &binding.to_string());
     }
 
-    /// Sends a signal and waits for the end; the rest of what is printed is read.
+    /// Sends a signal, waits for the end, and returns all output.
     fn end(mut self, signal: &str) -> (ExitStatus, String) {
         let sent = Command::new("kill").args([&format!("-{signal}"), &self.child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
-        for _ in 0..PATIENCE_STEPS {
+        for _ in 0..STEPS_MAX {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 while self.read_line() {}
                 return (status, std::mem::take(&mut self.printed));
@@ -112,7 +110,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // It is over already where the test went well.
+        // It has already ended where the test passed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -120,18 +118,18 @@ impl Drop for Up {
 
 #[track_caller]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE_STEPS {
+    for _ in 0..STEPS_MAX {
         if holds() {
             return;
         }
         std::thread::sleep(STEP);
     }
-    panic!("it never came to be that {what}");
+    panic!("timed out waiting until {what}");
 }
 
 #[test]
 #[ignore = "needs kubectl: cargo xtask ci runs it"]
-fn a_cluster_is_there_with_nodes_queues_and_classes() {
+fn cluster_has_nodes_queues_and_priority_classes() {
     let up = Up::start("up-default", &[]);
     let path = up.kubeconfig().to_owned();
     assert!(path.ends_with(".local/state/kai/kubeconfig"), "{}", path.display());
@@ -155,16 +153,16 @@ fn a_cluster_is_there_with_nodes_queues_and_classes() {
         up.kubectl(command);
     }
     assert_eq!(up.printed.matches("\n  kubectl ").count(), 3, "{}", up.printed);
-    assert!(up.printed.contains("The scheduler and its companions run"), "{}", up.printed);
+    assert!(up.printed.contains("All components run"), "{}", up.printed);
     let (status, printed) = up.end("INT");
     assert_eq!(status.code(), Some(0), "{printed}");
-    assert!(printed.ends_with("the cluster has ended\n"), "{printed}");
-    assert!(!path.exists(), "access to a cluster that has ended is taken away");
+    assert!(printed.ends_with("cluster stopped\n"), "{printed}");
+    assert!(!path.exists(), "the kubeconfig of a stopped cluster is removed");
 }
 
 #[test]
 #[ignore = "needs kubectl: cargo xtask ci runs it"]
-fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
+fn saved_state_keeps_pods_across_a_restart() {
     let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("up-state.kai");
     let state = state.to_str().expect("the path is plain");
     let mut up = Up::start("up-pods", &["--no-scheduler", "--nodes", "2x8", "--save", state]);
@@ -179,9 +177,9 @@ fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
     }
     let (status, printed) = up.end("TERM");
     assert_eq!(status.code(), Some(0), "{printed}");
-    assert!(printed.contains(&format!("the state is in {state}")), "{printed}");
+    assert!(printed.contains(&format!("state saved to {state}")), "{printed}");
     let mode = std::fs::metadata(state).expect("it was written").permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "a state has secrets in it");
+    assert_eq!(mode & 0o777, 0o600, "the state contains secrets");
 
     let up = Up::start("up-pods-again", &["--no-scheduler", "--load", state]);
     assert_eq!(up.json("get nodes")["items"].as_array().map(Vec::len), Some(2));
@@ -195,7 +193,7 @@ fn pods_wait_until_they_are_bound_and_live_on_after_a_restart() {
 
 #[test]
 #[ignore = "needs kubectl: cargo xtask ci runs it"]
-fn a_pod_is_scheduled_and_runs_to_its_end() {
+fn pod_is_scheduled_and_succeeds() {
     let up = Up::start("up-scheduled", &["--nodes", "2x8"]);
     up.create_pod("hello");
     eventually("the pod has run", || up.phase("hello") == "Succeeded");
@@ -204,18 +202,18 @@ fn a_pod_is_scheduled_and_runs_to_its_end() {
 
 #[test]
 #[ignore = "needs kubectl: cargo xtask ci runs it"]
-fn a_snapshot_comes_to_life() {
+fn snapshot_is_imported() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/evictions.yaml");
     let file = example.to_str().expect("the path is plain");
     let up = Up::start("up-snapshot", &["--no-scheduler", "--load", file]);
-    assert!(up.printed.starts_with("brought to life from "), "{}", up.printed);
-    assert!(!up.printed.contains("refused"), "{}", up.printed);
+    assert!(up.printed.starts_with("imported from "), "{}", up.printed);
+    assert!(!up.printed.contains("rejected"), "{}", up.printed);
     let queues = up.kubectl("get queues");
     assert!(!queues.contains("default-queue") && queues.lines().count() > 1, "{queues}");
     let pods = up.json("get pods --all-namespaces");
     let pods = pods["items"].as_array().expect("a list");
     let bound = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count();
-    assert!(bound > 0, "somebody runs in the example");
+    assert!(bound > 0, "the example has bound pods");
     eventually("bound pods run on their nodes", || {
         let phases = up.kubectl("get pods --all-namespaces -o jsonpath={.items[*].status.phase}");
         phases.matches("Running").count() == bound
@@ -225,7 +223,7 @@ fn a_snapshot_comes_to_life() {
 
 #[test]
 #[ignore = "needs kubectl: cargo xtask ci runs it"]
-fn nodes_come_from_a_file() {
+fn nodes_are_read_from_a_file() {
     let mut text = "nodes:\n".to_owned();
     writeln!(text, "- {{name: big, count: 2, gpus: 4, racks: 2, numaZones: 2, labels: {{pool: x}}}}")
         .expect("a string");
@@ -239,39 +237,41 @@ fn nodes_come_from_a_file() {
     assert_eq!(up.end("TERM").0.code(), Some(0));
 }
 
-/// Refused with exit code 2 and an error that contains all the words.
 #[track_caller]
-fn refused(args: &[&str], words: &[&str]) {
+fn assert_up_rejects(args: &[&str], words: &[&str]) {
     let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join("up-refused");
     let mut all = vec!["up", "--kubeconfig", kubeconfig.to_str().expect("the path is plain")];
     all.extend(args);
     let output = kai(&all);
-    is_refusal(&output, words);
+    assert_rejected(&output, words);
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_a_hint() {
-    refused(&["--nodes", "many"], &["--nodes", "`many`", "hint: ", "16x8"]);
-    refused(&["--nodes", "8x8", "--nodes-file", "x"], &["--nodes-file"]);
-    refused(&["--nodes-file", "/nowhere/nodes"], &["`/nowhere/nodes`", "hint: "]);
+fn invalid_options_are_rejected_with_a_hint() {
+    assert_up_rejects(&["--nodes", "many"], &["--nodes", "`many`", "hint: ", "16x8"]);
+    assert_up_rejects(&["--nodes", "8x8", "--nodes-file", "x"], &["--nodes-file"]);
+    assert_up_rejects(&["--nodes-file", "/nowhere/nodes"], &["`/nowhere/nodes`", "hint: "]);
     let file = scratch("up-bad-nodes.yaml", "nodes: [{name: a, gpu: 8}]");
-    refused(&["--nodes-file", &file], &["up-bad-nodes.yaml", "gpu", "hint: "]);
-    refused(&["--load", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
+    assert_up_rejects(&["--nodes-file", &file], &["up-bad-nodes.yaml", "gpu", "hint: "]);
+    assert_up_rejects(&["--load", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
     let file = scratch("up-bad-state.kai", "{\"format\":\"kai-apiserver/v1\",\"revision\":1}\nno\n");
-    refused(&["--load", &file, "--port", "0"], &["up-bad-state.kai", "line 2", "hint: "]);
-    refused(&["--load", &scratch("up-bad.zip", "PK nothing")], &["up-bad.zip", "hint: "]);
-    refused(&["--save", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
+    assert_up_rejects(&["--load", &file, "--port", "0"], &["up-bad-state.kai", "line 2", "hint: "]);
+    assert_up_rejects(&["--load", &scratch("up-bad.zip", "PK nothing")], &["up-bad.zip", "hint: "]);
+    assert_up_rejects(&["--save", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();
-    refused(&["--port", &port], &["cannot listen on 127.0.0.1", "another process has the port", "--port 0"]);
+    assert_up_rejects(
+        &["--port", &port],
+        &["cannot listen on 127.0.0.1", "another process uses the port", "--port 0"],
+    );
 }
 
 #[test]
-fn a_kubeconfig_of_somebody_else_is_left_alone() {
+fn kubeconfig_of_another_origin_is_not_overwritten() {
     let text = "apiVersion: v1\nkind: Config\nusers: [{name: me}]\n";
     let file = scratch("up-own-kubeconfig.yaml", text);
     let output = kai(&["up", "--port", "0", "--kubeconfig", &file]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("is left alone; hint: "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is not overwritten; hint: "), "{}", stderr(&output));
     assert_eq!(std::fs::read_to_string(file).expect("it is there"), text);
 }

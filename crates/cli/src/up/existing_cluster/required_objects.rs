@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Label of all objects that a trial creates.
 pub(super) const MADE_BY: (&str, &str) = ("kai.scheduler/made-by", "kai-up");
 const ROLE: ResourceKind = untyped("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
-const ROLE_BINDING: ResourceKind = untyped("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
+const ROLE_BINDING: ResourceKind =
+    untyped("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
 /// How often to check whether new definitions are served.
 const SERVED_STEPS: u32 = 150;
 const STEP: Duration = Duration::from_millis(200);
@@ -106,7 +107,8 @@ async fn queues(api: &Api) -> Result<Vec<Value>> {
 }
 
 pub(super) async fn create(api: &Api, manifest: &Manifest) -> Result<()> {
-    let created = api.create_dynamic(&manifest.kind, object::namespace(&manifest.object), &manifest.object).await;
+    let created =
+        api.create_dynamic(&manifest.kind, object::namespace(&manifest.object), &manifest.object).await;
     created.map_err(|error| anyhow!("cannot create {}: {}", name(manifest), error.message()))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `kai simulate` on each kind of input: tables, numbers, the page, rows, and refusals.
+//! `kai simulate` on each input format: tables, JSON, HTML, CSV and errors.
 
 use crate::{NOW, kai, scratch, shape, stderr, stdout};
 use serde_json::{Value, json};
@@ -18,9 +18,9 @@ fn numbers(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// Refused with exit code 2 and an error that contains all the words.
+/// Asserts exit code 2 and an error that contains all the words.
 #[track_caller]
-fn refused(args: &[&str], words: &[&str]) {
+fn assert_rejected(args: &[&str], words: &[&str]) {
     let output = kai(args);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{text}{}", stdout(&output));
@@ -36,11 +36,14 @@ fn group<'a>(numbers: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_snapshot_lives_through_a_morning() {
+fn snapshot_is_simulated_over_a_morning() {
     let numbers = numbers(&["simulate", &example("busy-morning.yaml"), "--json"]);
     let train = group(&numbers, "lab/train");
     assert_eq!(train["submitted_s"], 600);
-    assert_eq!(train["waited_s"], 2, "it takes its quota back: evicted in one cycle, bound in the next");
+    assert_eq!(
+        train["waited_s"], 2,
+        "it reclaims its quota: victims are evicted in one cycle, it is bound in the next"
+    );
     assert!(train["finished_s"].as_f64().expect("it finishes") >= 3_000.0);
     assert!(group(&numbers, "lab/sweep")["evicted"].as_u64() > Some(0));
     assert_eq!(group(&numbers, "lab/giant")["waits"], true);
@@ -54,7 +57,7 @@ fn a_snapshot_lives_through_a_morning() {
 }
 
 #[test]
-fn the_end_can_be_a_number_of_cycles_or_a_span() {
+fn simulation_ends_after_cycles_or_a_duration() {
     let file = scratch("until.json", shape("gang", 2));
     let cycles = numbers(&["simulate", &file, "--now", NOW, "--json", "--cycles", "30", "--period", "2s"]);
     assert_eq!((&cycles["cycles"], &cycles["to"]), (&json!(30), &json!("2026-07-01T00:01:00Z")));
@@ -64,20 +67,20 @@ fn the_end_can_be_a_number_of_cycles_or_a_span() {
 }
 
 #[test]
-fn a_simulation_is_the_same_every_time() {
+fn simulation_is_deterministic() {
     let run = || stdout(&kai(&["simulate", &example("busy-morning.yaml"), "--json"]));
     assert_eq!(run(), run());
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere_and_escapes_names() {
-    let odd = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
-    let odd = scratch(
-        "odd-names.yaml",
-        odd.replace("queue: vision", "queue: \"<b>&\"").replace("name: vision", "name: \"<b>&\""),
+fn html_is_self_contained_and_escapes_names() {
+    let text = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
+    let file = scratch(
+        "markup-names.yaml",
+        text.replace("queue: vision", "queue: \"<b>&\"").replace("name: vision", "name: \"<b>&\""),
     );
     let page = scratch("page.html", "");
-    let output = kai(&["simulate", &odd, "--html", &page]);
+    let output = kai(&["simulate", &file, "--html", &page]);
     assert!(output.status.success(), "{}", stderr(&output));
     let page = std::fs::read_to_string(page).expect("the page is there");
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
@@ -92,7 +95,7 @@ fn the_page_needs_nothing_from_elsewhere_and_escapes_names() {
 }
 
 #[test]
-fn a_request_for_fair_shares_is_answered_as_kai_does() {
+fn fair_share_request_gets_the_response_of_kai() {
     let queue = |uid: &str, weight: u32| {
         json!({"uid": uid, "name": uid,
             "resourceShare": {"gpu": {"deserved": 10, "request": 100, "overQuotaWeight": weight}}})
@@ -107,7 +110,7 @@ fn a_request_for_fair_shares_is_answered_as_kai_does() {
 }
 
 #[test]
-fn time_based_input_gives_a_row_for_each_queue_and_cycle() {
+fn time_based_csv_has_a_row_per_queue_and_cycle() {
     let output = kai(&["simulate", &example("time-based.yaml"), "--csv", "-"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
@@ -115,7 +118,7 @@ fn time_based_input_gives_a_row_for_each_queue_and_cycle() {
     assert_eq!(lines.next(), Some("Time,QueueID,Allocation,FairShare"));
     assert_eq!(lines.next(), Some("0,alpha,16.000000,8.000000"));
     assert_eq!(text.lines().count(), 1 + 3 * 1_024);
-    // What the running queue used counts against it, so that the GPUs change hands again and again.
+    // Usage lowers the share of the running queue, so that the GPUs are reclaimed repeatedly.
     let holds = |line: &&str| line.contains(",alpha,16.000000,");
     let alpha = text.lines().filter(holds).count();
     assert!((200..=800).contains(&alpha), "{alpha}");
@@ -125,7 +128,7 @@ fn time_based_input_gives_a_row_for_each_queue_and_cycle() {
 }
 
 #[test]
-fn without_weight_on_usage_the_gpus_stay_where_they_are() {
+fn k_value_zero_causes_no_evictions() {
     let text = std::fs::read_to_string(example("time-based.yaml")).expect("the example is there");
     let file = scratch("no-usage.yaml", text.replace("KValue: 1.0", "KValue: 0"));
     let numbers = numbers(&["simulate", &file, "--json"]);
@@ -133,7 +136,7 @@ fn without_weight_on_usage_the_gpus_stay_where_they_are() {
 }
 
 #[test]
-fn a_usage_database_in_the_configuration_makes_usage_count() {
+fn usage_db_config_enables_usage() {
     let text = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
     let counted =
         "usageDBConfig: {clientType: prometheus, usageParams: {halfLifePeriod: 10m, windowSize: 1h}}";
@@ -147,7 +150,7 @@ fn a_usage_database_in_the_configuration_makes_usage_count() {
 }
 
 #[test]
-fn unreadable_annotations_are_told_and_count_as_absent() {
+fn invalid_annotations_are_reported_and_ignored() {
     let text = std::fs::read_to_string(example("busy-morning.yaml")).expect("the example is there");
     let file = scratch("annotated.yaml", text.replace("simulated-duration: 1h", "simulated-duration: long"));
     let output = kai(&["simulate", &file, "--for", "1m"]);
@@ -157,28 +160,31 @@ fn unreadable_annotations_are_told_and_count_as_absent() {
 }
 
 #[test]
-fn bad_input_is_refused_in_words() {
-    refused(&["simulate", "/nowhere/to/be.found"], &["`/nowhere/to/be.found`"]);
+fn invalid_input_is_rejected() {
+    assert_rejected(&["simulate", "/nowhere/to/be.found"], &["`/nowhere/to/be.found`"]);
     let bad = |name: &str, text: &str| scratch(name, text);
     let file = bad("nodes.yaml", "Queues: []\nNodes: 7\nJobs: {}\n");
-    refused(&["simulate", &file], &["nodes.yaml", "`Nodes` is not a list", "hint: "]);
+    assert_rejected(&["simulate", &file], &["nodes.yaml", "`Nodes` is not a list", "hint: "]);
     let file = bad("many.yaml", "Queues: []\nJobs: {a: {NumPods: 4000000000, NumJobs: 4000000000}}\n");
-    refused(&["simulate", &file], &["many.yaml", "nodes and pods", "hint: "]);
+    assert_rejected(&["simulate", &file], &["many.yaml", "nodes and pods", "hint: "]);
     let file = bad("share.json", r#"{"totalResource": {"GPU": "all"}, "queues": []}"#);
-    refused(&["simulate", &file], &["share.json", "`GPU` is not a number"]);
-    refused(&["simulate", &bad("deep.yaml", &format!("queues: {}", "[".repeat(100_000)))], &["deep.yaml"]);
-    refused(&["simulate", &bad("none.yaml", "a: 1\n")], &["has no `rawObjects`"]);
+    assert_rejected(&["simulate", &file], &["share.json", "`GPU` is not a number"]);
+    assert_rejected(
+        &["simulate", &bad("deep.yaml", &format!("queues: {}", "[".repeat(100_000)))],
+        &["deep.yaml"],
+    );
+    assert_rejected(&["simulate", &bad("none.yaml", "a: 1\n")], &["has no `rawObjects`"]);
     let good = example("busy-morning.yaml");
-    refused(&["simulate", &good, "--for", "soon"], &["--for", "`soon`", "hint: "]);
-    refused(&["simulate", &good, "--period", "0s"], &["--period", "`0s`", "hint: "]);
-    refused(&["simulate", &good, "--cycles", "0"], &["--cycles"]);
-    refused(&["simulate", &good, "--cycles", "1", "--for", "1s"], &["--for"]);
-    refused(&["simulate", &good, &good, "--html", "x.html"], &["--html", "one file"]);
-    refused(&["simulate", &example("fair-share.json"), "--html", "x.html"], &["makes no chart"]);
+    assert_rejected(&["simulate", &good, "--for", "soon"], &["--for", "`soon`", "hint: "]);
+    assert_rejected(&["simulate", &good, "--period", "0s"], &["--period", "`0s`", "hint: "]);
+    assert_rejected(&["simulate", &good, "--cycles", "0"], &["--cycles"]);
+    assert_rejected(&["simulate", &good, "--cycles", "1", "--for", "1s"], &["--for"]);
+    assert_rejected(&["simulate", &good, &good, "--html", "x.html"], &["--html", "one file"]);
+    assert_rejected(&["simulate", &example("fair-share.json"), "--html", "x.html"], &["no report over time"]);
 }
 
 #[test]
-fn huge_numbers_overflow_nothing() {
+fn huge_numbers_do_not_overflow() {
     let queues: Vec<Value> = (0..500)
         .map(|uid| {
             json!({"uid": uid.to_string(), "priority": 1e300, "resourceShare":
@@ -188,8 +194,8 @@ fn huge_numbers_overflow_nothing() {
     let request = json!({"totalResource": {"GPU": 1e300, "Memory": 1e300, "CPU": -1e300}, "queues": queues});
     let output = kai(&["simulate", &scratch("huge-share.json", request.to_string()), "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let world = "Cycles: 3\nHalfLifePeriod: 4000000000\nWindowSize: 4000000000\nKValue: 1e300\nNodes: [{GPUs: 4000000000}]\n\
+    let scenario = "Cycles: 3\nHalfLifePeriod: 4000000000\nWindowSize: 4000000000\nKValue: 1e300\nNodes: [{GPUs: 4000000000}]\n\
                  Queues: [{Name: a, DeservedGPUs: 1e300, Weight: 1e300}]\nJobs: {a: {GPUs: 4000000000}}\n";
-    let output = kai(&["simulate", &scratch("huge-world.yaml", world)]);
+    let output = kai(&["simulate", &scratch("huge-scenario.yaml", scenario)]);
     assert!(output.status.success(), "{}", stderr(&output));
 }

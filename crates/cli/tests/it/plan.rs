@@ -1,19 +1,19 @@
-//! Good input: tables, numbers, decisions, definitions.
+//! `kai plan` and `kai crds` on valid input: tables, JSON, decisions and definitions.
 
 use crate::{NOW, kai, scratch, shape, stderr, stdout};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
 #[test]
-fn a_snapshot_becomes_tables() {
+fn snapshot_is_planned_as_tables() {
     let file = scratch("tables.json", shape("topology", 6));
     let output = kai(&["plan", &file, "--now", NOW]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_snapshot!(stdout(&output), @"
-    one cycle at 2026-07-01T00:00:00Z (as --now says)
+    one cycle at 2026-07-01T00:00:00Z (from --now)
 
     Placements
-    nothing was placed
+    No pods were placed
 
     Queue shares
       QUEUE   RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
@@ -23,7 +23,7 @@ fn a_snapshot_becomes_tables() {
         b     GPU        0       ∞       0            0           0        0
 
     Pending
-      GROUP          QUEUE   PODS   WHY
+      GROUP          QUEUE   PODS   REASON
     ────────────────────────────────────────────────────────────────────────────────────────────────────
       bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
@@ -70,7 +70,7 @@ fn a_snapshot_becomes_tables() {
 }
 
 #[test]
-fn numbers_have_every_key() {
+fn json_has_every_key() {
     let file = scratch("numbers.json", shape("fill", 2));
     let output = kai(&["plan", &file, "--now", NOW, "--json"]);
     let numbers: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
@@ -100,13 +100,16 @@ fn numbers_have_every_key() {
 }
 
 #[test]
-fn evictions_and_reasons_are_numbers_too() {
+fn json_has_evictions_and_reasons() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/evictions.yaml");
     let output = kai(&["plan", example, "--json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let named = |list: &str, key: &str, name: &str| -> Value {
-        let all = told[list].as_array().expect("a list");
-        all.iter().find(|entry| entry[key] == name).unwrap_or_else(|| panic!("no `{name}` in {told}")).clone()
+        let all = summary[list].as_array().expect("a list");
+        all.iter()
+            .find(|entry| entry[key] == name)
+            .unwrap_or_else(|| panic!("no `{name}` in {summary}"))
+            .clone()
     };
     let reclaim = named("evictions", "by", "reclaim");
     assert_eq!(reclaim["for"], "lab/tts");
@@ -123,13 +126,13 @@ fn evictions_and_reasons_are_numbers_too() {
     assert_eq!((&preempted["priority"], &preempted["victim_priority"]), (&json!(75), &json!(50)));
     let giant = named("pending", "group", "lab/giant");
     assert_eq!(giant["verdict"], "gang_not_satisfied");
-    let refusal = &giant["no_victims"][1];
-    assert_eq!((&refusal["reason"], &refusal["by"]), (&json!("beyond_fair_share"), &json!(["reclaim"])));
-    assert_eq!((&refusal["used"], &refusal["requested"]), (&json!(6), &json!(12)));
+    let failure = &giant["no_victims"][1];
+    assert_eq!((&failure["reason"], &failure["by"]), (&json!("beyond_fair_share"), &json!(["reclaim"])));
+    assert_eq!((&failure["used"], &failure["requested"]), (&json!(6), &json!(12)));
 }
 
 #[test]
-fn decisions_are_sorted_lines_and_the_same_every_time() {
+fn decisions_are_sorted_and_deterministic() {
     let file = scratch("decisions.json", shape("fractions", 1));
     let run = |to: &str| {
         let lines = scratch(to, "");
@@ -146,15 +149,15 @@ fn decisions_are_sorted_lines_and_the_same_every_time() {
 }
 
 #[test]
-fn the_recorded_time_wins_over_the_given_one() {
+fn recorded_time_overrides_now() {
     let recorded = shape("gang", 1).replacen('{', r#"{"replay":{"now":"2026-03-01T00:00:00Z"},"#, 1);
     let file = scratch("recorded.json", recorded);
     let text = stdout(&kai(&["plan", &file, "--now", NOW]));
-    assert!(text.starts_with("one cycle at 2026-03-01T00:00:00Z (the file's own time)"), "{text}");
+    assert!(text.starts_with("one cycle at 2026-03-01T00:00:00Z (from the file)"), "{text}");
 }
 
 #[test]
-fn a_configuration_replaces_the_recorded_one() {
+fn config_replaces_the_recorded_one() {
     let file = scratch("configured.json", shape("gang", 1));
     let config = scratch("config.yaml", "actions: reclaim\n");
     let output = kai(&["plan", &file, "--now", NOW, "--config", &config, "--json"]);
@@ -163,7 +166,7 @@ fn a_configuration_replaces_the_recorded_one() {
 }
 
 #[test]
-fn definitions_are_printed() {
+fn crds_prints_definitions() {
     let output = kai(&["crds", "topologies"]);
     assert!(stdout(&output).contains("name: topologies.kai.scheduler"), "{}", stdout(&output));
 }

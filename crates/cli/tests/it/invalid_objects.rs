@@ -1,4 +1,4 @@
-//! Odd and hostile objects in an otherwise good file: refused by name, or found and worked around; never a panic.
+//! Invalid objects in an otherwise valid file: rejected by name, or reported and ignored; never a panic.
 
 use crate::{kai, scratch, stderr, stdout};
 use kai_clock::Stopwatch;
@@ -51,7 +51,7 @@ fn allocatable(file: &mut Value) -> &mut Value {
     &mut file["rawObjects"]["nodes"][0]["status"]["allocatable"]
 }
 
-/// Planned and lawful: how many pods were bound, and the findings.
+/// Asserts that the file is planned without violations; returns the number of bound pods, and the findings.
 #[track_caller]
 fn planned(name: &str, text: impl AsRef<[u8]>) -> (u64, String) {
     let output = kai(&["plan", &scratch(name, text), "--json", "--findings", "--audit"]);
@@ -63,9 +63,9 @@ fn planned(name: &str, text: impl AsRef<[u8]>) -> (u64, String) {
     (numbers["bind_requests"].as_u64().expect("a count"), numbers["findings"].to_string())
 }
 
-/// Refused with exit code 2, no panic, and words that name the place.
+/// Asserts exit code 2 and an error that contains all the words.
 #[track_caller]
-fn refused(name: &str, text: impl AsRef<[u8]>, words: &[&str]) {
+fn assert_rejected(name: &str, text: impl AsRef<[u8]>, words: &[&str]) {
     let output = kai(&["plan", &scratch(name, text)]);
     let error = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{name}: {error}{}", stdout(&output));
@@ -76,7 +76,7 @@ fn refused(name: &str, text: impl AsRef<[u8]>, words: &[&str]) {
 }
 
 #[test]
-fn a_quantity_that_nobody_can_read_keeps_its_pod_waiting_and_the_rest_going() {
+fn pod_with_an_invalid_quantity_stays_pending_and_others_are_placed() {
     for (index, amount) in ["1e400", "-5", "", "NaN", "0x10", &"9".repeat(5_000)].into_iter().enumerate() {
         for resource in ["cpu", "memory", "nvidia.com/gpu"] {
             let mut file = base();
@@ -95,7 +95,7 @@ fn a_quantity_that_nobody_can_read_keeps_its_pod_waiting_and_the_rest_going() {
 }
 
 #[test]
-fn huge_amounts_overflow_nothing() {
+fn huge_amounts_do_not_overflow() {
     let huge = i64::MAX.to_string();
     let mut file = base();
     for resource in ["cpu", "memory", "nvidia.com/gpu"] {
@@ -130,15 +130,15 @@ fn huge_amounts_overflow_nothing() {
 }
 
 #[test]
-fn numbers_that_are_none_name_their_queue() {
+fn invalid_number_is_reported_with_its_queue() {
     for number in ["NaN", "Infinity", "1e400", "\"5\"", "true", "[1]"] {
         let text = base().to_string().replacen("\"quota\":-1", &format!("\"quota\":{number}"), 1);
-        refused("queue-number.json", text, &["`queues[0]`", ".quota`", "hint: "]);
+        assert_rejected("queue-number.json", text, &["`queues[0]`", ".quota`", "hint: "]);
     }
 }
 
 #[test]
-fn values_of_the_wrong_form_name_object_and_field() {
+fn value_of_the_wrong_type_is_reported_with_object_and_field() {
     type Edit = fn(&mut Value);
     let cases: [(Edit, &[&str]); 9] = [
         (|f| f["rawObjects"]["pods"] = json!({}), &["`pods`", "a list"]),
@@ -160,12 +160,12 @@ fn values_of_the_wrong_form_name_object_and_field() {
     for (edit, words) in cases {
         let mut file = base();
         edit(&mut file);
-        refused("form.json", file.to_string(), words);
+        assert_rejected("form.json", file.to_string(), words);
     }
 }
 
 #[test]
-fn files_that_hold_no_snapshot_are_refused_in_words() {
+fn files_without_a_snapshot_are_rejected() {
     for (name, content) in [
         ("empty.json", &b""[..]),
         ("empty.yaml", b"\n# nothing\n"),
@@ -173,25 +173,25 @@ fn files_that_hold_no_snapshot_are_refused_in_words() {
         ("null.json", b"null"),
         ("object.json", b"{}"),
     ] {
-        refused(name, content, &["has no `rawObjects`", "hint: "]);
+        assert_rejected(name, content, &["has no `rawObjects`", "hint: "]);
     }
-    refused("bytes.zip", b"PK\x03\x04\xff\xfe garbage", &["not a snapshot archive", "hint: "]);
-    refused("latin.yaml", b"config: \xff\xfe", &["UTF-8"]);
-    refused("latin.json", base().to_string().replace("n0", "\u{1}").as_bytes(), &["`nodes[0]`"]);
-    refused("tab.yaml", b"config:\n\tactions: a\n", &["line 2", "tabs"]);
+    assert_rejected("bytes.zip", b"PK\x03\x04\xff\xfe garbage", &["not a snapshot archive", "hint: "]);
+    assert_rejected("latin.yaml", b"config: \xff\xfe", &["UTF-8"]);
+    assert_rejected("latin.json", base().to_string().replace("n0", "\u{1}").as_bytes(), &["`nodes[0]`"]);
+    assert_rejected("tab.yaml", b"config:\n\tactions: a\n", &["line 2", "tabs"]);
     let folder = kai(&["plan", env!("CARGO_TARGET_TMPDIR")]);
     assert_eq!(folder.status.code(), Some(2), "{}", stderr(&folder));
     assert!(stderr(&folder).contains("directory"), "{}", stderr(&folder));
 }
 
 #[test]
-fn an_error_says_its_cause_once() {
+fn error_has_its_cause_once() {
     let output = kai(&["plan", "/nowhere/to/be.found"]);
     assert_eq!(stderr(&output).matches("o such file").count(), 1, "{}", stderr(&output));
 }
 
 #[test]
-fn objects_that_do_not_go_together_are_found_and_left_out() {
+fn inconsistent_objects_are_reported_and_left_out() {
     let mut file = base();
     let raw = &mut file["rawObjects"];
     let mut lost = pod("lost-0", "a");
@@ -213,7 +213,7 @@ fn objects_that_do_not_go_together_are_found_and_left_out() {
 }
 
 #[test]
-fn sub_groups_that_contain_themselves_break_only_their_group() {
+fn cyclic_sub_groups_affect_only_their_group() {
     for (index, sub_groups) in [
         json!([{"name": "x", "parent": "y"}, {"name": "y", "parent": "x"}]),
         json!([{"name": "x", "parent": "x"}]),
@@ -232,7 +232,7 @@ fn sub_groups_that_contain_themselves_break_only_their_group() {
 }
 
 #[test]
-fn a_group_in_a_circle_of_queues_is_told_so() {
+fn group_in_a_cycle_of_queues_is_reported() {
     let mut file = base();
     let circle = (0..10).map(|i| queue(&format!("c{i}"), &format!("c{}", (i + 1) % 10)));
     file["rawObjects"]["queues"].as_array_mut().expect("a list").extend(circle);
@@ -243,7 +243,7 @@ fn a_group_in_a_circle_of_queues_is_told_so() {
 }
 
 #[test]
-fn annotations_that_make_no_sense_are_found() {
+fn invalid_annotations_are_reported() {
     for (name, value) in [
         ("gpu-fraction", "1.5"),
         ("gpu-fraction", "NaN"),
@@ -263,18 +263,17 @@ fn annotations_that_make_no_sense_are_found() {
     }
 }
 
-/// Far beyond what any machine needs when the work grows with the group, far below what it takes when it grows with
-/// its square.
-const LONGEST_MS: f64 = 60_000.0;
+/// Well above the time of a linear algorithm, and well below that of a quadratic one.
+const TIMEOUT_MS: f64 = 60_000.0;
 
 #[test]
-fn a_gang_of_many_thousand_pods_is_placed_in_time() {
+fn gang_of_20000_pods_is_placed_in_linear_time() {
     const PODS: u32 = 20_000;
     let mut file = base();
     for at in 0..2 {
-        let room = &mut file["rawObjects"]["nodes"][at]["status"]["allocatable"];
-        room["pods"] = json!(PODS.to_string());
-        room["cpu"] = json!(PODS.to_string());
+        let allocatable = &mut file["rawObjects"]["nodes"][at]["status"]["allocatable"];
+        allocatable["pods"] = json!(PODS.to_string());
+        allocatable["cpu"] = json!(PODS.to_string());
     }
     let mut one = pod("", "a");
     one["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "100m"});
@@ -290,5 +289,5 @@ fn a_gang_of_many_thousand_pods_is_placed_in_time() {
     let output = kai(&["plan", &file, "--json"]);
     let numbers: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(numbers["bind_requests"], PODS, "{numbers}");
-    assert!(watch.elapsed_ms() < LONGEST_MS, "{numbers}");
+    assert!(watch.elapsed_ms() < TIMEOUT_MS, "{numbers}");
 }

@@ -1,7 +1,7 @@
-//! `kai queues`, `kai jobs`, `kai nodes` and `kai why` against a cluster that is served over HTTPS, with all components.
+//! `kai queues`, `kai jobs`, `kai nodes` and `kai why` against an embedded cluster over HTTPS, with all components.
 
-use crate::tour::is_shown;
-use crate::{is_refusal, scratch, stderr, stdout};
+use crate::docs_examples::matches_example;
+use crate::{assert_rejected, scratch, stderr, stdout};
 use kai_cli::embedded;
 use kai_components::{ComponentOptions, install};
 use kai_engine::plugin::PluginSet;
@@ -16,57 +16,55 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// How long anything may take on a busy machine.
-const PATIENCE_STEPS: u32 = 600;
-/// From one look to the next.
+/// Maximum steps of a wait, enough for a busy machine.
+const STEPS_MAX: u32 = 600;
 const STEP: Duration = Duration::from_millis(100);
 
-/// A cluster and the way to it.
-struct World {
+struct TestCluster {
     cluster: Cluster,
     kubeconfig: String,
 }
 
-impl World {
-    /// A bare cluster with two nodes of four GPUs.
+impl TestCluster {
+    /// A cluster with two nodes of four GPUs, without KAI.
     async fn bare(name: &str) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let builder = Cluster::builder().seed(1).nodes([NodeGroup::gpu_nodes(2, 4)]).listen(address);
         let cluster = builder.start().await.expect("the cluster starts");
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("looking-{name}"));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("view-{name}"));
         cluster.listening().expect("it listens").write_kubeconfig(&path).expect("the folder is there");
         Self { cluster, kubeconfig: path.to_str().expect("the path is plain").to_owned() }
     }
 
     /// With definitions, default queues and all components.
-    async fn whole(name: &str) -> Self {
-        let mut world = Self::bare(name).await;
-        install::install(world.cluster.api()).await.expect("it is installed");
-        embedded::join(&mut world.cluster, &ComponentOptions::simulated(), &PluginSet::builtin());
-        world
+    async fn with_components(name: &str) -> Self {
+        let mut test = Self::bare(name).await;
+        install::install(test.cluster.api()).await.expect("it is installed");
+        embedded::join(&mut test.cluster, &ComponentOptions::simulated(), &PluginSet::builtin());
+        test
     }
 
-    /// What `examples/inspecting.yaml` makes: a gang that runs on a whole node, two pods that share a GPU of the other, and
-    /// a gang that has no room.
-    async fn busy(name: &str) -> Self {
-        let world = Self::whole(name).await;
+    /// With `examples/inspecting.yaml`: a gang that runs on a whole node, two pods that share a GPU of the other, and a gang
+    /// that does not fit.
+    async fn with_example(name: &str) -> Self {
+        let test = Self::with_components(name).await;
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/inspecting.yaml");
         let text = std::fs::read_to_string(example).expect("the example is there");
         let (first, last) =
-            text.split_at(text.find("# A gang that has no room").expect("the gang comes last"));
-        world.apply(first).await;
-        world.runs("train", 1).await;
-        world.runs("notebook", 2).await;
-        world.apply(last).await;
+            text.split_at(text.find("# A gang that does not fit").expect("the gang comes last"));
+        test.apply(first).await;
+        test.wait_for_running("train", 1).await;
+        test.wait_for_running("notebook", 2).await;
+        test.apply(last).await;
         let big = kai_runtime::Key::new("default", "big");
-        let is_told = is_so_soon(async || {
-            let group = world.cluster.api().get_dynamic(&POD_GROUP, &big).await;
+        let is_reported = holds_eventually(async || {
+            let group = test.cluster.api().get_dynamic(&POD_GROUP, &big).await;
             group.is_ok_and(|group| group["status"]["schedulingConditions"].is_array())
         });
-        let is_told = is_told.await;
-        let why = stdout(&world.kai(&["why", "default/big"]).await);
-        assert!(is_told, "the scheduler does not say why: {why}");
-        world
+        let is_reported = is_reported.await;
+        let why = stdout(&test.kai(&["why", "default/big"]).await);
+        assert!(is_reported, "the scheduler reports no condition: {why}");
+        test
     }
 
     async fn apply(&self, text: &str) {
@@ -93,9 +91,9 @@ impl World {
         self.create(pod_of(&format!("{name}-0"), Some(name))).await;
     }
 
-    /// Waits until so many pods whose names begin so run.
-    async fn runs(&self, prefix: &str, count: usize) {
-        comes_true(&format!("{count} pods `{prefix}*` run"), async || {
+    /// Waits until `count` pods with this prefix run.
+    async fn wait_for_running(&self, prefix: &str, count: usize) {
+        wait_until(&format!("{count} pods `{prefix}*` run"), async || {
             let pods =
                 self.cluster.api().list_dynamic(&POD, "default").await.expect("pods can be listed").items;
             let ours = pods.iter().filter(|pod| object::name(pod).starts_with(prefix));
@@ -110,19 +108,18 @@ impl World {
         command
     }
 
-    /// Runs `kai` beside the cluster.
     async fn kai(&self, args: &[&str]) -> Output {
         let mut command = self.command(args);
         let run = tokio::task::spawn_blocking(move || command.output().expect("the binary runs"));
         run.await.expect("it does not panic")
     }
 
-    /// What it prints when it does well, with ages made equal.
-    async fn shown(&self, args: &[&str]) -> String {
+    /// The output of a successful command, with normalised ages.
+    async fn output(&self, args: &[&str]) -> String {
         let output = self.kai(args).await;
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(stderr(&output), "", "there is nothing to warn of");
-        without_ages(&stdout(&output))
+        assert_eq!(stderr(&output), "", "there are no warnings");
+        normalise_ages(&stdout(&output))
     }
 
     async fn json(&self, args: &[&str]) -> Value {
@@ -132,12 +129,12 @@ impl World {
     }
 }
 
-async fn comes_true(what: &str, holds: impl AsyncFnMut() -> bool) {
-    assert!(is_so_soon(holds).await, "it never came to be that {what}");
+async fn wait_until(what: &str, holds: impl AsyncFnMut() -> bool) {
+    assert!(holds_eventually(holds).await, "timed out waiting until {what}");
 }
 
-async fn is_so_soon(mut holds: impl AsyncFnMut() -> bool) -> bool {
-    for _ in 0..PATIENCE_STEPS {
+async fn holds_eventually(mut holds: impl AsyncFnMut() -> bool) -> bool {
+    for _ in 0..STEPS_MAX {
         if holds().await {
             return true;
         }
@@ -160,14 +157,14 @@ fn pod_of(name: &str, group: Option<&str>) -> Value {
     })
 }
 
-/// Every age of less than two minutes becomes `00s`, and keeps its column.
-fn without_ages(text: &str) -> String {
+/// Replaces ages of less than two minutes by `00s` and keeps columns.
+fn normalise_ages(text: &str) -> String {
     let line = |line: &str| {
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         for at in 0..words.len() {
             let is_age = words[at].strip_suffix('s').is_some_and(|n| n.len() < 4 && n.parse::<u32>().is_ok());
             if is_age {
-                // A short one is padded by one more blank.
+                // An age of two characters is padded by one more blank.
                 if words[at].len() == 2 && words.get(at + 1).is_some_and(String::is_empty) {
                     words.remove(at + 1);
                 }
@@ -181,29 +178,32 @@ fn without_ages(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_of_the_tour_of_looking_prints_what_it_shows() {
-    let world = World::busy("tour").await;
-    let tour = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/inspecting.md");
-    let tour = std::fs::read_to_string(tour).expect("the tour is there");
+async fn inspecting_examples_are_current() {
+    let test = TestCluster::with_example("page").await;
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/inspecting.md");
+    let page = std::fs::read_to_string(page).expect("the page exists");
     let blocks: Vec<&str> =
-        tour.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(blocks.len() >= 5, "the tour has its examples");
+        page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 5, "the page has its examples");
     for block in blocks {
         let (command, shown) = block.split_once('\n').expect("a command and its output");
         let args: Vec<&str> = command.strip_prefix("$ kai ").expect("a command line").split(' ').collect();
-        let output = world.kai(&args).await;
-        // Which of two equal pods is looked at first is up to their unique ids.
+        let output = test.kai(&args).await;
+        // The order of two equal pods depends on their UIDs.
         let printed = (stdout(&output) + &stderr(&output)).replace("`default/big-1`", "`default/big-0`");
-        let printed = without_ages(&printed);
-        let shown = without_ages(shown);
-        assert!(is_shown(&shown, &printed), "{command}\nthe tour shows:\n{shown}\nprinted is:\n{printed}");
+        let printed = normalise_ages(&printed);
+        let shown = normalise_ages(shown);
+        assert!(
+            matches_example(&shown, &printed),
+            "{command}\nthe page has:\n{shown}\nthe command prints:\n{printed}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn programs_get_the_same_as_people() {
-    let world = World::busy("json").await;
-    let json = world.json(&["queues", "--json"]).await;
+async fn json_has_the_same_content() {
+    let test = TestCluster::with_example("json").await;
+    let json = test.json(&["queues", "--json"]).await;
     assert!(json["at"].is_string(), "{json}");
     let vision = named(&json["queues"], "name", "vision");
     assert_eq!(vision["parent"], "teams");
@@ -212,7 +212,7 @@ async fn programs_get_the_same_as_people() {
         json!({"quota": 4, "limit": null, "fair_share": 4, "used": 0.5, "used_non_preemptible": 0, "pending": 8})
     );
 
-    let json = world.json(&["jobs", "--json"]).await;
+    let json = test.json(&["jobs", "--json"]).await;
     let (train, big) =
         (named(&json["groups"], "group", "default/train"), named(&json["groups"], "group", "default/big"));
     assert_eq!(
@@ -224,13 +224,13 @@ async fn programs_get_the_same_as_people() {
     assert_eq!(big["verdict"]["verdict"], "gang_not_satisfied");
     assert_eq!(big["reason"], big["verdict"]["why"]);
 
-    let json = world.json(&["nodes", "--json"]).await;
+    let json = test.json(&["nodes", "--json"]).await;
     let cells = named(&json["nodes"], "name", "node-2")["gpus"]["cells"].clone();
     assert_eq!((&cells[0]["state"], &cells[0]["part"]), (&json!("shared"), &json!(0.5)));
     assert_eq!(cells[0]["pods"], json!(["default/notebook-0", "default/notebook-1"]));
     assert_eq!(cells[1], json!({"state": "free"}));
 
-    let json = world.json(&["why", "default/big-1", "--json"]).await;
+    let json = test.json(&["why", "default/big-1", "--json"]).await;
     let group = &json["groups"][0];
     assert_eq!((&group["group"], &group["verdict"]["pods"]), (&json!("default/big"), &json!(2)));
     assert_eq!(group["record"]["conditions"][0]["node_pool"], "default");
@@ -245,55 +245,55 @@ fn named(list: &Value, field: &str, value: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workload_stands_for_the_group_of_its_pods() {
-    let world = World::whole("workload").await;
+async fn why_accepts_the_name_of_a_workload() {
+    let test = TestCluster::with_components("workload").await;
     let mut template = pod_of("x", None);
     template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 5}});
     let template = json!({"spec": template["spec"]});
     let spec = json!({"parallelism": 2, "completions": 2, "template": template});
     let metadata = json!({"name": "batch", "labels": {"kai.scheduler/queue": "default-queue"}});
-    world.create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})).await;
-    comes_true("the job has a group of two pods", async || {
-        let pods = world.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
+    test.create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})).await;
+    wait_until("the job has a group of two pods", async || {
+        let pods = test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
         let is_in = |pod: &Value| !object::str_at(pod, "/metadata/annotations/pod-group-name").is_empty();
         pods.iter().filter(|pod| is_in(pod)).count() == 2
     })
     .await;
-    let text = world.shown(&["why", "default/batch"]).await;
-    assert!(text.starts_with("group `default/pg-batch-"), "{text}");
+    let text = test.output(&["why", "default/batch"]).await;
+    assert!(text.starts_with("pod group `default/pg-batch-"), "{text}");
     assert!(text.contains("hint: "), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_that_are_in_no_group_are_explained_too() {
-    let world = World::bare("lone").await;
-    install::install(world.cluster.api()).await.expect("it is installed");
+async fn why_explains_pods_without_a_group() {
+    let test = TestCluster::bare("lone").await;
+    install::install(test.cluster.api()).await.expect("it is installed");
     let mut foreign = pod_of("foreign", None);
     foreign["spec"]["schedulerName"] = Value::from("other");
-    world.create(foreign).await;
-    world.create(pod_of("ours", None)).await;
-    world.create(pod_of("astray", Some("nobody"))).await;
-    let foreign = world.shown(&["why", "foreign"]).await;
-    assert!(foreign.contains("placed by the scheduler `other`, not by `kai-scheduler`\nhint: "), "{foreign}");
-    let ours = world.shown(&["why", "ours"]).await;
-    assert!(ours.contains("is in no group") && ours.contains("hint: the pod grouper"), "{ours}");
-    let astray = world.shown(&["why", "astray"]).await;
-    assert!(astray.contains("in the group `default/nobody`, which does not exist"), "{astray}");
-    assert_eq!(world.shown(&["jobs"]).await, "there are no pod groups\n");
-    assert_eq!(world.shown(&["jobs", "-n", "elsewhere"]).await, "there are no such pod groups\n");
+    test.create(foreign).await;
+    test.create(pod_of("ours", None)).await;
+    test.create(pod_of("astray", Some("missing"))).await;
+    let foreign = test.output(&["why", "foreign"]).await;
+    assert!(foreign.contains("is scheduled by `other`, not by `kai-scheduler`\nhint: "), "{foreign}");
+    let ours = test.output(&["why", "ours"]).await;
+    assert!(ours.contains("has no pod group") && ours.contains("hint: run the pod grouper"), "{ours}");
+    let astray = test.output(&["why", "astray"]).await;
+    assert!(astray.contains("names the pod group `default/missing`, which does not exist"), "{astray}");
+    assert_eq!(test.output(&["jobs"]).await, "No pod groups found\n");
+    assert_eq!(test.output(&["jobs", "-n", "elsewhere"]).await, "No pod groups match the filter\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_there_is_named_with_what_may_have_been_meant() {
-    let world = World::whole("near").await;
-    world.group("training").await;
+async fn unknown_name_is_rejected_with_suggestions() {
+    let test = TestCluster::with_components("near").await;
+    test.group("training").await;
     for (wanted, words) in [
         ("default/trianing", &["`default/trianing`", "hint: did you mean", "`default/training`"][..]),
         ("team/training", &["`team/training`", "`default/training`"]),
-        ("default/nothing-like-it", &["hint: `kai jobs` lists all groups"]),
-        ("a/b/c", &["`a/b/c` names nothing; hint: it is NAMESPACE/NAME"]),
+        ("default/nothing-like-it", &["hint: `kai jobs` lists all pod groups"]),
+        ("a/b/c", &["`a/b/c` is not a name; hint: use NAMESPACE/NAME"]),
     ] {
-        let output = world.kai(&["why", wanted]).await;
+        let output = test.kai(&["why", wanted]).await;
         let text = stderr(&output);
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{text}");
         for word in words {
@@ -303,35 +303,34 @@ async fn what_is_not_there_is_named_with_what_may_have_been_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_without_definitions_says_how_to_install_them() {
-    let world = World::bare("bare").await;
-    let output = world.kai(&["queues"]).await;
+async fn missing_definitions_are_reported_with_the_install_command() {
+    let test = TestCluster::bare("bare").await;
+    let output = test.kai(&["queues"]).await;
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(
-        text.contains("KAI's definitions are not installed there; hint: `kai crds | kubectl apply"),
+        text.contains("KAI's custom resource definitions are not installed; hint: `kai crds | kubectl apply"),
         "{text}"
     );
 }
 
-/// A command that goes on; it ends with the test.
+/// A running command; it is killed when the test ends.
 struct Watching {
     child: Child,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // It is over already where the test went well.
+        // It has already ended where the test passed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_watch_prints_what_changes_until_it_is_interrupted() {
-    let world = World::whole("watch").await;
-    let child =
-        world.command(&["jobs", "--watch", "--json"]).stdout(Stdio::piped()).spawn().expect("it runs");
+async fn watch_prints_changes_until_it_is_interrupted() {
+    let test = TestCluster::with_components("watch").await;
+    let child = test.command(&["jobs", "--watch", "--json"]).stdout(Stdio::piped()).spawn().expect("it runs");
     let mut watching = Watching { child };
     let mut lines = BufReader::new(watching.child.stdout.take().expect("it is piped")).lines();
     let (first, mut lines) =
@@ -341,7 +340,7 @@ async fn a_watch_prints_what_changes_until_it_is_interrupted() {
     };
     let first = view(first.expect("it prints at once"));
     assert_eq!(first["groups"], json!([]));
-    world.group("late").await;
+    test.group("late").await;
     let seen = tokio::task::spawn_blocking(move || {
         lines.any(|line| {
             let view: Value =
@@ -356,31 +355,36 @@ async fn a_watch_prints_what_changes_until_it_is_interrupted() {
     assert_eq!(status.await.expect("it does not panic").code(), Some(0));
 }
 
-/// Refused with exit code 2 and an error that contains all the words.
 #[track_caller]
-fn refused(args: &[&str], words: &[&str]) {
+fn assert_rejected_without_cluster(args: &[&str], words: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_kai"))
         .args(args)
         .env("KUBECONFIG", "/nowhere/config")
         .env("HOME", "/nowhere")
         .output()
         .expect("the binary runs");
-    is_refusal(&output, words);
+    assert_rejected(&output, words);
 }
 
 #[test]
-fn no_cluster_is_an_error_with_a_hint() {
-    refused(&["queues"], &["found no cluster", "hint: ", "--kubeconfig", "kai up"]);
-    refused(&["jobs", "--kubeconfig", "/nowhere/file"], &["`/nowhere/file`", "hint: "]);
+fn unreachable_cluster_is_an_error_with_a_hint() {
+    assert_rejected_without_cluster(&["queues"], &["found no cluster", "hint: ", "--kubeconfig", "kai up"]);
+    assert_rejected_without_cluster(
+        &["jobs", "--kubeconfig", "/nowhere/file"],
+        &["`/nowhere/file`", "hint: "],
+    );
     let file = scratch(
-        "looking-nobody",
+        "view-unreachable",
         "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
          users: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
     );
-    refused(
+    assert_rejected_without_cluster(
         &["nodes", "--kubeconfig", &file],
         &["http://127.0.0.1:1 cannot be read", "efused", "hint: check that"],
     );
-    refused(&["nodes", "--kubeconfig", &file, "--context", "y"], &["context: y; hint: "]);
-    refused(&["queues", "--config", "/nowhere/config"], &["`/nowhere/config`"]);
+    assert_rejected_without_cluster(
+        &["nodes", "--kubeconfig", &file, "--context", "y"],
+        &["context: y; hint: "],
+    );
+    assert_rejected_without_cluster(&["queues", "--config", "/nowhere/config"], &["`/nowhere/config`"]);
 }
