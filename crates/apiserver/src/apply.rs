@@ -298,7 +298,7 @@ fn merge_into(
         before.map(|before| no_longer_applied(write.schema, &merged, &before, &managers)).unwrap_or_default();
     // An emptied parent is still owned, so it is compared as null and removed afterwards.
     let emptied = items::remove(write.schema, &merged, &gone, Emptied::Null);
-    let object = items::remove(write.schema, &merged, &gone, Emptied::Gone);
+    let object = items::remove(write.schema, &merged, &gone, Emptied::Removed);
     let changes = compare::compare(write.schema, live, &emptied).within(write.scope);
     let mut touched = changes.modified;
     touched.absorb(changes.added);

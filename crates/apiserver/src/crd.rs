@@ -61,7 +61,8 @@ pub fn on_stored(core: &Core, record: &Arc<Record>) {
     }
 }
 
-/// Handles a removed object: a definition is no longer served; a terminating definition is removed with its last object.
+/// Handles a removed object: a removed definition is no longer served, and a terminating definition is removed with
+/// its last custom resource.
 pub fn on_removed(core: &Core, resource: &Resource, record: &Arc<Record>) {
     if is_definition(resource) {
         stop_serving(core, record.name());

@@ -20,10 +20,10 @@ pub enum Error {
     #[error("cannot read the saved state")]
     Read(#[source] io::Error),
     /// The line is malformed.
-    #[error("line {line} of the saved state is not one\nhint: a state is written by `--save`")]
+    #[error("line {line} of the saved state is malformed\nhint: a state is written by `--save`")]
     Malformed { line: usize },
     /// The server already has objects.
-    #[error("`{table}` already holds `{key}`: a state is read into an empty server")]
+    #[error("`{table}` already has `{key}`: a state is loaded into an empty server")]
     NotEmpty { table: String, key: String },
 }
 

@@ -26,10 +26,10 @@ pub enum Error {
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NoMagic,
     /// The encoding is malformed.
-    #[error("the body of the request is no valid protobuf: {0}")]
+    #[error("the request body is not valid protobuf: {0}")]
     Malformed(&'static str),
     /// The kind is only supported as JSON or YAML.
-    #[error("{api_version} {kind} is not read as protobuf")]
+    #[error("{api_version} {kind} is not supported as protobuf")]
     UnknownKind { api_version: String, kind: String },
 }
 
@@ -153,7 +153,7 @@ fn message_of(api_version: &str, kind: &str) -> Option<&'static str> {
 
 fn read_message(name: &str, bytes: &[u8], into: &mut Map<String, Value>, depth: usize) -> Result<(), Error> {
     if depth > DEPTH_MAX {
-        return Err(Error::Malformed("it is nested too deep"));
+        return Err(Error::Malformed("the message is nested too deeply"));
     }
     let fields = MESSAGES.get(name).map(Vec::as_slice).unwrap_or_default();
     for part in parts(bytes) {
@@ -201,7 +201,7 @@ fn read_elements(kind: Type, wire: Wire<'_>, depth: usize) -> Result<Vec<Value>,
 }
 
 fn read_entry(field: Field, wire: Wire<'_>, depth: usize) -> Result<(String, Value), Error> {
-    let Wire::Bytes(entry) = wire else { return Err(Error::Malformed("a map is no map")) };
+    let Wire::Bytes(entry) = wire else { return Err(Error::Malformed("a map entry is malformed")) };
     let (mut key, mut value) = (String::new(), Value::Null);
     for part in parts(entry) {
         match (part?, field.shape) {
@@ -244,7 +244,7 @@ fn read_value(kind: Type, wire: Wire<'_>, depth: usize) -> Result<Value, Error> 
             if text.is_empty() {
                 return Ok(Value::Null);
             }
-            serde_json::from_str(&text).map_err(|_| Error::Malformed("an embedded object is no JSON"))
+            serde_json::from_str(&text).map_err(|_| Error::Malformed("an embedded object is not JSON"))
         }
         (Type::Time | Type::MicroTime, Wire::Bytes([])) => Ok(Value::Null),
         (Type::Time | Type::MicroTime, Wire::Bytes(bytes)) => {
@@ -262,12 +262,12 @@ fn read_value(kind: Type, wire: Wire<'_>, depth: usize) -> Result<Value, Error> 
             read_message(name, bytes, &mut fields, depth + 1)?;
             Ok(Value::Object(fields))
         }
-        _ => Err(Error::Malformed("a field has another type")),
+        _ => Err(Error::Malformed("a field has the wrong wire type")),
     }
 }
 
 fn text_of(bytes: &[u8]) -> Result<String, Error> {
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Error::Malformed("a text is no UTF-8"))
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Error::Malformed("a string is not UTF-8"))
 }
 
 fn part_text(bytes: &[u8], wanted: u32) -> Result<Option<String>, Error> {
@@ -320,21 +320,21 @@ fn read_part<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Wire<'a>), Error> {
         0 => Wire::Number(read_varint(bytes)?),
         1 => Wire::Fixed(u64::from_le_bytes(take(bytes, 8)?.try_into().expect("eight bytes were taken"))),
         2 => {
-            let length =
-                usize::try_from(read_varint(bytes)?).map_err(|_| Error::Malformed("it ends too early"))?;
+            let length = usize::try_from(read_varint(bytes)?)
+                .map_err(|_| Error::Malformed("the message is truncated"))?;
             Wire::Bytes(take(bytes, length)?)
         }
         5 => {
             let four: [u8; 4] = take(bytes, 4)?.try_into().expect("four bytes were taken");
             Wire::Fixed(u64::from(u32::from_le_bytes(four)))
         }
-        _ => return Err(Error::Malformed("a field has an unknown encoding")),
+        _ => return Err(Error::Malformed("a field has an unknown wire type")),
     };
     Ok((number, wire))
 }
 
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Error> {
-    let (taken, rest) = bytes.split_at_checked(count).ok_or(Error::Malformed("it ends too early"))?;
+    let (taken, rest) = bytes.split_at_checked(count).ok_or(Error::Malformed("the message is truncated"))?;
     *bytes = rest;
     Ok(taken)
 }
@@ -348,7 +348,7 @@ fn read_varint(bytes: &mut &[u8]) -> Result<u64, Error> {
             return Ok(value);
         }
     }
-    Err(Error::Malformed("a number is too long"))
+    Err(Error::Malformed("a varint is too long"))
 }
 
 #[cfg(test)]

@@ -166,8 +166,8 @@ static UNTYPED: LazyLock<Schema> = LazyLock::new(|| Schema { preserve_unknown: t
 impl Schema {
     /// Parses the `openAPIV3Schema` of a version of a CustomResourceDefinition.
     ///
-    /// `path` is the path of the schema, such as `spec.versions[0].schema.openAPIV3Schema`. Returns all errors of a schema
-    /// that is not structural or has rules that do not compile.
+    /// `path` is the path of the schema, such as `spec.versions[0].schema.openAPIV3Schema`. Returns all
+    /// errors of a schema that is not structural or has rules that do not compile.
     pub fn of_definition(schema: &Value, path: &field::Path<'_>) -> Result<Self, Vec<field::Error>> {
         let errors = structural::check(schema, path);
         if !errors.is_empty() {

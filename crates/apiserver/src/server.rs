@@ -73,6 +73,6 @@ impl Core {
 
     /// A built-in resource by group and plural name.
     pub fn builtin(&self, group: &str, plural: &str) -> Arc<Resource> {
-        Arc::clone(self.catalog().preferred(group, plural).expect("the table of built-in resources has it"))
+        Arc::clone(self.catalog().preferred(group, plural).expect("the resource is built in"))
     }
 }

@@ -96,7 +96,7 @@ impl Store {
         if let Some(id) = state.by_name.get(name) {
             return *id;
         }
-        let id = TableId(u32::try_from(state.tables.len()).expect("fewer than 2^32 kinds"));
+        let id = TableId(u32::try_from(state.tables.len()).expect("there are fewer than 2^32 resources"));
         state.tables.push(Table::default());
         state.by_name.insert(name.into(), id);
         id

@@ -386,7 +386,7 @@ pub fn validate_name(resource: &Resource, name: &str) -> Vec<String> {
 }
 
 /// The grace period of a delete in seconds.
-pub fn grace_seconds(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
+pub fn grace_seconds(resource: &Resource, object: &Value, requested: Option<i64>) -> i64 {
     if !resource.is("", "pods") {
         return 0;
     }
@@ -395,7 +395,7 @@ pub fn grace_seconds(resource: &Resource, object: &Value, asked: Option<i64>) ->
         return 0;
     }
     let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
-    let seconds = asked.or(own).unwrap_or(30);
+    let seconds = requested.or(own).unwrap_or(30);
     // Kubernetes treats a negative period as 1.
     if seconds < 0 { 1 } else { seconds }
 }

@@ -83,8 +83,8 @@ impl Tokens {
         valid.then(|| Arc::clone(&found.user))
     }
 
-    /// Issues a token for a user; also returns its expiration time. It has the form of a JSON web token, but its signature
-    /// cannot be verified elsewhere.
+    /// Issues a token for a user; also returns its expiration time. It has the form of a JSON web token, but its
+    /// signature cannot be verified elsewhere.
     pub fn issue(
         &self,
         user: User,

@@ -1,11 +1,10 @@
-//! The time as components tell it: the wall clock at the start plus what tokio's clock has counted since.
+//! The clock of all components: a start time plus the time elapsed on tokio's clock.
 //!
-//! Under a paused runtime tokio's clock is virtual, and with it every timestamp, deadline and timeout.
+//! In a paused runtime tokio's clock is virtual, and so are all timestamps, deadlines and timeouts.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Tells the time; cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch: Timestamp,
@@ -13,40 +12,39 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that stands at the machine's wall clock and runs with tokio's.
+    /// Starts at the wall clock time and advances with tokio's clock.
     pub fn system() -> Self {
         Self::starting_at(Timestamp::from_microsecond(crate::unix_micros()).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// A clock that stands at `epoch` and runs with tokio's: the same run tells the same times.
+    /// Starts at `epoch` and advances with tokio's clock, for deterministic runs.
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self { epoch, start: Instant::now() }
     }
 
-    /// The time.
     pub fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.start.elapsed()).unwrap_or(SignedDuration::ZERO);
         self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
-    /// The time as `metav1.Time` writes it: whole seconds.
+    /// The time in the format of `metav1.Time`: whole seconds.
     pub fn time(&self) -> String {
         time(self.now())
     }
 
-    /// The time as `metav1.MicroTime` writes it: six digits after the seconds.
+    /// The time in the format of `metav1.MicroTime`: microseconds.
     pub fn micro_time(&self) -> String {
         micro_time(self.now())
     }
 }
 
-/// A time in whole seconds, rounded down.
+/// The format of `metav1.Time`, rounded down.
 pub fn time(at: Timestamp) -> String {
     let seconds = at.as_microsecond().div_euclid(1_000_000);
     Timestamp::from_second(seconds).unwrap_or(at).to_string()
 }
 
-/// A time with six digits after the seconds.
+/// The format of `metav1.MicroTime`.
 pub fn micro_time(at: Timestamp) -> String {
     let micros = at.as_microsecond().rem_euclid(1_000_000);
     let mut text = time(at);

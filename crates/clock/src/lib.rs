@@ -1,32 +1,30 @@
-//! The only reader of time: whoever needs the wall clock or a duration asks here.
+//! The only source of wall clock time and of durations.
 //!
-//! Everything that decides takes the time as an argument, so that any decision can be replayed. The two reads below
-//! are the only ones in the workspace; clippy bans all others.
+//! Decisions take the time as an argument, so that they can be replayed. The two reads below are the only ones in the
+//! workspace; clippy bans all others.
 
 mod clock;
 
 pub use clock::{Clock, micro_time, time};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Microseconds since the Unix epoch, by the machine's wall clock; 0 when it stands before the epoch.
+/// Microseconds since the Unix epoch; 0 if the wall clock is before the epoch.
 #[expect(clippy::disallowed_methods, reason = "time enters the workspace here")]
 pub fn unix_micros() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Measures how long something takes, by a clock that never goes back.
+/// Measures durations with a monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Starts to measure.
     #[expect(clippy::disallowed_methods, reason = "time enters the workspace here")]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }

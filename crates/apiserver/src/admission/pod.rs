@@ -35,8 +35,8 @@ pub(super) fn set_account(core: &Core, call: &Call, pod: &mut Value) -> Result<(
     if let Some(secrets) = account.get("imagePullSecrets") {
         spec.entry("imagePullSecrets").or_insert_with(|| secrets.clone());
     }
-    let wish = |owner: &Value| owner.get("automountServiceAccountToken").and_then(Value::as_bool);
-    if wish(&pod["spec"]).or_else(|| wish(&account)).unwrap_or(true) {
+    let automount = |owner: &Value| owner.get("automountServiceAccountToken").and_then(Value::as_bool);
+    if automount(&pod["spec"]).or_else(|| automount(&account)).unwrap_or(true) {
         mount_token(core, pod);
     }
     Ok(())

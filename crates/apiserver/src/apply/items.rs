@@ -11,7 +11,7 @@ pub(super) enum Emptied {
     /// `null`, so that its owner keeps it.
     Null,
     /// Nothing.
-    Gone,
+    Removed,
 }
 
 pub(super) fn remove(schema: &Schema, object: &Value, fields: &FieldSet, emptied: Emptied) -> Value {
@@ -34,7 +34,7 @@ fn remove_at(schema: &Schema, value: &Value, fields: &FieldSet, emptied: Emptied
                 {
                     (Some(value), _) => kept.insert(name.clone(), value),
                     (None, Emptied::Null) => kept.insert(name.clone(), Value::Null),
-                    (None, Emptied::Gone) => None,
+                    (None, Emptied::Removed) => None,
                 };
             }
             (!all_removed).then_some(Value::Object(kept))

@@ -43,7 +43,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("cannot make a certificate")]
+    #[error("cannot generate a certificate")]
     Certificate(#[source] rcgen::Error),
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),

@@ -60,7 +60,7 @@ fn embedded_messages_are_inlined_and_special_types_decoded() {
 #[test]
 fn unsupported_kinds_are_reported() {
     let error = decode(&object("example.com/v1", "Widget", &[])).unwrap_err();
-    assert_eq!(error.to_string(), "example.com/v1 Widget is not read as protobuf");
+    assert_eq!(error.to_string(), "example.com/v1 Widget is not supported as protobuf");
 }
 
 proptest! {

@@ -139,8 +139,9 @@ impl Builtin {
 
 /// All built-in resources; within a group sorted by plural name.
 pub fn all() -> &'static [Builtin] {
-    static TABLE: LazyLock<Vec<Builtin>> =
-        LazyLock::new(|| [core_group(), foundation(), workloads(), configuration(), devices()].concat());
+    static TABLE: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
+        [core_group(), apps_and_reviews(), workloads(), configuration(), devices()].concat()
+    });
     &TABLE
 }
 
@@ -171,7 +172,7 @@ fn core_group() -> Vec<Builtin> {
 }
 
 /// The groups `apps`, `events.k8s.io`, `authentication.k8s.io` and `authorization.k8s.io`.
-fn foundation() -> Vec<Builtin> {
+fn apps_and_reviews() -> Vec<Builtin> {
     vec![
         of::<apps::ControllerRevision>(),
         of::<apps::DaemonSet>().short(&["ds"]).within(ALL).with(STATUS).generation(),

@@ -79,7 +79,7 @@ fn walk<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Resu
         ) => {
             return Err(match place.reader {
                 Reader::Text => mismatch(schema, value, place),
-                Reader::Maps => not_restored(schema, value),
+                Reader::Maps => converter_error(schema, value),
             });
         }
     }
@@ -147,7 +147,7 @@ fn mismatch(schema: &Schema, value: &Value, place: &Place<'_>) -> String {
 }
 
 /// The message of the unstructured converter, which has no path.
-fn not_restored(schema: &Schema, value: &Value) -> String {
+fn converter_error(schema: &Schema, value: &Value) -> String {
     let given = match value {
         Value::Array(_) => "slice",
         Value::Object(_) => "map",

@@ -9,7 +9,7 @@ use super::merge_rules::short_name;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::LazyLock;
 
-/// Optional scalars that keep a zero value: `group.Type: field field …`; a line without a colon continues the last one.
+/// Optional scalars that keep a zero value: `group.Type: field field …`; a line without a colon continues.
 const KEPT: &str = "
     admissionregistration.MutatingWebhook: failurePolicy matchPolicy reinvocationPolicy timeoutSeconds
     admissionregistration.RuleWithOperations: scope

@@ -195,7 +195,7 @@ fn check_rule(schema: &Value, raw: &Value, path: &Path<'_>, errors: &mut Vec<Err
         });
         if let Some(fault) = fault {
             let detail = format!("compilation failed: {fault}");
-            errors.push(Error::invalid(&path.field(name), as_seen_by_clients(raw), detail));
+            errors.push(Error::invalid(&path.field(name), as_printed(raw), detail));
         }
     }
     let optional_old = raw.get("optionalOldSelf").and_then(Value::as_bool);
@@ -207,7 +207,7 @@ fn check_rule(schema: &Value, raw: &Value, path: &Path<'_>, errors: &mut Vec<Err
 }
 
 /// The rule as kube-apiserver prints it in errors.
-fn as_seen_by_clients(raw: &Value) -> Value {
+fn as_printed(raw: &Value) -> Value {
     let text = |name: &str| raw.get(name).cloned().unwrap_or_else(|| Value::from(""));
     json!({
         "Rule": text("rule"), "Message": text("message"), "MessageExpression": text("messageExpression"),

@@ -96,7 +96,7 @@ const EVENT: [&str; 12] = [
 ];
 
 /// Pod fields that many clients use in watches.
-const OFTEN: [&str; 3] = ["spec.nodeName", "spec.schedulerName", "status.phase"];
+const CACHED: [&str; 3] = ["spec.nodeName", "spec.schedulerName", "status.phase"];
 
 impl Field {
     /// Fields that are cached together with this one.
@@ -105,7 +105,7 @@ impl Field {
             Self::Plain(path) => path.as_str(),
             Self::Or(..) | Self::PodIp | Self::EventSource | Self::Empty(_) => "",
         };
-        let others = OFTEN.iter().filter(move |other| OFTEN.contains(&own) && **other != own);
+        let others = CACHED.iter().filter(move |other| CACHED.contains(&own) && **other != own);
         others.map(|other| Self::Plain((*other).to_owned()))
     }
 }

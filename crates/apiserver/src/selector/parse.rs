@@ -2,7 +2,7 @@
 //!
 //! `in` and `notin` are operators only where an operator is expected, so `in in (in)` is a valid selector.
 
-#![expect(clippy::wildcard_enum_match_arm, reason = "a parser refuses every token that it does not name")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "a parser rejects every other token")]
 
 use super::{Error, Operator, Requirement};
 use crate::field::{self, Path};

@@ -156,7 +156,7 @@ fn malformed_label_selector_objects_are_rejected() {
 
 const POD: FieldTarget<'static> = FieldTarget::BuiltIn { api_version: "v1", kind: "Pod" };
 
-fn wants(selector: &str, target: FieldTarget<'_>, object: &Value) -> bool {
+fn matches(selector: &str, target: FieldTarget<'_>, object: &Value) -> bool {
     FieldSelector::parse(selector, target).unwrap().matches(object)
 }
 
@@ -181,7 +181,7 @@ fn pods_are_selected_by_fields() {
         ("spec.schedulerName=kai,,", true),
         ("spec.serviceAccountName=", true),
     ] {
-        assert_eq!(wants(selector, POD, &pod), expected, "{selector}");
+        assert_eq!(matches(selector, POD, &pod), expected, "{selector}");
     }
 }
 
@@ -197,19 +197,23 @@ fn exact_name_is_extracted_from_the_selector() {
 fn other_kinds_have_selectable_fields() {
     let of = |api_version, kind| FieldTarget::BuiltIn { api_version, kind };
     let event = json!({"source": {"component": "kubelet"}, "involvedObject": {"name": "p"}, "type": "Warning", "reason": "r"});
-    assert!(wants("involvedObject.name=p,type=Warning,reason=r,source=kubelet", of("v1", "Event"), &event));
-    assert!(wants("source=x", of("v1", "Event"), &json!({"reportingComponent": "x"})));
-    assert!(wants("regarding.name=p", of("events.k8s.io/v1", "Event"), &json!({"regarding": {"name": "p"}})));
-    assert!(wants("spec.unschedulable=false", of("v1", "Node"), &json!({})));
-    assert!(wants("spec.unschedulable=true", of("v1", "Node"), &json!({"spec": {"unschedulable": true}})));
-    assert!(wants("status.successful=2", of("batch/v1", "Job"), &json!({"status": {"succeeded": 2}})));
-    assert!(wants("status.phase=Active", of("v1", "Namespace"), &json!({"status": {"phase": "Active"}})));
-    assert!(wants(
+    assert!(matches("involvedObject.name=p,type=Warning,reason=r,source=kubelet", of("v1", "Event"), &event));
+    assert!(matches("source=x", of("v1", "Event"), &json!({"reportingComponent": "x"})));
+    assert!(matches(
+        "regarding.name=p",
+        of("events.k8s.io/v1", "Event"),
+        &json!({"regarding": {"name": "p"}})
+    ));
+    assert!(matches("spec.unschedulable=false", of("v1", "Node"), &json!({})));
+    assert!(matches("spec.unschedulable=true", of("v1", "Node"), &json!({"spec": {"unschedulable": true}})));
+    assert!(matches("status.successful=2", of("batch/v1", "Job"), &json!({"status": {"succeeded": 2}})));
+    assert!(matches("status.phase=Active", of("v1", "Namespace"), &json!({"status": {"phase": "Active"}})));
+    assert!(matches(
         "spec.driver=d",
         of("resource.k8s.io/v1", "ResourceSlice"),
         &json!({"spec": {"driver": "d"}})
     ));
-    assert!(wants(
+    assert!(matches(
         "metadata.namespace=",
         of("storage.k8s.io/v1", "StorageClass"),
         &json!({"metadata": {"name": "a"}})
@@ -245,12 +249,12 @@ fn custom_resources_support_selectable_fields() {
     let selectable = [".spec.color".to_owned()];
     let namespaced = FieldTarget::Custom { namespaced: true, selectable: &selectable };
     let object = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"color": "a,b=c"}});
-    assert!(wants(r"spec.color=a\,b\=c,metadata.namespace=b", namespaced, &object));
+    assert!(matches(r"spec.color=a\,b\=c,metadata.namespace=b", namespaced, &object));
     assert_eq!(
         FieldSelector::parse("spec.size=1", namespaced).unwrap_err().0,
         "field label not supported: spec.size"
     );
     let cluster = FieldTarget::Custom { namespaced: false, selectable: &[] };
     assert!(FieldSelector::parse("metadata.namespace=b", cluster).is_err());
-    assert!(wants("metadata.name=a", cluster, &object));
+    assert!(matches("metadata.name=a", cluster, &object));
 }

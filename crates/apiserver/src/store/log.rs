@@ -51,8 +51,8 @@ impl Change {
         self.entered.get_or_init(|| self.record.event_as(Action::Added)).clone()
     }
 
-    /// The object in the `DELETED` event for a watcher whose selector stops matching: the previous state at the revision
-    /// of the change.
+    /// The object in the `DELETED` event for a watcher whose selector stops matching: the previous state at the
+    /// revision of the change.
     pub fn left_object(&self) -> Option<Value> {
         let mut object = self.previous.as_ref()?.value();
         object["metadata"]["resourceVersion"] = Value::String(self.revision().to_string());
@@ -78,7 +78,7 @@ impl Changes {
     }
 
     pub(super) fn drop_oldest(&mut self) -> Arc<Change> {
-        self.0.pop_front().expect("the order of the log names a table with a change")
+        self.0.pop_front().expect("the log order refers to tables with changes")
     }
 
     /// Changes after `revision`, oldest first.

@@ -41,7 +41,7 @@ pub struct Record {
     event: Bytes,
     action: Action,
     /// Whether it has a `deletionTimestamp`.
-    going: bool,
+    terminating: bool,
     /// Values of selectable fields, cached by the first selector that reads them.
     fields: Mutex<Vec<(Field, Box<str>)>>,
     /// The offset of the fields after `kind` and `apiVersion`, from the start of the object.
@@ -52,14 +52,14 @@ impl Record {
     /// Encodes an object whose `resourceVersion` is set.
     pub(super) fn new(action: Action, key: Arc<str>, revision: u64, object: &Value) -> Self {
         let (event, fields_at) = encode_event(action, object);
-        let going = crate::object::is_deleting(object);
+        let terminating = crate::object::is_deleting(object);
         Self {
             key,
             revision,
             labels: labels_of(object),
             event,
             action,
-            going,
+            terminating,
             fields: Mutex::default(),
             fields_at,
         }
@@ -78,7 +78,7 @@ impl Record {
 
     /// The decoded object.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.json()).expect("the store holds what it encoded")
+        serde_json::from_slice(&self.json()).expect("the store encoded the object itself")
     }
 
     /// The watch event of the write, with its line end.
@@ -128,7 +128,7 @@ impl Record {
 
     /// Whether the object has a `deletionTimestamp`.
     pub fn is_terminating(&self) -> bool {
-        self.going
+        self.terminating
     }
 
     /// Approximate memory use.
@@ -178,7 +178,7 @@ fn encode_into(buffer: &mut Vec<u8>, object: &Value) -> usize {
     let fields_at =
         buffer.len() + r#"{"kind":"","apiVersion":"","#.len() + text_len("kind") + text_len("apiVersion");
     serde_json::to_writer(&mut *buffer, &Ordered(fields))
-        .expect("a value has string keys, and a vector takes everything");
+        .expect("JSON values have string keys, and writing to a vector cannot fail");
     fields_at
 }
 
@@ -189,7 +189,7 @@ pub fn to_json(object: &Value) -> Vec<u8> {
         Some(fields) => serde_json::to_writer(&mut buffer, &Ordered(fields)),
         None => serde_json::to_writer(&mut buffer, object),
     }
-    .expect("a value has string keys, and a vector takes everything");
+    .expect("JSON values have string keys, and writing to a vector cannot fail");
     buffer
 }
 

@@ -42,8 +42,8 @@ fn stale_write_conflicts() {
     let (store, table) = filled(1 << 20);
     let seen = store.get(table, "ns/a").unwrap();
     store.update(table, &seen, &mut object("a", "blue")).unwrap();
-    let raced = store.update(table, &seen, &mut object("a", "green")).unwrap_err();
-    assert_eq!(raced.current.unwrap().label("color"), Some("blue"));
+    let conflict = store.update(table, &seen, &mut object("a", "green")).unwrap_err();
+    assert_eq!(conflict.current.unwrap().label("color"), Some("blue"));
     assert!(store.create(table, "ns/a", &mut object("a", "red")).is_err());
     assert!(store.delete(table, &seen, &mut object("a", "red")).is_err());
 }

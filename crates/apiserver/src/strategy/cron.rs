@@ -8,7 +8,8 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
     (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
     (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
-const WORDS: [&str; 7] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+const PREDEFINED: [&str; 7] =
+    ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 /// The first components of time zone names.
 const AREAS: [&str; 17] = [
     "Africa",
@@ -87,7 +88,7 @@ pub(super) fn is_zone(name: &str) -> bool {
 pub(super) fn check(schedule: &str) -> Result<(), String> {
     if schedule.starts_with('@') {
         let every = schedule.strip_prefix("@every ");
-        let known = WORDS.contains(&schedule.to_lowercase().as_str())
+        let known = PREDEFINED.contains(&schedule.to_lowercase().as_str())
             || every.is_some_and(|span| span.starts_with(|c: char| c.is_ascii_digit()));
         return if known { Ok(()) } else { Err(format!("unrecognized descriptor: {schedule}")) };
     }

@@ -11,7 +11,7 @@ const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 const CLAIM_FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
 
 /// Fields of a PersistentVolume spec that are not volume sources.
-const ABOUT: [&str; 9] = [
+const NON_SOURCE_FIELDS: [&str; 9] = [
     "accessModes",
     "capacity",
     "claimRef",
@@ -102,7 +102,10 @@ pub(super) fn validate_volume(volume: &Value) -> Errors {
         let value = spec.get("capacity").cloned().unwrap_or(Value::Null);
         errors.push(Error::not_supported(&path.field("capacity"), value, &["storage"]));
     }
-    if !spec.as_object().is_some_and(|fields| fields.keys().any(|field| !ABOUT.contains(&field.as_str()))) {
+    if !spec
+        .as_object()
+        .is_some_and(|fields| fields.keys().any(|field| !NON_SOURCE_FIELDS.contains(&field.as_str())))
+    {
         errors.push(Error::required(&path, "must specify a volume type"));
     }
     one_of(&mut errors, spec, &path, "volumeMode", &VOLUME_MODES);

@@ -89,8 +89,8 @@ impl State {
         state
     }
 
-    /// Evaluates init containers up to the first one that is not finished; returns whether there is one, and the restarts
-    /// of sidecars.
+    /// Evaluates init containers up to the first one that is not finished; returns whether there is one, and the
+    /// restarts of sidecars.
     fn init_containers(&mut self, pod: &Cells<'_>) -> (bool, Restarts) {
         let specs = pod.list("/spec/initContainers");
         let mut sidecars = Restarts::default();

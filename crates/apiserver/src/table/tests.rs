@@ -105,13 +105,13 @@ fn init_containers_precede_containers_in_the_status_column() {
 
 #[test]
 fn deleted_pods_are_terminating() {
-    let leaving = |status: Value| {
+    let terminating = |status: Value| {
         let object = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"}, "spec": {"containers": [{}]}, "status": status});
         cells("v1", "Pod", object)[2].clone()
     };
-    assert_eq!(leaving(json!({"phase": "Running"})), "Terminating");
-    assert_eq!(leaving(json!({"phase": "Running", "reason": "NodeLost"})), "Unknown");
-    assert_eq!(leaving(json!({"phase": "Succeeded"})), "Succeeded");
+    assert_eq!(terminating(json!({"phase": "Running"})), "Terminating");
+    assert_eq!(terminating(json!({"phase": "Running", "reason": "NodeLost"})), "Unknown");
+    assert_eq!(terminating(json!({"phase": "Succeeded"})), "Succeeded");
 }
 
 #[test]

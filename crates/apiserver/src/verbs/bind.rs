@@ -8,7 +8,7 @@ use crate::server::Core;
 use crate::status_error::{QualifiedName, StatusError};
 use serde_json::{Value, json};
 
-const ABOUT: QualifiedName<'static> = QualifiedName { group: "", name: "pods/binding" };
+const RESOURCE: QualifiedName<'static> = QualifiedName { group: "", name: "pods/binding" };
 
 /// Binds the pod of the call to the node of the Binding.
 pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Reply, StatusError> {
@@ -32,7 +32,7 @@ pub fn bind(core: &Core, call: &Call, binding: &Value) -> Result<Reply, StatusEr
             return Ok(Reply::success(201, None));
         }
     }
-    Err(StatusError::modified(ABOUT, &call.name))
+    Err(StatusError::modified(RESOURCE, &call.name))
 }
 
 fn check(call: &Call, binding: &Value) -> Result<(), StatusError> {
@@ -70,7 +70,7 @@ fn copy_metadata(binding: &Value, pod: &mut Value) {
 
 fn check_pod(call: &Call, pod: &Value) -> Result<(), StatusError> {
     let name = &call.name;
-    let conflict = |why: String| Err(StatusError::conflict(ABOUT, name, &why));
+    let conflict = |why: String| Err(StatusError::conflict(RESOURCE, name, &why));
     if object::is_deleting(pod) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }

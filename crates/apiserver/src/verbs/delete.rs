@@ -173,17 +173,17 @@ pub fn check_delete_preconditions(
 #[derive(Debug)]
 pub enum Outcome {
     /// The object is removed; this was its last state.
-    Gone(ReplyBody, String),
+    Removed(ReplyBody, String),
     /// The object is terminating.
-    Going(ReplyBody),
+    Terminating(ReplyBody),
 }
 
 fn reply_for(resource: &Resource, outcome: Outcome, options: &DeleteOptions) -> Reply {
     match outcome {
-        Outcome::Going(reply) if options.orphan_dependents == Some(false) => Reply::new(202, reply),
-        Outcome::Going(reply) => Reply::new(200, reply),
-        Outcome::Gone(reply, _) if resource.returns_deleted => Reply::new(200, reply),
-        Outcome::Gone(reply, uid) => {
+        Outcome::Terminating(reply) if options.orphan_dependents == Some(false) => Reply::new(202, reply),
+        Outcome::Terminating(reply) => Reply::new(200, reply),
+        Outcome::Removed(reply, _) if resource.returns_deleted => Reply::new(200, reply),
+        Outcome::Removed(reply, uid) => {
             let name = match &reply {
                 ReplyBody::Record(record) => record.name().to_owned(),
                 ReplyBody::Object(object) | ReplyBody::Other(object) => object::name(object).to_owned(),
@@ -225,7 +225,7 @@ pub fn remove(
     let uid = object::uid(old).to_owned();
     if options.dry_run {
         let reply = ReplyBody::Object(new);
-        return Ok(if at_once { Outcome::Gone(reply, uid) } else { Outcome::Going(reply) });
+        return Ok(if at_once { Outcome::Removed(reply, uid) } else { Outcome::Terminating(reply) });
     }
     let mut live = Arc::clone(live);
     if new != *old {
@@ -236,12 +236,12 @@ pub fn remove(
         create::on_stored(core, resource, &live);
     }
     if !at_once {
-        return Ok(Outcome::Going(ReplyBody::Record(live)));
+        return Ok(Outcome::Terminating(ReplyBody::Record(live)));
     }
     let mut last = convert::to_storage(resource, new.clone());
     let record = core.store.delete(resource.table, &live, &mut last)?;
     crd::on_removed(core, resource, &record);
-    Ok(Outcome::Gone(ReplyBody::Object(new), uid))
+    Ok(Outcome::Removed(ReplyBody::Object(new), uid))
 }
 
 fn has_content_finalizer(namespace: &Value) -> bool {

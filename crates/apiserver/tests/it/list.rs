@@ -36,7 +36,7 @@ async fn builtin_list_items_omit_type_meta() {
 async fn lists_honour_selectors() {
     let server = server();
     with_maps(&server, 6).await;
-    let (_, list) = get(&server, &format!("{MAPS}?labelSelector=parity%3Dodd")).await;
+    let (_, list) = get(&server, &format!("{MAPS}?labelSelector=parity%3Duneven")).await;
     assert_eq!(names(&list), ["m01", "m03", "m05"]);
     let (_, list) = get(&server, &format!("{MAPS}?labelSelector=parity+in+(even),parity")).await;
     assert_eq!(names(&list), ["m00", "m02", "m04"]);

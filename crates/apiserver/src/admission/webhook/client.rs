@@ -97,13 +97,13 @@ pub(super) async fn call(
         Err(_) => return Err(failed("context deadline exceeded")),
     };
     if !(200..300).contains(&code) {
-        return Err(format!("failed to call webhook: {}", refusal(code, &body)));
+        return Err(format!("failed to call webhook: {}", status_code_error(code, &body)));
     }
     AdmissionResponse::read(&body, &request.uid)
 }
 
 /// The error of client-go for a status code other than success.
-fn refusal(code: u16, body: &[u8]) -> String {
+fn status_code_error(code: u16, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();
     match code {

@@ -20,8 +20,8 @@ pub(super) type Connection = SendRequest<Full<Bytes>>;
 pub(super) struct Pool(Mutex<Vec<Connection>>);
 
 impl Pool {
-    /// Sends a request on an idle connection, or on one that `connect` opens. The caller returns the connection after it
-    /// has read the complete response.
+    /// Sends a request on an idle connection, or on one that `connect` opens. The caller releases the connection
+    /// after it has read the complete response.
     pub(super) async fn send<F>(
         &self,
         mut request: Request<Full<Bytes>>,
