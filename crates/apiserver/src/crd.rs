@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: serving their resources, and cleaning up after them.
+//! `CustomResourceDefinition`s: serving their resources, and cleaning up after them.
 //!
 //! A definition takes effect in the write that stores it: its names are accepted and its versions served before the
 //! client gets the response. Deleting it deletes its custom resources first; it is removed with the last of them.

@@ -52,7 +52,7 @@ pub fn save(core: &Core, mut to: impl Write) -> io::Result<()> {
     to.flush()
 }
 
-/// Loads a state into an empty server; CustomResourceDefinitions take effect.
+/// Loads a state into an empty server; `CustomResourceDefinition`s take effect.
 pub fn load(core: &Core, from: impl BufRead) -> Result<(), Error> {
     let mut lines = from.lines().enumerate();
     let malformed = |index: usize| Error::Malformed { line: index + 1 };

@@ -1,6 +1,6 @@
 //! The registry of served resources: names, verbs, subresources and storage.
 //!
-//! Built-in resources come from a table ([`builtin`]); CustomResourceDefinitions add more at run time. A request uses
+//! Built-in resources come from a table ([`builtin`]); `CustomResourceDefinition`s add more at run time. A request uses
 //! one [`Catalog`], so that definitions do not change while it runs.
 
 pub mod builtin;

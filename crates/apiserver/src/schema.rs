@@ -1,6 +1,6 @@
 //! The structural schema of a kind, used by pruning, defaulting, validation, patches and apply.
 //!
-//! A schema comes from a CustomResourceDefinition ([`Schema::of_definition`]) or from the built-in types ([`builtin`]).
+//! A schema comes from a `CustomResourceDefinition` ([`Schema::of_definition`]) or from the built-in types ([`builtin`]).
 //! Definitions of built-in types refer to each other by name, some recursively, so references are resolved on first
 //! use.
 
@@ -164,7 +164,7 @@ impl From<Schema> for SchemaRef {
 static UNTYPED: LazyLock<Schema> = LazyLock::new(|| Schema { preserve_unknown: true, ..Schema::default() });
 
 impl Schema {
-    /// Parses the `openAPIV3Schema` of a version of a CustomResourceDefinition.
+    /// Parses the `openAPIV3Schema` of a version of a `CustomResourceDefinition`.
     ///
     /// `path` is the path of the schema, such as `spec.versions[0].schema.openAPIV3Schema`. Returns all
     /// errors of a schema that is not structural or has rules that do not compile.

@@ -33,7 +33,7 @@ use checks::{Errors, part};
 use rbac::Scope;
 use serde_json::{Value, json};
 
-/// Group and plural name of CustomResourceDefinitions.
+/// Group and plural name of `CustomResourceDefinition`s.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// Group and plural name of a built-in resource; empty for custom ones.

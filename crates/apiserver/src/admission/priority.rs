@@ -1,4 +1,4 @@
-//! `Priority` admission: resolves a pod's PriorityClass to its value and preemption policy.
+//! `Priority` admission: resolves a pod's `PriorityClass` to its value and preemption policy.
 
 use super::{Attributes, Operation, forbidden};
 use crate::object;

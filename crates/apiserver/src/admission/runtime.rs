@@ -1,4 +1,4 @@
-//! `RuntimeClass` admission: sets the pod overhead and the node selector of the pod's RuntimeClass.
+//! `RuntimeClass` admission: sets the pod overhead and the node selector of the pod's `RuntimeClass`.
 
 use super::forbidden;
 use crate::object;
@@ -7,7 +7,7 @@ use crate::status_error::StatusError;
 use crate::verbs::Call;
 use serde_json::{Value, json};
 
-/// Applies the RuntimeClass, or rejects a pod whose overhead conflicts with it.
+/// Applies the `RuntimeClass`, or rejects a pod whose overhead conflicts with it.
 pub(super) fn resolve(core: &Core, call: &Call, pod: &mut Value) -> Result<(), StatusError> {
     let name = object::str_at(pod, "/spec/runtimeClassName");
     let own = pod.pointer("/spec/overhead");

@@ -18,7 +18,7 @@ pub(super) fn protect(object: &mut Value, finalizer: &str) {
     object::set_meta(object, "finalizers", Some(Value::from(finalizers)));
 }
 
-/// Sets the default StorageClass of a claim; of several, the newest.
+/// Sets the default `StorageClass` of a claim; of several, the newest.
 pub(super) fn default_class(core: &Core, claim: &mut Value) {
     let spec = object::map_mut(claim, "spec");
     if spec.contains_key("storageClassName") {

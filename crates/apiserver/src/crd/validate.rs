@@ -1,4 +1,4 @@
-//! Defaulting and validation of CustomResourceDefinitions.
+//! Defaulting and validation of `CustomResourceDefinition`s.
 
 use crate::field::{Error, Path};
 use crate::schema::Schema;

@@ -1,4 +1,4 @@
-//! Reviews that are created and not stored: SubjectAccessReview, TokenReview and the like.
+//! Reviews that are created and not stored: `SubjectAccessReview`, `TokenReview` and the like.
 
 use super::negotiate::Negotiated;
 use super::respond;

@@ -95,7 +95,7 @@ impl Registry {
         Arc::clone(&self.state.read().current)
     }
 
-    /// Replaces the resources of a CustomResourceDefinition; an empty list stops serving it.
+    /// Replaces the resources of a `CustomResourceDefinition`; an empty list stops serving it.
     pub fn serve_custom(&self, definition: &str, resources: Vec<Arc<Resource>>) {
         let mut state = self.state.write();
         if resources.is_empty() {

@@ -1,4 +1,4 @@
-//! The strategies of ConfigMaps and Secrets.
+//! The strategies of `ConfigMap`s and Secrets.
 
 use super::checks::{Errors, part, text};
 use crate::field::{Error, Path};

@@ -1,4 +1,4 @@
-//! The strategies of DeviceClasses, ResourceSlices, ResourceClaims and ResourceClaimTemplates (KEP-4381).
+//! The strategies of `DeviceClass`es, `ResourceSlice`s, `ResourceClaim`s and `ResourceClaimTemplate`s (KEP-4381).
 
 mod go_format;
 
@@ -86,7 +86,7 @@ fn is_set(value: &Value) -> bool {
     !matches!(value, Value::Bool(false) | Value::Null) && value != ""
 }
 
-/// Driver, pool and node of a ResourceSlice are immutable.
+/// Driver, pool and node of a `ResourceSlice` are immutable.
 pub(super) fn validate_slice_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("spec");
@@ -97,7 +97,7 @@ pub(super) fn validate_slice_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// Validates the spec of a ResourceClaim or of a template.
+/// Validates the spec of a `ResourceClaim` or of a template.
 pub(super) fn validate_claim_spec(spec: &Value, path: &Path<'_>) -> Errors {
     let mut errors = Vec::new();
     let devices = path.field("devices");
@@ -205,7 +205,7 @@ fn validate_request(errors: &mut Errors, request: &Value, path: &Path<'_>) {
     }
 }
 
-/// The spec of a ResourceClaim or a template is immutable.
+/// The spec of a `ResourceClaim` or a template is immutable.
 pub(super) fn validate_spec_change(old: &Value, new: &Value) -> Errors {
     if old.get("spec") == new.get("spec") {
         return Vec::new();
@@ -214,7 +214,7 @@ pub(super) fn validate_spec_change(old: &Value, new: &Value) -> Errors {
     vec![Error::invalid_unshown(&Path::of("spec"), format!("{value}: field is immutable"))]
 }
 
-/// Validates an update of the status of a ResourceClaim.
+/// Validates an update of the status of a `ResourceClaim`.
 pub(super) fn validate_claim_status(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::of("status");

@@ -1,4 +1,4 @@
-//! The strategies of Jobs and CronJobs.
+//! The strategies of Jobs and `CronJob`s.
 
 use super::checks::{Errors, immutable, list, not_negative, number, one_of, part, text};
 use super::defaults::set;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// Maximum length of a CronJob name: Job names append eleven characters.
+/// Maximum length of a `CronJob` name: Job names append eleven characters.
 const CRON_JOB_NAME_MAX: usize = 52;
 
 /// Defaults completions, parallelism and backoff limit.

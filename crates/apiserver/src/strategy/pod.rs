@@ -93,7 +93,7 @@ pub(super) fn prepare_create(core: &Core, pod: &mut Value) {
     pod["status"] = status;
 }
 
-/// The QoS class.
+/// The `QoS` class.
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let spec = part(pod, "spec");
     let (mut any, mut guaranteed) = (false, true);

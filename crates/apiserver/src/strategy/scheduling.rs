@@ -1,4 +1,4 @@
-//! The strategies of PriorityClasses and PodDisruptionBudgets.
+//! The strategies of `PriorityClass`es and `PodDisruptionBudget`s.
 
 use super::checks::{Errors, immutable, number, part, selector, text};
 use super::workload::int_or_percent;
@@ -10,7 +10,7 @@ use serde_json::Value;
 const PRIORITY_MAX: i64 = 1_000_000_000;
 const POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
 const RESERVED: &str = "system-";
-/// The PriorityClasses of every cluster.
+/// The `PriorityClass`es of every cluster.
 pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 

@@ -1,4 +1,4 @@
-//! The strategies of PersistentVolumeClaims, PersistentVolumes and StorageClasses.
+//! The strategies of `PersistentVolumeClaim`s, `PersistentVolume`s and `StorageClass`es.
 
 use super::checks::{Errors, immutable, list, one_of, part, text};
 use crate::field::{Error, Path};
@@ -10,7 +10,7 @@ const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 const CLAIM_FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
 
-/// Fields of a PersistentVolume spec that are not volume sources.
+/// Fields of a `PersistentVolume` spec that are not volume sources.
 const NON_SOURCE_FIELDS: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -125,7 +125,7 @@ pub(super) fn validate_class(class: &Value) -> Errors {
     errors
 }
 
-/// Only `allowVolumeExpansion` of a StorageClass may change.
+/// Only `allowVolumeExpansion` of a `StorageClass` may change.
 pub(super) fn validate_class_change(old: &Value, new: &Value) -> Errors {
     let mut errors = Vec::new();
     if old.get("parameters") != new.get("parameters") {

@@ -1,4 +1,4 @@
-//! The strategies of Deployments, ReplicaSets, StatefulSets and DaemonSets.
+//! The strategies of Deployments, `ReplicaSet`s, `StatefulSet`s and `DaemonSet`s.
 
 use super::checks::{Errors, immutable, list, not_negative, number, one_of, part, selector, text};
 use super::defaults::set;
@@ -18,7 +18,7 @@ const STATEFUL_SET_MUTABLE: [&str; 7] = [
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 ];
-/// The annotation with the template generation of a DaemonSet.
+/// The annotation with the template generation of a `DaemonSet`.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// Sets kind and API version of volume claim templates.
@@ -30,7 +30,7 @@ pub(super) fn default_stateful_set(object: &mut Value) {
     }
 }
 
-/// Updates the template generation of a DaemonSet.
+/// Updates the template generation of a `DaemonSet`.
 pub(super) fn count_templates(old: Option<&Value>, new: &mut Value) {
     let annotation = |object: &Value| -> i64 {
         let count = object::meta(object, "annotations").and_then(|all| all.get(TEMPLATE_GENERATION));
@@ -206,7 +206,7 @@ pub(super) fn validate_selector_change(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// Only some fields of a StatefulSet are mutable.
+/// Only some fields of a `StatefulSet` are mutable.
 pub(super) fn validate_stateful_set_change(old: &Value, new: &Value) -> Errors {
     let fixed = |object: &Value| {
         let mut spec = part(object, "spec").as_object().cloned().unwrap_or_default();

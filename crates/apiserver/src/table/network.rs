@@ -1,4 +1,4 @@
-//! The rows of Services, EndpointSlices, role bindings and webhook configurations.
+//! The rows of Services, `EndpointSlice`s, role bindings and webhook configurations.
 
 use super::cells::{Cells, first_of, printed};
 use serde_json::{Value, json};

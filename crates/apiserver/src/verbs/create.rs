@@ -80,7 +80,7 @@ fn insert(core: &Core, resource: &Resource, object: Value, dry_run: bool) -> Res
     Ok(ReplyBody::Record(record))
 }
 
-/// Handles a stored object: CustomResourceDefinitions take effect before the response, and Events enter the TTL queue.
+/// Handles a stored object: `CustomResourceDefinition`s take effect before the response, and Events enter the TTL queue.
 pub(super) fn on_stored(core: &Core, resource: &Resource, record: &Arc<Record>) {
     event_ttl::track(core, resource, record);
     if crd::is_definition(resource) {

@@ -19,7 +19,7 @@ const OPTIONS: QualifiedName<'static> = QualifiedName { group: "meta.k8s.io", na
 const ORPHAN: &str = "orphan";
 /// The finalizer of foreground deletion.
 const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of a CustomResourceDefinition that still has custom resources.
+/// The finalizer of a `CustomResourceDefinition` that still has custom resources.
 pub(crate) const CUSTOM_RESOURCE_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// `propagationPolicy`.

@@ -1,4 +1,4 @@
-//! The `token` subresource of ServiceAccounts (TokenRequest).
+//! The `token` subresource of `ServiceAccount`s (`TokenRequest`).
 
 use super::{Call, Reply, ReplyBody, find};
 use crate::field::{Error, Path};

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions and custom resources.
+//! `CustomResourceDefinition`s and custom resources.
 
 use crate::{delete, get, merge, post, put, send, server};
 use http::Method;
