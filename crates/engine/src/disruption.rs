@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets within a cycle: how many evictions each still allows.
+//! Pod disruption budgets within a cycle: how many evictions each still allows.
 
 use crate::cluster::Cluster;
 use crate::ids::{PodIdx, Sym};

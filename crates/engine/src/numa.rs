@@ -49,7 +49,7 @@ pub struct Zone {
 pub struct Reported {
     /// Dimension.
     pub dim: Dim,
-    /// A device: aligned for pods of every QoS class, unlike CPU, memory and huge pages.
+    /// A device: aligned for pods of every quality-of-service class, unlike CPU, memory and huge pages.
     pub device: bool,
 }
 

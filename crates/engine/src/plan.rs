@@ -481,10 +481,10 @@ impl<'c> Plan<'c> {
             }
             Edit::Device(undo) => self.state.cluster.devices.undo(*undo),
             Edit::VolumesPlaced { pod, node, presence } => {
-                self.state.cluster.unplace_volumes(pod, node, presence)
+                self.state.cluster.unplace_volumes(pod, node, presence);
             }
             Edit::VolumesUnplaced { pod, node, presence } => {
-                self.state.cluster.place_volumes(pod, node, presence)
+                self.state.cluster.place_volumes(pod, node, presence);
             }
         }
     }

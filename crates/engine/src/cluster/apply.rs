@@ -53,7 +53,7 @@ impl Cluster {
             Delta::Capacity(input) => self.storage.set_capacity(&input, &mut self.names),
             Delta::CapacityGone(key) => self.storage.remove_capacity(&key, &mut self.names),
             Delta::Slice(slice) => {
-                self.change_devices(changes, |devices, names| devices.set_slice(slice, names))
+                self.change_devices(changes, |devices, names| devices.set_slice(slice, names));
             }
             Delta::SliceGone(name) => self.change_devices(changes, |devices, _| devices.remove_slice(&name)),
             Delta::DeviceClass(class) => {
@@ -66,7 +66,7 @@ impl Cluster {
                 devices.set_claim(&claim, names);
             }),
             Delta::ClaimGone(key) => {
-                self.change_devices(changes, |devices, names| devices.remove_claim(&key, names))
+                self.change_devices(changes, |devices, names| devices.remove_claim(&key, names));
             }
             Delta::Budget(input) => {
                 self.budgets.insert(input.key.clone(), input);

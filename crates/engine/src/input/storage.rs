@@ -95,7 +95,7 @@ pub struct NodeDriverLimit {
     pub most: u32,
 }
 
-/// A PodDisruptionBudget.
+/// A pod disruption budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BudgetInput {
     /// Namespace and name.

@@ -35,7 +35,7 @@ impl ListKey {
     }
 }
 
-/// RankedLists in use.
+/// Ranked lists by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RankedLists(FxHashMap<ListKey, RankedList>);
 

@@ -1,4 +1,4 @@
-//! CSIStorageCapacity objects and the nodes they apply to.
+//! `CSIStorageCapacity` objects and the nodes they apply to.
 
 use super::{SymKey, intern_key};
 use crate::ids::Sym;

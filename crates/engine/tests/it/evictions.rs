@@ -117,7 +117,7 @@ fn final_evictions(outcome: &Outcome) -> Vec<(&Key, &Key)> {
     for decision in &outcome.decisions {
         match decision {
             Decision::Evict { pod, preemptor: Some(preemptor), .. } if !moved(pod) => {
-                evictions.push((preemptor, pod))
+                evictions.push((preemptor, pod));
             }
             Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => {}
         }
