@@ -1,4 +1,4 @@
-//! Whether the pods that run are enough for a group: its minimum, or those of its tree of sub-groups.
+//! Whether the running pods of a group satisfy its gang minimum, including its sub-group tree.
 
 use kai_engine::input::GroupInput;
 use std::collections::BTreeMap;
@@ -6,24 +6,24 @@ use std::collections::BTreeMap;
 /// Sub-group of pods that name none.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Pods that run or have run to their end, by sub-group.
-pub(crate) type Up = BTreeMap<String, u32>;
+/// Running and completed pods, by sub-group.
+pub(crate) type PodCounts = BTreeMap<String, u32>;
 
-/// Whether the group has all the pods that it cannot do without, and at least one.
-pub(crate) fn is_complete(group: &GroupInput, up: &Up) -> bool {
-    if up.values().all(|count| *count == 0) {
+/// Whether the group has at least one pod and its minimum is satisfied.
+pub(crate) fn is_complete(group: &GroupInput, counts: &PodCounts) -> bool {
+    if counts.values().all(|count| *count == 0) {
         return false;
     }
-    let up_in = |name: &str| up.get(name).copied().unwrap_or(0);
+    let count_in = |name: &str| counts.get(name).copied().unwrap_or(0);
     if group.sub_groups.is_empty() {
-        return up_in(DEFAULT) >= group.min_member.unwrap_or(1);
+        return count_in(DEFAULT) >= group.min_member.unwrap_or(1);
     }
-    let place: BTreeMap<&str, usize> =
+    let index: BTreeMap<&str, usize> =
         group.sub_groups.iter().enumerate().map(|(at, sub)| (sub.name.as_str(), at)).collect();
     let parents: Vec<Option<usize>> = group
         .sub_groups
         .iter()
-        .map(|sub| sub.parent.as_deref().and_then(|parent| place.get(parent).copied()))
+        .map(|sub| sub.parent.as_deref().and_then(|parent| index.get(parent).copied()))
         .collect();
     // Members and satisfied members of each sub-group, and of the group itself at the end.
     let root = parents.len();
@@ -35,7 +35,7 @@ pub(crate) fn is_complete(group: &GroupInput, up: &Up) -> bool {
     for at in deepest_first(&parents) {
         let sub = &group.sub_groups[at];
         let is_satisfied = if members[at] == 0 {
-            up_in(&sub.name) >= sub.min_member.unwrap_or(0)
+            count_in(&sub.name) >= sub.min_member.unwrap_or(0)
         } else {
             satisfied[at] >= sub.min_sub_group.unwrap_or(members[at])
         };
@@ -44,11 +44,11 @@ pub(crate) fn is_complete(group: &GroupInput, up: &Up) -> bool {
     satisfied[root] >= group.min_sub_group.unwrap_or(members[root])
 }
 
-/// All places, children before their parents.
+/// All indices, children before their parents.
 fn deepest_first(parents: &[Option<usize>]) -> Vec<usize> {
     let depth = |at: usize| {
         let path = std::iter::successors(Some(at), |at| parents[*at]);
-        // A tree has no path longer than its size; the bound holds for anything else.
+        // The bound stops at cycles, which a valid tree does not have.
         path.take(parents.len()).count()
     };
     let mut order: Vec<(usize, usize)> = (0..parents.len()).map(|at| (depth(at), at)).collect();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use kai_engine::input::SubGroupInput;
 
-    fn up(counts: &[(&str, u32)]) -> Up {
+    fn counts(counts: &[(&str, u32)]) -> PodCounts {
         counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
     }
 
@@ -75,24 +75,24 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_group_needs_its_minimum() {
+    fn group_without_sub_groups_needs_its_minimum() {
         let group = GroupInput { min_member: Some(2), ..GroupInput::default() };
-        assert!(!is_complete(&group, &up(&[(DEFAULT, 1)])));
-        assert!(is_complete(&group, &up(&[(DEFAULT, 2)])));
+        assert!(!is_complete(&group, &counts(&[(DEFAULT, 1)])));
+        assert!(is_complete(&group, &counts(&[(DEFAULT, 2)])));
         let none = GroupInput { min_member: Some(0), ..GroupInput::default() };
-        assert!(!is_complete(&none, &up(&[])));
+        assert!(!is_complete(&none, &counts(&[])));
     }
 
     #[test]
-    fn a_tree_needs_as_many_members_as_it_says() {
+    fn tree_needs_its_minimum_of_sub_groups() {
         let mut group = GroupInput {
             sub_groups: vec![leaf("a", Some("top"), 2), leaf("b", Some("top"), 1), leaf("top", None, 0)],
             ..GroupInput::default()
         };
-        assert!(!is_complete(&group, &up(&[("a", 2)])));
-        assert!(is_complete(&group, &up(&[("a", 2), ("b", 1)])));
+        assert!(!is_complete(&group, &counts(&[("a", 2)])));
+        assert!(is_complete(&group, &counts(&[("a", 2), ("b", 1)])));
         group.sub_groups[2].min_sub_group = Some(1);
-        assert!(is_complete(&group, &up(&[("b", 1)])));
-        assert!(!is_complete(&group, &up(&[("a", 1)])));
+        assert!(is_complete(&group, &counts(&[("b", 1)])));
+        assert!(!is_complete(&group, &counts(&[("a", 1)])));
     }
 }

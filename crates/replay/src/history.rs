@@ -1,43 +1,38 @@
-//! What was held, owed and asked for over time: sums that are exact, and series that stay small.
+//! Allocation, fair share and requests of queues over time: exact sums, and series of bounded length.
 
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_units::{Span, Timestamp};
 
-/// The queues at one moment. It holds until the next sample.
+/// The queues at one point in time; valid until the next sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
     pub at: Timestamp,
-    /// What the cluster has: cpu, memory, gpu.
+    /// Capacity of the cluster: cpu, memory, gpu.
     pub total: [i64; 3],
     /// The queues, in the order of the report's queues.
     pub queues: Vec<QueueSample>,
 }
 
-/// A queue at one moment: cpu in millicores, memory in bytes, GPUs in millionths of a device.
+/// A queue at one point in time: cpu in millicores, memory in bytes, GPUs in millionths of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSample {
-    /// What its groups hold.
+    /// Allocated to its groups.
     pub held: [i64; 3],
-    /// What it may count on.
     pub fair_share: [i64; 3],
-    /// What its groups hold and want.
+    /// Allocated and pending requests.
     pub requested: [i64; 3],
 }
 
 /// Amounts times microseconds.
 pub(crate) type Sums = [i128; 3];
 
-/// Everything seen so far.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     /// The queues as the first cycle reported them.
     pub(crate) queues: Vec<QueueReport>,
-    /// What each queue held, was owed and asked for, and the least and the most that it held.
     pub(crate) totals: Vec<Totals>,
-    /// What the queues at the top held together.
+    /// Allocation of the top-level queues together.
     pub(crate) held: Sums,
-    /// What the cluster had.
     pub(crate) capacity: Sums,
     current: Option<Sample>,
     series: Series,
@@ -54,7 +49,6 @@ pub(crate) struct Totals {
 }
 
 impl History {
-    /// Nothing yet.
     pub(crate) fn new(period: Span, samples_max: Option<usize>) -> Self {
         Self {
             queues: Vec::new(),
@@ -66,13 +60,13 @@ impl History {
         }
     }
 
-    /// How things stand since the last cycle.
+    /// The state since the last cycle.
     pub(crate) fn current(&self) -> Option<&Sample> {
         self.current.as_ref()
     }
 
-    /// Adds what held since the last sample, up to a moment.
-    pub(crate) fn pass(&mut self, now: Timestamp) {
+    /// Extends the current sample to `now` in the sums.
+    pub(crate) fn advance_to(&mut self, now: Timestamp) {
         let Some(sample) = &self.current else { return };
         let micros = i128::from((now - sample.at).0);
         let add = |sums: &mut Sums, amounts: &[i64; 3]| {
@@ -92,7 +86,7 @@ impl History {
     }
 
     /// Takes in the queues as a cycle left them.
-    pub(crate) fn see(&mut self, now: Timestamp, outcome: &Outcome) {
+    pub(crate) fn record(&mut self, now: Timestamp, outcome: &Outcome) {
         let queue = |report: &QueueReport| QueueSample {
             held: report.allocated_after,
             fair_share: report.fair_share,
@@ -125,22 +119,22 @@ impl History {
     }
 }
 
-/// Samples that differ, the short-lived ones left out once there are too many.
+/// Samples that differ; short-lived ones are dropped once there are too many.
 #[derive(Clone, Debug)]
 struct Series {
     kept: Vec<Sample>,
-    /// A sample that held for less than this stands back.
+    /// Samples that were valid for less than this are dropped.
     gap: Span,
     period: Span,
     max: Option<usize>,
 }
 
 impl Series {
-    /// Keeps a sample that held until the given moment.
+    /// Keeps a sample that was valid until `until`.
     fn keep(&mut self, sample: Sample, until: Timestamp) {
         let last = self.kept.last();
         let is_same = last.is_some_and(|last| last.total == sample.total && last.queues == sample.queues);
-        if !is_same && matters(last, &sample, until, self.gap) {
+        if !is_same && is_significant(last, &sample, until, self.gap) {
             self.kept.push(sample);
         }
         if self.max.is_some_and(|max| self.kept.len() > max.max(2)) {
@@ -156,7 +150,7 @@ impl Series {
             let old = std::mem::take(&mut self.kept);
             let ends: Vec<Timestamp> = old.iter().skip(1).map(|s| s.at).chain([end]).collect();
             for (sample, until) in old.into_iter().zip(ends) {
-                if matters(self.kept.last(), &sample, until, self.gap) {
+                if is_significant(self.kept.last(), &sample, until, self.gap) {
                     self.kept.push(sample);
                 }
             }
@@ -164,8 +158,8 @@ impl Series {
     }
 }
 
-/// Whether a sample held for long, or comes long after the one before.
-fn matters(last: Option<&Sample>, sample: &Sample, until: Timestamp, gap: Span) -> bool {
+/// Whether a sample was valid for at least `gap`, or follows the last one by at least that.
+fn is_significant(last: Option<&Sample>, sample: &Sample, until: Timestamp, gap: Span) -> bool {
     last.is_none_or(|last| sample.at - last.at >= gap || until - sample.at >= gap)
 }
 
@@ -185,14 +179,14 @@ mod tests {
     fn history(max: Option<usize>, held: impl IntoIterator<Item = (i64, i64)>) -> History {
         let mut history = History::new(Span::from_secs(1), max);
         for (seconds, held) in held {
-            history.pass(at(seconds));
-            history.see(at(seconds), &outcome(held));
+            history.advance_to(at(seconds));
+            history.record(at(seconds), &outcome(held));
         }
         history
     }
 
     #[test]
-    fn sums_hold_from_sample_to_sample() {
+    fn sums_weight_samples_by_their_duration() {
         let history = history(None, [(0, 4), (10, 8), (15, 0)]);
         assert_eq!(history.held[2], 80_000_000);
         assert_eq!(history.capacity[2], 150_000_000);
@@ -207,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn long_series_are_thinned_and_keep_what_lasts() {
+    fn long_series_are_thinned_and_keep_lasting_samples() {
         let busy = (0..1_000).map(|t| (t, t % 2));
         let samples = history(Some(100), busy.chain([(5_000, 7), (9_000, 1)])).samples();
         assert!(samples.len() <= 101, "{}", samples.len());

@@ -1,21 +1,20 @@
-//! Virtual time: cycle after cycle on one cluster, with pods that start, run, finish, are evicted and come back.
+//! Simulates scheduling cycles over virtual time, with pods that start, run, complete, are evicted and are recreated.
 //!
-//! [`Simulation`] owns a cluster, a policy and a clock of its own. Each step plans a cycle, carries its outcome out
-//! the way a binder, a kubelet and a controller would, and jumps to the next moment at which anything can change.
-//! [`Report`] says what became of it: shares of queues over time, utilisation, waiting times, evictions, and why
-//! groups wait.
+//! [`Simulation`] owns a cluster, a policy and a virtual clock. Each step plans a cycle, applies its outcome as a binder, a
+//! kubelet and a controller would, and advances to the next time at which anything can change. [`Report`] has the results:
+//! allocation of queues over time, utilisation, waiting times, evictions, and the verdicts of pending groups.
 //! Invariant: equal input gives an equal report; no clock is read and nothing is drawn at random.
 //! Not here: reading files and printing.
 
-mod agenda;
+mod event_queue;
 mod gang;
 mod history;
 mod options;
 mod report;
 mod script;
+mod simulated_cluster;
 mod simulation;
 mod usage;
-mod world;
 
 pub use history::{QueueSample, Sample};
 pub use options::{Options, UsageOptions, Window};

@@ -1,49 +1,40 @@
-//! How a simulation runs: its clock, its delays, and whether past usage counts.
+//! The options of a simulation: clock, delays and historical usage.
 
 use kai_units::{Span, Timestamp};
 
-/// How a simulation runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// When it begins.
     pub start: Timestamp,
-    /// From one cycle to the next.
+    /// Interval of scheduling cycles.
     pub period: Span,
     /// From the decision to bind a pod until it runs.
     pub start_delay: Span,
-    /// From the decision to evict a pod until it is gone.
+    /// From the decision to evict a pod until it has terminated.
     pub grace: Span,
     /// Seeds the ids of new GPU groups.
     pub seed: u64,
-    /// Measures the usage of queues and feeds it back, where past usage counts.
+    /// With time-based fair share: how the usage of queues is computed.
     pub usage: Option<UsageOptions>,
-    /// Most samples kept for series; `None` keeps every one that differs from the one before.
+    /// Limit of the samples in a series; `None` keeps every one that differs from the previous one.
     pub samples_max: Option<usize>,
 }
 
-/// How past usage is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UsageOptions {
-    /// Which part of the past counts.
     pub window: Window,
-    /// Age at which use counts half; `None` counts everything in the window alike.
+    /// Age at which usage counts half; `None` disables the decay.
     pub half_life: Option<Span>,
-    /// From one measurement to the next.
+    /// Interval of updates.
     pub fetch_every: Span,
 }
 
-/// Which part of the past counts.
+/// The period of historical usage that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The last so much.
+    /// The last period of this length.
     Sliding(Span),
-    /// Since the last of the moments that are whole multiples of the length away from the start.
-    Tumbling {
-        /// One of those moments.
-        start: Timestamp,
-        /// How far they are apart.
-        length: Span,
-    },
+    /// Since the last multiple of `length` after `start`.
+    Tumbling { start: Timestamp, length: Span },
 }
 
 impl Default for Options {
@@ -71,14 +62,13 @@ impl Default for UsageOptions {
 }
 
 impl UsageOptions {
-    /// How far back usage counts at most.
     pub fn window_length(&self) -> Span {
         self.window.length()
     }
 }
 
 impl Window {
-    /// Where the window that ends now begins.
+    /// The begin of the window that contains `now`.
     pub(crate) fn begins(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Sliding(length) => now + Span(length.0.saturating_neg()),
@@ -89,7 +79,6 @@ impl Window {
         }
     }
 
-    /// How long it is at most.
     pub(crate) fn length(self) -> Span {
         match self {
             Self::Sliding(length) | Self::Tumbling { length, .. } => length,
@@ -102,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sliding_window_ends_now_and_a_tumbling_one_begins_at_a_fixed_moment() {
+    fn sliding_window_ends_now_and_tumbling_window_begins_at_a_multiple() {
         let at = |seconds: i64| Timestamp(seconds * 1_000_000);
         assert_eq!(Window::Sliding(Span::from_secs(5)).begins(at(12)), at(7));
         let tumbling = Window::Tumbling { start: at(2), length: Span::from_secs(5) };

@@ -1,140 +1,117 @@
-//! What became of a simulation.
+//! The results of a simulation.
 
 use crate::history::Sample;
 use kai_engine::input::Key;
 use kai_engine::verdict::GroupVerdict;
 use kai_units::{Span, Timestamp};
 
-/// What became of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// When it began.
     pub start: Timestamp,
-    /// When it ended.
     pub end: Timestamp,
-    /// From one cycle to the next.
     pub period: Span,
-    /// Cycles that passed, those included that could not change anything.
+    /// All cycles, including those that could not change anything and were skipped.
     pub cycles: u64,
     /// Cycles that were planned.
     pub planned: u64,
-    /// Nothing was left that could happen.
+    /// No event was left that could change anything.
     pub settled: bool,
-    /// What the cluster had on average: cpu, memory, gpu.
+    /// Mean capacity of the cluster: cpu, memory, gpu.
     pub capacity: [f64; 3],
-    /// What the queues held of it on average.
+    /// Mean allocation.
     pub held: [f64; 3],
     /// The queues, in the order of the samples.
     pub queues: Vec<QueueResult>,
-    /// The queues over time.
     pub samples: Vec<Sample>,
     /// Groups that had pods, by name.
     pub groups: Vec<GroupResult>,
-    /// Waiting times of all groups.
     pub waits: Waits,
     /// Evictions in the order in which they were decided.
     pub evictions: Vec<Eviction>,
-    /// Groups that the last cycle left pending, with its reasons, by name.
+    /// Verdicts of the groups that are pending after the last cycle, by name.
     pub pending: Vec<GroupVerdict>,
     /// Hash of the outcomes of all cycles.
     pub hash: u64,
 }
 
-/// What became of a queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueResult {
-    /// Its name.
     pub name: String,
-    /// Its parent.
     pub parent: Option<String>,
-    /// Guaranteed; `None` is unlimited.
+    /// `None` is unlimited.
     pub quota: [Option<i64>; 3],
-    /// Ceiling; `None` is unlimited.
+    /// `None` is unlimited.
     pub limit: [Option<i64>; 3],
-    /// What it held on average.
+    /// Mean allocation.
     pub held: [f64; 3],
-    /// The least that it held.
+    /// Minimum allocation.
     pub held_least: [i64; 3],
-    /// The most that it held.
+    /// Maximum allocation.
     pub held_most: [i64; 3],
-    /// What it could count on, on average.
+    /// Mean fair share.
     pub fair_share: [f64; 3],
-    /// What it held and wanted, on average.
+    /// Mean of allocated and pending requests.
     pub requested: [f64; 3],
-    /// Pods of its groups, and of those below it, that were evicted.
+    /// Evicted pods of its groups and of those of its descendants.
     pub evictions: usize,
-    /// Waiting times of its groups and of those below it.
+    /// Waiting times of its groups and of those of its descendants.
     pub waits: Waits,
 }
 
-/// What became of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupResult {
-    /// Namespace and name.
     pub group: Key,
-    /// Its queue.
     pub queue: String,
-    /// When it was submitted; the beginning for groups that were there.
+    /// The start for groups that existed then.
     pub submitted: Timestamp,
-    /// All pods that it cannot do without ran when the simulation began.
+    /// Its minimum was running when the simulation started.
     pub ran_before: bool,
-    /// When all pods that it cannot do without ran for the first time in the simulation.
+    /// When its minimum was running for the first time.
     pub started: Option<Timestamp>,
-    /// When all its pods had done their work or were gone for good.
+    /// When all its pods were completed or deleted.
     pub finished: Option<Timestamp>,
-    /// How long it waited after evictions had taken it below its minimum.
+    /// Time below its minimum after evictions.
     pub waited_again: Span,
-    /// It lacks pods that it cannot do without.
+    /// It is below its minimum.
     pub waits: bool,
-    /// Pods of it that were evicted.
+    /// Evicted pods.
     pub evictions: usize,
-    /// Its pods.
     pub pods: usize,
 }
 
 impl GroupResult {
-    /// How long it waited for its first start.
+    /// Time from submission to its first start.
     pub fn waited(&self) -> Option<Span> {
         self.started.filter(|_| !self.ran_before).map(|started| started - self.submitted)
     }
 }
 
-/// An eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// When it was decided.
     pub at: Timestamp,
-    /// The pod.
     pub pod: Key,
-    /// Its group.
     pub group: Option<Key>,
-    /// The queue of the group.
     pub queue: Option<String>,
-    /// For whom.
+    /// The group that the pod was evicted for.
     pub preemptor: Option<Key>,
-    /// The deciding action.
     pub action: &'static str,
 }
 
-/// Waiting times, from submission until all pods ran that a group cannot do without.
+/// Waiting times from submission until the minimum of a group is running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Groups that started.
     pub started: usize,
-    /// Groups that wait for their first start.
+    /// Groups without a first start.
     pub waiting: usize,
-    /// The mean.
     pub mean: Span,
-    /// Half of the groups waited no longer.
     pub p50: Span,
-    /// Nine in ten groups waited no longer.
     pub p90: Span,
-    /// The longest.
     pub max: Span,
 }
 
 impl Waits {
-    /// The waiting times of groups. Those that ran before the simulation began have none.
+    /// Groups that were running when the simulation started are not counted.
     pub(crate) fn of<'a>(groups: impl Iterator<Item = &'a GroupResult>) -> Self {
         let mut spans: Vec<Span> = Vec::new();
         let mut waiting = 0;
@@ -146,7 +123,7 @@ impl Waits {
             }
         }
         spans.sort_unstable();
-        // The smallest that at least so many hundredths of all do not exceed.
+        // Nearest-rank percentile.
         let rank = |hundredths: usize| {
             let at = (spans.len() * hundredths).div_ceil(100).max(1) - 1;
             spans.get(at).copied().unwrap_or_default()
@@ -183,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_times_are_of_groups_that_started() {
+    fn percentiles_are_of_groups_that_started() {
         let groups: Vec<GroupResult> = (1..=10).map(|w| group(Some(w * 10))).chain([group(None)]).collect();
         let waits = Waits::of(groups.iter());
         let expected =
@@ -192,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn no_groups_wait_no_time() {
+    fn groups_that_ran_before_have_no_waiting_time() {
         let before = GroupResult { ran_before: true, ..group(Some(5)) };
         assert_eq!(Waits::of([before].iter()), Waits::default());
     }

@@ -66,8 +66,8 @@ fn script(objects: &Objects, warnings: &mut Vec<String>) -> Script {
             // The pods of a group that is submitted later are submitted with it.
             submitted_after: read(annotation::SIMULATED_SUBMIT_AT, own(annotation::SIMULATED_SUBMIT_AT)),
             after_eviction: match effective(annotation::SIMULATED_RESTART) {
-                Some("false") => AfterEviction::StaysAway,
-                Some(_) | None => AfterEviction::ComesBack,
+                Some("false") => AfterEviction::Deleted,
+                Some(_) | None => AfterEviction::Recreated,
             },
         };
         if pod != PodScript::default() {

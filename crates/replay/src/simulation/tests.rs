@@ -1,4 +1,4 @@
-//! Small clusters over virtual time.
+//! Simulations of small clusters.
 
 use super::*;
 use crate::options::{UsageOptions, Window};
@@ -83,12 +83,12 @@ fn policy() -> Policy {
     Policy::resolve(&config, &Params::default(), &PluginSet::builtin())
 }
 
-/// All actions and plugins that there are by default.
+/// KAI's default actions and plugins.
 fn evicting_policy() -> Policy {
     Policy::resolve(&Config::default(), &Params::default(), &PluginSet::builtin())
 }
 
-/// A queue that has taken all four GPUs, and one that comes later for the half that it is owed.
+/// A queue that uses all four GPUs, and one whose group is submitted later and is entitled to half of them.
 fn two_that_share() -> (Vec<Delta>, Script) {
     let mut deltas = vec![node("n", 4), queue("a", 2), queue("b", 2), group("a", "a", 1), group("b", "b", 2)];
     deltas.extend((0..4).map(|at| of_pod(pod(&format!("a-{at}"), "a", 1))));
@@ -113,7 +113,7 @@ fn run(deltas: Vec<Delta>, script: &Script, options: Options, until: i64) -> Rep
     simulation.finish(end)
 }
 
-/// One node of two GPUs, and two gangs of one pod that want both.
+/// One node of two GPUs, and two gangs of one pod that request both.
 fn two_in_a_row() -> Vec<Delta> {
     vec![
         node("n", 2),
@@ -126,7 +126,7 @@ fn two_in_a_row() -> Vec<Delta> {
 }
 
 #[test]
-fn the_second_gang_starts_when_the_first_has_finished() {
+fn second_gang_starts_when_the_first_has_completed() {
     let script = script(&[("a-0", runs(100)), ("b-0", runs(50))]);
     let report = run(two_in_a_row(), &script, Options::default(), 10_000);
     let times = |name: &str| {
@@ -140,12 +140,12 @@ fn the_second_gang_starts_when_the_first_has_finished() {
     assert_eq!(report.waits.max, secs(102));
     assert_eq!(report.waits.started, 2);
     assert!(report.pending.is_empty());
-    // 151 cycles could have been planned; a handful could change anything.
+    // Of 151 cycles only a few can change anything.
     assert!(report.planned < 10, "{}", report.planned);
 }
 
 #[test]
-fn utilisation_is_what_was_held_over_time() {
+fn utilisation_is_the_mean_allocation() {
     let script = script(&[("a-0", runs(100)), ("b-0", runs(50))]);
     let mut simulation = Simulation::new(two_in_a_row(), &script, policy(), Options::default());
     while simulation.step(at(1_000)) {}
@@ -159,7 +159,7 @@ fn utilisation_is_what_was_held_over_time() {
 }
 
 #[test]
-fn a_pod_without_end_keeps_the_other_waiting_with_a_reason() {
+fn group_behind_an_endless_pod_is_pending_with_a_verdict() {
     let report = run(two_in_a_row(), &Script::default(), Options::default(), 1_000);
     assert_eq!((report.waits.started, report.waits.waiting), (1, 1));
     assert_eq!(report.pending.len(), 1);
@@ -169,7 +169,7 @@ fn a_pod_without_end_keeps_the_other_waiting_with_a_reason() {
 }
 
 #[test]
-fn groups_and_pods_come_when_the_script_says() {
+fn groups_and_pods_are_submitted_at_the_scripted_time() {
     let mut script = script(&[("a-0", runs(10))]);
     script.groups.insert(key("a"), secs(60));
     script.pods.insert(key("b-0"), PodScript { submitted_after: Some(secs(30)), ..runs(10) });
@@ -180,7 +180,7 @@ fn groups_and_pods_come_when_the_script_says() {
 }
 
 #[test]
-fn running_pods_end_when_their_group_began_so_long_ago() {
+fn run_time_of_running_pods_counts_from_the_start_of_their_group() {
     let mut deltas = two_in_a_row();
     if let Delta::Group(group) = &mut deltas[2] {
         group.last_start = Some(at(-40));
@@ -195,7 +195,7 @@ fn running_pods_end_when_their_group_began_so_long_ago() {
     assert_eq!((report.waits.started, report.waits.max), (1, secs(61)));
 }
 
-/// What the engine would say to evict a pod.
+/// An outcome that evicts a pod.
 fn eviction(name: &str, uid: &str, action: &'static str) -> Outcome {
     let evict = Decision::Evict {
         pod: key(name),
@@ -210,44 +210,44 @@ fn eviction(name: &str, uid: &str, action: &'static str) -> Outcome {
 }
 
 #[test]
-fn an_evicted_pod_comes_back_and_begins_anew() {
+fn evicted_pod_is_recreated_and_runs_its_whole_time() {
     let script = script(&[("a-0", runs(100)), ("b-0", runs(10))]);
     let mut simulation = Simulation::new(two_in_a_row(), &script, policy(), Options::default());
     while simulation.step(at(50)) {}
     simulation.now = at(50);
     let outcome = eviction("a-0", "a-0", "reclaim");
-    simulation.note_evictions(&outcome);
-    assert!(simulation.world.carry_out(&outcome, at(50)));
+    simulation.record_evictions(&outcome);
+    assert!(simulation.cluster.apply_outcome(&outcome, at(50)));
     while simulation.step(at(1_000)) {}
     let report = simulation.finish(None);
     let a = &report.groups[0];
     assert_eq!(a.evictions, 1);
     assert_eq!(report.queues[0].evictions, 1);
     assert_eq!(report.evictions[0].queue.as_deref(), Some("q"));
-    // Gone at 51, back at once; it starts anew and runs its whole time.
-    let finished = a.finished.expect("it runs to its end");
+    // Terminated and recreated at 51; it runs its whole time again.
+    let finished = a.finished.expect("it completes");
     assert!(finished >= at(152), "{finished:?}");
     assert!(a.waited_again > Span(0));
     assert_eq!(report.groups[1].finished.is_some(), report.settled);
 }
 
 #[test]
-fn clearing_a_gang_away_counts_as_an_eviction() {
+fn stale_gang_eviction_sets_the_last_eviction() {
     let mut simulation = Simulation::new(two_in_a_row(), &Script::default(), policy(), Options::default());
     while simulation.step(at(5)) {}
-    simulation.world.carry_out(&eviction("a-0", "a-0", "stalegangeviction"), at(5));
-    let cluster = &simulation.world.cluster;
-    let group = cluster.group(&key("a")).expect("it is there");
+    simulation.cluster.apply_outcome(&eviction("a-0", "a-0", "stalegangeviction"), at(5));
+    let cluster = &simulation.cluster.cluster;
+    let group = cluster.group(&key("a")).expect("the group exists");
     assert_eq!(cluster.groups[group].last_eviction, Some(at(5)));
 }
 
 #[test]
-fn a_pod_that_stays_away_ends_its_group() {
-    let stays = PodScript { after_eviction: AfterEviction::StaysAway, ..PodScript::default() };
+fn group_ends_when_its_deleted_pod_is_not_recreated() {
+    let stays = PodScript { after_eviction: AfterEviction::Deleted, ..PodScript::default() };
     let script = script(&[("a-0", stays), ("b-0", runs(10))]);
     let mut simulation = Simulation::new(two_in_a_row(), &script, policy(), Options::default());
     while simulation.step(at(50)) {}
-    assert!(simulation.world.carry_out(&eviction("a-0", "a-0", "preempt"), at(50)));
+    assert!(simulation.cluster.apply_outcome(&eviction("a-0", "a-0", "preempt"), at(50)));
     while simulation.step(at(1_000)) {}
     let report = simulation.finish(None);
     assert_eq!(report.groups[0].finished, Some(at(51)));
@@ -255,7 +255,7 @@ fn a_pod_that_stays_away_ends_its_group() {
 }
 
 #[test]
-fn the_usage_of_queues_is_measured_and_fed_back() {
+fn usage_of_queues_lowers_their_next_share() {
     let deltas = vec![
         node("n", 4),
         queue("a", 0),
@@ -273,20 +273,20 @@ fn the_usage_of_queues_is_measured_and_fed_back() {
     let share = |sample: &crate::Sample, at: usize| sample.queues[at].fair_share[2];
     let (first, last) = (report.samples.first().expect("samples"), report.samples.last().expect("samples"));
     assert_eq!((share(first, 0), share(first, 1)), (2_000_000, 2_000_000));
-    // The one that runs has used three quarters, so most of the next division goes to the other.
+    // The running queue has used three quarters, so most of the next division goes to the other.
     let runner = usize::from(last.queues[1].held[2] > 0);
     assert!(share(last, runner) < share(last, 1 - runner), "{last:?}");
 }
 
 #[test]
-fn the_same_input_gives_the_same_report() {
+fn same_input_gives_the_same_report() {
     let script = script(&[("a-0", runs(100)), ("b-0", runs(50))]);
     let once = || run(two_in_a_row(), &script, Options::default(), 500);
     assert_eq!(once(), once());
 }
 
 #[test]
-fn timers_are_cycles_too() {
+fn timers_trigger_cycles() {
     let mut deltas = two_in_a_row();
     if let Delta::Group(group) = &mut deltas[3] {
         group.preemption_delay = Some(secs(300));
@@ -300,20 +300,20 @@ fn timers_are_cycles_too() {
 }
 
 #[test]
-fn an_empty_cluster_has_one_cycle() {
+fn empty_cluster_plans_one_cycle() {
     let report = run(vec![queue("q", 1)], &Script::default(), Options::default(), 100);
     assert!(report.settled && report.groups.is_empty());
     assert_eq!(report.planned, 1);
 }
 
 #[test]
-fn a_queue_takes_back_what_it_is_owed() {
+fn queue_reclaims_its_quota() {
     let (deltas, script) = two_that_share();
     let mut simulation = Simulation::new(deltas, &script, evicting_policy(), Options::default());
     while simulation.step(at(600)) {}
     let report = simulation.finish(None);
     let b = report.groups.iter().find(|group| group.queue == "b").expect("the group had pods");
-    // Evicted in one cycle, gone and bound in the next, running a second later.
+    // Evicted in one cycle, terminated and bound in the next, running a second later.
     assert_eq!(b.waited(), Some(secs(2)));
     assert_eq!(report.evictions.len(), 2);
     assert!(report.evictions.iter().all(|e| e.action == "reclaim" && e.preemptor == Some(key("b"))));
@@ -321,14 +321,14 @@ fn a_queue_takes_back_what_it_is_owed() {
 }
 
 #[test]
-fn skipped_cycles_would_have_changed_nothing() {
+fn skipped_cycles_change_nothing() {
     let (deltas, script) = two_that_share();
     let run = |skip: bool| {
         let mut simulation = Simulation::new(deltas.clone(), &script, evicting_policy(), Options::default());
         while simulation.step(at(599)) {
-            simulation.busy |= !skip;
+            simulation.changed |= !skip;
         }
-        simulation.busy = false;
+        simulation.changed = false;
         let planned = simulation.planned;
         let mut report = simulation.finish(Some(at(600)));
         (report.planned, report.hash) = (0, 0);

@@ -1,11 +1,10 @@
-//! Claims on devices and volumes: what a binder writes into them, and what becomes of them when a pod is gone.
+//! Resource claims and volume claims: allocation by the binder, and release when a pod has terminated.
 
 use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, Key, PodInput, VolumeClaimInput};
 use kai_engine::outcome::{Bind, extended_claim_key};
 use kai_engine::{ClusterState, Delta};
 use std::collections::BTreeMap;
 
-/// All claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
     pub(super) devices: BTreeMap<Key, ClaimInput>,
@@ -13,8 +12,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Gives a pod the devices of its binding.
-    pub(super) fn take(&mut self, pod: &PodInput, bind: &Bind, cluster: &mut ClusterState) {
+    /// Allocates the devices of a binding.
+    pub(super) fn allocate(&mut self, pod: &PodInput, bind: &Bind, cluster: &mut ClusterState) {
         for (name, devices) in &bind.claims {
             let used = pod.claims.iter().find(|claim| claim.name == *name);
             if let Some(object) = used.and_then(|claim| claim.claim.as_deref()) {
@@ -38,10 +37,10 @@ impl Claims {
         cluster.apply(Delta::Claim(Box::new(claim.clone())));
     }
 
-    /// Takes back what a pod had. What is its own goes on to its successor, if it has one.
+    /// Releases the claims of a pod. Claims that it owns pass to the pod that replaces it, if any.
     pub(super) fn release(&mut self, pod: &PodInput, successor: Option<&str>, cluster: &mut ClusterState) {
         let made = extended_claim_key(&pod.key);
-        if self.devices.get(&made).is_some_and(|claim| claim.synthetic && owned(claim, &pod.uid)) {
+        if self.devices.get(&made).is_some_and(|claim| claim.synthetic && is_owned_by(claim, &pod.uid)) {
             self.devices.remove(&made);
             cluster.apply(Delta::ClaimGone(made));
         }
@@ -52,7 +51,7 @@ impl Claims {
             if claim.reserved_for.is_empty() {
                 claim.allocation = None;
             }
-            if let Some(successor) = successor.filter(|_| owned(claim, &pod.uid)) {
+            if let Some(successor) = successor.filter(|_| is_owned_by(claim, &pod.uid)) {
                 claim.owner_pod = Some(successor.to_owned());
             }
             cluster.apply(Delta::Claim(Box::new(claim.clone())));
@@ -68,7 +67,7 @@ impl Claims {
     }
 }
 
-fn owned(claim: &ClaimInput, uid: &str) -> bool {
+fn is_owned_by(claim: &ClaimInput, uid: &str) -> bool {
     claim.owner_pod.as_deref() == Some(uid)
 }
 
@@ -102,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_takes_its_claims_and_hands_them_on() {
+    fn claims_of_a_recreated_pod_pass_to_its_successor() {
         let (mut claims, mut cluster) = (Claims::default(), ClusterState::new());
         let key = Key::new("ns", "p-gpu");
         let own = ClaimInput { key: key.clone(), owner_pod: Some("u1".to_owned()), ..ClaimInput::default() };
         claims.devices.insert(key.clone(), own);
-        claims.take(&pod(), &bind(), &mut cluster);
+        claims.allocate(&pod(), &bind(), &mut cluster);
         assert_eq!(claims.devices[&key].reserved_for, ["u1"]);
         assert!(claims.devices[&key].allocation.is_some());
         assert!(claims.devices.contains_key(&Key::new("ns", "p-extended")));

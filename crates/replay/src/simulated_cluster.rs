@@ -1,54 +1,57 @@
-//! The objects of a simulation, and what happens to them: the binder, the kubelet and the controllers in one.
+//! The objects of a simulation and their lifecycle: plays binder, kubelet and controllers.
 //!
-//! Objects are engine inputs. Every change goes to the cluster at once, so that it always shows the objects.
+//! Objects are engine inputs. Every change is applied to the engine's cluster at once.
 
 mod claims;
 mod group;
 mod pod;
 
-use crate::agenda::{Agenda, Event, Stage};
+use crate::event_queue::{Event, EventQueue, Stage};
 use crate::options::Options;
 use crate::script::Script;
 use claims::Claims;
-use group::GroupLife;
+use group::SimulatedGroup;
 use kai_engine::input::{Key, PodPhase, QueueInput};
 use kai_engine::outcome::{Decision, Outcome};
 use kai_engine::{ClusterState, Delta, Policy};
 use kai_units::{Span, Timestamp};
-use pod::PodLife;
+use pod::SimulatedPod;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All objects, and what is going to happen to them.
-pub(crate) struct World {
+pub(crate) struct SimulatedCluster {
     pub(crate) cluster: ClusterState,
-    pub(crate) agenda: Agenda,
-    pods: BTreeMap<Key, PodLife>,
-    groups: BTreeMap<Key, GroupLife>,
+    pub(crate) events: EventQueue,
+    pods: BTreeMap<Key, SimulatedPod>,
+    groups: BTreeMap<Key, SimulatedGroup>,
     queues: BTreeMap<String, QueueInput>,
     claims: Claims,
-    /// Spans after a group's start at which it may lose its protection.
-    protections: BTreeSet<Span>,
+    /// All minimum run times that are configured.
+    min_runtimes: BTreeSet<Span>,
     start_delay: Span,
     grace: Span,
 }
 
-impl World {
-    /// The objects as they are at the beginning.
+impl SimulatedCluster {
     pub(crate) fn new(
         deltas: impl IntoIterator<Item = Delta>,
         script: &Script,
         policy: &Policy,
         options: &Options,
     ) -> Self {
-        let protections = policy.registry.builtin.min_runtime.map(|spans| [spans.preempt, spans.reclaim]);
-        let mut world = Self {
+        let min_runtimes = policy.registry.builtin.min_runtime.map(|spans| [spans.preempt, spans.reclaim]);
+        let mut loaded = Self {
             cluster: ClusterState::new(),
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),
             queues: BTreeMap::new(),
             claims: Claims::default(),
-            protections: protections.into_iter().flatten().flatten().filter(|span| *span > Span(0)).collect(),
+            min_runtimes: min_runtimes
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter(|span| *span > Span(0))
+                .collect(),
             start_delay: Span(options.start_delay.0.max(0)),
             grace: Span(options.grace.0.max(0)),
         };
@@ -57,23 +60,23 @@ impl World {
             if let Delta::Pod(pod) = delta {
                 pods.push(*pod);
             } else if let Delta::Group(group) = delta {
-                world.load_group(*group, script, options.start);
+                loaded.load_group(*group, script, options.start);
             } else {
-                world.load_other(delta);
+                loaded.load_other(delta);
             }
         }
         for pod in pods {
             let script = script.pods.get(&pod.key).copied().unwrap_or_default();
-            world.load_pod(PodLife::new(pod, script), options.start);
+            loaded.load_pod(SimulatedPod::new(pod, script), options.start);
         }
-        world.open_groups(options.start);
-        world
+        loaded.initialise_groups(options.start);
+        loaded
     }
 
     fn load_other(&mut self, delta: Delta) {
         if let Delta::Queue(queue) = &delta {
             let spans = [queue.preempt_min_runtime, queue.reclaim_min_runtime];
-            self.protections.extend(spans.into_iter().flatten().filter(|span| *span > Span(0)));
+            self.min_runtimes.extend(spans.into_iter().flatten().filter(|span| *span > Span(0)));
             self.queues.insert(queue.name.clone(), (**queue).clone());
         } else if let Delta::Claim(claim) = &delta {
             self.claims.devices.insert(claim.key.clone(), (**claim).clone());
@@ -83,7 +86,7 @@ impl World {
         self.cluster.apply(delta);
     }
 
-    fn load_pod(&mut self, mut pod: PodLife, start: Timestamp) {
+    fn load_pod(&mut self, mut pod: SimulatedPod, start: Timestamp) {
         let key = pod.input.key.clone();
         let group = pod.group();
         let held_back = group.as_ref().and_then(|group| self.groups.get(group)).and_then(|g| g.submit_at);
@@ -92,24 +95,25 @@ impl World {
             group.pods.push(key.clone());
         }
         if let Some(at) = own.max(held_back).filter(|at| *at > start) {
-            pod.wait_for_submission();
-            self.agenda.add(at, Event::SubmitPod(key.clone()));
+            pod.defer_submission();
+            self.events.add(at, Event::SubmitPod(key.clone()));
             self.pods.insert(key, pod);
             return;
         }
-        let mut due =
-            |at: Timestamp, stage: Stage| self.agenda.add(at, Event::Pod(key.clone(), pod.life, stage));
+        let mut due = |at: Timestamp, stage: Stage| {
+            self.events.add(at, Event::Pod(key.clone(), pod.incarnation, stage))
+        };
         match pod.input.phase {
-            PodPhase::Binding | PodPhase::Bound => due(start + self.start_delay, Stage::Start),
+            PodPhase::Binding | PodPhase::Bound => due(start + self.start_delay, Stage::Started),
             PodPhase::Running => {
                 let group = group.as_ref().and_then(|group| self.groups.get(group));
                 let since = group.and_then(|group| group.input.last_start).unwrap_or(start).min(start);
                 if let Some(span) = pod.script.runs_for {
-                    due((since + span).max(start), Stage::End);
+                    due((since + span).max(start), Stage::Completed);
                 }
             }
-            PodPhase::Releasing(at) => due(at.max(start), Stage::Leave),
-            PodPhase::ReleasingUnstarted => due(start + self.grace, Stage::Leave),
+            PodPhase::Releasing(at) => due(at.max(start), Stage::Terminated),
+            PodPhase::ReleasingUnstarted => due(start + self.grace, Stage::Terminated),
             PodPhase::Pending
             | PodPhase::Gated
             | PodPhase::Waiting
@@ -121,19 +125,19 @@ impl World {
         self.pods.insert(key, pod);
     }
 
-    /// Lets everything happen that is due.
-    pub(crate) fn pass(&mut self, now: Timestamp) {
-        while let Some((at, event)) = self.agenda.pop_until(now) {
+    /// Applies all events up to `now`.
+    pub(crate) fn advance_to(&mut self, now: Timestamp) {
+        while let Some((at, event)) = self.events.pop_until(now) {
             match event {
                 Event::SubmitGroup(key) => self.submit_group(&key, at),
                 Event::SubmitPod(key) => self.submit_pod(&key, at),
-                Event::Pod(key, life, stage) => self.reach(&key, life, stage, at),
+                Event::Pod(key, incarnation, stage) => self.reach(&key, incarnation, stage, at),
             }
         }
     }
 
-    /// Carries an outcome out. Returns whether it changes anything.
-    pub(crate) fn carry_out(&mut self, outcome: &Outcome, now: Timestamp) -> bool {
+    /// Applies an outcome; returns whether it changes anything.
+    pub(crate) fn apply_outcome(&mut self, outcome: &Outcome, now: Timestamp) -> bool {
         let mut changed = !outcome.staleness.is_empty();
         for decision in &outcome.decisions {
             match decision {
@@ -141,32 +145,31 @@ impl World {
                     self.bind(bind, now);
                     changed = true;
                 }
-                // A pod that waits for room is pending; the next cycles see the room.
+                // A pipelined pod stays pending; a later cycle binds it to the released capacity.
                 Decision::Pipeline { .. } => {}
                 Decision::Evict { pod, uid, group, .. } => {
                     self.evict(pod, uid, now);
                     if let Some(group) = group {
-                        self.stamp(group, |input| input.last_eviction = Some(now));
+                        self.annotate(group, |input| input.last_eviction = Some(now));
                     }
                     changed = true;
                 }
             }
         }
         for group in &outcome.started {
-            self.stamp(group, |input| input.last_start = Some(now));
+            self.annotate(group, |input| input.last_start = Some(now));
         }
         for (group, since) in &outcome.staleness {
-            self.stamp(group, |input| input.stale_since = *since);
+            self.annotate(group, |input| input.stale_since = *since);
         }
         changed
     }
 
-    /// The usage that queues came with, in the given order.
+    /// The initial usage of queues, in the order of `names`.
     pub(crate) fn usage_of(&self, names: &[&str]) -> Vec<[f64; 3]> {
         names.iter().map(|name| self.queues.get(*name).map_or([0.0; 3], |queue| queue.usage)).collect()
     }
 
-    /// Sets the usage of a queue.
     pub(crate) fn set_usage(&mut self, name: &str, usage: [f64; 3]) {
         let is_other = |queue: &&mut QueueInput| queue.usage.map(f64::to_bits) != usage.map(f64::to_bits);
         let Some(queue) = self.queues.get_mut(name).filter(is_other) else { return };

@@ -1,7 +1,7 @@
-//! The life of a pod: submitted, bound, running, done; or evicted, gone, and back as another pod of the same name.
+//! Lifecycle of simulated pods: submitted, bound, running, completed; or evicted, terminated and recreated by name.
 
-use super::World;
-use crate::agenda::{Event, Stage};
+use super::SimulatedCluster;
+use crate::event_queue::{Event, Stage};
 use crate::gang;
 use crate::script::{AfterEviction, PodScript};
 use kai_engine::Delta;
@@ -9,50 +9,45 @@ use kai_engine::input::{Key, PodInput, PodPhase};
 use kai_engine::outcome::Bind;
 use kai_units::Timestamp;
 
-/// A pod and how far it got.
-pub(super) struct PodLife {
+pub(super) struct SimulatedPod {
     pub(super) input: PodInput,
     pub(super) script: PodScript,
-    /// How often a pod of this name was made; events of earlier lives mean nothing.
-    pub(super) life: u32,
-    /// It is there.
+    /// How often a pod of this name was created; events of earlier incarnations are ignored.
+    pub(super) incarnation: u32,
     pub(super) present: bool,
-    /// The unique id of the first life.
+    /// The uid of the first incarnation.
     first_uid: String,
 }
 
-impl PodLife {
-    /// A pod in its first life.
+impl SimulatedPod {
     pub(super) fn new(input: PodInput, script: PodScript) -> Self {
         let first_uid = input.uid.clone();
-        Self { input, script, life: 1, present: true, first_uid }
+        Self { input, script, incarnation: 1, present: true, first_uid }
     }
 
-    /// Its group.
     pub(super) fn group(&self) -> Option<Key> {
         let name = self.input.group.as_deref()?;
         Some(Key::new(self.input.key.namespace.as_str(), name))
     }
 
-    /// It is not there yet, and will be pending when it is.
-    pub(super) fn wait_for_submission(&mut self) {
+    /// Removes the pod until its submission, when it is pending.
+    pub(super) fn defer_submission(&mut self) {
         self.present = false;
         if self.input.phase != PodPhase::Gated {
             self.unplace();
         }
     }
 
-    /// Its sub-group.
     pub(super) fn sub_group(&self) -> &str {
         self.input.sub_group.as_deref().unwrap_or(gang::DEFAULT)
     }
 
-    /// Counts for its gang: it runs, or has done its work.
-    pub(super) fn is_up(&self) -> bool {
+    /// Running and completed pods count.
+    pub(super) fn counts_for_gang(&self) -> bool {
         self.present && matches!(self.input.phase, PodPhase::Running | PodPhase::Succeeded)
     }
 
-    /// Something is still to come from it.
+    /// Neither succeeded nor failed.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.input.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
@@ -71,28 +66,26 @@ impl PodLife {
         }
     }
 
-    /// Becomes the next pod of the same name.
-    fn begin_anew(&mut self, now: Timestamp) {
+    /// Turns it into the next incarnation.
+    fn recreate(&mut self, now: Timestamp) {
         self.unplace();
-        self.life += 1;
+        self.incarnation += 1;
         self.input.created = now;
-        self.input.uid = format!("{}-{}", self.first_uid, self.life);
+        self.input.uid = format!("{}-{}", self.first_uid, self.incarnation);
     }
 }
 
-impl World {
-    /// A pod is submitted.
+impl SimulatedCluster {
     pub(super) fn submit_pod(&mut self, key: &Key, now: Timestamp) {
         let Some(pod) = self.pods.get_mut(key).filter(|pod| !pod.present) else { return };
         pod.present = true;
         pod.input.created = now;
         self.cluster.apply(Delta::Pod(Box::new(pod.input.clone())));
         if let Some(group) = pod.group() {
-            self.group_has_pods(&group, now);
+            self.group_pod_submitted(&group, now);
         }
     }
 
-    /// A pod gets its node.
     pub(super) fn bind(&mut self, bind: &Bind, now: Timestamp) {
         let Some(pod) = self.pods.get_mut(&bind.pod).filter(|pod| pod.present && pod.input.uid == bind.uid)
         else {
@@ -104,18 +97,18 @@ impl World {
         input.gpu_groups.clone_from(&bind.gpu_groups);
         input.received = bind.received;
         input.numa_placement.clone_from(&bind.numa);
-        self.claims.take(input, bind, &mut self.cluster);
+        self.claims.allocate(input, bind, &mut self.cluster);
         self.cluster.apply(Delta::Pod(Box::new(input.clone())));
-        self.agenda.add(now + self.start_delay, Event::Pod(bind.pod.clone(), pod.life, Stage::Start));
+        self.events
+            .add(now + self.start_delay, Event::Pod(bind.pod.clone(), pod.incarnation, Stage::Started));
     }
 
-    /// A pod is told to go.
     pub(super) fn evict(&mut self, key: &Key, uid: &str, now: Timestamp) {
-        let gone_at = now + self.grace;
+        let terminated_at = now + self.grace;
         let Some(pod) = self.pods.get_mut(key).filter(|pod| pod.present && pod.input.uid == uid) else {
             return;
         };
-        let was_up = match pod.input.phase {
+        let was_running = match pod.input.phase {
             PodPhase::Running => true,
             PodPhase::Binding | PodPhase::Bound => false,
             PodPhase::Pending
@@ -127,26 +120,29 @@ impl World {
             | PodPhase::Failed
             | PodPhase::Unknown => return,
         };
-        pod.input.phase = if was_up { PodPhase::Releasing(gone_at) } else { PodPhase::ReleasingUnstarted };
+        pod.input.phase =
+            if was_running { PodPhase::Releasing(terminated_at) } else { PodPhase::ReleasingUnstarted };
         self.cluster.apply(Delta::Pod(Box::new(pod.input.clone())));
-        self.agenda.add(gone_at, Event::Pod(key.clone(), pod.life, Stage::Leave));
+        self.events.add(terminated_at, Event::Pod(key.clone(), pod.incarnation, Stage::Terminated));
         if let Some(group) = pod.group() {
             let sub_group = pod.sub_group().to_owned();
-            self.group_loses(&group, was_up.then_some(&sub_group), now);
+            self.group_pod_evicted(&group, was_running.then_some(&sub_group), now);
         }
     }
 
-    /// A pod gets to a stage of its life, unless it has come off that way.
-    pub(super) fn reach(&mut self, key: &Key, life: u32, stage: Stage, now: Timestamp) {
-        let Some(pod) = self.pods.get(key).filter(|pod| pod.present && pod.life == life) else { return };
+    /// Applies a stage, unless the pod's phase no longer leads to it.
+    pub(super) fn reach(&mut self, key: &Key, incarnation: u32, stage: Stage, now: Timestamp) {
+        let Some(pod) = self.pods.get(key).filter(|pod| pod.present && pod.incarnation == incarnation) else {
+            return;
+        };
         let phase = pod.input.phase;
         match stage {
-            Stage::Start if matches!(phase, PodPhase::Binding | PodPhase::Bound) => self.start(key, now),
-            Stage::End if phase == PodPhase::Running => self.end(key, now),
-            Stage::Leave if matches!(phase, PodPhase::Releasing(_) | PodPhase::ReleasingUnstarted) => {
-                self.leave(key, now);
+            Stage::Started if matches!(phase, PodPhase::Binding | PodPhase::Bound) => self.start(key, now),
+            Stage::Completed if phase == PodPhase::Running => self.complete(key, now),
+            Stage::Terminated if matches!(phase, PodPhase::Releasing(_) | PodPhase::ReleasingUnstarted) => {
+                self.terminate(key, now);
             }
-            Stage::Start | Stage::End | Stage::Leave => {}
+            Stage::Started | Stage::Completed | Stage::Terminated => {}
         }
     }
 
@@ -155,18 +151,18 @@ impl World {
         pod.input.phase = PodPhase::Running;
         self.cluster.apply(Delta::Pod(Box::new(pod.input.clone())));
         if let Some(span) = pod.script.runs_for {
-            self.agenda.add(now + span, Event::Pod(key.clone(), pod.life, Stage::End));
+            self.events.add(now + span, Event::Pod(key.clone(), pod.incarnation, Stage::Completed));
         }
         if let Some(group) = pod.group() {
             let sub_group = pod.sub_group().to_owned();
-            self.group_gains(&group, &sub_group, now);
+            self.group_pod_started(&group, &sub_group, now);
         }
     }
 
-    fn end(&mut self, key: &Key, now: Timestamp) {
+    fn complete(&mut self, key: &Key, now: Timestamp) {
         let Some(pod) = self.pods.get_mut(key) else { return };
         self.claims.release(&pod.input, None, &mut self.cluster);
-        // A finished pod only shows that its gang is not short of it.
+        // A succeeded pod only counts for its gang, as in the cache.
         pod.input = PodInput {
             key: key.clone(),
             uid: std::mem::take(&mut pod.input.uid),
@@ -181,16 +177,16 @@ impl World {
         }
     }
 
-    fn leave(&mut self, key: &Key, now: Timestamp) {
+    fn terminate(&mut self, key: &Key, now: Timestamp) {
         let Some(pod) = self.pods.get_mut(key) else { return };
         let group = pod.group();
-        let comes_back = match pod.script.after_eviction {
-            AfterEviction::ComesBack => group.as_ref().is_some_and(|group| self.groups.contains_key(group)),
-            AfterEviction::StaysAway => false,
+        let is_recreated = match pod.script.after_eviction {
+            AfterEviction::Recreated => group.as_ref().is_some_and(|group| self.groups.contains_key(group)),
+            AfterEviction::Deleted => false,
         };
         let old = pod.input.clone();
-        if comes_back {
-            pod.begin_anew(now);
+        if is_recreated {
+            pod.recreate(now);
             self.claims.release(&old, Some(&pod.input.uid), &mut self.cluster);
             self.cluster.apply(Delta::Pod(Box::new(pod.input.clone())));
             return;
