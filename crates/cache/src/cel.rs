@@ -1,9 +1,9 @@
-//! Device selectors: which devices of all slices an expression accepts.
+//! Evaluates CEL device selectors: which devices of all slices an expression accepts.
 //!
-//! An expression sees one `device`: its driver, attributes and capacities, the latter two by domain and name. Answers
-//! are kept per expression and slice, so that a change of one slice evaluates its devices alone.
-//! Expressions come from users: before one is compiled its size is bounded, because the parser and the evaluator
-//! recurse, and a panic inside them only refuses that expression.
+//! An expression has one variable `device`: its driver, attributes and capacities, the latter two by domain and name.
+//! Results are cached per expression and slice, so that a change of one slice evaluates its devices only.
+//! Expressions are user input: their size is limited before they are compiled, because parser and evaluator recurse, and a
+//! panic inside them invalidates that expression only.
 
 use crate::object::ResourceSlice;
 use crate::object::device::{AttributeValue, Device, DeviceSelector};
@@ -14,22 +14,22 @@ use kube_cel::cel::{Context, Program, Value};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Most bytes of an expression, as in the API.
-const LONGEST: usize = 10 * 1024;
-/// Most selectors of one request, as in the API.
-const MOST_SELECTORS: usize = 32;
-/// Most operators, brackets and selections; bounds the depth of recursion.
-const MOST_OPERATORS: usize = 600;
-/// Most commas: bounds the size of lists that are written out.
-const MOST_COMMAS: usize = 200;
-/// Most loops over lists or maps.
-const MOST_LOOPS: usize = 2;
-/// Deepest nesting of brackets.
-const DEEPEST: usize = 40;
-/// Expressions remembered before all are forgotten.
-const MOST_REMEMBERED: usize = 1024;
+/// Limit of the expression's bytes, as in the API.
+const BYTES_MAX: usize = 10 * 1024;
+/// Limit of the selectors of one request, as in the API.
+const SELECTORS_MAX: usize = 32;
+/// Limit of operators, brackets and selections; bounds the depth of recursion.
+const OPERATORS_MAX: usize = 600;
+/// Limit of commas; bounds the size of list literals.
+const COMMAS_MAX: usize = 200;
+/// Limit of comprehensions.
+const LOOPS_MAX: usize = 2;
+/// Limit of bracket nesting.
+const NESTING_MAX: usize = 40;
+/// Limit of cached expressions; the cache is cleared when it is reached.
+const EXPRESSIONS_MAX: usize = 1024;
 
-/// Evaluates device selectors and remembers the answers.
+/// Evaluates device selectors and caches the results.
 #[derive(Debug, Default)]
 pub struct Selectors {
     expressions: BTreeMap<String, Expression>,
@@ -38,17 +38,17 @@ pub struct Selectors {
 #[derive(Debug)]
 struct Expression {
     compiled: Result<Compiled, String>,
-    answers: BTreeMap<Key, Answer>,
+    results: BTreeMap<Key, Answer>,
 }
 
 #[derive(Debug)]
 struct Compiled {
     program: Program,
-    /// Domains that the expression looks up; they exist on every device, if need be without attributes.
+    /// Domains in the expression; they exist on every device, possibly without attributes.
     domains: Vec<String>,
 }
 
-/// What an expression says about the devices of one slice.
+/// The result of an expression for the devices of one slice.
 #[derive(Clone, Debug, Default)]
 struct Answer {
     accepted: Vec<DeviceId>,
@@ -57,12 +57,11 @@ struct Answer {
     devices: usize,
 }
 
-/// Devices that some selectors accept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// Devices that all selectors accept, sorted; `None` without a selector.
     pub devices: Option<Vec<DeviceId>>,
-    /// What is wrong with the selectors.
+    /// Problems of the selectors.
     pub problems: Vec<String>,
 }
 
@@ -74,14 +73,14 @@ impl Selectors {
         slices: &BTreeMap<Key, Box<ResourceSlice>>,
     ) -> Accepted {
         let mut accepted = Accepted::default();
-        if selectors.len() > MOST_SELECTORS {
-            let problem = format!("there are {} selectors, more than {MOST_SELECTORS}", selectors.len());
+        if selectors.len() > SELECTORS_MAX {
+            let problem = format!("{} selectors exceed the limit of {SELECTORS_MAX}", selectors.len());
             return Accepted { devices: Some(Vec::new()), problems: vec![problem] };
         }
         for selector in selectors {
             let answer = match &selector.cel {
                 Some(cel) => self.accepted_by(&cel.expression, slices),
-                None => Err("a selector has an unknown form".to_owned()),
+                None => Err("unsupported selector".to_owned()),
             };
             let devices = answer.unwrap_or_else(|problem| {
                 accepted.problems.push(problem);
@@ -98,10 +97,10 @@ impl Selectors {
         accepted
     }
 
-    /// Forgets what was said about a slice.
+    /// Drops the cached results of a slice.
     pub fn forget(&mut self, slice: &Key) {
         for expression in self.expressions.values_mut() {
-            expression.answers.remove(slice);
+            expression.results.remove(slice);
         }
     }
 
@@ -111,32 +110,33 @@ impl Selectors {
         slices: &BTreeMap<Key, Box<ResourceSlice>>,
     ) -> Result<Vec<DeviceId>, String> {
         if !self.expressions.contains_key(text) {
-            if self.expressions.len() >= MOST_REMEMBERED {
+            if self.expressions.len() >= EXPRESSIONS_MAX {
                 self.expressions.clear();
             }
             let compiled = compile(text);
-            self.expressions.insert(text.to_owned(), Expression { compiled, answers: BTreeMap::new() });
+            self.expressions.insert(text.to_owned(), Expression { compiled, results: BTreeMap::new() });
         }
         let expression = self.expressions.get_mut(text).expect("inserted above if it was missing");
-        let compiled = expression.compiled.as_ref().map_err(|e| format!("`{text}` cannot be read: {e}"))?;
-        let missing: Vec<&Key> = slices.keys().filter(|key| !expression.answers.contains_key(*key)).collect();
+        let compiled =
+            expression.compiled.as_ref().map_err(|e| format!("`{text}` cannot be compiled: {e}"))?;
+        let missing: Vec<&Key> = slices.keys().filter(|key| !expression.results.contains_key(*key)).collect();
         if !missing.is_empty() {
             let root = Context::default().with_all();
             for key in missing {
-                expression.answers.insert(key.clone(), ask(compiled, &slices[key], &root));
+                expression.results.insert(key.clone(), ask(compiled, &slices[key], &root));
             }
         }
         let mut devices: Vec<DeviceId> = Vec::new();
-        let (mut asked, mut failed, mut error) = (0, 0, None);
-        for answer in expression.answers.iter().filter(|(key, _)| slices.contains_key(*key)).map(|(_, a)| a) {
-            asked += answer.devices;
-            failed += answer.failed;
-            error = error.or(answer.error.as_ref());
-            devices.extend(answer.accepted.iter().cloned());
+        let (mut evaluated, mut failed, mut error) = (0, 0, None);
+        for result in expression.results.iter().filter(|(key, _)| slices.contains_key(*key)).map(|(_, a)| a) {
+            evaluated += result.devices;
+            failed += result.failed;
+            error = error.or(result.error.as_ref());
+            devices.extend(result.accepted.iter().cloned());
         }
         match error {
-            // Attributes that only some devices have are normal; an error on all of them is not.
-            Some(error) if failed == asked => Err(format!("`{text}` fails on every device: {error}")),
+            // Attributes that only some devices have are common; an error on all devices is a defect of the expression.
+            Some(error) if failed == evaluated => Err(format!("`{text}` fails on every device: {error}")),
             Some(_) | None => {
                 devices.sort();
                 devices.dedup();
@@ -147,14 +147,14 @@ impl Selectors {
 }
 
 fn compile(text: &str) -> Result<Compiled, String> {
-    refuse_excess(text)?;
+    check_limits(text)?;
     let program = catch_unwind(AssertUnwindSafe(|| Program::compile(text)))
-        .map_err(|_| "the parser gave up".to_owned())?
+        .map_err(|_| "the parser failed".to_owned())?
         .map_err(|errors| errors.to_string())?;
     Ok(Compiled { program, domains: domains(text) })
 }
 
-fn refuse_excess(text: &str) -> Result<(), String> {
+fn check_limits(text: &str) -> Result<(), String> {
     let operators = text.matches(|c| "?:.([{!-+*/%<>=&|".contains(c)).count();
     let loops = [".all(", ".exists(", ".exists_one(", ".map(", ".filter("];
     let loops: usize = loops.iter().map(|name| text.matches(name).count()).sum();
@@ -169,19 +169,19 @@ fn refuse_excess(text: &str) -> Result<(), String> {
         deepest = deepest.max(depth);
     }
     let excess = [
-        ("bytes", text.len(), LONGEST),
-        ("operators", operators, MOST_OPERATORS),
-        ("commas", text.matches(',').count(), MOST_COMMAS),
-        ("loops", loops, MOST_LOOPS),
-        ("levels of brackets", deepest, DEEPEST),
+        ("bytes", text.len(), BYTES_MAX),
+        ("operators", operators, OPERATORS_MAX),
+        ("commas", text.matches(',').count(), COMMAS_MAX),
+        ("loops", loops, LOOPS_MAX),
+        ("levels of brackets", deepest, NESTING_MAX),
     ];
     match excess.iter().find(|(_, found, most)| found > most) {
-        Some((what, found, most)) => Err(format!("it has {found} {what}, more than {most}")),
+        Some((what, found, most)) => Err(format!("{found} {what} exceed the limit of {most}")),
         None => Ok(()),
     }
 }
 
-/// Names in `["…"]` or `['…']`.
+/// String keys in `["…"]` or `['…']`.
 fn domains(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for quote in ['"', '\''] {
@@ -213,9 +213,9 @@ fn ask(compiled: &Compiled, slice: &ResourceSlice, root: &Context<'_>) -> Answer
                 continue;
             }
             Ok(Ok(Value::Bool(false))) => continue,
-            Ok(Ok(_)) => "it gives something else than true or false".to_owned(),
+            Ok(Ok(_)) => "the result is not a boolean".to_owned(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "the evaluator gave up".to_owned(),
+            Err(_) => "the evaluator failed".to_owned(),
         };
         answer.failed += 1;
         answer.error.get_or_insert(error);
@@ -270,7 +270,7 @@ fn attribute(value: &AttributeValue, root: &Context<'_>) -> Value {
     }
 }
 
-/// Makes a typed value with the function that expressions would use; text that it refuses stays text.
+/// Builds a typed value with the CEL conversion function; text that it rejects stays text.
 fn call(function: &str, text: String, root: &Context<'_>) -> Value {
     let mut scope = root.new_inner_scope();
     scope.add_variable_from_value("text", text.clone());

@@ -1,7 +1,7 @@
-//! The scheduler's configuration, as its YAML file and as part of a snapshot.
+//! Parses the scheduler's configuration, from its YAML file and from a snapshot.
 //!
-//! The file is read forgivingly as KAI reads it (unknown keys are ignored, keys match in any case); what a snapshot
-//! holds is taken as it stands, since it records what a scheduler really ran with.
+//! As in KAI, the file is parsed leniently: unknown keys are ignored and keys match in any case. The configuration in a
+//! snapshot is used as it is, since it records the configuration in effect.
 
 use kai_engine::policy::{
     Config, DEFAULT_ACTIONS, DisruptionBudgets, PluginConfig, PluginPart, SearchBudgets, SearchDepth,
@@ -10,45 +10,27 @@ use kai_units::{Span, duration};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// A configuration, with the part that only the shell reads.
+/// A configuration: the engine's part, and the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulerConfig {
-    /// What the engine reads.
     pub engine: Config,
-    /// Where past usage comes from, as written.
+    /// `usageDBConfig`, not parsed.
     pub usage_db: Option<Value>,
-    /// What was odd, for a log line.
+    /// Invalid parts that were ignored.
     pub warnings: Vec<String>,
 }
 
-/// Why a configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The text is not YAML.
     #[error("the scheduler configuration is not YAML: {problem}")]
-    Yaml {
-        /// Where and why.
-        problem: String,
-    },
-    /// A value has the wrong form.
-    #[error("the scheduler configuration has a bad value in `{field}`: {problem}; hint: {hint}")]
-    Value {
-        /// Where.
-        field: String,
-        /// What is wrong.
-        problem: String,
-        /// What to write.
-        hint: &'static str,
-    },
-    /// An action that does not exist.
+    Yaml { problem: String },
+    #[error("the scheduler configuration has an invalid value in `{field}`: {problem}; hint: {hint}")]
+    Value { field: String, problem: String, hint: &'static str },
     #[error("the scheduler configuration names the unknown action `{name}`; hint: the actions are {}", DEFAULT_ACTIONS.join(", "))]
-    UnknownAction {
-        /// Its name.
-        name: String,
-    },
+    UnknownAction { name: String },
 }
 
-/// Reads a configuration file. Empty text is the built-in configuration; empty parts are replaced by the built-in ones.
+/// Parses a configuration file. Empty text is the default configuration; empty parts are replaced by the defaults.
 pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
     if text.trim().is_empty() {
         return Ok(SchedulerConfig::default());
@@ -61,7 +43,7 @@ pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
     }
     let built_in = Config::default();
     if config.engine.actions.is_empty() {
-        config.warnings.push("no actions are configured, so the built-in list is used".to_owned());
+        config.warnings.push("no actions are configured, so the default list is used".to_owned());
         config.engine.actions = built_in.actions;
     }
     if config.engine.plugins.is_empty() {
@@ -70,13 +52,13 @@ pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
     Ok(config)
 }
 
-/// What is wrong with YAML: the place and the lines around it, under the caller's own heading.
+/// Renders a YAML error with its position and the surrounding lines.
 pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
     let text = error.to_string();
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
 }
 
-/// Reads the configuration inside a snapshot: an empty or unknown action list runs nothing.
+/// Parses the configuration of a snapshot: an empty or unknown action list runs no action.
 pub fn from_snapshot(value: &Value) -> Result<SchedulerConfig, ConfigError> {
     let mut config = from_value(value)?;
     if let Some(name) = unknown_action(&config.engine.actions) {
@@ -88,7 +70,7 @@ pub fn from_snapshot(value: &Value) -> Result<SchedulerConfig, ConfigError> {
     Ok(config)
 }
 
-/// Writes a configuration in the form of a snapshot; [`from_snapshot`] reads it back.
+/// Serialises a configuration for a snapshot; [`from_snapshot`] parses it.
 pub fn to_value(config: &SchedulerConfig) -> Value {
     let engine = &config.engine;
     let spans = |spans: &BTreeMap<String, Span>| -> Map<String, Value> {
@@ -212,7 +194,7 @@ fn read_plugin(value: &Value) -> Result<PluginConfig, ConfigError> {
     Ok(PluginConfig { name, arguments, disabled })
 }
 
-/// Budgets are always completed with the defaults.
+/// Missing budgets get the defaults.
 fn read_budgets(value: &Value) -> Result<SearchBudgets, ConfigError> {
     let fields = Fields::of(value, "config.scenarioSearchBudgets")?;
     let mut budgets = SearchBudgets::default();
@@ -241,10 +223,10 @@ fn bad(field: &str, value: &Value, hint: &'static str) -> ConfigError {
     if shown.len() > 60 {
         shown = format!("{}…", shown.chars().take(40).collect::<String>());
     }
-    ConfigError::Value { field: field.to_owned(), problem: format!("`{shown}` does not fit"), hint }
+    ConfigError::Value { field: field.to_owned(), problem: format!("`{shown}` is not allowed"), hint }
 }
 
-/// The members of an object, found in any case, `null` as absent.
+/// The members of an object, matched case-insensitively; `null` is absent.
 pub(crate) struct Fields<'a>(BTreeMap<String, &'a Value>, String);
 
 impl<'a> Fields<'a> {
@@ -298,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_parts_take_the_built_in_ones() {
+    fn empty_parts_get_the_defaults() {
         assert_eq!(read("").unwrap(), SchedulerConfig::default());
         let config = read("tiers: []\nnovelty: 1\n").unwrap();
         assert_eq!(config.engine, Config::default());
@@ -306,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_read_in_order() {
+    fn complete_file_is_parsed_in_order() {
         let config = read(
             "actions: \"allocate, reclaim\"\ntiers:\n- plugins:\n  - name: predicates\n    disablePredicate: true\n  \
              - name: nodeplacement\n    arguments: {gpu: spread, cpu: binpack}\n- plugins: [{name: proportion, \
@@ -331,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_action_is_an_error_in_a_file_and_nothing_in_a_snapshot() {
+    fn unknown_action_is_an_error_in_a_file_and_ignored_in_a_snapshot() {
         let error = read("actions: allocate, dance").unwrap_err();
         assert_eq!(error, ConfigError::UnknownAction { name: "dance".to_owned() });
         assert!(error.to_string().contains("hint: the actions are allocate"));
@@ -340,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_named() {
+    fn errors_name_the_invalid_field() {
         for text in [
             "actions: 7",
             "search: far",

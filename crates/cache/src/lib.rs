@@ -1,8 +1,8 @@
-//! The eyes: Kubernetes objects to the engine's inputs, kept up to date, and snapshot files both ways.
+//! The scheduler's cache: translates Kubernetes objects to engine inputs incrementally, and reads and writes snapshots.
 //!
-//! [`object`] holds what is kept of each object, [`translate`] turns one object into one engine input, [`Cache`]
-//! re-translates exactly what a change touches, and [`snapshot`] reads and writes whole clusters as files.
-//! Not here: talking to an API server, and deciding anything.
+//! [`object`] has the reduced objects, [`translate`] turns one object into one engine input, [`Cache`] re-translates
+//! exactly what a change affects, and [`snapshot`] reads and writes whole clusters as files.
+//! Not here: API clients, and scheduling decisions.
 
 pub mod cache;
 pub mod cel;

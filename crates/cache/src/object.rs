@@ -1,7 +1,7 @@
-//! Kubernetes objects, cut down to the fields that a rule or the snapshot format reads.
+//! Kubernetes objects, reduced to the fields that a rule or the snapshot format reads.
 //!
-//! Every kind keeps Kubernetes' JSON shape: unknown fields are ignored when reading, and what is kept is written back
-//! so that other readers of the same form understand it. [`Objects`] is the store of all of them.
+//! Every kind keeps Kubernetes' JSON form: unknown fields are ignored when reading, and known ones are written back in the
+//! same form. [`Objects`] holds all of them.
 
 mod custom;
 pub mod device;
@@ -20,40 +20,36 @@ use kai_engine::input::Key;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// What every object can tell and do.
+/// A kind of object that the cache stores.
 pub trait Stored: Sized {
-    /// Its kind.
     const KIND: Kind;
     /// Namespace and name; the namespace is empty for cluster-scoped kinds.
     fn key(&self) -> Key;
-    /// Drops what nothing reads and brings older forms into the current one.
+    /// Drops fields that no rule reads and converts older API versions.
     fn compact(&mut self) {}
 }
 
-/// Namespace and name of an object with this metadata.
 pub fn key_of(meta: &Meta) -> Key {
     Key::new(&*meta.namespace, &*meta.name)
 }
 
-/// What putting an object in changed.
+/// The effect of storing an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing: an equal object was there.
+    /// An equal object was stored before.
     None,
-    /// The object is new.
     Added,
-    /// This object was there before.
+    /// The previous object.
     Replaced(Object),
 }
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident, $name:literal, $list:ident, $json:literal;)*) => {
-        /// The kinds the scheduler reads.
+        /// The kinds that the scheduler reads.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
         impl Kind {
-            /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
             /// The kind as Kubernetes spells it, for messages.
             pub fn name(self) -> &'static str {
@@ -70,11 +66,9 @@ macro_rules! kinds {
         pub enum Object { $($(#[$doc])* $kind(Box<$kind>),)* }
 
         impl Object {
-            /// Its kind.
             pub fn kind(&self) -> Kind {
                 match self { $(Object::$kind(_) => Kind::$kind,)* }
             }
-            /// Namespace and name.
             pub fn key(&self) -> Key {
                 match self { $(Object::$kind(object) => object.key(),)* }
             }
@@ -91,7 +85,6 @@ macro_rules! kinds {
         pub struct Objects { $($(#[$doc])* pub $list: BTreeMap<Key, Box<$kind>>,)* }
 
         impl Objects {
-            /// Puts an object in.
             pub fn insert(&mut self, object: Object) -> Change {
                 let key = object.key();
                 match object {
@@ -108,7 +101,7 @@ macro_rules! kinds {
                     })*
                 }
             }
-            /// Puts an object in unless one of its name is there; false when there is.
+            /// Inserts an object unless one of its key exists; returns whether it was inserted.
             pub fn insert_first(&mut self, object: Object) -> bool {
                 let key = object.key();
                 match object {
@@ -122,19 +115,16 @@ macro_rules! kinds {
                     })*
                 }
             }
-            /// Takes an object out.
             pub fn remove(&mut self, kind: Kind, key: &Key) -> Option<Object> {
                 match kind { $(Kind::$kind => self.$list.remove(key).map(Object::$kind),)* }
             }
-            /// Keys of one kind, in order.
+            /// Sorted.
             pub fn keys(&self, kind: Kind) -> Vec<Key> {
                 match kind { $(Kind::$kind => self.$list.keys().cloned().collect(),)* }
             }
-            /// Whether an object is there.
             pub fn contains(&self, kind: Kind, key: &Key) -> bool {
                 match kind { $(Kind::$kind => self.$list.contains_key(key),)* }
             }
-            /// Number of objects of one kind.
             pub fn count(&self, kind: Kind) -> usize {
                 match kind { $(Kind::$kind => self.$list.len(),)* }
             }
@@ -143,45 +133,25 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A pod.
     Pod, "Pod", pods, "pods";
-    /// A node.
     Node, "Node", nodes, "nodes";
-    /// A queue.
     Queue, "Queue", queues, "queues";
-    /// A pod group.
     PodGroup, "PodGroup", pod_groups, "podGroups";
-    /// A bind request.
     BindRequest, "BindRequest", bind_requests, "bindRequests";
-    /// A priority class.
     PriorityClass, "PriorityClass", priority_classes, "priorityClasses";
-    /// A config map, its data left out.
     ConfigMap, "ConfigMap", config_maps, "configMaps";
-    /// A persistent volume.
     PersistentVolume, "PersistentVolume", persistent_volumes, "persistentVolumes";
-    /// A claim on a persistent volume.
     PersistentVolumeClaim, "PersistentVolumeClaim", persistent_volume_claims, "persistentVolumeClaims";
-    /// Free storage capacity.
     CsiStorageCapacity, "CSIStorageCapacity", csi_storage_capacities, "csiStorageCapacities";
-    /// A storage class.
     StorageClass, "StorageClass", storage_classes, "storageClasses";
-    /// A storage driver.
     CsiDriver, "CSIDriver", csi_drivers, "csiDrivers";
-    /// A claim on devices.
     ResourceClaim, "ResourceClaim", resource_claims, "resourceClaims";
-    /// Devices of a pool.
     ResourceSlice, "ResourceSlice", resource_slices, "resourceSlices";
-    /// A device class.
     DeviceClass, "DeviceClass", device_classes, "deviceClasses";
-    /// A topology.
     Topology, "Topology", topologies, "topologies";
-    /// NUMA zones of a node.
     NodeResourceTopology, "NodeResourceTopology", node_resource_topologies, "nodeResourceTopologies";
-    /// A disruption budget.
     PodDisruptionBudget, "PodDisruptionBudget", pod_disruption_budgets, "podDisruptionBudgets";
-    /// Storage drivers of a node.
     CsiNode, "CSINode", csi_nodes, "csiNodes";
-    /// A namespace.
     Namespace, "Namespace", namespaces, "namespaces";
 }
 

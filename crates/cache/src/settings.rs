@@ -1,30 +1,27 @@
-//! Process settings that decide which objects are seen and how they are read.
+//! Process settings that select objects and control their translation.
 
 use kai_api::well_known::{label, label_value, name};
 
-/// Which objects belong to this scheduler, and the names it goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Settings {
-    /// The scheduler name that own pods carry.
+    /// `spec.schedulerName` of the pods that this scheduler places.
     pub scheduler_name: String,
-    /// Label that assigns objects to a node pool; empty means that all objects belong here.
+    /// Label that assigns objects to a node pool; empty selects all objects.
     pub node_pool_key: String,
-    /// The node pool served; empty means objects without the label.
+    /// The node pool of this scheduler; empty selects objects without the label.
     pub node_pool_value: String,
     /// Label that names the queue on shared device claims.
     pub queue_label_key: String,
-    /// Value of the label `app` on pods that hold a GPU for sharing.
+    /// Value of the label `app` on reservation pods.
     pub reservation_app: String,
-    /// Node label of CPU workers.
     pub cpu_worker_label: String,
-    /// Node label of GPU workers.
     pub gpu_worker_label: String,
-    /// Node label that says whether MIG is on.
+    /// Node label that enables MIG.
     pub mig_label: String,
-    /// Only nodes with a worker role take part.
+    /// Only nodes with a worker label are used.
     pub restrict_nodes: bool,
-    /// Queues form a tree; otherwise all of them stand below one made-up parent.
+    /// Queues form a tree; otherwise all of them are children of one synthetic parent.
     pub full_hierarchy_fairness: bool,
     /// The cluster serves device claims.
     pub device_claims: bool,
@@ -52,7 +49,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether an object with this value of the node-pool label is seen.
+    /// Whether an object with this value of the node-pool label is selected.
     pub fn serves_pool(&self, label: Option<&str>) -> bool {
         if self.node_pool_key.is_empty() {
             true
@@ -69,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shard_selector_has_three_forms() {
+    fn node_pool_selector_has_three_forms() {
         let mut settings = Settings::default();
         assert!(
             settings.serves_pool(None) && !settings.serves_pool(Some("a")) && !settings.serves_pool(Some(""))

@@ -1,8 +1,8 @@
-//! Snapshot files: a whole cluster in one file, as KAI's scheduler serves it, read and written.
+//! Reads and writes snapshot files: a whole cluster in one file, in the format of KAI's scheduler.
 //!
-//! The usual form is a zip archive with one entry, `snapshot.json`; the same content as plain JSON or YAML is read
-//! too. Lists are streamed object by object into the reduced form, so the text is never held as a whole.
-//! Beyond KAI's content there may be a member `replay`: what else a cycle depended on.
+//! The usual form is a zip archive with one entry, `snapshot.json`; plain JSON and YAML are read too. Lists are streamed
+//! object by object into the reduced form, so the text is never in memory as a whole.
+//! Beyond KAI's content there may be a member `replay` with further input of a cycle.
 
 mod params;
 mod read;
@@ -24,25 +24,20 @@ use crate::settings::Settings;
 use crate::store::{Eviction, Store};
 use kai_engine::policy::Params;
 
-/// A cluster at one moment, with what its scheduler ran with.
+/// A cluster at one point in time, with the configuration of its scheduler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// The configuration.
     pub config: SchedulerConfig,
-    /// The process parameters, as the file gives them.
     pub params: SchedulerParams,
-    /// The objects.
     pub objects: Objects,
-    /// What else a cycle depended on.
     pub replay: Replay,
-    /// What the API server offered; absent when the file does not say.
+    /// The served APIs; `None` when the file does not contain them.
     pub discovery: Option<Discovery>,
-    /// What is odd about the file itself.
+    /// Findings on the file itself.
     pub findings: Vec<Finding>,
 }
 
 impl Snapshot {
-    /// Settings for reading the objects.
     pub fn settings(&self) -> Settings {
         let discovery = self.discovery.clone().unwrap_or_else(|| Discovery::of(&self.objects));
         let names = &self.replay.params;
@@ -62,7 +57,6 @@ impl Snapshot {
         }
     }
 
-    /// Parameters of the engine.
     pub fn engine_params(&self) -> Params {
         let params = &self.params;
         Params {
@@ -80,12 +74,11 @@ impl Snapshot {
         }
     }
 
-    /// A cache of the objects, with what was assumed and measured.
     pub fn into_cache(self) -> Cache {
         Cache::of(self.into_store())
     }
 
-    /// A store of the objects, with what was assumed and measured.
+    /// A store of the objects, with assumed evictions and historical usage.
     pub fn into_store(self) -> Store {
         let settings = self.settings();
         let mut store = Store::of(settings, self.objects);
@@ -98,73 +91,26 @@ impl Snapshot {
     }
 }
 
-/// Why a snapshot cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The file could not be read or written.
     #[error("`{file}`: {cause}")]
-    Io {
-        /// Which file.
-        file: String,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// The archive is damaged or has no entry `snapshot.json`.
+    Io { file: String, cause: std::io::Error },
+    /// Damaged, or without an entry `snapshot.json`.
     #[error(
         "`{file}` is not a snapshot archive: {problem}; hint: it must be a zip file with the entry `snapshot.json`"
     )]
-    Archive {
-        /// Which file.
-        file: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The text is damaged or too large.
+    Archive { file: String, problem: String },
+    /// Damaged or too large.
     #[error("`{file}` {cause}; hint: {hint}")]
-    Text {
-        /// Which file.
-        file: String,
-        /// What to do.
-        hint: &'static str,
-        /// What is wrong.
-        cause: ScanError,
-    },
-    /// The text is not YAML.
+    Text { file: String, hint: &'static str, cause: ScanError },
     #[error("`{file}` is neither JSON nor YAML: {problem}")]
-    Yaml {
-        /// Which file.
-        file: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Something that must be there is missing.
+    Yaml { file: String, problem: String },
     #[error("`{file}` has no `{member}`; hint: a snapshot needs config, schedulerParams and rawObjects")]
-    Missing {
-        /// Which file.
-        file: String,
-        /// What is missing.
-        member: &'static str,
-    },
-    /// A value has the wrong form.
+    Missing { file: String, member: &'static str },
     #[error("`{file}`, {place}: {problem}; hint: {hint}")]
-    Value {
-        /// Which file.
-        file: String,
-        /// Which object and field.
-        place: String,
-        /// What is wrong.
-        problem: String,
-        /// What to do.
-        hint: String,
-    },
-    /// The configuration inside cannot be used.
+    Value { file: String, place: String, problem: String, hint: String },
     #[error("`{file}`: {cause}")]
-    Config {
-        /// Which file.
-        file: String,
-        /// Why.
-        cause: ConfigError,
-    },
+    Config { file: String, cause: ConfigError },
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The store: all objects, and which engine inputs a change of one of them touches.
+//! The object store, and the engine inputs that a change of an object affects.
 //!
-//! `apply`, `delete` and `reset` only note what has to be read again; `drain` reads it, from what is stored at that
-//! moment, and hands out deltas in a fixed order. Several changes of one object therefore cost one delta, and any
-//! sequence of changes ends in the inputs that building from scratch gives.
+//! `apply`, `delete` and `reset` mark inputs as stale; `drain` translates stale inputs from the stored objects and emits
+//! deltas in a fixed order. Several changes of one object therefore cost one delta, and any sequence of changes ends in
+//! the inputs of a full build.
 
 mod derive;
 mod lint;
@@ -18,33 +18,30 @@ use kai_engine::{ClusterState, Delta};
 use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All objects, and what has to be read again.
 #[derive(Debug, Default)]
 pub struct Store {
     settings: Settings,
     objects: Objects,
-    /// Past use of the cluster by queue: cpu, memory, gpu.
+    /// Historical usage by queue: cpu, memory, gpu.
     usage: BTreeMap<String, [f64; 3]>,
-    /// Evictions under way that the pods do not show yet.
+    /// Assumed evictions.
     evictions: BTreeMap<Key, Eviction>,
     /// Groups in backoff.
     backoffs: BTreeMap<Key, Backoff>,
     selectors: Selectors,
     index: Index,
     stale: Stale,
-    /// Stored objects that the engine does not see.
+    /// Stored objects without an engine input.
     hidden: BTreeSet<(Kind, Key)>,
     findings: BTreeMap<(Kind, Key), Vec<Finding>>,
-    /// Objects that were read since [`Store::take_new_findings`] was last called, and that are odd.
-    found: BTreeSet<(Kind, Key)>,
+    /// Objects with findings that were translated since the last [`Store::take_new_findings`].
+    new_findings: BTreeSet<(Kind, Key)>,
 }
 
-/// An eviction under way.
+/// An assumed eviction: decided, but the pod has no deletion timestamp yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Unique id of the pod that is evicted.
     pub uid: String,
-    /// Since when.
     pub since: Timestamp,
 }
 
@@ -52,17 +49,16 @@ pub struct Eviction {
 struct Index {
     binds_by_pod: BTreeMap<Key, BTreeSet<Key>>,
     binds_by_node: BTreeMap<String, BTreeSet<Key>>,
-    /// Pods that select namespaces by label.
+    /// Pods whose affinity terms select namespaces by label.
     namespace_readers: BTreeSet<Key>,
 }
 
-/// What has to be read again.
+/// Inputs that must be translated again.
 #[derive(Debug, Default)]
 enum Stale {
-    /// Nothing has been handed out yet.
+    /// No delta has been drained yet.
     #[default]
     Everything,
-    /// These.
     Some(BTreeMap<Kind, BTreeSet<Key>>),
 }
 
@@ -77,7 +73,7 @@ impl Stale {
     }
 }
 
-/// Kinds that become engine inputs, in the order their deltas are handed out: what others refer to comes first.
+/// Kinds with engine inputs, in the order of their deltas: kinds that others refer to come first.
 const DERIVED: [Kind; 14] = [
     Kind::Topology,
     Kind::Queue,
@@ -96,12 +92,10 @@ const DERIVED: [Kind; 14] = [
 ];
 
 impl Store {
-    /// An empty store.
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// A store of many objects at once.
     pub fn of(settings: Settings, objects: Objects) -> Self {
         let mut index = Index::default();
         for (key, bind) in &objects.bind_requests {
@@ -115,47 +109,43 @@ impl Store {
         Self { settings, objects, index, ..Self::default() }
     }
 
-    /// Process settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// All objects.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// Evictions under way that the pods do not show yet.
+    /// Assumed evictions.
     pub fn evictions(&self) -> &BTreeMap<Key, Eviction> {
         &self.evictions
     }
 
-    /// Past use of the cluster by queue.
+    /// Historical usage by queue.
     pub fn usage(&self) -> &BTreeMap<String, [f64; 3]> {
         &self.usage
     }
 
-    /// Puts an object in, or replaces it, and says what that changed.
     pub fn apply(&mut self, object: impl Into<Object>) -> Change {
         let object = object.into();
         let (kind, key) = (object.kind(), object.key());
         let change = self.objects.insert(object);
         match &change {
             Change::None => {}
-            Change::Added => self.touch(kind, &key, None),
-            Change::Replaced(old) => self.touch(kind, &key, Some(old)),
+            Change::Added => self.invalidate(kind, &key, None),
+            Change::Replaced(old) => self.invalidate(kind, &key, Some(old)),
         }
         change
     }
 
-    /// Takes an object out, if it is there.
     pub fn delete(&mut self, kind: Kind, key: &Key) -> Option<Object> {
         let old = self.objects.remove(kind, key)?;
-        self.touch(kind, key, Some(&old));
+        self.invalidate(kind, key, Some(&old));
         Some(old)
     }
 
-    /// Makes these all the objects of a kind: what is missing among them is taken out.
+    /// Replaces all objects of a kind, as after a relist.
     pub fn reset(&mut self, kind: Kind, all: Vec<Object>) {
         let present: BTreeSet<Key> = all.iter().filter(|o| o.kind() == kind).map(Object::key).collect();
         for key in self.objects.keys(kind) {
@@ -168,7 +158,6 @@ impl Store {
         }
     }
 
-    /// Sets the past use of the cluster by queue.
     pub fn set_usage(&mut self, usage: BTreeMap<String, [f64; 3]>) {
         let names: BTreeSet<&String> = self.usage.keys().chain(usage.keys()).collect();
         for name in names {
@@ -179,7 +168,7 @@ impl Store {
         self.usage = usage;
     }
 
-    /// Counts a pod as leaving from now on, until its object says so itself.
+    /// Counts a pod as terminating until its object has a deletion timestamp.
     pub fn assume_eviction(&mut self, pod: Key, eviction: Eviction) {
         if self.objects.pods.get(&pod).is_some_and(|p| p.metadata.uid == eviction.uid.as_str()) {
             self.stale.mark(Kind::Pod, pod.clone());
@@ -187,7 +176,6 @@ impl Store {
         }
     }
 
-    /// Takes an assumed eviction back.
     pub fn forget_eviction(&mut self, pod: &Key) {
         if self.evictions.remove(pod).is_some() {
             self.stale.mark(Kind::Pod, pod.clone());
@@ -205,7 +193,7 @@ impl Store {
         self.backoffs = backoffs;
     }
 
-    /// Hands out deltas for everything that has to be read again.
+    /// Translates all stale inputs and passes their deltas to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(Delta)) {
         match std::mem::replace(&mut self.stale, Stale::Some(BTreeMap::new())) {
             Stale::Everything => self.derive_everything(&mut sink),
@@ -219,7 +207,7 @@ impl Store {
         }
     }
 
-    /// Brings a cluster up to date that has been given all deltas so far.
+    /// Applies pending deltas to a cluster model that has all earlier ones.
     pub fn drain_into(&mut self, cluster: &mut ClusterState) {
         if matches!(self.stale, Stale::Everything) {
             let count = |kind| self.objects.count(kind);
@@ -229,23 +217,23 @@ impl Store {
         self.drain(|delta| cluster.apply(delta));
     }
 
-    /// Bind requests that are of no more use and should be deleted.
+    /// Bind requests that should be deleted.
     pub fn obsolete_bind_requests(&self) -> Vec<Key> {
         self.objects.bind_requests.keys().filter(|key| self.is_obsolete_bind(key)).cloned().collect()
     }
 
-    /// Whether a bind request of ours is of no more use: it failed for good, its pod is another by now, or its node is
-    /// gone.
+    /// Whether a bind request of this node pool should be deleted: it failed for good, its pod was recreated, or its node
+    /// does not exist.
     pub fn is_obsolete_bind(&self, key: &Key) -> bool {
         let Some(bind) = self.objects.bind_requests.get(key) else { return false };
         let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
-        let useless = translate::pod::bind_failed(bind)
+        let is_obsolete = translate::pod::bind_failed(bind)
             || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
             || !self.is_node_seen(&bind.spec.selected_node);
-        useless && self.is_bind_served(bind, pod.map(|pod| &**pod))
+        is_obsolete && self.is_bind_served(bind, pod.map(|pod| &**pod))
     }
 
-    /// Whether a bind request is for our pool; where it names none, its pod's group decides.
+    /// Whether a bind request belongs to this node pool; without the label, the group of its pod decides.
     fn is_bind_served(&self, bind: &BindRequest, pod: Option<&Pod>) -> bool {
         let labels = bind.metadata.labels.as_ref();
         let pool = labels.and_then(|l| l.get(&self.settings.node_pool_key)).map(String::as_str);
@@ -258,17 +246,15 @@ impl Store {
                 && group().is_some_and(|group| translate::group::is_seen(group, &self.settings)))
     }
 
-    /// Bind requests to a node.
     pub fn binds_to(&self, node: &str) -> Vec<Key> {
         self.index.binds_by_node.get(node).into_iter().flatten().cloned().collect()
     }
 
-    /// Bind requests for a pod.
     pub fn binds_of(&self, pod: &Key) -> Vec<Key> {
         self.index.binds_by_pod.get(pod).into_iter().flatten().cloned().collect()
     }
 
-    /// Everything odd about the stored objects, by kind, name and field. Call after [`drain`](Self::drain).
+    /// All findings, sorted by kind, name and field. Call after [`drain`](Self::drain).
     pub fn findings(&self) -> Vec<Finding> {
         let mut all: Vec<Finding> = self.findings.values().flatten().cloned().collect();
         lint::across_objects(self, &mut all);
@@ -277,13 +263,13 @@ impl Store {
         all
     }
 
-    /// What was found odd about objects that were read since this was last called, each by itself.
+    /// Findings on single objects that were translated since the last call.
     pub fn take_new_findings(&mut self) -> Vec<Finding> {
-        let found = std::mem::take(&mut self.found);
+        let found = std::mem::take(&mut self.new_findings);
         found.iter().filter_map(|id| self.findings.get(id)).flatten().cloned().collect()
     }
 
-    /// What is odd about the tree of queues.
+    /// Findings on the queue tree.
     pub fn queue_findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         lint::queues(self, &mut findings);
@@ -295,16 +281,16 @@ impl Store {
         node.is_some_and(|node| translate::node::is_seen(node, &self.settings))
     }
 
-    /// Notes what a change of one object touches.
-    fn touch(&mut self, kind: Kind, key: &Key, old: Option<&Object>) {
+    /// Marks the inputs that a change of an object affects.
+    fn invalidate(&mut self, kind: Kind, key: &Key, old: Option<&Object>) {
         match kind {
-            Kind::Pod => self.touch_pod(key),
-            Kind::Node => self.touch_node(key, old),
-            Kind::BindRequest => self.touch_bind(key, old),
-            Kind::PriorityClass => self.touch_priority_class(key, old),
-            Kind::Topology => self.touch_topology(key),
-            Kind::CsiDriver => self.touch_driver(key),
-            Kind::ResourceSlice => self.touch_slice(key),
+            Kind::Pod => self.invalidate_pod(key),
+            Kind::Node => self.invalidate_node(key, old),
+            Kind::BindRequest => self.invalidate_bind(key, old),
+            Kind::PriorityClass => self.invalidate_priority_class(key, old),
+            Kind::Topology => self.invalidate_topology(key),
+            Kind::CsiDriver => self.invalidate_driver(key),
+            Kind::ResourceSlice => self.invalidate_slice(key),
             Kind::NodeResourceTopology | Kind::CsiNode => {
                 self.stale.mark(Kind::Node, Key::new("", key.name.as_str()));
             }
@@ -326,25 +312,25 @@ impl Store {
         }
     }
 
-    fn touch_pod(&mut self, key: &Key) {
+    fn invalidate_pod(&mut self, key: &Key) {
         let new = self.objects.pods.get(key);
         if new.is_some_and(|pod| affinity::reads_namespaces(pod)) {
             self.index.namespace_readers.insert(key.clone());
         } else {
             self.index.namespace_readers.remove(key);
         }
-        let settled = |eviction: &Eviction| {
+        let is_observed = |eviction: &Eviction| {
             new.is_none_or(|pod| {
                 pod.metadata.uid != eviction.uid.as_str() || pod.metadata.deletion_timestamp.is_some()
             })
         };
-        if self.evictions.get(key).is_some_and(settled) {
+        if self.evictions.get(key).is_some_and(is_observed) {
             self.evictions.remove(key);
         }
         self.stale.mark(Kind::Pod, key.clone());
     }
 
-    fn touch_node(&mut self, key: &Key, old: Option<&Object>) {
+    fn invalidate_node(&mut self, key: &Key, old: Option<&Object>) {
         let seen = |node: Option<&Node>| node.is_some_and(|n| translate::node::is_seen(n, &self.settings));
         let old = as_kind::<Node>(old);
         let new = self.objects.nodes.get(key).map(|node| &**node);
@@ -358,7 +344,7 @@ impl Store {
         self.stale.mark(Kind::Node, key.clone());
     }
 
-    fn touch_bind(&mut self, key: &Key, old: Option<&Object>) {
+    fn invalidate_bind(&mut self, key: &Key, old: Option<&Object>) {
         let old = as_kind::<BindRequest>(old);
         let new = self.objects.bind_requests.get(key);
         if let Some(old) = old {
@@ -371,10 +357,10 @@ impl Store {
         }
     }
 
-    fn touch_priority_class(&mut self, key: &Key, old: Option<&Object>) {
+    fn invalidate_priority_class(&mut self, key: &Key, old: Option<&Object>) {
         let old = as_kind::<PriorityClass>(old);
         let new = self.objects.priority_classes.get(key).map(|class| &**class);
-        // A default class serves every group whose own class is unknown.
+        // The default class applies to every group whose class is unknown.
         let is_default = |class: Option<&PriorityClass>| class.is_some_and(|c| c.global_default);
         let default = is_default(old) || is_default(new);
         let classes = &self.objects.priority_classes;
@@ -387,7 +373,7 @@ impl Store {
         }
     }
 
-    fn touch_topology(&mut self, key: &Key) {
+    fn invalidate_topology(&mut self, key: &Key) {
         self.stale.mark(Kind::Topology, key.clone());
         for (group_key, group) in &self.objects.pod_groups {
             let root = group.spec.topology_constraint.iter();
@@ -398,7 +384,7 @@ impl Store {
         }
     }
 
-    fn touch_driver(&mut self, key: &Key) {
+    fn invalidate_driver(&mut self, key: &Key) {
         for (class_key, class) in &self.objects.storage_classes {
             if class.provisioner == key.name.as_str() {
                 self.stale.mark(Kind::StorageClass, class_key.clone());
@@ -406,7 +392,7 @@ impl Store {
         }
     }
 
-    fn touch_slice(&mut self, key: &Key) {
+    fn invalidate_slice(&mut self, key: &Key) {
         self.selectors.forget(key);
         self.stale.mark(Kind::ResourceSlice, key.clone());
         for (class_key, class) in &self.objects.device_classes {
@@ -445,7 +431,7 @@ impl Index {
     }
 }
 
-/// An object as its own type.
+/// Downcasts an object to its type.
 trait FromObject: Stored {
     fn of(object: &Object) -> Option<&Self>;
 }

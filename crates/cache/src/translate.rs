@@ -1,6 +1,6 @@
-//! One object in, one engine input out: every rule about what a field means.
+//! Translates one object to one engine input: every rule about the meaning of a field.
 //!
-//! Functions here are pure. They never fail: what cannot be read is reported and given the meaning that harms least.
+//! Functions here are pure and total: an invalid field is reported as a finding and gets the safest interpretation.
 
 pub mod affinity;
 pub mod amount;

@@ -1,20 +1,18 @@
-//! Spans of time as text: Go's form, Go's form with days and weeks, and Prometheus' form.
+//! Parses and formats durations: Go's format, Go's format with days and weeks, and Prometheus' format.
 //!
-//! Spans are whole microseconds; a finer part of the text is cut off.
+//! The precision is a microsecond; finer digits are truncated.
 
 use crate::quantity::shortened;
 use crate::time::Span;
 
-/// Why text is no span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// The text is not a sequence of numbers with units.
+    /// Not a sequence of numbers with units.
     #[error("`{text}` is not a duration; hint: write numbers with units, such as `90s`, `1h30m` or `2d`")]
     Malformed {
         /// The text, shortened where it is long.
         text: String,
     },
-    /// The span is too long.
     #[error("`{text}` is longer than any duration; hint: the longest is about 292,000 years")]
     TooLong {
         /// The text, shortened where it is long.
@@ -30,7 +28,7 @@ const DAY: i128 = 24 * HOUR;
 const WEEK: i128 = 7 * DAY;
 const YEAR: i128 = 365 * DAY;
 
-/// Reads Go's duration form: `1h30m`, `-5s`, `1.5h`, `0`.
+/// Parses Go's format: `1h30m`, `-5s`, `1.5h`, `0`.
 pub fn parse_go(text: &str) -> Result<Span, DurationError> {
     parse_units(text, |unit| match unit {
         "d" | "w" => None,
@@ -38,12 +36,12 @@ pub fn parse_go(text: &str) -> Result<Span, DurationError> {
     })
 }
 
-/// Reads Go's duration form with days (`d`) and weeks (`w`) of 24 hours and 7 days.
+/// Parses Go's format with days (`d`) and weeks (`w`) of 24 hours and 7 days.
 pub fn parse_extended(text: &str) -> Result<Span, DurationError> {
     parse_units(text, extended_unit)
 }
 
-/// Reads Prometheus' duration form: whole numbers with `y`, `w`, `d`, `h`, `m`, `s`, `ms`, each at most once and in
+/// Parses Prometheus' format: whole numbers with `y`, `w`, `d`, `h`, `m`, `s`, `ms`, each at most once and in
 /// that order; `0` needs no unit.
 pub fn parse_prometheus(text: &str) -> Result<Span, DurationError> {
     let malformed = || DurationError::Malformed { text: shortened(text) };
@@ -84,7 +82,7 @@ pub fn parse_prometheus(text: &str) -> Result<Span, DurationError> {
     in_micros(nanos, text)
 }
 
-/// Writes a span as Go does: `1h30m0s`, `1.5s`, `250ms`, `0s`.
+/// Formats like Go: `1h30m0s`, `1.5s`, `250ms`, `0s`.
 pub fn format_go(span: Span) -> String {
     let micros = span.0.unsigned_abs();
     let sign = if span.0 < 0 { "-" } else { "" };

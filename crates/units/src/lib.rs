@@ -1,6 +1,6 @@
-//! Units and quantities: what Kubernetes writes as text, as exact integers.
+//! Quantities, durations and timestamps of Kubernetes as exact integers.
 //!
-//! Nothing here knows pods, nodes or queues. Every parser is total: bad text gives an error that names it.
+//! Independent of all API types. Every parser is total: malformed text gives an error that contains it.
 
 pub mod duration;
 pub mod quantity;

@@ -1,7 +1,7 @@
-//! Kubernetes resource quantities (`100m`, `1.5Gi`, `2e3`), exact to a billionth.
+//! Parses and formats Kubernetes resource quantities (`100m`, `1.5Gi`, `2e3`), exact to a billionth.
 //!
-//! A value is a whole number of billionths. Text with a finer fraction is rounded away from zero, as Kubernetes does;
-//! text beyond 2^63 - 1 whole units is an error, because no resource is that large.
+//! A value is a whole number of billionths. As in Kubernetes, finer fractions are rounded away from zero; values beyond
+//! 2^63 - 1 whole units are an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use std::str::FromStr;
 const NANO: i128 = 1_000_000_000;
 /// Largest magnitude: 2^63 - 1 whole units.
 const MOST: i128 = i64::MAX as i128 * NANO;
-/// Digits beyond which text is refused before any arithmetic.
+/// Text with more digits is rejected before any arithmetic.
 const LONGEST_TEXT: usize = 256;
 
-/// An exact quantity that remembers how it was written.
+/// An exact quantity with the format of its text, as in apimachinery.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
     style: Style,
 }
 
-/// How a quantity is written.
+/// The format of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Style {
     /// Powers of 1000: `n`, `u`, `m`, none, `k`, `M`, `G`, `T`, `P`, `E`.
@@ -32,10 +32,9 @@ pub enum Style {
     Exponent,
 }
 
-/// Why text is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// The text is not a number with a known suffix.
+    /// Not a number with a known suffix.
     #[error(
         "`{text}` is not a quantity; hint: write a number with an optional suffix, such as `500m`, `2` or `16Gi`"
     )]
@@ -43,7 +42,6 @@ pub enum QuantityError {
         /// The text, shortened where it is long.
         text: String,
     },
-    /// The number is too large.
     #[error("`{text}` is larger than any quantity; hint: the largest is 2^63 - 1")]
     TooLarge {
         /// The text, shortened where it is long.
@@ -65,7 +63,7 @@ impl Quantity {
     pub const fn styled(self, style: Style) -> Self {
         Self { nanos: self.nanos, style }
     }
-    /// A number of billionths; values beyond the largest quantity are cut to it.
+    /// Values beyond the largest quantity are clamped.
     pub const fn from_nanos(nanos: i128) -> Self {
         let nanos = if nanos > MOST {
             MOST
@@ -76,13 +74,13 @@ impl Quantity {
         };
         Self { nanos, style: Style::Decimal }
     }
-    /// The sum, cut to the largest quantity, in the style of the first that is not 0.
+    /// Saturating; the result has the style of the first operand that is not 0.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         let style = if self.nanos == 0 { other.style } else { self.style };
         Self::from_nanos(self.nanos + other.nanos).styled(style)
     }
-    /// The difference, cut to the smallest quantity, in the style of the first that is not 0.
+    /// Saturating; the result has the style of the first operand that is not 0.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         self.plus(Self { nanos: -other.nanos, style: other.style })
@@ -297,7 +295,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Text for a message: cut where it would flood the reader.
+/// Shortens text for an error message.
 pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((cut, _)) => format!("{}…", &text[..cut]),

@@ -1,17 +1,16 @@
-//! Points in time as text: RFC 3339, as Kubernetes writes and reads it.
+//! Parses and formats timestamps in RFC 3339, as Kubernetes does.
 //!
-//! Kept to the microsecond; a finer part of the text is cut off.
+//! The precision is a microsecond; finer digits are truncated.
 
 use crate::quantity::shortened;
 use crate::time::Timestamp;
 use std::fmt;
 use std::str::FromStr;
 
-/// Text is no point in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a time; hint: write it as in RFC 3339, such as `2025-01-31T08:00:00Z`")]
 pub struct TimestampError {
-    /// The text, shortened where it is long.
+    /// Shortened where it is long.
     pub text: String,
 }
 
@@ -66,7 +65,7 @@ fn parse(text: &str) -> Option<Timestamp> {
     }
     let seconds = days_since_epoch(year, month, day) * SECONDS_A_DAY + hour * 3600 + minute * 60 + second;
     let utc = seconds - offset_seconds(rest)?;
-    // Beyond these years the text form has no room for the year.
+    // RFC 3339 has four digits for the year.
     (FIRST_SECOND..=LAST_SECOND).contains(&utc).then_some(Timestamp(utc * MICROS + micros))
 }
 
@@ -120,7 +119,7 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01; years are counted from March so that the leap day comes last.
+/// Days since 1970-01-01; years are counted from March so that the leap day is the last day.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_kubernetes_writes() {
+    fn kubernetes_timestamps_are_parsed() {
         assert_eq!(at("1970-01-01T00:00:00Z"), 0);
         assert_eq!(at("2025-01-01T00:00:00.000001Z"), 1_735_689_600_000_001);
         assert_eq!(at("2025-01-01T02:00:00+02:00"), at("2025-01-01T00:00:00Z"));
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_time_and_names_it() {
+    fn malformed_timestamps_are_rejected_with_the_text() {
         for text in [
             "",
             "now",
@@ -184,13 +183,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_times_read_back(micros in -2_000_000_000_000_000i64..4_000_000_000_000_000) {
+        fn formatted_timestamps_round_trip(micros in -2_000_000_000_000_000i64..4_000_000_000_000_000) {
             let time = Timestamp(micros);
             prop_assert_eq!(time.to_string().parse::<Timestamp>().unwrap(), time);
         }
 
         #[test]
-        fn any_text_gives_an_answer(text in ".{0,40}") {
+        fn parser_never_panics(text in ".{0,40}") {
             let _ = text.parse::<Timestamp>();
         }
     }

@@ -1,19 +1,18 @@
-//! Points in time and spans between them, in whole microseconds.
+//! Timestamps and durations in whole microseconds.
 //!
-//! Kubernetes writes seconds or microseconds; integers keep comparison and replay exact.
+//! Kubernetes has times with seconds (`Time`) or microseconds (`MicroTime`); integers keep comparison and replay exact.
 
 use std::ops::{Add, Sub};
 
-/// A point in time: microseconds since the Unix epoch.
+/// Microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
-/// A span of time in microseconds; negative where a rule gives negative spans a meaning.
+/// A duration in microseconds; negative where a field gives negative values a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub i64);
 
 impl Span {
-    /// A span of whole seconds.
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1_000_000))
     }

@@ -1,4 +1,4 @@
-//! Device selectors as users write them.
+//! CEL device selectors as in the API.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn all_selectors_must_accept() {
 }
 
 #[test]
-fn failing_expressions_accept_nothing_and_say_why() {
+fn failing_expressions_accept_nothing_and_report_the_problem() {
     let deep = "(".repeat(5000);
     let many = "1+".repeat(2000);
     for bad in
@@ -75,7 +75,7 @@ fn failing_expressions_accept_nothing_and_say_why() {
 }
 
 #[test]
-fn a_changed_slice_is_asked_again() {
+fn changed_slice_is_evaluated_again() {
     let mut slices = slices();
     let mut selectors = Selectors::default();
     let wanted = [selector(r#"device.attributes["gpu.example.com"].model == "T4""#)];

@@ -1,19 +1,19 @@
-//! The scheduler's own kinds, cut down when they are stored.
+//! Compacts custom resources when they are stored.
 //!
-//! Afterwards an object is written exactly as it is kept: times have the precision of their text form, and what no
-//! rule reads is gone, so that a change of it changes nothing.
+//! A compacted object round-trips: times have the precision of their text form, and fields that no rule reads are dropped,
+//! so that a change of them is no change of the object.
 
 use super::{BindRequest, PodGroup, Queue, Topology};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kai_api::queue::QueueResource;
 
-/// Drops what nothing reads.
+/// Drops metadata that no rule reads.
 pub(super) trait Compact {
     fn compact(&mut self) {}
 }
 
-/// Cuts metadata down; field ownership alone is often larger than the rest of an object.
+/// `managedFields` alone is often larger than the rest of an object.
 pub(super) fn compact_meta(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     meta.self_link = None;
@@ -69,7 +69,7 @@ impl Compact for BindRequest {
 
 impl Compact for Topology {}
 
-/// Cuts a time to whole steps of this many nanoseconds.
+/// Truncates a time to a multiple of this many nanoseconds.
 fn cut(time: &mut Option<Time>, step: i128) {
     if let Some(given) = time {
         let nanos = given.0.as_nanosecond();

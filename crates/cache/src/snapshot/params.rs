@@ -1,4 +1,4 @@
-//! The small members of a snapshot: process parameters, discovery, and what a replay needs.
+//! The small members of a snapshot: process parameters, API discovery, and the input of a replay.
 
 use crate::config_file::{ConfigError, Fields};
 use crate::object::Objects;
@@ -13,41 +13,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Process parameters of the scheduler that wrote the snapshot. What is absent in a file is empty, 0 or false.
+/// Process parameters of the scheduler that wrote the snapshot. Absent members are empty, 0 or false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of the command line")]
 pub struct SchedulerParams {
-    /// The scheduler name that own pods carry.
     pub scheduler_name: String,
-    /// Only nodes with a worker role take part.
+    /// Only nodes with a worker label are used.
     pub restrict_nodes: bool,
-    /// Label that assigns objects to a node pool.
     pub node_pool_key: String,
-    /// The node pool served.
     pub node_pool_value: String,
-    /// Most victim groups of a consolidation; negative is unlimited.
+    /// Limit of victim groups of a consolidation; negative is unlimited.
     pub max_consolidation_victims: i64,
-    /// Simulate storage.
     pub csi_storage: bool,
-    /// Skip groups that look like one that failed.
+    /// Skip groups with the scheduling signature of one that failed.
     pub use_signatures: bool,
-    /// Queues form a tree.
     pub full_hierarchy_fairness: bool,
-    /// Victims that get another place do not count as reclaimed.
+    /// Victims that are placed on another node do not count as reclaimed.
     pub allow_consolidating_reclaim: bool,
-    /// Explain per node.
     pub detailed_fit_errors: bool,
-    /// Mark pods before they are evicted.
     pub update_pod_eviction_condition: bool,
-    /// Parallel status writers.
     pub status_workers: i64,
-    /// Grace for gangs below their minimum.
     pub staleness_grace: Span,
-    /// Pause between cycles.
     pub schedule_period: Span,
-    /// When a leaving pod counts as stuck.
+    /// When a terminating pod counts as stuck.
     pub stuck_threshold: Span,
-    /// Label that names the queue.
     pub queue_label_key: String,
 }
 
@@ -76,7 +65,7 @@ impl Default for SchedulerParams {
 }
 
 impl SchedulerParams {
-    /// The parameters of a running scheduler; what only the shell reads keeps its default.
+    /// The parameters of a running scheduler; those that do not affect decisions have defaults.
     pub fn of(settings: &Settings, params: &Params) -> Self {
         Self {
             scheduler_name: settings.scheduler_name.clone(),
@@ -161,59 +150,46 @@ impl SchedulerParams {
     }
 }
 
-/// What the API server offered.
+/// The API server's discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Discovery {
-    /// Its version.
     pub server_version: Option<ServerVersion>,
-    /// API groups with their kinds.
     pub resources: List<GroupVersion>,
 }
 
-/// Version of an API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerVersion {
-    /// Major version.
     pub major: Text,
     /// Minor version, possibly with a suffix.
     pub minor: Text,
-    /// Full version.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub git_version: Text,
 }
 
-/// An API group in one version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupVersion {
     /// Such as `resource.k8s.io/v1`.
     pub group_version: Text,
-    /// Its kinds.
     #[serde(deserialize_with = "null_is_empty")]
     pub resources: List<ApiResource>,
 }
 
-/// A kind of an API group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApiResource {
-    /// Plural name.
     pub name: Text,
-    /// Singular name.
     pub singular_name: Text,
-    /// Objects live in namespaces.
     #[serde(deserialize_with = "null_is_empty")]
     pub namespaced: bool,
-    /// Kind.
     pub kind: Text,
-    /// What can be done.
     pub verbs: List<Text>,
 }
 
 impl Discovery {
-    /// What a server must have offered for these objects to exist.
+    /// The discovery of a server that serves these objects.
     pub fn of(objects: &Objects) -> Self {
         let device = !objects.resource_claims.is_empty()
             || !objects.resource_slices.is_empty()
@@ -249,7 +225,7 @@ impl Discovery {
         Self { server_version: (device || numa).then_some(version), resources: resources.into() }
     }
 
-    /// Device claims count from server 1.26 and `resource.k8s.io/v1beta1` on.
+    /// As in KAI, from server 1.26 and `resource.k8s.io/v1beta1` on.
     pub fn serves_device_claims(&self) -> bool {
         let number = |text: &str| -> u32 {
             let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -260,36 +236,32 @@ impl Discovery {
         version.is_some_and(|v| v >= (1, 26)) && versions.into_iter().any(|v| !v.contains("alpha"))
     }
 
-    /// NUMA zones count when their group is served.
     pub fn serves_numa_zones(&self) -> bool {
         self.resources.iter().any(|r| r.group_version.starts_with("topology.node.k8s.io/"))
     }
 }
 
-/// What a cycle depended on besides KAI's content. The lists of disruption budgets, storage nodes and namespaces that
-/// stand next to these members in a file are kept with the other objects.
+/// Input of a cycle beyond KAI's content. The lists of disruption budgets, CSI nodes and namespaces beside these members
+/// are kept with the other objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Replay {
-    /// The time of the cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Stamp>,
-    /// The seed of the cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Names that KAI keeps outside of snapshots.
     #[serde(deserialize_with = "null_is_empty")]
     pub params: Names,
-    /// Past use by queue: cpu, memory and gpu as shares of the cluster.
+    /// Historical usage by queue: cpu, memory and gpu as fractions of the cluster.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_empty")]
     pub usage: BTreeMap<String, [f64; 3]>,
-    /// Decisions under way that the objects do not show yet.
+    /// Assumed decisions that the objects do not reflect yet.
     #[serde(skip_serializing_if = "Assumed::is_empty", deserialize_with = "null_is_empty")]
     pub assumed: Assumed,
 }
 
 impl Replay {
-    /// What a cycle on a store depends on.
     pub fn of(store: &Store, cycle: Cycle) -> Self {
         let settings = store.settings();
         let evictions = store.evictions().iter().map(|(key, eviction)| AssumedEviction {
@@ -319,11 +291,8 @@ impl Replay {
 pub struct Names {
     /// Value of the label `app` on reservation pods.
     pub reservation_app: String,
-    /// Node label of CPU workers.
     pub cpu_worker_label: String,
-    /// Node label of GPU workers.
     pub gpu_worker_label: String,
-    /// Node label that says whether MIG is on.
     pub mig_label: String,
 }
 
@@ -338,11 +307,10 @@ impl Default for Names {
     }
 }
 
-/// Decisions under way that the objects do not show yet. Bindings show as bind requests.
+/// Assumed decisions that the objects do not reflect yet. Assumed bindings are in the list of bind requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Assumed {
-    /// Evictions.
     #[serde(deserialize_with = "null_is_empty")]
     pub evictions: Vec<AssumedEviction>,
 }
@@ -353,17 +321,12 @@ impl Assumed {
     }
 }
 
-/// An eviction under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssumedEviction {
-    /// Namespace of the pod.
     #[serde(default)]
     pub namespace: String,
-    /// Name of the pod.
     pub name: String,
-    /// Unique id of the pod.
     pub uid: String,
-    /// Since when.
     pub since: Stamp,
 }

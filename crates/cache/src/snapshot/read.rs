@@ -13,12 +13,11 @@ use std::path::Path;
 
 const TOO_LARGE: &str = "check that this is a snapshot, or split the cluster by node pool";
 const DAMAGED: &str = "check that the file is complete";
-/// Most bytes of YAML, which is held as a whole.
+/// Limit of YAML bytes; YAML is parsed in memory.
 const YAML_BYTES: u64 = 64 << 20;
-/// Most values of YAML, aliases followed.
+/// Limit of YAML values, with aliases expanded.
 const YAML_NODES: usize = 2_000_000;
 
-/// Reads a snapshot file.
 pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|cause| SnapshotError::Io { file: name.clone(), cause })?;
@@ -98,7 +97,7 @@ fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> 
     if read as u64 > YAML_BYTES {
         return Err(bad(format!("it has more than {YAML_BYTES} bytes; hint: use JSON or a zip archive")));
     }
-    // Names such as `y` and `on` are names.
+    // `y` and `on` are strings, as in YAML 1.2.
     let options = serde_saphyr::options! {
         strict_booleans: true,
         budget: serde_saphyr::budget! { max_nodes: YAML_NODES, max_events: 4 * YAML_NODES },
@@ -114,7 +113,7 @@ fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> 
 
 struct Reader<'a> {
     file: &'a str,
-    /// Text of the value being read, reused.
+    /// Buffer of the value that is parsed, reused.
     text: Vec<u8>,
     findings: Vec<Finding>,
 }
@@ -156,7 +155,7 @@ impl<'a> Reader<'a> {
         Ok(parts)
     }
 
-    /// Steps into a list or an object; anything else in its place is named.
+    /// Enters a list or an object; any other value is an error that names it.
     fn enter(
         &self,
         scanner: &mut Scanner<impl Read>,
@@ -186,7 +185,7 @@ impl<'a> Reader<'a> {
         serde_json::from_slice(&self.text).map_err(|error| self.element_error(member, &error))
     }
 
-    /// Reads the lists of objects inside a member, and hands back its other members; `None` for `null`.
+    /// Reads the lists of objects inside a member and returns its other members; `None` for `null`.
     fn members(
         &mut self,
         member: &str,
@@ -244,7 +243,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a list of objects one by one. Of two with the same name the first one stays, as in KAI's own reader.
+    /// Reads a list of objects one by one. Of two with the same name the first one counts, as in KAI.
     fn list<T>(
         &mut self,
         scanner: &mut Scanner<impl Read>,
@@ -278,7 +277,7 @@ impl<'a> Reader<'a> {
                 let mut report = Report::on(T::KIND, &key);
                 report.warn(
                     "metadata.name",
-                    "the file has it twice, and the first one counts",
+                    "the file contains it twice, and the first one counts",
                     "remove one of them",
                 );
                 self.findings.append(&mut report.into_findings());
@@ -295,7 +294,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// An error inside the value being read: names the object and the field.
+    /// An error inside the current value, with the object and the field.
     fn element_error(&self, place: &str, error: &serde_json::Error) -> SnapshotError {
         let offset = byte_offset(&self.text, error.line(), error.column());
         let mut described = format!("`{place}`");
@@ -340,7 +339,7 @@ fn byte_offset(text: &[u8], line: usize, column: usize) -> usize {
     (start + column).min(text.len())
 }
 
-/// A decoder's message in words for people, and the hint that it brings along.
+/// Rewrites a decoder's message for users, and returns its hint.
 fn described(message: &str) -> (String, Option<String>) {
     let (problem, hint) = match message.split_once("; hint: ") {
         Some((problem, hint)) => (problem, Some(hint.to_owned())),

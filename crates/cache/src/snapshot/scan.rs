@@ -1,18 +1,18 @@
-//! Walks JSON text as a stream and cuts out one value at a time.
+//! Scans JSON text as a stream and extracts one value at a time.
 //!
-//! A snapshot is one object with long lists inside. Only the value being read is held as text; nesting costs no stack
-//! here, and bytes and structural characters are counted against limits while they stream by.
+//! A snapshot is one object with long lists inside. Only the current value is in memory as text; nesting uses no stack,
+//! and bytes and structural characters are counted against limits.
 
 use std::io::Read;
 
-/// How much of a snapshot is read before it is refused.
+/// Limits of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of text, uncompressed.
     pub bytes: u64,
     /// Bytes of one object.
     pub value_bytes: usize,
-    /// Structural characters (`{`, `[`, `,`) of the whole text: they bound the memory that tiny values blow up to.
+    /// Structural characters (`{`, `[`, `,`) of the whole text: they bound the memory of many tiny values.
     pub tokens: u64,
     /// Objects of one list.
     pub objects: usize,
@@ -24,33 +24,14 @@ impl Default for Limits {
     }
 }
 
-/// Why scanning stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// The bytes could not be read.
     #[error("cannot be read after {offset} bytes: {cause}")]
-    Read {
-        /// Where.
-        offset: u64,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// The text is not JSON.
+    Read { offset: u64, cause: std::io::Error },
     #[error("is not JSON at byte {offset}: expected {expected}")]
-    Syntax {
-        /// Where.
-        offset: u64,
-        /// What should have been there.
-        expected: &'static str,
-    },
-    /// A limit was passed.
+    Syntax { offset: u64, expected: &'static str },
     #[error("has more than {limit} {what}")]
-    TooLarge {
-        /// Of what.
-        what: &'static str,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { what: &'static str, limit: u64 },
 }
 
 /// A position in a stream of JSON text.
@@ -79,7 +60,7 @@ impl<R: Read> Scanner<R> {
         self.passed + self.at as u64
     }
 
-    /// The next byte that is no white space, left where it is; `None` at the end.
+    /// Peeks at the next byte after white space; `None` at the end.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, ScanError> {
         while let Some(byte) = self.byte()? {
             if !byte.is_ascii_whitespace() {
@@ -90,7 +71,7 @@ impl<R: Read> Scanner<R> {
         Ok(None)
     }
 
-    /// Takes one byte that must be this.
+    /// Consumes one expected byte.
     pub(super) fn take(&mut self, wanted: u8, expected: &'static str) -> Result<(), ScanError> {
         if self.peek()? == Some(wanted) {
             self.at += 1;
@@ -100,7 +81,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Takes a `null` if that comes next.
+    /// Consumes `null` if it is next.
     pub(super) fn take_null(&mut self) -> Result<bool, ScanError> {
         if self.peek()? != Some(b'n') {
             return Ok(false);
@@ -110,7 +91,7 @@ impl<R: Read> Scanner<R> {
         if word == b"null" { Ok(true) } else { Err(self.syntax("null")) }
     }
 
-    /// Steps to the next member of an object, past its key; `None` behind the last one. `first` is its state.
+    /// Advances to the next member of an object, past its key; `None` after the last one. `first` is the caller's state.
     pub(super) fn next_key(&mut self, first: &mut bool) -> Result<Option<String>, ScanError> {
         if !self.next_item(b'}', "`,` or `}`", first)? {
             return Ok(None);
@@ -125,7 +106,7 @@ impl<R: Read> Scanner<R> {
         Ok(Some(key))
     }
 
-    /// Steps to the next element of a list; false behind the last one. `first` is its state.
+    /// Advances to the next element of a list; false after the last one. `first` is the caller's state.
     pub(super) fn next_element(&mut self, first: &mut bool) -> Result<bool, ScanError> {
         self.next_item(b']', "`,` or `]`", first)
     }
@@ -145,7 +126,7 @@ impl<R: Read> Scanner<R> {
         Ok(true)
     }
 
-    /// Cuts out the next value, as text.
+    /// Extracts the next value as text.
     pub(super) fn value(&mut self, out: &mut Vec<u8>) -> Result<(), ScanError> {
         out.clear();
         let Some(first) = self.peek()? else {
@@ -183,7 +164,7 @@ impl<R: Read> Scanner<R> {
         Err(self.syntax("the end of a string"))
     }
 
-    /// Cuts out an object or a list. Most of the text passes here, so it is copied by the buffer, not by the byte.
+    /// Extracts an object or a list. Most of the text passes here, so it is copied by buffers instead of bytes.
     fn nested(&mut self, out: &mut Vec<u8>) -> Result<(), ScanError> {
         let mut depth = 0u32;
         let (mut quoted, mut escaped) = (false, false);
@@ -247,7 +228,7 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// The next byte, left where it is.
+    /// Peeks at the next byte.
     fn byte(&mut self) -> Result<Option<u8>, ScanError> {
         if self.at == self.filled {
             self.passed += self.filled as u64;
@@ -340,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_cut_out_whole() {
+    fn values_are_extracted_whole() {
         let text = br#" { "a" : [1, {"b":"}\"]"} , null ] , "c":"x" } "#;
         let mut scanner = Scanner::new(&text[..], Limits::default());
         let mut out = Vec::new();
@@ -376,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_has_a_path() {
+    fn path_of_a_byte_is_found() {
         let text = br#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"a"},{"name":7}]}}"#;
         let offset = text.iter().position(|b| *b == b'7').unwrap();
         assert_eq!(path_at(text, offset), "spec.containers[1].name");

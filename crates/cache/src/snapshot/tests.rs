@@ -1,4 +1,4 @@
-//! Snapshots of every form, odd ones, and hostile ones.
+//! Snapshots in every format, invalid ones and malicious ones.
 
 use super::*;
 use crate::object::Kind;
@@ -71,7 +71,7 @@ fn json_yaml_and_zip_give_the_same_cluster() {
 }
 
 #[test]
-fn a_running_scheduler_writes_what_it_runs_on() {
+fn snapshot_of_a_running_scheduler_reproduces_its_input() {
     let snapshot = read_text(&small().to_string()).unwrap();
     let (settings, engine) = (snapshot.settings(), snapshot.engine_params());
     let (config, expected) = (snapshot.config.clone(), deltas(snapshot.clone()));
@@ -94,7 +94,7 @@ fn a_running_scheduler_writes_what_it_runs_on() {
 }
 
 #[test]
-fn an_absent_limit_is_written_as_unlimited() {
+fn absent_limit_is_written_as_unlimited() {
     let mut text = Vec::new();
     write_json(&read_text(&small().to_string()).unwrap(), &mut text).unwrap();
     let value: Value = serde_json::from_slice(&text).unwrap();
@@ -160,7 +160,7 @@ fn errors_name_file_object_and_field() {
 }
 
 #[test]
-fn of_two_objects_with_one_name_the_first_stays() {
+fn first_of_two_objects_with_one_name_counts() {
     let mut value = small();
     let mut second = value["rawObjects"]["nodes"][0].clone();
     second["spec"]["unschedulable"] = json!(true);
@@ -177,7 +177,7 @@ fn of_two_objects_with_one_name_the_first_stays() {
 }
 
 #[test]
-fn errors_say_their_cause_once_and_in_words() {
+fn errors_contain_their_cause_once() {
     let mut value = small();
     value["config"]["actions"] = json!(5);
     let error = read_text(&value.to_string()).unwrap_err();
@@ -201,7 +201,7 @@ fn errors_say_their_cause_once_and_in_words() {
 }
 
 #[test]
-fn yaml_words_that_look_like_switches_are_names() {
+fn yaml_strings_are_not_parsed_as_booleans() {
     let text = "rawObjects:\n  queues:\n  - metadata: {name: y, labels: {a: on, b: no}}\n    spec: {parentQueue: off}\n";
     let objects = read_objects("file", Cursor::new(text), Limits::default()).unwrap();
     assert_eq!(objects.queues[&Key::new("", "y")].spec.parent_queue, "off");
@@ -216,7 +216,7 @@ fn large_yaml_is_read() {
 }
 
 #[test]
-fn damaged_and_oversized_input_is_refused_in_words() {
+fn damaged_and_oversized_input_is_rejected() {
     for text in [
         "",
         "{",
@@ -242,7 +242,7 @@ fn damaged_and_oversized_input_is_refused_in_words() {
 }
 
 #[test]
-fn a_zip_bomb_is_stopped_at_the_limit() {
+fn zip_bomb_is_stopped_at_the_limit() {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     archive.start_file("snapshot.json", zip::write::SimpleFileOptions::default()).unwrap();
     let blank = vec![b' '; 1 << 20];
@@ -261,7 +261,7 @@ fn a_zip_bomb_is_stopped_at_the_limit() {
 }
 
 #[test]
-fn yaml_with_runaway_aliases_is_refused() {
+fn yaml_with_exponential_aliases_is_rejected() {
     let mut lines = vec!["a: &a [x, x, x, x, x, x, x, x, x, x]".to_owned()];
     for level in 0..12 {
         let (one, next) = ((b'a' + level) as char, (b'b' + level) as char);

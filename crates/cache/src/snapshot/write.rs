@@ -1,4 +1,4 @@
-//! Writes snapshots in the form that KAI's own tool loads.
+//! Writes snapshots in the format that KAI's snapshot tool loads.
 
 use super::Snapshot;
 use super::params::{Discovery, Replay, SchedulerParams};
@@ -12,21 +12,17 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Error, Seek, Write};
 
-/// Kinds that KAI does not know; they are written under `replay`.
+/// Kinds that KAI's snapshots lack; they are written under `replay`.
 const BEYOND_KAI: [Kind; 3] = [Kind::PodDisruptionBudget, Kind::CsiNode, Kind::Namespace];
 
-/// What goes into a snapshot, borrowed: a running scheduler writes from its store without copying it.
+/// The borrowed contents of a snapshot: a running scheduler writes from its store without a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
-    /// The configuration.
     pub config: &'a SchedulerConfig,
-    /// The process parameters.
     pub params: &'a SchedulerParams,
-    /// The objects.
     pub objects: &'a Objects,
-    /// What else a cycle depended on.
     pub replay: &'a Replay,
-    /// What the API server offered; worked out from the objects when absent.
+    /// The served APIs; derived from the objects when absent.
     pub discovery: Option<&'a Discovery>,
 }
 
@@ -77,7 +73,7 @@ pub fn write_json<'a>(contents: impl Into<Contents<'a>>, mut output: impl Write)
     serde_json::to_writer(&mut *out, &discovery)?;
     out.write_all(b",\n\"replay\":")?;
     let mut replay = serde_json::to_vec(snapshot.replay)?;
-    // The lists go inside the object, before its closing brace.
+    // The lists are inserted before the closing brace of the object.
     replay.pop();
     out.write_all(&replay)?;
     for kind in BEYOND_KAI.into_iter().filter(|kind| snapshot.objects.count(*kind) > 0) {
@@ -141,7 +137,7 @@ fn write_items<T: Serialize>(items: impl Iterator<Item = T>, out: &mut impl Writ
     out.write_all(if separator == "[" { b"[]" } else { b"]" })
 }
 
-/// A custom resource whose creation time keeps its microseconds; queues and groups are ordered by it.
+/// Keeps the microseconds of the creation time, which orders queues and groups.
 struct Exact<T> {
     created: Option<Time>,
     object: T,

@@ -1,4 +1,4 @@
-//! Stored objects to deltas.
+//! Translates stored objects to deltas.
 
 use super::Store;
 use crate::finding::{Finding, Report};
@@ -10,7 +10,7 @@ use kai_engine::input::{GroupInput, Key};
 use std::collections::BTreeMap;
 
 impl Store {
-    /// Hands out all inputs there are.
+    /// Emits the inputs of all objects.
     pub(super) fn derive_everything(&mut self, sink: &mut impl FnMut(Delta)) {
         self.findings.clear();
         self.hidden.clear();
@@ -18,8 +18,8 @@ impl Store {
             sink(Delta::Queue(Box::new(queue::flat_parent())));
         }
         for kind in super::DERIVED {
-            // There are many pods and groups: none of them is looked up by its key.
-            let odd = if kind == Kind::Pod {
+            // Pods and groups are many: they are iterated instead of looked up by key.
+            let derived = if kind == Kind::Pod {
                 let mut recent = Recent::default();
                 let input = |key, pod, report: &mut Report<'_>| self.pod_input(key, pod, &mut recent, report);
                 derive_each(kind, &self.objects.pods, input, sink)
@@ -30,9 +30,9 @@ impl Store {
                 self.derive_by_key(kind, sink);
                 continue;
             };
-            self.found.extend(odd.findings.iter().map(|(id, _)| id.clone()));
-            self.findings.extend(odd.findings);
-            self.hidden.extend(odd.hidden);
+            self.new_findings.extend(derived.findings.iter().map(|(id, _)| id.clone()));
+            self.findings.extend(derived.findings);
+            self.hidden.extend(derived.hidden);
         }
     }
 
@@ -47,7 +47,7 @@ impl Store {
         }
     }
 
-    /// Hands out what became of one object.
+    /// Emits the delta of one object: an input or a deletion.
     pub(super) fn derive_one(&mut self, kind: Kind, key: &Key, sink: &mut impl FnMut(Delta)) {
         let item = (kind, key.clone());
         self.findings.remove(&item);
@@ -62,12 +62,12 @@ impl Store {
         }
         let is_flat_parent = kind == Kind::Queue && key.name == queue::FLAT_PARENT;
         let was_seen = !was_hidden && (self.settings.full_hierarchy_fairness || !is_flat_parent);
-        if let Some(delta) = gone(kind, key).filter(|_| was_seen) {
+        if let Some(delta) = deletion(kind, key).filter(|_| was_seen) {
             sink(delta);
         }
     }
 
-    /// The input of one object; `None` when it is not stored or not seen.
+    /// The input of one object; `None` when it is not stored or not selected by the settings.
     fn derive(&mut self, kind: Kind, key: &Key) -> Option<Delta> {
         let mut report = Report::on(kind, key);
         let delta = match kind {
@@ -93,7 +93,7 @@ impl Store {
         };
         let findings = report.into_findings();
         if !findings.is_empty() {
-            self.found.insert((kind, key.clone()));
+            self.new_findings.insert((kind, key.clone()));
             self.findings.insert((kind, key.clone()), findings);
         }
         delta
@@ -121,7 +121,7 @@ impl Store {
         Some(Delta::Pod(Box::new(input)))
     }
 
-    /// The bind request that holds for a pod: not failed for good, made for this very pod, onto a node that is seen.
+    /// The bind request in effect for a pod: not failed for good, for this uid, to an existing node of this pool.
     fn live_bind(&self, key: &Key, object: &Pod) -> Option<&BindRequest> {
         let binds = self.index.binds_by_pod.get(key)?;
         let binds = binds.iter().filter_map(|bind| self.objects.bind_requests.get(bind)).map(|bind| &**bind);
@@ -215,35 +215,35 @@ impl Store {
     }
 }
 
-/// What is odd among the objects of a kind.
-struct Odd {
+/// Side results of translating all objects of a kind.
+struct Derived {
     findings: Vec<((Kind, Key), Vec<Finding>)>,
     hidden: Vec<(Kind, Key)>,
 }
 
-/// Hands out the inputs of all objects of a kind.
+/// Emits the inputs of all objects of a kind.
 fn derive_each<'a, T>(
     kind: Kind,
     objects: &'a BTreeMap<Key, Box<T>>,
     mut input: impl FnMut(&'a Key, &'a T, &mut Report<'_>) -> Option<Delta>,
     sink: &mut impl FnMut(Delta),
-) -> Odd {
-    let mut odd = Odd { findings: Vec::new(), hidden: Vec::new() };
+) -> Derived {
+    let mut derived = Derived { findings: Vec::new(), hidden: Vec::new() };
     for (key, object) in objects {
         let mut report = Report::on(kind, key);
         match input(key, object, &mut report) {
             Some(delta) => sink(delta),
-            None => odd.hidden.push((kind, key.clone())),
+            None => derived.hidden.push((kind, key.clone())),
         }
         let found = report.into_findings();
         if !found.is_empty() {
-            odd.findings.push(((kind, key.clone()), found));
+            derived.findings.push(((kind, key.clone()), found));
         }
     }
-    odd
+    derived
 }
 
-fn gone(kind: Kind, key: &Key) -> Option<Delta> {
+fn deletion(kind: Kind, key: &Key) -> Option<Delta> {
     let name = || key.name.clone();
     let key = || key.clone();
     Some(match kind {

@@ -1,4 +1,4 @@
-//! What is odd between objects: references to things that are not there, and circles.
+//! Findings across objects: references to missing objects, and cycles.
 
 use super::Store;
 use crate::finding::{Finding, Report};
@@ -8,7 +8,6 @@ use kai_api::well_known::annotation;
 use kai_engine::input::Key;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Adds what is odd between objects.
 pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
     queues(store, findings);
     groups(store, findings);
@@ -16,45 +15,44 @@ pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
     claims(&store.objects, findings);
 }
 
-/// Adds what is odd about the tree of queues.
 pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
-    let circles = queues_in_circles(objects);
+    let cycles = queues_in_cycles(objects);
     for (key, queue) in objects.queues.iter().filter(|(_, q)| queue::is_seen(q, &store.settings)) {
         let mut report = Report::on(Kind::Queue, key);
-        let above = &queue.spec.parent_queue;
+        let parent = &queue.spec.parent_queue;
         let seen = |name: &str| {
             let queue = objects.queues.get(&Key::new("", name));
             queue.is_some_and(|q| queue::is_seen(q, &store.settings))
         };
-        if store.settings.full_hierarchy_fairness && !above.is_empty() && !seen(above) {
+        if store.settings.full_hierarchy_fairness && !parent.is_empty() && !seen(parent) {
             report.warn(
                 "spec.parentQueue",
                 format!(
-                    "the parent queue `{above}` is not there, so this queue and all below it take no part"
+                    "the parent queue `{parent}` does not exist, so this queue and its descendants are ignored"
                 ),
                 "create the parent in the same node pool, or name another one",
             );
         }
-        if circles.contains(key.name.as_str()) {
+        if cycles.contains(key.name.as_str()) {
             report.warn(
                 "spec.parentQueue",
-                "the queue is above itself, so it takes no part",
-                "make one queue of the circle a top-level queue",
+                "the queue is its own ancestor, so it is ignored",
+                "make one queue of the cycle a top-level queue",
             );
         }
         findings.append(&mut report.into_findings());
     }
 }
 
-/// Queues that are above themselves. Every queue is walked over once.
-fn queues_in_circles(objects: &Objects) -> BTreeSet<&str> {
+/// Queues that are their own ancestor. Visits every queue once.
+fn queues_in_cycles(objects: &Objects) -> BTreeSet<&str> {
     let parents: BTreeMap<&str, &str> = objects
         .queues
         .iter()
         .map(|(key, queue)| (key.name.as_str(), queue.spec.parent_queue.as_str()))
         .collect();
-    let mut circles = BTreeSet::new();
+    let mut cycles = BTreeSet::new();
     let mut walked: BTreeSet<&str> = BTreeSet::new();
     for start in parents.keys() {
         let mut path: BTreeSet<&str> = BTreeSet::new();
@@ -65,17 +63,17 @@ fn queues_in_circles(objects: &Objects) -> BTreeSet<&str> {
             };
             at = next;
         }
-        // The walk ended where it had been before: from there on it went in a circle.
-        while path.contains(at) && parents.contains_key(parents[at]) && circles.insert(at) {
+        // The walk ended at a visited queue: the cycle starts there.
+        while path.contains(at) && parents.contains_key(parents[at]) && cycles.insert(at) {
             at = parents[at];
         }
         walked.append(&mut path);
     }
-    circles
+    cycles
 }
 
-/// Queues that take no part: the way up ends at a parent that is not there, or never. Every queue is walked over once.
-fn rootless_queues(store: &Store) -> BTreeSet<&str> {
+/// Queues that are ignored: their ancestors end at a missing parent or form a cycle. Visits every queue once.
+fn disconnected_queues(store: &Store) -> BTreeSet<&str> {
     let queues = &store.objects.queues;
     let mut rootless = BTreeSet::new();
     if !store.settings.full_hierarchy_fairness {
@@ -107,7 +105,7 @@ fn rootless_queues(store: &Store) -> BTreeSet<&str> {
 fn groups(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
     let parents: BTreeSet<&str> = objects.queues.values().map(|q| q.spec.parent_queue.as_str()).collect();
-    let rootless = rootless_queues(store);
+    let disconnected = disconnected_queues(store);
     for (key, group) in objects.pod_groups.iter().filter(|(_, g)| group::is_seen(g, &store.settings)) {
         let mut report = Report::on(Kind::PodGroup, key);
         let name = group.spec.queue.as_str();
@@ -117,14 +115,14 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
                 format!("the queue `{name}` does not exist, so the group is not scheduled"),
                 "create the queue, or name an existing one",
             ),
-            Some(_) if rootless.contains(name) => report.warn(
+            Some(_) if disconnected.contains(name) => report.warn(
                 "spec.queue",
-                format!("the queue `{name}` takes no part, so the group is not scheduled"),
-                "see what is odd about the queue and its parents, or name another queue",
+                format!("the queue `{name}` is ignored, so the group is not scheduled"),
+                "see the findings on the queue and its ancestors, or name another queue",
             ),
             Some(_) if parents.contains(name) && store.settings.full_hierarchy_fairness => report.warn(
                 "spec.queue",
-                format!("the queue `{name}` has queues below it, so the group is not scheduled"),
+                format!("the queue `{name}` has children, so the group is not scheduled"),
                 "name a queue without children",
             ),
             Some(_) => {}
@@ -162,24 +160,24 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
         if let Some(node) = pod.spec.node_name.some() {
             let known = objects.nodes.get(&Key::new("", node));
             let finished = pod.status.phase == "Succeeded" || pod.status.phase == "Failed";
-            // Nodes of other pools may be missing from a snapshot; only a node of this pool is worth a word.
-            let ours = store.settings.node_pool_key.is_empty() || is_of_seen_group(key, pod, store);
+            // Nodes of other pools may be missing from a snapshot.
+            let is_of_pool = store.settings.node_pool_key.is_empty() || is_of_seen_group(key, pod, store);
             if !finished {
                 for group in gpu::groups_from_labels(pod) {
                     let first = *shared.entry(group.clone()).or_insert(node);
                     if first != node {
                         report.warn(
                             "metadata.labels",
-                            format!("the shared GPU `{group}` is on node `{first}` by another pod, so it counts on both"),
+                            format!("another pod has the shared GPU `{group}` on node `{first}`, so it counts on both"),
                             "delete one of the pods",
                         );
                     }
                 }
             }
-            if known.is_none() && ours && !finished {
+            if known.is_none() && is_of_pool && !finished {
                 report.warn(
                     "spec.nodeName",
-                    format!("the node `{node}` does not exist, so what the pod holds is not counted"),
+                    format!("the node `{node}` does not exist, so the pod's request is not counted"),
                     "delete the pod if its node is gone",
                 );
             }
@@ -190,7 +188,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
             if ours && pod.spec.node_name.is_empty() && !objects.pod_groups.contains_key(&group) {
                 report.warn(
                     format!("metadata.annotations[{}]", annotation::POD_GROUP),
-                    format!("the group `{name}` is not in the pod's namespace, so the pod is not scheduled"),
+                    format!("the group `{name}` does not exist in the pod's namespace, so the pod is not scheduled"),
                     "create the group in the same namespace",
                 );
             }

@@ -1,4 +1,4 @@
-//! What a change touches, and that any sequence of changes ends where building from scratch begins.
+//! Which inputs a change affects; incremental updates equal a full build.
 
 use super::*;
 use kai_engine::input::{PodInput, PodPhase};
@@ -37,11 +37,11 @@ fn cluster(objects: &[(Kind, serde_json::Value)]) -> Store {
 fn pod_of(store: &mut Store) -> PodInput {
     let deltas = drained(store);
     let pod = deltas.into_iter().rev().find_map(|d| if let Delta::Pod(pod) = d { Some(*pod) } else { None });
-    pod.expect("the pod was read again")
+    pod.expect("the pod was translated again")
 }
 
 #[test]
-fn a_priority_class_touches_its_groups() {
+fn priority_class_change_updates_its_groups() {
     let group = |name: &str, class: &str| json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"queue": "q", "priorityClassName": class}});
     let mut store = cluster(&[(Kind::PodGroup, group("a", "high")), (Kind::PodGroup, group("b", "low"))]);
     assert_eq!(drained(&mut store).len(), 2);
@@ -57,7 +57,7 @@ fn a_priority_class_touches_its_groups() {
 }
 
 #[test]
-fn a_bind_request_counts_while_its_node_is_seen() {
+fn bind_request_counts_while_its_node_is_selected() {
     let mut store = cluster(&[
         (
             Kind::Pod,
@@ -79,7 +79,7 @@ fn a_bind_request_counts_while_its_node_is_seen() {
 }
 
 #[test]
-fn a_bind_request_of_an_earlier_pod_does_not_count() {
+fn bind_request_of_an_earlier_pod_does_not_count() {
     let bind = json!({"metadata": {"name": "p", "namespace": "ns", "ownerReferences": [
         {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "old"}]}, "spec": {"podName": "p", "selectedNode": "n"}});
     let mut store = cluster(&[
@@ -92,7 +92,7 @@ fn a_bind_request_of_an_earlier_pod_does_not_count() {
 }
 
 #[test]
-fn a_failed_bind_request_is_the_business_of_its_pool() {
+fn failed_bind_request_is_obsolete_in_its_own_pool_only() {
     let mut store = Store::new(Settings { node_pool_value: "red".to_owned(), ..Settings::default() });
     let failed = |name: &str, labels: serde_json::Value| {
         json!({
@@ -104,7 +104,7 @@ fn a_failed_bind_request_is_the_business_of_its_pool() {
     store.apply(object(Kind::BindRequest, failed("theirs", json!({"kai.scheduler/node-pool": "blue"}))));
     store.apply(object(Kind::BindRequest, failed("unknown", json!({}))));
     assert_eq!(store.obsolete_bind_requests(), [Key::new("ns", "ours")]);
-    // A request without a pool belongs where its pod's group is.
+    // A request without the label belongs to the pool of its pod's group.
     let group =
         json!({"metadata": {"name": "g", "namespace": "ns", "labels": {"kai.scheduler/node-pool": "red"}}});
     store.apply(object(Kind::PodGroup, group));
@@ -115,7 +115,7 @@ fn a_failed_bind_request_is_the_business_of_its_pool() {
 }
 
 #[test]
-fn an_assumed_eviction_ends_when_the_pod_shows_it() {
+fn assumed_eviction_ends_with_the_deletion_timestamp() {
     let pod = |deleted: bool| {
         let mut pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "1"}, "spec": {"nodeName": "n"},
                              "status": {"phase": "Running"}});
@@ -137,7 +137,7 @@ fn an_assumed_eviction_ends_when_the_pod_shows_it() {
 }
 
 #[test]
-fn unchanged_objects_and_hidden_ones_cause_nothing() {
+fn unchanged_and_unselected_objects_emit_no_deltas() {
     let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "status": {"phase": "Running"}});
     let failed = json!({"metadata": {"name": "p", "namespace": "ns"}, "status": {"phase": "Failed"}});
     let mut store = cluster(&[(Kind::Pod, pod.clone())]);
@@ -153,7 +153,7 @@ fn unchanged_objects_and_hidden_ones_cause_nothing() {
 }
 
 #[test]
-fn a_relist_takes_out_what_is_missing() {
+fn relist_deletes_missing_objects() {
     let node = |name: &str| (Kind::Node, json!({"metadata": {"name": name}}));
     let mut store = cluster(&[node("a"), node("b")]);
     drained(&mut store);
@@ -163,7 +163,7 @@ fn a_relist_takes_out_what_is_missing() {
 }
 
 #[test]
-fn selectors_follow_the_slices() {
+fn device_selectors_are_evaluated_again_when_slices_change() {
     let class = json!({"metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'd'"}}]}});
     let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"}, "allNodes": true, "devices": [{"name": "x"}]}});
     let mut store = cluster(&[(Kind::DeviceClass, class)]);
@@ -174,7 +174,7 @@ fn selectors_follow_the_slices() {
 }
 
 #[test]
-fn a_flat_hierarchy_has_one_parent() {
+fn flat_hierarchy_has_one_parent() {
     let settings = Settings { full_hierarchy_fairness: false, ..Settings::default() };
     let mut store = Store::new(settings);
     for (name, parent) in [("top", ""), ("leaf", "top"), ("default", "top")] {
@@ -189,7 +189,7 @@ fn a_flat_hierarchy_has_one_parent() {
 }
 
 #[test]
-fn only_queues_of_a_circle_are_above_themselves() {
+fn only_queues_of_a_cycle_are_reported_as_their_own_ancestor() {
     let queue = |name: &str, parent: &str| {
         (Kind::Queue, json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}}))
     };
@@ -203,12 +203,12 @@ fn only_queues_of_a_circle_are_above_themselves() {
         queue("leaf", "top"),
     ]);
     drained(&mut store);
-    let circle: Vec<String> = store.findings().into_iter().map(|f| f.key.name).collect();
-    assert_eq!(circle, ["a", "b", "c", "self"]);
+    let names: Vec<String> = store.findings().into_iter().map(|f| f.key.name).collect();
+    assert_eq!(names, ["a", "b", "c", "self"]);
 }
 
 #[test]
-fn groups_of_queues_that_take_no_part_are_told_so() {
+fn groups_of_ignored_queues_have_a_finding() {
     let queue = |name: &str, parent: &str| {
         (Kind::Queue, json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}}))
     };
@@ -228,17 +228,17 @@ fn groups_of_queues_that_take_no_part_are_told_so() {
         group("leaf"),
     ]);
     drained(&mut store);
-    let told: Vec<String> = store
+    let groups: Vec<String> = store
         .findings()
         .into_iter()
-        .filter(|f| f.kind == Kind::PodGroup && f.problem.contains("takes no part"))
+        .filter(|f| f.kind == Kind::PodGroup && f.problem.contains("is ignored"))
         .map(|f| f.key.name)
         .collect();
-    assert_eq!(told, ["a", "below", "orphan"]);
+    assert_eq!(groups, ["a", "below", "orphan"]);
 }
 
 #[test]
-fn pods_on_missing_nodes_and_gpus_on_two_nodes_are_found() {
+fn pods_on_missing_nodes_and_gpus_on_two_nodes_have_findings() {
     let pod = |name: &str, node: &str| {
         (
             Kind::Pod,
@@ -267,7 +267,7 @@ fn pods_on_missing_nodes_and_gpus_on_two_nodes_are_found() {
 }
 
 #[test]
-fn oddities_between_objects_are_found() {
+fn references_to_missing_objects_have_findings() {
     let mut store = cluster(&[
         (Kind::Queue, json!({"metadata": {"name": "a"}, "spec": {"parentQueue": "b"}})),
         (Kind::Queue, json!({"metadata": {"name": "b"}, "spec": {"parentQueue": "a"}})),
@@ -293,8 +293,8 @@ fn oddities_between_objects_are_found() {
     let expected = [
         "Pod `other/p`, `metadata.annotations[pod-group-name]`",
         "Pod `other/p`, `spec.containers.resources.requests.cpu`: `1e400`",
-        "Queue `a`, `spec.parentQueue`: the queue is above itself",
-        "Queue `b`, `spec.parentQueue`: the queue is above itself",
+        "Queue `a`, `spec.parentQueue`: the queue is its own ancestor",
+        "Queue `b`, `spec.parentQueue`: the queue is its own ancestor",
         "Queue `c`, `spec.parentQueue`: the parent queue `gone`",
         "PodGroup `ns/g`, `spec.priorityClassName`",
         "PodGroup `ns/g`, `spec.queue`: the queue `missing`",
@@ -308,7 +308,7 @@ fn oddities_between_objects_are_found() {
     assert_eq!(found.len(), expected.len(), "{found:#?}");
 }
 
-/// One step in the life of a small cluster: which kind, which of two names, which of three forms; form 3 deletes.
+/// One change of a small cluster: a kind, one of two names, and one of three forms; form 3 deletes.
 type Step = (usize, usize, usize);
 
 const KINDS: [Kind; 12] = [
@@ -383,8 +383,8 @@ fn form(kind: Kind, name: usize, form: usize) -> Object {
     object(kind, value)
 }
 
-/// The live inputs that a sequence of deltas leaves.
-fn live(deltas: Vec<Delta>, into: &mut BTreeMap<String, Delta>) {
+/// The inputs that exist after a sequence of deltas.
+fn existing(deltas: Vec<Delta>, into: &mut BTreeMap<String, Delta>) {
     for delta in deltas {
         let (name, gone) = match &delta {
             Delta::Node(node) => (format!("node {}", node.name), false),
@@ -426,7 +426,7 @@ fn live(deltas: Vec<Delta>, into: &mut BTreeMap<String, Delta>) {
 
 proptest! {
     #[test]
-    fn any_life_ends_where_a_fresh_start_begins(
+    fn incremental_updates_equal_a_full_build(
         steps in proptest::collection::vec((0..KINDS.len(), 0..2usize, 0..4usize), 1..40),
         drains in proptest::collection::vec(any::<bool>(), 40),
     ) {
@@ -441,13 +441,13 @@ proptest! {
                 store.apply(form(kind, *name, *form_of));
             }
             if drain {
-                live(drained(&mut store), &mut incremental);
+                existing(drained(&mut store), &mut incremental);
             }
         }
-        live(drained(&mut store), &mut incremental);
+        existing(drained(&mut store), &mut incremental);
         let mut fresh = Store::of(Settings::default(), store.objects().clone());
         let mut at_once = BTreeMap::new();
-        live(drained(&mut fresh), &mut at_once);
+        existing(drained(&mut fresh), &mut at_once);
         prop_assert_eq!(&incremental, &at_once);
         prop_assert_eq!(store.findings(), fresh.findings());
         prop_assert_eq!(store.obsolete_bind_requests(), fresh.obsolete_bind_requests());

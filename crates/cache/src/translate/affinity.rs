@@ -1,4 +1,4 @@
-//! Affinity and spread: towards nodes, towards and away from other pods.
+//! Translates node affinity, pod affinity and anti-affinity, and topology spread constraints.
 
 use super::selector;
 use crate::finding::Report;
@@ -13,22 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Namespaces by key, for terms that select them by label.
 pub type Namespaces = BTreeMap<Key, Box<Namespace>>;
 
-/// Affinity of a pod as the engine wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Required node terms.
     pub node_terms: Vec<NodeTerm>,
-    /// Preferred node terms.
     pub node_preferences: Vec<NodePreference>,
-    /// Required nearness.
     pub affinity: Vec<AffinityTerm>,
-    /// Required distance.
     pub anti_affinity: Vec<AffinityTerm>,
-    /// Preferred nearness and, with negative weight, distance.
+    /// Preferred affinity, and preferred anti-affinity with a negative weight.
     pub preferred: Vec<WeightedTerm>,
 }
 
-/// Reads the affinity of a pod.
 pub fn rules(pod: &Pod, namespaces: &Namespaces, report: &mut Report<'_>) -> Rules {
     let mut rules = Rules::default();
     let Some(affinity) = &pod.spec.affinity else {
@@ -62,7 +56,7 @@ pub fn rules(pod: &Pod, namespaces: &Namespaces, report: &mut Report<'_>) -> Rul
     rules
 }
 
-/// Whether a pod selects namespaces by label, so that a change of a namespace changes what it wants.
+/// Whether a term of the pod selects namespaces by label, so that its input depends on namespace objects.
 pub fn reads_namespaces(pod: &Pod) -> bool {
     let side = |side: &Option<PodAffinity>| {
         side.as_ref().is_some_and(|side| {
@@ -93,7 +87,7 @@ fn affinity_term(
     }
 }
 
-/// Namespaces of a term: those named, those selected, or the pod's own; `None` is every namespace.
+/// Namespaces of a term: those listed, those selected, or the pod's own; `None` is every namespace.
 fn term_namespaces(
     term: &PodAffinityTerm,
     pod: &Pod,
@@ -120,7 +114,7 @@ fn term_namespaces(
     Some(names.into_iter().collect())
 }
 
-/// Every namespace carries its own name as a label, whether or not the object shows it.
+/// Kubernetes labels every namespace with `kubernetes.io/metadata.name`; snapshots may lack the label.
 fn namespace_label(namespace: &Namespace, label: &str) -> Option<String> {
     let given = namespace.metadata.label(label).map(str::to_owned);
     given.or_else(|| {
@@ -134,8 +128,8 @@ enum Own {
     Different,
 }
 
-/// Turns keys of the pod's own labels into requirements on other pods. The API server may have done the same
-/// already; doing it twice changes nothing.
+/// Adds the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` to a selector (KEP-3633). The API server may have
+/// done so already; the operation is idempotent.
 fn add_own_labels(pods: &mut LabelSelector, keys: &[Text], pod: &Pod, own: Own) {
     for key in keys {
         if let Some(value) = pod.metadata.label(key) {
@@ -152,7 +146,6 @@ fn add_own_labels(pods: &mut LabelSelector, keys: &[Text], pod: &Pod, own: Own) 
     }
 }
 
-/// Reads one spread constraint.
 pub fn spread(constraint: &RawSpread, pod: &Pod, report: &mut Report<'_>) -> SpreadConstraint {
     const FIELD: &str = "spec.topologySpreadConstraints";
     let mut pods = selector::label_selector(constraint.label_selector.as_ref(), FIELD, report);

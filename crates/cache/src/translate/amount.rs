@@ -1,4 +1,4 @@
-//! Resource names and quantities to the engine's dimensions and base units.
+//! Converts resource names and quantities to the engine's dimensions and base units.
 
 use crate::finding::{Report, quoted};
 use crate::object::Kind;
@@ -18,9 +18,9 @@ enum Unit {
     Gpu,
 }
 
-/// The engine's name of a resource; `None` for names that stand for nothing a node can have.
+/// The engine's name of a resource; `None` for names that are no node resource.
 ///
-/// Only `nvidia.com/gpu` and `amd.com/gpu` are GPUs: other names that merely end in `gpu` are resources of their own.
+/// Only `nvidia.com/gpu` and `amd.com/gpu` are GPUs: other names that end in `gpu` are plain extended resources.
 pub fn dimension(name: &str) -> Option<&str> {
     unit(name).map(|unit| unit.dimension(name))
 }
@@ -45,7 +45,7 @@ fn unit(name: &str) -> Option<Unit> {
     }
 }
 
-/// A quantity of a resource in the engine's base unit, clamped to what sums stay exact for.
+/// A quantity in the engine's base unit, clamped to the range in which sums stay exact.
 pub fn in_base_units(name: &str, quantity: Quantity) -> i64 {
     counted_in(unit(name), quantity)
 }
@@ -64,7 +64,6 @@ fn counted_in(unit: Option<Unit>, quantity: Quantity) -> i64 {
 pub struct Totals<'a>(SmallVec<[(&'a str, i64); 6]>);
 
 impl<'a> Totals<'a> {
-    /// Reads a resource list.
     pub fn read(resources: &'a Resources, field: &str, report: &mut Report<'_>) -> Self {
         let mut totals = Self::default();
         for (name, amount) in resources.iter() {
@@ -75,16 +74,15 @@ impl<'a> Totals<'a> {
         }
         totals
     }
-    /// Counts amounts in base units; those beyond what can be counted are reported and cut.
+    /// Converts amounts to base units; those that are too large are reported and clamped.
     pub fn counted(amounts: &Amounts<'a>, field: &str, report: &mut Report<'_>) -> Self {
         for (name, quantity) in amounts.iter() {
             if let Some(unit) = unit(name) {
-                report_if_cut(counted_in(Some(unit), quantity), name, quantity, field, report);
+                report_if_clamped(counted_in(Some(unit), quantity), name, quantity, field, report);
             }
         }
         Self::sum(amounts)
     }
-    /// Counts amounts in base units.
     pub fn sum(amounts: &Amounts<'a>) -> Self {
         let mut totals = Self::default();
         for (name, quantity) in amounts.iter() {
@@ -93,26 +91,21 @@ impl<'a> Totals<'a> {
         }
         totals
     }
-    /// The amount of a dimension, where it is mentioned.
     pub fn get(&self, dimension: &str) -> Option<i64> {
         self.position(dimension).ok().map(|at| self.0[at].1)
     }
-    /// Adds to a dimension.
     pub fn add(&mut self, dimension: &'a str, amount: i64) {
         match self.position(dimension) {
             Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(amount).clamp(-AMOUNT_MAX, AMOUNT_MAX),
             Err(at) => self.0.insert(at, (dimension, amount)),
         }
     }
-    /// Forgets a dimension.
     pub fn remove(&mut self, dimension: &str) {
         self.0.retain(|(name, _)| *name != dimension);
     }
-    /// Dimensions and amounts.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, i64)> + '_ {
         self.0.iter().copied()
     }
-    /// As the engine wants it.
     pub fn into_list(self) -> AmountList {
         self.0.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
     }
@@ -122,8 +115,8 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// One amount in base units; bad text and negative amounts are reported and count as nothing. A pod that asks for
-/// such an amount must not be placed as if it asked for nothing, so its report is marked.
+/// One amount in base units; malformed and negative amounts are reported as errors and count as 0. A pod with such a
+/// request must not be placed as if it requested nothing; the error in its report prevents that.
 pub fn read_amount(name: &str, amount: &Amount, field: &str, report: &mut Report<'_>) -> Option<i64> {
     read_in(unit(name), name, amount, field, report)
 }
@@ -140,11 +133,7 @@ fn read_in(
         Amount::Bad(text) => {
             report.error(
                 format!("{field}.{name}"),
-                format!(
-                    "{} is not a quantity, so it counts as nothing{}",
-                    quoted(text),
-                    and_pod(field, report)
-                ),
+                format!("{} is not a quantity, so it counts as 0{}", quoted(text), and_pod(field, report)),
                 "write a number with an optional suffix, such as `500m`, `2` or `16Gi`",
             );
             return None;
@@ -153,30 +142,30 @@ fn read_in(
     if quantity < Quantity::default() {
         report.error(
             format!("{field}.{name}"),
-            format!("`{quantity}` is negative, so it counts as nothing{}", and_pod(field, report)),
+            format!("`{quantity}` is negative, so it counts as 0{}", and_pod(field, report)),
             "write an amount of at least 0",
         );
         return None;
     }
     let value = counted_in(unit, quantity);
-    report_if_cut(value, name, quantity, field, report);
+    report_if_clamped(value, name, quantity, field, report);
     Some(value)
 }
 
-fn report_if_cut(value: i64, name: &str, quantity: Quantity, field: &str, report: &mut Report<'_>) {
+fn report_if_clamped(value: i64, name: &str, quantity: Quantity, field: &str, report: &mut Report<'_>) {
     if value == AMOUNT_MAX {
         report.warn(
             format!("{field}.{name}"),
-            format!("`{quantity}` is more than can be counted, so it is cut to 2^53 base units"),
+            format!("`{quantity}` exceeds the largest amount, so it is clamped to 2^53 base units"),
             "write a smaller amount",
         );
     }
 }
 
-/// What a refused amount in a pod's specification means for the pod.
+/// The consequence of an invalid amount in a pod's specification.
 fn and_pod(field: &str, report: &Report<'_>) -> &'static str {
-    let asked = report.kind() == Kind::Pod && field.starts_with("spec.");
-    if asked { ", and the pod is not placed" } else { "" }
+    let is_request = report.kind() == Kind::Pod && field.starts_with("spec.");
+    if is_request { ", and the pod is not placed" } else { "" }
 }
 
 #[cfg(test)]
@@ -226,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_amounts_are_reported_and_count_as_nothing() {
+    fn invalid_amounts_are_reported_and_count_as_zero() {
         let (list, findings) = read(&[("cpu", "lots"), ("memory", "-1"), ("nvidia.com/gpu", "1e400")]);
         assert_eq!((list, findings), (vec![], 3));
         let (list, findings) = read(&[("memory", "8Ei")]);

@@ -1,4 +1,4 @@
-//! Devices: slices, classes and claims, with selectors answered as lists of devices.
+//! Translates resource slices, device classes and claims; CEL selectors become lists of devices.
 
 use super::amount::read_amount;
 use super::selector;
@@ -17,10 +17,8 @@ use kai_engine::input::{
 };
 use std::collections::BTreeMap;
 
-/// Slices by key.
 pub type Slices = BTreeMap<Key, Box<ResourceSlice>>;
 
-/// A slice.
 pub fn slice(slice: &ResourceSlice, report: &mut Report<'_>) -> SliceInput {
     let spec = &slice.spec;
     let nodes = if spec.per_device_node_selection {
@@ -29,7 +27,7 @@ pub fn slice(slice: &ResourceSlice, report: &mut Report<'_>) -> SliceInput {
         place(&spec.node_name, spec.node_selector.as_ref(), spec.all_nodes, report).unwrap_or_else(|| {
             report.warn(
                 "spec",
-                "the slice does not say where its devices are, so they are nowhere",
+                "the slice has no node, so its devices cannot be used",
                 "set nodeName, nodeSelector or allNodes",
             );
             SliceNodes::Selector(vec![selector::never()])
@@ -106,17 +104,16 @@ fn counter_set(name: &str, set: &raw::CounterSet, report: &mut Report<'_>) -> Co
     CounterSet { name: name.to_owned(), counters: amounts(&set.counters, "counters", report) }
 }
 
-/// Counters and capacities, in thousandths.
+/// Counters and capacities in thousandths.
 fn amounts(counters: &Pairs<raw::Counter>, field: &str, report: &mut Report<'_>) -> Vec<(String, i64)> {
     let read = |(name, counter): (&str, &raw::Counter), report: &mut Report<'_>| {
-        // A name with a slash is counted in thousandths, whatever it is.
+        // Extended resources (names with a slash) are counted in thousandths.
         let amount = read_amount("/", &counter.value, &format!("{field}[{name}]"), report).unwrap_or(0);
         (name.to_owned(), amount)
     };
     counters.iter().map(|pair| read(pair, report)).collect()
 }
 
-/// A device class.
 pub fn class(
     class: &DeviceClass,
     slices: &Slices,
@@ -133,7 +130,6 @@ pub fn class(
     }
 }
 
-/// A claim.
 pub fn claim(
     claim: &ResourceClaim,
     slices: &Slices,
@@ -158,7 +154,7 @@ pub fn claim(
     }
 }
 
-/// Whether some selector of a claim depends on the devices there are.
+/// Whether a selector of the claim depends on the published devices.
 pub fn reads_devices(claim: &ResourceClaim) -> bool {
     claim.spec.devices.requests.iter().any(|r| {
         let exactly = r.exactly.iter().any(|e| !e.selectors.is_empty());
@@ -189,7 +185,11 @@ fn request(
         })
         .collect();
     if alternatives.is_empty() {
-        report.warn(field, "the request asks for nothing", "set exactly or firstAvailable");
+        report.warn(
+            field,
+            "the request has neither `exactly` nor `firstAvailable`, so it is ignored",
+            "set exactly or firstAvailable",
+        );
     }
     ClaimRequest { name: request.name.to_string(), alternatives }
 }
@@ -221,7 +221,7 @@ fn constraint(given: &raw::DeviceConstraint, report: &mut Report<'_>) -> Option<
     }
     report.warn(
         "spec.devices.constraints",
-        "a constraint of an unknown form has no effect",
+        "an unsupported constraint has no effect",
         "use matchAttribute or distinctAttribute",
     );
     None

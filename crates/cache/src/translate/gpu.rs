@@ -1,5 +1,5 @@
-//! GPUs of a pod: whole ones from its request, shares and MIG instances from annotations and resource names,
-//! and the shared GPUs it sits on.
+//! Translates the GPU request of a pod: whole GPUs, shares and MIG instances, from resource names and annotations; and the
+//! shared GPUs that a bound pod has.
 
 use super::amount::Totals;
 use crate::finding::Report;
@@ -9,18 +9,16 @@ use kai_api::well_known::{annotation, label, resource};
 use kai_engine::input::{GpuRequest, Received, WHOLE_GPU};
 use std::collections::BTreeSet;
 
-/// GPUs a pod wants, and whether it asks in the old MIG annotation form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// The request.
+pub struct GpuDemand {
     pub gpu: GpuRequest,
-    /// The old MIG annotation form; such pods are never placed.
+    /// The pod uses the legacy MIG annotations; such pods are never placed.
     pub legacy_mig: bool,
 }
 
-/// Reads what a pod wants. `total` loses whole GPUs where an annotation asks for something else, and gains the
-/// profiles of the old MIG form.
-pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>) -> Wanted {
+/// Reads the GPU request. Removes whole GPUs from `total` where an annotation replaces them, and adds the profiles of the
+/// legacy MIG annotations.
+pub fn demand<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>) -> GpuDemand {
     let mut gpu = match total.get(kai_engine::input::GPU) {
         Some(amount) => GpuRequest::Whole(u32::try_from(amount / WHOLE_GPU).unwrap_or(u32::MAX)),
         None => GpuRequest::None,
@@ -28,8 +26,8 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
     if let Some(shared) = shared_request(pod, report) {
         if matches!(gpu, GpuRequest::Whole(1..)) {
             report.error(
-                format!("metadata.annotations[{}]", asked_by(shared)),
-                "the pod asks for a part of a GPU and for whole GPUs as well, so it is not placed",
+                format!("metadata.annotations[{}]", annotation_of(shared)),
+                "the pod requests a GPU fraction and whole GPUs, so it is not placed",
                 "remove the annotation, or the GPUs from the containers",
             );
         }
@@ -47,10 +45,10 @@ pub fn wanted<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
     if total.iter().any(|(name, _)| name.starts_with(resource::NVIDIA_MIG_PREFIX)) {
         gpu = GpuRequest::Mig;
     }
-    Wanted { gpu, legacy_mig }
+    GpuDemand { gpu, legacy_mig }
 }
 
-/// A share of GPUs by annotation, in the engine's terms.
+/// A GPU share that is requested by annotations.
 fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
     let share = share(pod, |ignored| {
         report.warn(
@@ -63,14 +61,14 @@ fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
     if let (Portion::Fraction(_), [Some(_), Some(_)]) = (share.portion, both) {
         report.warn(
             format!("metadata.annotations[{}]", annotation::GPU_MEMORY),
-            format!("`{}` is there too, so this annotation has no effect", annotation::GPU_FRACTION),
+            format!("`{}` is also set, so this annotation has no effect", annotation::GPU_FRACTION),
             "remove one of the two annotations",
         );
     }
     let devices = share.devices;
     Some(match share.portion {
         Portion::Fraction(portion) => {
-            // A share below half of a hundredth would count as nothing and yet hold memory.
+            // A share below 0.005 would be rounded to 0 and still occupy memory.
             let hundredths = ((portion * 100.0).round() as u32).max(1);
             GpuRequest::Fraction { hundredths, devices }
         }
@@ -78,8 +76,8 @@ fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
     })
 }
 
-/// The annotation by which a share is asked for.
-fn asked_by(share: GpuRequest) -> &'static str {
+/// The annotation that requests a share.
+fn annotation_of(share: GpuRequest) -> &'static str {
     match share {
         GpuRequest::Memory { .. } => annotation::GPU_MEMORY,
         GpuRequest::Fraction { .. } | GpuRequest::None | GpuRequest::Whole(_) | GpuRequest::Mig => {
@@ -88,7 +86,7 @@ fn asked_by(share: GpuRequest) -> &'static str {
     }
 }
 
-/// The shared GPUs that labels of a bound pod name: the plain label, then one label per device.
+/// The shared GPUs in the labels of a bound pod: the plain label, then one label per device.
 pub fn groups_from_labels(pod: &Pod) -> Vec<String> {
     if pod.metadata.labels.iter().all(|(key, _)| !key.starts_with(label::GPU_GROUP)) {
         return Vec::new();
@@ -100,7 +98,7 @@ pub fn groups_from_labels(pod: &Pod) -> Vec<String> {
     named.filter(|group| seen.insert(*group)).map(str::to_owned).collect()
 }
 
-/// What kind of GPU a word says was received.
+/// Parses `receivedResourceType`.
 pub fn received(word: &str) -> Option<Received> {
     match word {
         kai_api::BindRequestSpec::REGULAR => Some(Received::Regular),

@@ -1,4 +1,4 @@
-//! Pod groups: priority, gang tree, topology constraints and the marks earlier cycles left.
+//! Translates pod groups: priority, sub-group tree, topology constraints and timings.
 
 use super::queue::created;
 use crate::finding::Report;
@@ -10,19 +10,16 @@ use kai_engine::input::{GroupInput, Key, SubGroupInput, TopologyConstraint, Topo
 use kai_units::{Span, Timestamp, duration};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a group is read together with.
+/// The objects that the translation of a group depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// Priority classes by key.
     pub classes: &'a BTreeMap<Key, Box<PriorityClass>>,
-    /// Topologies by key.
     pub topologies: &'a BTreeMap<Key, Box<Topology>>,
-    /// Process settings.
     pub settings: &'a Settings,
 }
 
-/// Whether this scheduler sees a group: its node pool is served, and it does not wait for another pool after failing
-/// in the one its label names.
+/// Whether this scheduler is responsible for a group: its node pool is served, and `schedulingBackoff` does not assign it to
+/// another pool after a failure in the one that its label names.
 pub fn is_seen(group: &PodGroup, settings: &Settings) -> bool {
     settings.serves_pool(group_label(group, &settings.node_pool_key)) && !backs_off(group, settings)
 }
@@ -44,7 +41,6 @@ fn node_pool<'a>(group: &'a PodGroup, settings: &Settings) -> &'a str {
     group_label(group, &settings.node_pool_key).unwrap_or(label_value::DEFAULT_NODE_POOL)
 }
 
-/// A group.
 pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report<'_>) -> GroupInput {
     let spec = &group.spec;
     let priority = priority(&spec.priority_class_name, around.classes);
@@ -119,14 +115,13 @@ pub fn timings(group: &PodGroup, report: &mut Report<'_>) -> Timings {
 
 /// The value of a priority class: by name, else of the default class, else 50.
 pub fn priority(name: &str, classes: &BTreeMap<Key, Box<PriorityClass>>) -> i32 {
-    // There are few classes: looking through them is faster than making a key.
+    // There are few classes: a scan is faster than building a key.
     let mut by_key = classes.iter();
     let named = by_key.find(|(key, _)| key.name == name && key.namespace.is_empty()).map(|(_, class)| class);
     let default = || classes.values().find(|class| class.global_default);
     named.or_else(default).map_or(priority_class::FALLBACK_VALUE, |class| class.value)
 }
 
-/// Node labels of a topology, outermost first.
 pub fn topology(topology: &Topology) -> TopologyInput {
     TopologyInput {
         name: topology.metadata.name.clone().unwrap_or_default(),
@@ -134,7 +129,7 @@ pub fn topology(topology: &Topology) -> TopologyInput {
     }
 }
 
-/// What is wrong with a sub-group tree: a name used twice, a parent that is missing, or a cycle.
+/// The problem of an invalid sub-group tree: a duplicate name, a missing parent, or a cycle.
 pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
     if sub_groups.is_empty() {
         return None;
@@ -145,7 +140,7 @@ pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
             return Some(format!("the sub-group `{}` exists twice", sub_group.name));
         }
     }
-    // A sub-group from which the top was reached is never walked again.
+    // Sub-groups that reach the root are not visited again.
     let mut sound: BTreeSet<&str> = BTreeSet::new();
     for sub_group in sub_groups {
         let mut path: BTreeSet<&str> = BTreeSet::new();
@@ -165,7 +160,7 @@ pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
     None
 }
 
-/// Parents are looked up in lower case, as KAI does; names are taken as they are.
+/// KAI looks up parents in lower case but keeps the case of names.
 fn parent(sub_group: &SubGroup) -> Option<String> {
     sub_group.parent.as_deref().filter(|p| !p.is_empty()).map(str::to_lowercase)
 }

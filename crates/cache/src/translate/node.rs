@@ -1,4 +1,4 @@
-//! Nodes: what may be handed out, what keeps pods away, and what the labels say about GPUs.
+//! Translates nodes: allocatable resources, taints and conditions, and GPU facts from labels.
 
 use super::amount::Totals;
 use super::{numa, selector};
@@ -8,17 +8,17 @@ use crate::settings::Settings;
 use kai_api::well_known::label;
 use kai_engine::input::{GpuMemory, MigStrategy, NodeCondition, NodeDriverLimit, NodeInput, Taint};
 
-/// GPU memory labels from this value on are bytes, not MiB.
+/// GPU memory labels from this value on are in bytes instead of MiB.
 const BYTES_FROM: i64 = 1_048_576;
 
-/// Whether this scheduler sees a node.
+/// Whether this scheduler uses a node.
 pub fn is_seen(node: &Node, settings: &Settings) -> bool {
     let has = |label: &str| node.metadata.label(label).is_some();
     settings.serves_pool(node.metadata.label(&settings.node_pool_key))
         && (!settings.restrict_nodes || has(&settings.cpu_worker_label) || has(&settings.gpu_worker_label))
 }
 
-/// A node with what describes it from the side.
+/// Translates a node together with its NUMA zones and CSI drivers.
 pub fn translate(
     node: &Node,
     zones: Option<&NodeResourceTopology>,
@@ -45,7 +45,7 @@ pub fn translate(
     }
 }
 
-/// Conditions that keep pods away. A missing Ready condition does not.
+/// Conditions that make a node unschedulable. A missing Ready condition does not.
 pub fn bad_conditions(node: &Node) -> Vec<NodeCondition> {
     let mut bad: Vec<NodeCondition> = node
         .status
@@ -67,7 +67,7 @@ pub fn bad_conditions(node: &Node) -> Vec<NodeCondition> {
     bad
 }
 
-/// Memory of each GPU from its label: MiB, or bytes where the value is that large, floored to a multiple of 100.
+/// Memory of each GPU from its label, in MiB or, for large values, in bytes; floored to a multiple of 100 as in KAI.
 pub fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
     let Some(text) = node.metadata.label(label::GPU_MEMORY) else {
         return GpuMemory::default();
@@ -110,7 +110,7 @@ fn mig_strategy(node: &Node, report: &mut Report<'_>) -> MigStrategy {
         Some(other) => {
             report.warn(
                 label_field(label::MIG_STRATEGY),
-                format!("strategy `{other}` is unknown and counts as none"),
+                format!("strategy `{other}` is unsupported and counts as none"),
                 "use none, single or mixed",
             );
             MigStrategy::None
@@ -118,7 +118,7 @@ fn mig_strategy(node: &Node, report: &mut Report<'_>) -> MigStrategy {
     }
 }
 
-/// Truth as Go's parser sees it; anything else is false.
+/// Parses like Go's `strconv.ParseBool`; anything else is false.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }

@@ -1,4 +1,4 @@
-//! NUMA zones of a node, and where a pod sits or is predicted to sit among them.
+//! Translates NUMA zones of nodes, and observed and predicted NUMA placements of pods.
 
 use super::amount::{dimension, in_base_units, read_amount};
 use crate::finding::Report;
@@ -8,7 +8,7 @@ use crate::object::value::{Amount, List, Resources, Text};
 use kai_engine::input::{AmountList, NumaAmount, NumaPolicy, NumaScope, NumaTopology, NumaZone};
 use serde::Deserialize;
 
-/// The NUMA zones that an object describes; `None` without a zone of type `Node`.
+/// Returns `None` without a zone of type `Node`.
 pub fn topology(object: &NodeResourceTopology, report: &mut Report<'_>) -> Option<NumaTopology> {
     let mut zones: Vec<&Zone> = object.zones.iter().filter(|zone| zone.kind == "Node").collect();
     if zones.is_empty() {
@@ -36,7 +36,7 @@ pub fn topology(object: &NodeResourceTopology, report: &mut Report<'_>) -> Optio
     Some(NumaTopology { policy, scope, zones })
 }
 
-/// Where a pod sits, from the JSON of a placement annotation.
+/// The placement of a pod from the JSON of an annotation.
 pub fn placement_from_json(text: &str, field: &str, report: &mut Report<'_>) -> Vec<NumaAmount> {
     #[derive(Deserialize)]
     struct Entry {
@@ -55,7 +55,7 @@ pub fn placement_from_json(text: &str, field: &str, report: &mut Report<'_>) -> 
         Err(error) => {
             report.warn(
                 field,
-                format!("the placement cannot be read ({error}), so the pod holds no zone"),
+                format!("the placement is malformed ({error}), so the pod counts in no zone"),
                 "remove the annotation, it is written again",
             );
             Vec::new()
@@ -63,7 +63,7 @@ pub fn placement_from_json(text: &str, field: &str, report: &mut Report<'_>) -> 
     }
 }
 
-/// Where a pod is predicted to sit, from a bind request.
+/// The predicted placement of a pod from its bind request.
 pub fn placement_from_bind(zones: &[kai_api::bind_request::NumaZoneAmount]) -> Vec<NumaAmount> {
     zones
         .iter()
@@ -98,7 +98,7 @@ fn amounts(
     amounts
 }
 
-/// The number a zone name ends in; names without one come last.
+/// The number at the end of a zone name; names without one sort last.
 fn zone_number(name: &str) -> u64 {
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     name[name.len() - digits..].parse().unwrap_or(u64::MAX)
@@ -113,7 +113,7 @@ fn read_policy(name: &str, report: &mut Report<'_>) -> NumaPolicy {
         other => {
             report.warn(
                 "attributes.topologyManagerPolicy",
-                format!("policy `{other}` is unknown and counts as `none`"),
+                format!("policy `{other}` is unsupported and counts as `none`"),
                 "use none, best-effort, restricted or single-numa-node",
             );
             NumaPolicy::None
@@ -121,7 +121,7 @@ fn read_policy(name: &str, report: &mut Report<'_>) -> NumaPolicy {
     }
 }
 
-/// The deprecated list holds one word for both policy and scope.
+/// The deprecated list combines policy and scope in one value.
 fn older_policy(policies: &[Text]) -> (NumaPolicy, NumaScope) {
     let Some(word) = policies.first() else {
         return (NumaPolicy::None, NumaScope::Container);

@@ -1,4 +1,4 @@
-//! Pods: what they want, where they are in their life, and what a bind request under way adds.
+//! Translates pods: requests, lifecycle phase, and the node and devices of an in-flight bind request.
 
 use super::spec::Recent;
 use super::{affinity, gpu, numa, selector};
@@ -13,25 +13,24 @@ use kai_engine::input::{
 use kai_units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a pod is read together with.
+/// The objects that the translation of a pod depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// Its bind request, where one is live.
+    /// Its bind request in effect.
     pub bind: Option<&'a BindRequest>,
-    /// Since when its eviction is under way although the pod does not show it yet.
+    /// Time of its assumed eviction.
     pub evicted: Option<Timestamp>,
     /// Namespaces, for affinity terms that select them.
     pub namespaces: &'a affinity::Namespaces,
-    /// Process settings.
     pub settings: &'a Settings,
 }
 
-/// A pod; `None` for failed pods, which count for nothing.
+/// Returns `None` for failed pods, which affect no decision.
 pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> Option<PodInput> {
     translate_next(pod, around, &mut Recent::default(), report)
 }
 
-/// A pod that is read after others in the same surroundings.
+/// Translates a pod after others with the same surroundings; `recent` shares equal specifications.
 pub fn translate_next<'a>(
     pod: &'a Pod,
     around: Surroundings<'_>,
@@ -45,7 +44,7 @@ pub fn translate_next<'a>(
     let sub_group = named(pod.metadata.label(label::SUBGROUP));
     match phase {
         PodPhase::Failed => return None,
-        // A finished pod only shows that its gang is not short of it.
+        // A succeeded pod only counts for its gang.
         PodPhase::Succeeded => {
             return Some(PodInput { key, uid, group, sub_group, phase, ..PodInput::default() });
         }
@@ -67,9 +66,9 @@ pub fn translate_next<'a>(
     };
     let bind = around.bind.map(|b| &b.spec);
     let node = pod.spec.node_name.some().or(bind.map(|b| b.selected_node.as_str()));
-    let word = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
+    let received_type = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
     let spec = recent.spec(pod, around, report);
-    // What a pod asks for without anyone knowing how much cannot be placed: it waits as if held back by a gate.
+    // A pod whose request cannot be determined must not be placed: it is treated like a gated pod.
     let phase = if phase == PodPhase::Pending && report.has_errors() { PodPhase::Gated } else { phase };
     Some(PodInput {
         key,
@@ -88,7 +87,9 @@ pub fn translate_next<'a>(
         nominated_node: pod.status.nominated_node_name.some().map(str::to_owned),
         gpu_groups: gpu_groups(pod, around.bind, report),
         received: gpu::received(
-            word.or_else(|| pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE)).unwrap_or_default(),
+            received_type
+                .or_else(|| pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE))
+                .unwrap_or_default(),
         ),
         numa_placement: numa_placement(pod, around.bind, report),
         claims: claims(pod, around.bind),
@@ -99,16 +100,16 @@ pub fn translate_next<'a>(
     })
 }
 
-/// The group that a pod names.
+/// The group that the pod's annotation names.
 pub fn group_of(pod: &Pod) -> Option<Key> {
     let name = pod.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())?;
     Some(Key::new(&*pod.metadata.namespace, name))
 }
 
-/// Where a pod is in its life.
+/// The lifecycle phase of a pod.
 pub fn phase(pod: &Pod, binding: bool, evicted: Option<Timestamp>) -> PodPhase {
-    let leaving = pod.metadata.deletion_timestamp.map(|t| t.0).or(evicted);
-    match (&*pod.status.phase, leaving) {
+    let terminating = pod.metadata.deletion_timestamp.map(|t| t.0).or(evicted);
+    match (&*pod.status.phase, terminating) {
         ("Running", Some(since)) => PodPhase::Releasing(since),
         ("Running", None) => PodPhase::Running,
         ("Pending" | "", Some(_)) => PodPhase::ReleasingUnstarted,
@@ -130,7 +131,7 @@ pub fn bind_failed(bind: &BindRequest) -> bool {
         && bind.spec.backoff_limit.is_none_or(|limit| attempts >= limit)
 }
 
-/// Config maps that must exist: mounted ones, then those behind variables. Those that the binder makes for GPU
+/// Config maps that must exist: mounted ones, then those of environment variables. Those that the binder creates for GPU
 /// sharing are exempt.
 pub fn required_config_maps(pod: &Pod) -> Vec<String> {
     let spec = &pod.spec;
@@ -179,8 +180,8 @@ fn gpu_groups(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) ->
     if groups.len() < named {
         report.warn(
             "spec.selectedGPUGroups of its bind request",
-            "a shared GPU is named twice and counts once",
-            "delete the pod and its bind request to have it placed anew",
+            "a shared GPU is listed twice and counts once",
+            "delete the pod and its bind request so that it is placed again",
         );
     }
     groups
@@ -203,7 +204,7 @@ fn numa_placement(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>
     }
 }
 
-/// The name of the object behind a claim of a pod; nothing while it has not been made.
+/// The name of the ResourceClaim of a pod's claim; `None` while it has not been created.
 pub fn claim_object<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     let claim = pod.spec.resource_claims.iter().find(|claim| claim.name == name)?;
     if claim.resource_claim_template_name.is_empty() {
@@ -260,19 +261,18 @@ fn volumes(pod: &Pod) -> Vec<PodVolume> {
             if let Some(claim) = &volume.persistent_volume_claim {
                 return Some(PodVolume { claim: claim.claim_name.to_string() });
             }
-            // The claim of an ephemeral volume is named after the pod and the volume.
+            // Kubernetes names the claim of an ephemeral volume after the pod and the volume.
             let made = volume.ephemeral.map(|_| format!("{}-{}", pod.metadata.name, volume.name));
             made.map(|claim| PodVolume { claim })
         })
         .collect()
 }
 
-/// The pod a bind request is for.
 pub fn pod_of(bind: &BindRequest) -> Key {
     Key::new(bind.metadata.namespace.as_deref().unwrap_or_default(), bind.spec.pod_name.as_str())
 }
 
-/// Whether a bind request was made for another pod that had the same name.
+/// Whether a bind request was created for an earlier pod of the same name.
 pub fn is_for_another(bind: &BindRequest, pod: &Pod) -> bool {
     let owners = bind.metadata.owner_references.as_deref().unwrap_or_default();
     let mut pods = owners.iter().filter(|owner| owner.kind == "Pod").peekable();

@@ -1,6 +1,6 @@
-//! Queues: quotas, limits and weights in base units.
+//! Translates queues: quotas, limits and weights in base units.
 //!
-//! An absent limit is no limit, and an explicit 0 allows nothing.
+//! An absent limit is unlimited, and an explicit 0 allows nothing.
 
 use crate::finding::Report;
 use crate::object::Queue;
@@ -11,10 +11,10 @@ use kai_engine::input::{QueueInput, QueueShare, WHOLE_GPU};
 use kai_engine::resource::AMOUNT_MAX;
 use kai_units::{Span, duration};
 
-/// Name of the made-up parent of all queues when the hierarchy is flattened.
+/// Name of the synthetic parent of all queues in a flat hierarchy.
 pub const FLAT_PARENT: &str = "default";
 
-/// Whether this scheduler sees a queue. In a flat hierarchy only queues with a parent are leaves of work.
+/// Whether this scheduler is responsible for a queue. In a flat hierarchy only queues with a parent are leaf queues.
 pub fn is_seen(queue: &Queue, settings: &Settings) -> bool {
     let labels = queue.metadata.labels.as_ref();
     let pool = labels.and_then(|l| l.get(&settings.node_pool_key)).map(String::as_str);
@@ -23,7 +23,6 @@ pub fn is_seen(queue: &Queue, settings: &Settings) -> bool {
     settings.serves_pool(pool) && !(flat && (queue.spec.parent_queue.is_empty() || name == FLAT_PARENT))
 }
 
-/// A queue.
 pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &mut Report<'_>) -> QueueInput {
     let spec = &queue.spec;
     let resources = spec.resources.unwrap_or_default();
@@ -64,7 +63,7 @@ pub fn min_runtimes(queue: &Queue, report: &mut Report<'_>) -> MinRuntimes {
     }
 }
 
-/// The made-up parent of all queues in a flat hierarchy: unlimited.
+/// The synthetic parent of all queues in a flat hierarchy: unlimited.
 pub fn flat_parent() -> QueueInput {
     let unlimited = QueueShare { quota: None, limit: None, weight: 1.0 };
     QueueInput {
@@ -77,7 +76,6 @@ pub fn flat_parent() -> QueueInput {
     }
 }
 
-/// A creation time of a custom resource.
 pub(super) fn created(
     time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
 ) -> kai_units::Timestamp {
@@ -101,7 +99,7 @@ fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Repo
         if base > AMOUNT_MAX as f64 {
             report.warn(
                 format!("{field}.{what}"),
-                format!("{value:e} is more than can be counted, so it is cut to 2^53 base units"),
+                format!("{value:e} exceeds the largest amount, so it is clamped to 2^53 base units"),
                 "write -1 for unlimited",
             );
             return Some(AMOUNT_MAX);

@@ -1,6 +1,6 @@
-//! What a pod requests, in the engine's dimensions and base units.
+//! Translates the resource request of a pod to the engine's dimensions and base units.
 //!
-//! The rules are those of [`kai_api::request()`]; here amounts that make no sense are reported on the pod.
+//! The rules are those of [`kai_api::request()`]; invalid amounts are reported on the pod.
 
 use super::amount::{Totals, dimension, read_amount};
 use crate::finding::Report;
@@ -9,19 +9,16 @@ use crate::object::pod::ContainerResources;
 use kai_api::request::Stage;
 use kai_engine::input::{self, ContainerRequest};
 
-/// What a pod requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRequest<'a> {
-    /// Everything, overhead included. GPUs are mentioned even when the request is for 0 of them.
+    /// Total with overhead. Contains GPUs even when the request is 0.
     pub total: Totals<'a>,
-    /// The part that is overhead.
     pub overhead: Totals<'a>,
-    /// Containers one by one.
     parts: Vec<(&'a str, Stage, Totals<'a>)>,
 }
 
 impl PodRequest<'_> {
-    /// Containers one by one, for rules that tell them apart.
+    /// Requests by container, for rules that depend on single containers.
     pub fn containers(self) -> Vec<ContainerRequest> {
         let described = |(name, stage, request): (&str, Stage, Totals<'_>)| ContainerRequest {
             name: name.to_owned(),
@@ -33,7 +30,6 @@ impl PodRequest<'_> {
     }
 }
 
-/// What a pod requests.
 pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> {
     let request = kai_api::request(pod);
     for invalid in request.invalid.iter().filter(|invalid| dimension(invalid.resource).is_some()) {
@@ -52,7 +48,7 @@ pub fn pod_request<'a>(pod: &'a Pod, report: &mut Report<'_>) -> PodRequest<'a> 
     PodRequest { total, overhead, parts }
 }
 
-/// Whether a pod is of the class `Guaranteed`: as reported, else worked out from requests and limits.
+/// Whether the pod's QoS class is `Guaranteed`: from its status, else derived from requests and limits.
 pub fn is_guaranteed(pod: &Pod) -> bool {
     if let Some(class) = pod.status.qos_class.some() {
         return class == "Guaranteed";
@@ -64,7 +60,7 @@ pub fn is_guaranteed(pod: &Pod) -> bool {
     containers.peek().is_some() && containers.all(|container| is_exact(&container.resources))
 }
 
-/// Whether CPU and memory are limited to what is requested.
+/// Whether limits of CPU and memory equal the requests.
 fn is_exact(resources: &ContainerResources) -> bool {
     ["cpu", "memory"].iter().all(|resource| {
         let limit = resources.limits.get(resource);

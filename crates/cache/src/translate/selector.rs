@@ -1,6 +1,6 @@
-//! Label selectors, node terms, taints and tolerations.
+//! Translates label selectors, node selector terms, taints and tolerations.
 //!
-//! A malformed test selects nothing, as in Kubernetes, and is reported.
+//! As in Kubernetes, a malformed requirement selects nothing; it is reported.
 
 use crate::finding::Report;
 use crate::object::selector as raw;
@@ -9,12 +9,11 @@ use kai_engine::input::{
     self, LabelSelector, NodeTerm, Requirement, RequirementOp, SelectorOp, TaintEffect, TolerationOp,
 };
 
-/// Labels as the engine wants them.
 pub fn labels(labels: &Labels) -> input::Labels {
     labels.iter().map(|(key, value)| (key.to_owned(), value.to_text())).collect()
 }
 
-/// A selector over labels; absent selects nothing.
+/// An absent selector selects nothing.
 pub fn label_selector(
     selector: Option<&raw::LabelSelector>,
     field: &str,
@@ -49,12 +48,10 @@ pub fn label_selector(
     LabelSelector { requirements }
 }
 
-/// A selector that selects nothing.
 pub fn nothing() -> LabelSelector {
     LabelSelector { requirements: vec![(String::new(), SelectorOp::In(vec![]))] }
 }
 
-/// Whether a selector selects these labels.
 pub fn selects(selector: &LabelSelector, label: impl Fn(&str) -> Option<String>) -> bool {
     selector.requirements.iter().all(|(key, op)| match op {
         SelectorOp::In(values) => label(key).is_some_and(|v| values.contains(&v)),
@@ -64,7 +61,7 @@ pub fn selects(selector: &LabelSelector, label: impl Fn(&str) -> Option<String>)
     })
 }
 
-/// The terms of a node selector. A selector that is there but has no term selects nothing.
+/// The terms of a node selector. A selector without terms selects nothing.
 pub fn node_terms(selector: &raw::NodeSelector, field: &str, report: &mut Report<'_>) -> Vec<NodeTerm> {
     if selector.node_selector_terms.is_empty() {
         return vec![never()];
@@ -72,7 +69,7 @@ pub fn node_terms(selector: &raw::NodeSelector, field: &str, report: &mut Report
     selector.node_selector_terms.iter().map(|term| node_term(term, field, report)).collect()
 }
 
-/// One term; a term without tests selects nothing.
+/// A term without requirements selects nothing.
 pub fn node_term(term: &raw::NodeSelectorTerm, field: &str, report: &mut Report<'_>) -> NodeTerm {
     if term.match_expressions.is_empty() && term.match_fields.is_empty() {
         return never();
@@ -103,7 +100,6 @@ pub fn node_term(term: &raw::NodeSelectorTerm, field: &str, report: &mut Report<
     NodeTerm { labels, names }
 }
 
-/// A term that selects nothing.
 pub fn never() -> NodeTerm {
     NodeTerm { labels: vec![Requirement { key: String::new(), op: RequirementOp::Never }], names: vec![] }
 }
@@ -142,7 +138,7 @@ fn strings(values: &[crate::object::value::Text]) -> Vec<String> {
     values.iter().map(ToString::to_string).collect()
 }
 
-/// A taint effect by name; `None` for names that are unknown.
+/// Returns `None` for unknown effects.
 pub fn taint_effect(name: &str) -> Option<TaintEffect> {
     match name {
         "NoSchedule" => Some(TaintEffect::NoSchedule),
@@ -152,7 +148,7 @@ pub fn taint_effect(name: &str) -> Option<TaintEffect> {
     }
 }
 
-/// Tolerations; malformed ones tolerate nothing and are reported.
+/// Malformed tolerations have no effect and are reported.
 pub fn tolerations(list: &[raw::Toleration], field: &str, report: &mut Report<'_>) -> Vec<input::Toleration> {
     let mut read = Vec::with_capacity(list.len());
     for toleration in list {

@@ -1,7 +1,7 @@
-//! What a pod wants, shared between pods that want the same.
+//! Translates the specification of a pod; equal specifications of consecutive pods are shared.
 //!
-//! Most pods want exactly what the pod before them in name order wants, since they come from the same template. Telling
-//! that two objects ask alike is much cheaper than reading one of them, so the last reading is kept at hand.
+//! Most pods have the same specification as the previous pod in name order, since both come from one template. Comparing
+//! two objects is much cheaper than translating one, so the last translation is kept.
 
 use super::pod::Surroundings;
 use super::{affinity, gpu, request, selector};
@@ -11,14 +11,13 @@ use crate::object::pod::{PodSpec, PodStatus};
 use kai_api::well_known::annotation;
 use kai_engine::input::{HostPort, SharedSpec, SpecInput};
 
-/// The last pod that was read, and what it wants. Good for as long as the surroundings stay what they are.
+/// The last translated pod and its specification. Valid only as long as the surroundings are the same.
 #[derive(Debug, Default)]
 pub struct Recent<'a> {
     last: Option<(&'a Pod, SharedSpec)>,
 }
 
 impl<'a> Recent<'a> {
-    /// What a pod wants.
     pub(super) fn spec(
         &mut self,
         pod: &'a Pod,
@@ -26,26 +25,26 @@ impl<'a> Recent<'a> {
         report: &mut Report<'_>,
     ) -> SharedSpec {
         if let Some((last, spec)) = &self.last
-            && asks_alike(last, pod)
+            && has_equal_spec(last, pod)
         {
             return spec.clone();
         }
         let found = report.len();
         let spec = SharedSpec::from(read(pod, around, report));
-        // What is odd about a pod has to be said of each pod anew.
+        // Findings must be reported for each pod, so a specification with findings is not shared.
         self.last = (report.len() == found && is_shareable(pod)).then(|| (pod, spec.clone()));
         spec
     }
 }
 
-/// Whether nothing but the fields that [`asks_alike`] compares decides what a pod wants. Rules about other pods read
-/// the pod's own namespace and labels.
+/// Whether the specification depends only on the fields that [`has_equal_spec`] compares. Affinity rules also read the
+/// pod's namespace and labels.
 fn is_shareable(pod: &Pod) -> bool {
     pod.spec.affinity.is_none() && pod.spec.topology_spread_constraints.is_empty()
 }
 
-/// Whether two pods certainly want the same, the first of them being shareable.
-fn asks_alike(a: &Pod, b: &Pod) -> bool {
+/// Whether two pods certainly have the same specification, the first of them being shareable.
+fn has_equal_spec(a: &Pod, b: &Pod) -> bool {
     let PodSpec {
         node_name: _,
         scheduler_name: _,
@@ -81,20 +80,20 @@ fn asks_alike(a: &Pod, b: &Pod) -> bool {
         && *init_container_statuses == b.status.init_container_statuses
         && *conditions == b.status.conditions
         && *resize == b.status.resize
-        && told(a).eq(told(b))
+        && spec_annotations(a).eq(spec_annotations(b))
 }
 
-/// The annotations that may say what a pod wants: all but the one that every pod has a value of its own for.
-fn told(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+/// The annotations that may affect the specification: all except the one that differs for every pod.
+fn spec_annotations(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
     let all = pod.metadata.annotations.iter().map(|(name, value)| (name, &**value));
     all.filter(|(name, _)| *name != annotation::POD_GROUP)
 }
 
 fn read(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> SpecInput {
     let mut request = request::pod_request(pod, report);
-    let wanted = gpu::wanted(pod, &mut request.total, report);
+    let wanted = gpu::demand(pod, &mut request.total, report);
     let rules = affinity::rules(pod, around.namespaces, report);
-    // Only zones and devices are told apart by container.
+    // Only NUMA zones and devices depend on the single containers.
     let by_container = around.settings.numa_zones || around.settings.device_claims;
     let (total, overhead) = (std::mem::take(&mut request.total), std::mem::take(&mut request.overhead));
     SpecInput {

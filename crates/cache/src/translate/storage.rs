@@ -1,4 +1,4 @@
-//! Storage: volumes, claims, classes, capacity; and disruption budgets.
+//! Translates volumes, volume claims, storage classes, storage capacity and disruption budgets.
 
 use super::amount::read_amount;
 use super::selector;
@@ -14,11 +14,11 @@ use kai_engine::input::{
     VolumeClaimInput, VolumeInput,
 };
 
-/// Annotation that names the class of claims and volumes made before the field existed.
+/// Annotation with the storage class, from before the field existed.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// Annotation that names the node chosen for a claim.
+/// Annotation with the node that was selected for a claim.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// Provisioner of classes whose volumes are made by hand.
+/// Provisioner of classes without dynamic provisioning.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// Labels of a volume that its node must match.
 const ZONE_LABELS: [&str; 4] = [
@@ -28,7 +28,6 @@ const ZONE_LABELS: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// A claim on a volume.
 pub fn claim(claim: &PersistentVolumeClaim, report: &mut Report<'_>) -> VolumeClaimInput {
     let meta = &claim.metadata;
     let class = meta.annotation(OLD_CLASS).or(claim.spec.storage_class_name.as_deref()).unwrap_or_default();
@@ -48,7 +47,6 @@ pub fn claim(claim: &PersistentVolumeClaim, report: &mut Report<'_>) -> VolumeCl
     }
 }
 
-/// A volume.
 pub fn volume(volume: &PersistentVolume, report: &mut Report<'_>) -> VolumeInput {
     let meta = &volume.metadata;
     let class = meta.annotation(OLD_CLASS).unwrap_or(&volume.spec.storage_class_name);
@@ -65,7 +63,7 @@ pub fn volume(volume: &PersistentVolume, report: &mut Report<'_>) -> VolumeInput
         zones: ZONE_LABELS
             .iter()
             .filter_map(|label| {
-                // Several zones of one volume are joined by two underscores.
+                // Zones of a regional volume are joined by two underscores.
                 let values = meta.label(label)?.split("__").map(str::to_owned).collect();
                 Some(((*label).to_owned(), values))
             })
@@ -74,7 +72,6 @@ pub fn volume(volume: &PersistentVolume, report: &mut Report<'_>) -> VolumeInput
     }
 }
 
-/// A storage class, with the driver its provisioner names.
 pub fn class(class: &StorageClass, driver: Option<&CsiDriver>) -> StorageClassInput {
     StorageClassInput {
         name: class.metadata.name.to_string(),
@@ -86,7 +83,6 @@ pub fn class(class: &StorageClass, driver: Option<&CsiDriver>) -> StorageClassIn
     }
 }
 
-/// Free capacity.
 pub fn capacity(capacity: &CsiStorageCapacity, report: &mut Report<'_>) -> CapacityInput {
     let free = capacity.capacity.as_ref();
     CapacityInput {
@@ -100,7 +96,6 @@ pub fn capacity(capacity: &CsiStorageCapacity, report: &mut Report<'_>) -> Capac
     }
 }
 
-/// A disruption budget.
 pub fn budget(budget: &PodDisruptionBudget, report: &mut Report<'_>) -> BudgetInput {
     BudgetInput {
         key: key_of(&budget.metadata),

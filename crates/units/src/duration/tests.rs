@@ -1,10 +1,10 @@
-//! Durations of all three forms.
+//! Durations in all three formats.
 
 use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn go_durations_read_as_go_reads_them() {
+fn go_durations_are_parsed_like_in_go() {
     for (text, micros) in [
         ("0", 0),
         ("5s", 5_000_000),
@@ -31,7 +31,7 @@ fn days_and_weeks_are_an_extension() {
 }
 
 #[test]
-fn prometheus_durations_keep_their_order() {
+fn prometheus_durations_require_descending_units() {
     assert_eq!(parse_prometheus("1y"), Ok(Span::from_secs(365 * 86_400)));
     assert_eq!(parse_prometheus("1d12h"), Ok(Span::from_secs(129_600)));
     assert_eq!(parse_prometheus("5m30s250ms"), Ok(Span(330_250_000)));
@@ -42,7 +42,7 @@ fn prometheus_durations_keep_their_order() {
 }
 
 #[test]
-fn bad_text_is_named() {
+fn malformed_durations_are_rejected_with_the_text() {
     for text in ["", "-", "5", "s", "1h-5m", "1 h", "ten", "1..5s", "1e3s"] {
         assert_eq!(parse_extended(text), Err(DurationError::Malformed { text: text.to_owned() }), "{text}");
     }
@@ -55,7 +55,7 @@ fn bad_text_is_named() {
 }
 
 #[test]
-fn printing_is_gos() {
+fn format_is_that_of_go() {
     for (micros, text) in [
         (0, "0s"),
         (300_000_000, "5m0s"),
@@ -72,12 +72,12 @@ fn printing_is_gos() {
 
 proptest! {
     #[test]
-    fn printed_spans_read_back(micros in any::<i64>()) {
+    fn formatted_durations_round_trip(micros in any::<i64>()) {
         prop_assert_eq!(parse_go(&format_go(Span(micros))), Ok(Span(micros)));
     }
 
     #[test]
-    fn any_text_gives_an_answer(text in "[-+0-9.nusmhdwyµ]{0,24}|.{0,24}") {
+    fn parser_never_panics(text in "[-+0-9.nusmhdwyµ]{0,24}|.{0,24}") {
         let _ = (parse_go(&text), parse_extended(&text), parse_prometheus(&text));
     }
 }

@@ -1,4 +1,4 @@
-//! Quantities against what Kubernetes makes of the same text.
+//! Quantities compared with the results of Kubernetes.
 
 use super::*;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ fn every_suffix_scales() {
 }
 
 #[test]
-fn what_is_finer_than_a_billionth_is_rounded_away_from_zero() {
+fn fractions_below_a_billionth_are_rounded_away_from_zero() {
     assert_eq!(read("0.0000000001").nanos(), 1);
     assert_eq!(read("-1.0000000001").nanos(), -NANO - 1);
     assert_eq!(read("1e-30").nanos(), 1);
@@ -59,7 +59,7 @@ fn whole_units_and_thousandths_round_up() {
 }
 
 #[test]
-fn bad_text_is_named() {
+fn malformed_quantities_are_rejected_with_the_text() {
     for text in
         ["", "Gi", "1.2.3", "1 Gi", "1gi", "0x10", "--1", "1e", "1e1.5", "ten", "1KiB", ".", "1_000", "¼"]
     {
@@ -79,7 +79,7 @@ fn bad_text_is_named() {
 }
 
 #[test]
-fn printing_is_canonical() {
+fn format_is_canonical() {
     for (text, canonical) in [
         ("0.5", "500m"),
         ("1000m", "1"),
@@ -102,7 +102,7 @@ fn printing_is_canonical() {
 
 proptest! {
     #[test]
-    fn printed_quantities_read_back(nanos in -MOST..=MOST, style in 0..3) {
+    fn formatted_quantities_round_trip(nanos in -MOST..=MOST, style in 0..3) {
         let style = [Style::Decimal, Style::Binary, Style::Exponent][style as usize];
         let quantity = Quantity { nanos, style };
         prop_assert_eq!(read(&quantity.to_string()), quantity);
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_gives_an_answer(text in "[-+0-9.eEkKMGinum]{0,30}|.{0,30}") {
+    fn parser_never_panics(text in "[-+0-9.eEkKMGinum]{0,30}|.{0,30}") {
         let _ = text.parse::<Quantity>();
     }
 }

@@ -27,7 +27,7 @@ fn read(json: &str) -> (GroupInput, Vec<String>) {
 }
 
 #[test]
-fn priority_decides_preemptibility_unless_it_is_said() {
+fn priority_decides_preemptibility_unless_it_is_set() {
     let of = |spec: &str| {
         let input = read(&format!(r#"{{"metadata":{{"name":"g","namespace":"ns"}},"spec":{spec}}}"#)).0;
         (input.priority, input.preemptible)
@@ -40,7 +40,7 @@ fn priority_decides_preemptibility_unless_it_is_said() {
 }
 
 #[test]
-fn the_default_class_serves_unknown_names() {
+fn default_class_applies_to_unknown_names() {
     let mut classes = BTreeMap::new();
     let class: PriorityClass =
         serde_json::from_str(r#"{"metadata":{"name":"d"},"value":7,"globalDefault":true}"#).unwrap();
@@ -49,7 +49,7 @@ fn the_default_class_serves_unknown_names() {
 }
 
 #[test]
-fn an_invalid_tree_breaks_the_group() {
+fn invalid_tree_makes_the_group_invalid() {
     let fault = |subs: &str| {
         let (input, fields) =
             read(&format!(r#"{{"metadata":{{"name":"g"}},"spec":{{"minMember":3,"subGroups":{subs}}}}}"#));
@@ -70,14 +70,14 @@ fn an_invalid_tree_breaks_the_group() {
 #[test]
 fn topology_levels_may_be_aliases() {
     let (input, fields) = read(
-        r#"{"metadata":{"name":"g"},"spec":{"topologyConstraint":{"topology":"t","requiredTopologyLevel":"rack","preferredTopologyLevel":"room"},
+        r#"{"metadata":{"name":"g"},"spec":{"topologyConstraint":{"topology":"t","requiredTopologyLevel":"rack","preferredTopologyLevel":"hall"},
             "subGroups":[{"name":"s","minMember":1,"topologyConstraint":{"requiredTopologyLevel":"rack"}},
                          {"name":"u","minMember":-1,"topologyConstraint":{"topology":"other","preferredTopologyLevel":"rack"}}]}}"#,
     );
     let root = input.topology.unwrap();
     assert_eq!(
         (root.required.as_deref(), root.preferred.as_deref()),
-        (Some("example.com/rack"), Some("room"))
+        (Some("example.com/rack"), Some("hall"))
     );
     assert_eq!(input.sub_groups[0].topology, None, "without a topology there is no constraint");
     assert_eq!(input.sub_groups[1].topology.as_ref().unwrap().preferred.as_deref(), Some("rack"));
@@ -86,7 +86,7 @@ fn topology_levels_may_be_aliases() {
 }
 
 #[test]
-fn times_and_spans_are_read() {
+fn timings_are_parsed() {
     let (input, fields) = read(
         r#"{"metadata":{"name":"g","creationTimestamp":"2025-01-01T00:00:00.000005Z","annotations":{
              "kai.scheduler/last-start-timestamp":"2025-01-01T00:00:01Z","kai.scheduler/stale-podgroup-timestamp":"never"}},
@@ -101,7 +101,7 @@ fn times_and_spans_are_read() {
 }
 
 #[test]
-fn a_group_backs_off_where_it_failed_last() {
+fn group_backs_off_in_the_pool_of_its_last_failure() {
     let seen = |spec: &str, conditions: &str, labels: &str| {
         let json = format!(
             r#"{{"metadata":{{"name":"g","labels":{labels}}},"spec":{spec},"status":{{"schedulingConditions":{conditions}}}}}"#

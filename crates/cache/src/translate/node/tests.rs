@@ -20,7 +20,7 @@ fn read(node: &Node) -> (NodeInput, Vec<String>) {
 }
 
 #[test]
-fn conditions_keep_pods_away() {
+fn unhealthy_conditions_are_recognised() {
     let conditions = |json: &str| bad_conditions(&node(&format!(r#"{{"status":{{"conditions":{json}}}}}"#)));
     assert_eq!(conditions("[]"), []);
     assert_eq!(conditions("null"), []);
@@ -35,7 +35,7 @@ fn conditions_keep_pods_away() {
 }
 
 #[test]
-fn gpu_memory_is_floored_and_bytes_are_recognized() {
+fn gpu_memory_is_floored_and_bytes_are_recognised() {
     let memory =
         |text: &str| read(&labelled(&format!(r#"{{"nvidia.com/gpu.memory":"{text}"}}"#))).0.gpu_memory;
     assert_eq!(memory("16384"), GpuMemory { mib: 16_300, known: true });
@@ -46,13 +46,13 @@ fn gpu_memory_is_floored_and_bytes_are_recognized() {
 }
 
 #[test]
-fn odd_labels_and_taints_are_reported() {
-    let odd = node(
+fn invalid_labels_and_taints_are_reported() {
+    let invalid = node(
         r#"{"metadata":{"name":"n","labels":{"nvidia.com/gpu.count":"many","nvidia.com/mig.strategy":"wild",
            "node-role.kubernetes.io/mig-enabled":"True"}},
            "spec":{"unschedulable":true,"taints":[{"key":"a","effect":"Never"},{"key":"b","effect":"NoExecute"}]}}"#,
     );
-    let (input, fields) = read(&odd);
+    let (input, fields) = read(&invalid);
     assert_eq!(
         (input.gpu_count, input.mig_strategy, input.mig_enabled),
         (None, MigStrategy::None, Some(true))
@@ -66,7 +66,7 @@ fn odd_labels_and_taints_are_reported() {
 }
 
 #[test]
-fn roles_restrict_only_when_asked() {
+fn worker_labels_restrict_nodes_only_when_enabled() {
     let plain = labelled("{}");
     let worker = labelled(r#"{"node-role.kubernetes.io/gpu-worker":""}"#);
     let mut settings = Settings::default();

@@ -41,7 +41,7 @@ fn amounts(pairs: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn containers_add_up_and_init_containers_run_before_them() {
+fn requests_of_containers_add_up_and_init_containers_count_by_maximum() {
     let input = with_spec(
         r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"1","memory":"1Gi","pods":"9"}}},
                           {"name":"b","resources":{"requests":{"cpu":1}}}],
@@ -58,7 +58,7 @@ fn containers_add_up_and_init_containers_run_before_them() {
 }
 
 #[test]
-fn a_pod_that_asks_for_nobody_knows_how_much_waits_as_if_held_back() {
+fn pod_with_an_invalid_request_is_treated_as_gated() {
     for amount in ["1e400", "-5", "lots", ""] {
         let spec =
             format!(r#"{{"containers":[{{"resources":{{"requests":{{"nvidia.com/gpu":"{amount}"}}}}}}]}}"#);
@@ -91,7 +91,7 @@ fn whole_gpus_are_counted_and_zero_is_still_a_request() {
 }
 
 #[test]
-fn annotations_ask_for_shares() {
+fn annotations_request_gpu_shares() {
     let share = |annotations: &str| {
         let (input, findings) = with_annotations(annotations, "{}");
         (input.spec.gpu, findings.len())
@@ -104,14 +104,14 @@ fn annotations_ask_for_shares() {
     );
     assert_eq!(share(r#"{"gpu-memory":"1024"}"#), (GpuRequest::Memory { mib: 1024, devices: 1 }, 0));
     assert_eq!(share(r#"{"gpu-fraction":"0.001"}"#), (GpuRequest::Fraction { hundredths: 1, devices: 1 }, 0));
-    for odd in ["0", "1.5", "half", "NaN", "-0.5"] {
-        assert_eq!(share(&format!(r#"{{"gpu-fraction":"{odd}"}}"#)), (GpuRequest::None, 1), "{odd}");
+    for invalid in ["0", "1.5", "half", "NaN", "-0.5"] {
+        assert_eq!(share(&format!(r#"{{"gpu-fraction":"{invalid}"}}"#)), (GpuRequest::None, 1), "{invalid}");
     }
     assert_eq!(share(r#"{"gpu-memory":"0"}"#), (GpuRequest::None, 1));
 }
 
 #[test]
-fn a_part_of_a_gpu_and_whole_ones_together_hold_a_pod_back() {
+fn gpu_fraction_together_with_whole_gpus_is_treated_as_gated() {
     let spec = r#"{"containers":[{"name":"a","resources":{"requests":{"nvidia.com/gpu":"1"}}}]}"#;
     for annotations in [r#"{"gpu-fraction":"0.5"}"#, r#"{"gpu-memory":"1000"}"#] {
         let (input, findings) = with_annotations(annotations, spec);
@@ -123,7 +123,7 @@ fn a_part_of_a_gpu_and_whole_ones_together_hold_a_pod_back() {
 }
 
 #[test]
-fn the_old_mig_form_is_marked() {
+fn legacy_mig_annotation_is_recognised() {
     let spec = r#"{"containers":[{"name":"a","resources":{"requests":{"nvidia.com/gpu":"1"}}}]}"#;
     let (input, _) = with_annotations(r#"{"nvidia.com/mig-1g.5gb":"2"}"#, spec);
     assert!(input.spec.legacy_mig);
@@ -157,7 +157,7 @@ fn phases_follow_the_object() {
 }
 
 #[test]
-fn finished_pods_keep_only_their_membership() {
+fn succeeded_pods_keep_only_their_group() {
     let input = read(
         r#"{"metadata":{"name":"p","namespace":"ns","uid":"u","annotations":{"pod-group-name":"g"},
             "labels":{"kai.scheduler/subgroup-name":"s","x":"y"}},
@@ -181,7 +181,7 @@ fn finished_pods_keep_only_their_membership() {
 }
 
 #[test]
-fn a_bind_request_fills_in_what_the_pod_does_not_show() {
+fn bind_request_supplies_node_and_devices_of_an_unbound_pod() {
     let bind: BindRequest = serde_json::from_str(
         r#"{"metadata":{"name":"p","namespace":"ns"},"spec":{"podName":"p","selectedNode":"n","receivedResourceType":"Fraction",
             "selectedGPUGroups":["a","b","a"],"predictedNUMAZones":[{"zone":"node-0","amount":{"cpu":"2","nvidia.com/gpu":"1"}}],
@@ -219,7 +219,7 @@ fn gpu_groups_are_read_from_labels_with_or_without_the_plain_one() {
 }
 
 #[test]
-fn failed_bind_requests_are_those_without_attempts_left() {
+fn bind_request_has_failed_when_no_attempts_are_left() {
     let failed = |json: &str| bind_failed(&serde_json::from_str(json).unwrap());
     assert!(failed(r#"{"status":{"phase":"Failed"}}"#));
     assert!(failed(r#"{"spec":{"backoffLimit":3},"status":{"phase":"Failed","failedAttempts":3}}"#));
@@ -229,7 +229,7 @@ fn failed_bind_requests_are_those_without_attempts_left() {
 }
 
 #[test]
-fn only_needed_config_maps_are_required() {
+fn optional_and_unused_config_maps_are_not_required() {
     let input = read(
         r#"{"metadata":{"annotations":{"runai/shared-gpu-configmap":"made"}},"spec":{
             "volumes":[{"name":"v","configMap":{"name":"mounted"}},{"name":"w","configMap":{"name":"unmounted"}},
@@ -288,7 +288,7 @@ fn tolerations_and_ports_have_defaults() {
 }
 
 #[test]
-fn guaranteed_is_read_or_worked_out() {
+fn qos_class_is_read_or_derived() {
     let with = |resources: &str, status: &str| {
         let json = format!(
             r#"{{"spec":{{"containers":[{{"name":"a","resources":{resources}}}]}},"status":{{"qosClass":"{status}"}}}}"#
