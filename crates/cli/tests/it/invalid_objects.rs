@@ -204,9 +204,9 @@ fn inconsistent_objects_are_reported_and_left_out() {
     assert_eq!(bound, 2);
     for words in [
         "Pod `ns/lost-0`, `spec.nodeName`: the node `ghost` does not exist",
-        "the group `nowhere` is not in the pod's namespace",
-        "Pod `ns/b-0`, `metadata.name`: the file has it twice",
-        "Node `n1`, `metadata.name`: the file has it twice",
+        "the group `nowhere` does not exist in the pod's namespace",
+        "Pod `ns/b-0`, `metadata.name`: the file contains it twice",
+        "Node `n1`, `metadata.name`: the file contains it twice",
     ] {
         assert!(findings.contains(words), "`{words}` is missing in {findings}");
     }
@@ -239,7 +239,7 @@ fn group_in_a_cycle_of_queues_is_reported() {
     file["rawObjects"]["podGroups"][0]["spec"]["queue"] = json!("c3");
     let (bound, findings) = planned("circle.json", file.to_string());
     assert_eq!(bound, 1);
-    assert!(findings.contains("the queue `c3` takes no part"), "{findings}");
+    assert!(findings.contains("the queue `c3` is ignored"), "{findings}");
 }
 
 #[test]

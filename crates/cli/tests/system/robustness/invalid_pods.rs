@@ -31,17 +31,11 @@ const INVALID_PODS: [InvalidPod; 10] = [
         "both",
         &[("gpu-fraction", "0.5"), ("gpu-memory", "1000")],
         0,
-        "`gpu-fraction` is there too",
+        "`gpu-fraction` is also set",
         true,
     ),
-    invalid("whole", &[("gpu-fraction", "0.5")], 1, "a part of a GPU and for whole GPUs as well", false),
-    invalid(
-        "whole-memory",
-        &[("gpu-memory", "1000")],
-        2,
-        "a part of a GPU and for whole GPUs as well",
-        false,
-    ),
+    invalid("whole", &[("gpu-fraction", "0.5")], 1, "a GPU fraction and whole GPUs", false),
+    invalid("whole-memory", &[("gpu-memory", "1000")], 2, "a GPU fraction and whole GPUs", false),
     invalid("more", &[("gpu-fraction", "1.5")], 0, "`1.5` is not a decimal above 0 and up to 1", true),
     invalid("word", &[("gpu-fraction", "abc")], 0, "`abc` is not a decimal above 0 and up to 1", true),
     invalid("negative", &[("gpu-fraction", "-0.5")], 0, "`-0.5` is not a decimal above 0 and up to 1", true),
@@ -109,7 +103,7 @@ async fn missing_pod_group_is_reported_and_the_pod_is_scheduled_once_it_exists()
     cluster.wait_for_running("other", 1).await;
     cluster.sleep(Duration::from_secs(10)).await;
     let (_, message) = cluster.pod_condition("early").await;
-    assert!(message.contains("the group `late` is not in the pod's namespace"), "{message}");
+    assert!(message.contains("the group `late` does not exist in the pod's namespace"), "{message}");
     let spec = json!({"minMember": 1, "queue": "default-queue"});
     cluster.create(&POD_GROUP, json!({"metadata": {"name": "late"}, "spec": spec})).await;
     cluster.wait_for_running("early", 1).await;

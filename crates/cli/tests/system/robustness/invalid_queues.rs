@@ -49,7 +49,7 @@ async fn queue_cycle_is_reported_and_groups_are_scheduled_once_it_is_broken() {
     assert_eq!(cluster.bound_pods("round").await, []);
     for queue in ["egg", "hen", "self"] {
         let events = cluster.event_messages("InvalidInput", queue).await;
-        assert!(events.iter().any(|text| text.contains("above itself")), "{queue}: {events:?}");
+        assert!(events.iter().any(|text| text.contains("its own ancestor")), "{queue}: {events:?}");
     }
     let message = group_condition(&cluster, "round").await;
     assert!(message.contains("chick"), "{message}");
@@ -74,7 +74,7 @@ async fn missing_parent_queue_is_reported_and_the_queue_is_used_once_it_exists()
     cluster.sleep(Duration::from_secs(20)).await;
     assert_eq!(cluster.bound_pods("rain").await, []);
     let events = cluster.event_messages("InvalidInput", "drop").await;
-    assert!(events.iter().any(|text| text.contains("`cloud` is not there")), "{events:?}");
+    assert!(events.iter().any(|text| text.contains("`cloud` does not exist")), "{events:?}");
     cluster.create_queue_under(None, "cloud", &gpu, json!({})).await;
     cluster.wait_for_running("rain", 1).await;
 }
