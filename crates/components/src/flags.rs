@@ -74,7 +74,6 @@ pub struct IgnoredFlags {
 
 /// Flags of `kai scheduler`.
 #[derive(Clone, Debug, Args)]
-#[expect(clippy::struct_field_names, reason = "a field has the name of its flag")]
 pub struct SchedulerFlags {
     #[command(flatten)]
     pub process: ProcessFlags,
@@ -250,10 +249,10 @@ pub struct PodGrouperFlags {
     pub knative_gang_schedule: bool,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub generic_karta_fallback: bool,
-    /// Name of the ConfigMap with default priorities by workload kind.
+    /// Name of the config map with default priorities by workload kind.
     #[arg(long, default_value = "", value_name = "NAME")]
     pub default_priorities_configmap_name: String,
-    /// Namespace of the ConfigMap with default priorities.
+    /// Namespace of the config map with default priorities.
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
     pub default_priorities_configmap_namespace: String,
     /// Maximum pods that are reconciled concurrently.

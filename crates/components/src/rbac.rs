@@ -1,7 +1,7 @@
 //! RBAC manifests of the components, as objects and as the YAML files in `deploy/rbac`.
 //!
-//! One file per component: its ServiceAccount, a ClusterRole for `watches` and `rules`, and a Role in each namespace
-//! where it has further rights, each with its binding.
+//! One file per component: its service account, a `ClusterRole` for `watches` and `rules`, and a `Role` in each
+//! namespace where it has further rights, each with its binding.
 
 use crate::spec::{ComponentSpec, Rule, ServiceAccount};
 use kai_api::well_known::name::NAMESPACE;

@@ -190,7 +190,7 @@ impl Listing {
                     }
                 }
                 WatchEvent::Invalid(InvalidObject { key, reason: why, .. }) => {
-                    undecodable.push(format!("`{key}` ({why})"))
+                    undecodable.push(format!("`{key}` ({why})"));
                 }
                 WatchEvent::Applied(_) | WatchEvent::Deleted(_) => {}
             }

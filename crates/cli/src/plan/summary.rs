@@ -82,8 +82,8 @@ impl Summary {
             max_rss_mb: peak_memory_mb(),
             outcome_hash: format!("{:016x}", outcome.hash),
             verdicts,
-            evictions: values(evictions::view(outcome)),
-            pending: values(verdicts::pending(outcome)),
+            evictions: values(&evictions::view(outcome)),
+            pending: values(&verdicts::pending(outcome)),
             findings,
         }
     }
@@ -113,7 +113,7 @@ fn gpus(outcome: &Outcome, cluster: &Cluster) -> [i64; 2] {
 }
 
 /// Plain JSON, whose keys are sorted at every level.
-fn values(models: Vec<impl Serialize>) -> Vec<Value> {
+fn values(models: &[impl Serialize]) -> Vec<Value> {
     models.iter().map(|model| serde_json::to_value(model).expect("view models serialise")).collect()
 }
 

@@ -79,6 +79,7 @@ impl NodeGpus {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn fraction<S: Serializer>(part: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     number(*part as f64 / WHOLE_GPU as f64).serialize(serializer)
 }

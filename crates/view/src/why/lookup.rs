@@ -120,7 +120,7 @@ fn of_pod(view: &ClusterView, key: &Key, pod: &Pod) -> Found {
     }
 }
 
-/// Whether a workload owns the pod. A Deployment owns it through a ReplicaSet, whose name ends in the value of the label
+/// Whether a workload owns the pod. A `Deployment` owns it through a `ReplicaSet`, whose name ends in the value of the label
 /// `pod-template-hash`.
 fn is_owned_by(pod: &Pod, workload: &str) -> bool {
     let hash = pod.metadata.label("pod-template-hash");

@@ -141,7 +141,7 @@ pub(super) async fn wait_until_served(api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// Whether objects of the kind can be replaced; the value of a PriorityClass is immutable.
+/// Whether objects of the kind can be replaced; the value of a `PriorityClass` is immutable.
 pub(super) fn is_replaceable(kind: &ResourceKind) -> bool {
     *kind == kind::CUSTOM_RESOURCE_DEFINITION || *kind == ROLE
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Placeholder of images, paths and handles, which a snapshot does not have.
 const PLACEHOLDER: &str = "from-snapshot";
 
-/// The order of creation: objects that others refer to come first. Without PodDisruptionBudgets, of which a snapshot
+/// The order of creation: objects that others refer to come first. Without `PodDisruptionBudgets`, of which a snapshot
 /// holds the status and not the spec.
 pub(super) const ORDER: [Kind; 18] = [
     Kind::PriorityClass,
@@ -164,7 +164,7 @@ fn complete_container(container: &mut Value, name: &str, is_guaranteed: bool) {
     complete_limits(&mut container["resources"], is_guaranteed);
 }
 
-/// Snapshots hold the QoS class instead of limits. Extended resources require limits equal to requests, and so do all
+/// Snapshots hold the `qosClass` instead of limits. Extended resources require limits equal to requests, and so do all
 /// resources of a guaranteed pod.
 fn complete_limits(resources: &mut Value, is_guaranteed: bool) {
     let Some(requests) = resources.get("requests").and_then(Value::as_object).cloned() else { return };
@@ -194,7 +194,7 @@ fn complete_volume(volume: &mut Value) {
     let spec = map_mut(volume, "spec");
     match spec.get_mut("csi") {
         Some(csi) if str_at(csi, "/volumeHandle").is_empty() => {
-            csi["volumeHandle"] = Value::from(PLACEHOLDER)
+            csi["volumeHandle"] = Value::from(PLACEHOLDER);
         }
         Some(_) => {}
         None => {
