@@ -11,6 +11,7 @@ mod changes;
 mod devices;
 pub mod gpu_group;
 pub mod group;
+mod ledger_log;
 pub mod node;
 pub mod pod;
 pub mod queue;
@@ -20,6 +21,7 @@ mod tree;
 mod volumes;
 
 pub(crate) use changes::Changes;
+pub(crate) use ledger_log::LedgerLog;
 pub(crate) use refresh::presence_of;
 
 use crate::carry_over::CarryOver;
@@ -84,12 +86,8 @@ pub struct Cluster {
     pub figures: Figures,
     /// The last version that was assigned.
     pub(crate) last_version: u64,
-    /// Log of nodes whose ledger changed; readers keep a cursor.
-    touched: Vec<NodeIdx>,
     /// Identifies the state of all node ledgers: equal epochs mean equal ledgers.
     pub(crate) epoch: u64,
-    /// Number of entries dropped from the front of `touched`.
-    touched_dropped: usize,
     node_by_name: FxHashMap<Sym, NodeIdx>,
     pod_by_key: FxHashMap<(Sym, Sym), PodIdx>,
     group_by_key: FxHashMap<(Sym, Sym), GroupIdx>,
@@ -184,9 +182,7 @@ impl Cluster {
             queues_by_rank: Vec::new(),
             figures: Figures::default(),
             last_version: 0,
-            touched: Vec::new(),
             epoch: 0,
-            touched_dropped: 0,
             node_by_name: FxHashMap::default(),
             pod_by_key: FxHashMap::default(),
             group_by_key: FxHashMap::default(),
@@ -328,21 +324,6 @@ impl Cluster {
     /// Whether a device class backs an extended resource.
     pub fn is_device_backed(&self, resource: Sym) -> bool {
         self.devices.backs(resource)
-    }
-
-    /// Appends a node to the log of changed ledgers.
-    pub(crate) fn touch(&mut self, node: NodeIdx) {
-        self.touched.push(node);
-    }
-
-    /// End of the log of changed ledgers.
-    pub(crate) fn touched_end(&self) -> usize {
-        self.touched_dropped + self.touched.len()
-    }
-
-    /// Nodes changed since a cursor; none when the log was trimmed beyond it.
-    pub(crate) fn touched_since(&self, cursor: usize) -> Option<&[NodeIdx]> {
-        self.touched.get(cursor.checked_sub(self.touched_dropped)?..)
     }
 
     /// A new version number.

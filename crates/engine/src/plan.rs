@@ -6,7 +6,7 @@
 
 use crate::cluster::node::NodeLedger;
 use crate::cluster::pod::{Place, PodState, Status};
-use crate::cluster::{Cluster, load_at, presence_of};
+use crate::cluster::{Cluster, LedgerLog, load_at, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::Utility;
@@ -180,6 +180,11 @@ impl<'c> Plan<'c> {
         &mut self.state.cluster
     }
 
+    /// Log of nodes whose ledger changed.
+    pub(crate) fn ledger_log(&self) -> &LedgerLog {
+        &self.state.changes.ledger_log
+    }
+
     /// Results of earlier searches.
     pub(crate) fn memo(&self) -> &Memo {
         &self.state.memo
@@ -303,7 +308,7 @@ impl<'c> Plan<'c> {
         let old = Box::new(n.ledger.clone());
         self.journal.push(Edit::Ledger { node, old, version: n.version, epoch });
         n.version = version;
-        self.state.cluster.touch(node);
+        self.state.changes.ledger_log.push(node);
     }
 
     fn add_presence(&mut self, pod: PodIdx, (place, status): &(Place, Status), listing: Listing) {
@@ -463,7 +468,7 @@ impl<'c> Plan<'c> {
                 let n = &mut self.state.cluster.nodes[node];
                 n.ledger = *old;
                 n.version = version;
-                self.state.cluster.touch(node);
+                self.state.changes.ledger_log.push(node);
             }
             Edit::Joined { node } => {
                 self.state.cluster.nodes[node].pods.pop();

@@ -90,11 +90,11 @@ pub(crate) struct SearchStats {
 }
 
 impl Search {
-    pub(crate) fn new(cluster: &Cluster, registry: &Registry, total: QueueAmounts, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>, registry: &Registry, total: QueueAmounts, seed: u64) -> Self {
         Self {
-            capacity: NodeCapacity::new(cluster),
-            pending: PendingGroups::new(cluster, registry),
-            candidates: Candidates::new(cluster),
+            capacity: NodeCapacity::new(plan),
+            pending: PendingGroups::new(plan, registry),
+            candidates: Candidates::new(plan),
             node_costs: None,
             total,
             seed,
@@ -102,8 +102,8 @@ impl Search {
     }
 
     /// GPUs and GPU memory that are idle or releasing on ready nodes.
-    pub(crate) fn free(&mut self, cluster: &Cluster) -> (i64, i64) {
-        self.capacity.refresh(cluster);
+    pub(crate) fn free(&mut self, plan: &Plan<'_>) -> (i64, i64) {
+        self.capacity.refresh(plan);
         self.capacity.ready()
     }
 
@@ -410,9 +410,9 @@ impl GroupSearch<'_> {
             return None;
         }
         let key = NodeCosts::key(cluster, rules, request, &self.leaves);
-        let known = node_costs.as_mut().is_some_and(|o| o.refresh(cluster, rules, &search.capacity, &key));
+        let known = node_costs.as_mut().is_some_and(|o| o.refresh(plan, rules, &search.capacity, &key));
         if !known {
-            *node_costs = Some(NodeCosts::new(cluster, rules, &search.capacity, key));
+            *node_costs = Some(NodeCosts::new(plan, rules, &search.capacity, key));
         }
         let node_costs = node_costs.as_ref()?;
         let mut proposals = node_costs.proposals(plan, rules, &search.capacity, &part);

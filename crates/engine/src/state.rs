@@ -17,7 +17,7 @@ use std::ops::{Deref, DerefMut};
 #[derive(Default)]
 pub struct ClusterState {
     pub(crate) cluster: Cluster,
-    changes: Changes,
+    pub(crate) changes: Changes,
     pub(crate) memo: Memo,
 }
 

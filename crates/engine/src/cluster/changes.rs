@@ -1,5 +1,6 @@
 //! Which parts of a cluster changed since derived values were last refreshed.
 
+use super::LedgerLog;
 use crate::ids::{GroupIdx, LabelSetIdx, NodeIdx, ShapeIdx, Sym};
 use crate::input::Labels;
 
@@ -24,6 +25,8 @@ pub(crate) struct Changes {
     pub(crate) topologies: bool,
     /// Device slices, classes or claims changed.
     pub(crate) devices: bool,
+    /// Every ledger that changed, for indices over nodes.
+    pub(crate) ledger_log: LedgerLog,
     /// The shape of the last pod: pods of one group usually share it.
     pub(crate) last_shape: Option<ShapeIdx>,
     /// The label set of the last pod, likewise.

@@ -5,7 +5,7 @@
 
 use super::group::{Counted, PodSet};
 use super::pod::{Place, PodState, Status};
-use super::{Changes, Cluster, Figures, load_of, tree};
+use super::{Changes, Cluster, Figures, LedgerLog, load_of, tree};
 use crate::ids::{GroupIdx, Idx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::{TaintEffect, Utility};
 use crate::numa::ZoneAccounting;
@@ -24,7 +24,7 @@ const GPU_MEMORY_MOST: i64 = 1 << 30;
 impl Cluster {
     /// Brings derived values up to date for a cycle.
     pub(crate) fn refresh(&mut self, changes: &mut Changes, policy: &Policy, now: Timestamp) {
-        self.trim_touched();
+        changes.ledger_log.trim(4 * self.nodes.len() + 1024);
         self.epoch = self.fresh_version();
         self.refreshed_at = now;
         self.note_stuck(now + Span(-policy.params.stuck_threshold.0), changes);
@@ -52,14 +52,6 @@ impl Cluster {
         self.refresh_storage(policy.params.csi_storage);
         changes.all_groups = false;
         changes.queues = false;
-    }
-
-    /// Bounds the log of changed ledgers.
-    fn trim_touched(&mut self) {
-        if self.touched.len() > 4 * self.nodes.len() + 1024 {
-            self.touched_dropped += self.touched.len();
-            self.touched.clear();
-        }
     }
 
     /// Marks pods that became stuck, or are no longer stuck, since the last cycle.
@@ -313,7 +305,7 @@ impl Cluster {
         nodes.sort_unstable();
         nodes.dedup();
         for node in nodes {
-            self.rebuild_ledger(node, policy);
+            self.rebuild_ledger(node, policy, &mut changes.ledger_log);
         }
         if self.terms.has_uncounted() {
             let (pods, shapes, nodes) = (&self.pods, &self.shapes, &self.nodes);
@@ -326,7 +318,7 @@ impl Cluster {
         }
     }
 
-    fn rebuild_ledger(&mut self, index: NodeIdx, policy: &Policy) {
+    fn rebuild_ledger(&mut self, index: NodeIdx, policy: &Policy, log: &mut LedgerLog) {
         let mut pods = self.nodes[index].pods.clone();
         // Reservation pods first, then by name: the outcome must not depend on arrival order.
         pods.sort_by(|a, b| {
@@ -372,7 +364,7 @@ impl Cluster {
         ];
         node.offers = difference(&offers, &foreign);
         node.version = version;
-        self.touch(index);
+        log.push(index);
         for pod in pods {
             self.place_terms(pod);
         }

@@ -8,6 +8,7 @@
 use crate::class::ClassIdx;
 use crate::cluster::Cluster;
 use crate::ids::{Idx, NodeIdx};
+use crate::plan::Plan;
 use crate::plugin::Strategy;
 use crate::resource::{self, Dim};
 use rustc_hash::FxHashMap;
@@ -169,14 +170,15 @@ impl Block {
 }
 
 impl RankedList {
-    pub(crate) fn new(key: ListKey, cluster: &Cluster) -> Self {
-        let nodes = vec![UNREAD; cluster.nodes.len()];
+    pub(crate) fn new(key: ListKey, plan: &Plan<'_>) -> Self {
+        let nodes = vec![UNREAD; plan.nodes.len()];
         let mut list = Self { key, cursor: 0, nodes, blocks: Vec::new(), superblocks: Vec::new() };
-        list.rebuild(cluster);
+        list.rebuild(plan);
         list
     }
 
-    fn rebuild(&mut self, cluster: &Cluster) {
+    fn rebuild(&mut self, plan: &Plan<'_>) {
+        let cluster: &Cluster = plan;
         self.nodes = vec![UNREAD; cluster.nodes.len()];
         let mut entries = Vec::with_capacity(cluster.nodes_by_rank.len());
         for &node in &cluster.nodes_by_rank {
@@ -191,12 +193,13 @@ impl RankedList {
         self.blocks = entries.chunks(BLOCK_MAX / 2).map(|c| Block::of(c.to_vec())).collect();
         self.superblocks.clear();
         self.blocks_moved(0);
-        self.cursor = cluster.touched_end();
+        self.cursor = plan.ledger_log().end();
     }
 
     /// Re-reads nodes that changed since the last refresh.
-    pub(crate) fn refresh(&mut self, cluster: &Cluster) {
-        let changed = cluster.touched_since(self.cursor);
+    pub(crate) fn refresh(&mut self, plan: &Plan<'_>) {
+        let cluster: &Cluster = plan;
+        let changed = plan.ledger_log().since(self.cursor);
         match changed {
             Some(nodes)
                 if self.nodes.len() == cluster.nodes.len() && nodes.len() <= cluster.nodes_by_rank.len() =>
@@ -204,9 +207,9 @@ impl RankedList {
                 for &node in nodes {
                     self.reread(cluster, node);
                 }
-                self.cursor = cluster.touched_end();
+                self.cursor = plan.ledger_log().end();
             }
-            _ => self.rebuild(cluster),
+            _ => self.rebuild(plan),
         }
     }
 

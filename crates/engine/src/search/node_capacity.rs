@@ -34,7 +34,8 @@ pub(crate) struct NodeCapacity {
 }
 
 impl NodeCapacity {
-    pub(crate) fn new(cluster: &Cluster) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>) -> Self {
+        let cluster: &Cluster = plan;
         let mut capacity = Self {
             gpus: IndexVec::filled(0, cluster.nodes.len()),
             mib: IndexVec::filled(0, cluster.nodes.len()),
@@ -44,7 +45,7 @@ impl NodeCapacity {
             nodes_by_gpus: BTreeMap::new(),
             open: BTreeSet::new(),
             open_set: None,
-            cursor: cluster.touched_end(),
+            cursor: plan.ledger_log().end(),
         };
         for &node in &cluster.nodes_by_rank {
             let (gpus, mib) = offered(cluster, node);
@@ -77,16 +78,16 @@ impl NodeCapacity {
     }
 
     /// Applies the changes since the last refresh.
-    pub(crate) fn refresh(&mut self, cluster: &Cluster) {
-        let end = cluster.touched_end();
-        match cluster.touched_since(self.cursor) {
-            None => *self = Self::new(cluster),
+    pub(crate) fn refresh(&mut self, plan: &Plan<'_>) {
+        let end = plan.ledger_log().end();
+        match plan.ledger_log().since(self.cursor) {
+            None => *self = Self::new(plan),
             Some(touched) => {
                 let mut touched = touched.to_vec();
                 touched.sort_unstable();
                 touched.dedup();
                 for node in touched {
-                    self.note(cluster, node);
+                    self.note(plan, node);
                 }
                 self.cursor = end;
             }

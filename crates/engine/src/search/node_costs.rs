@@ -14,6 +14,7 @@ use crate::ids::{GroupIdx, IndexVec, NodeIdx, PodIdx, QueueIdx};
 use crate::order::evict::EvictablePods;
 use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
+use crate::plan::Plan;
 use crate::plugin::VictimBatch as Batch;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,20 +73,15 @@ impl NodeCosts {
         }
     }
 
-    pub(crate) fn new(
-        cluster: &Cluster,
-        rules: &Rules<'_>,
-        capacity: &NodeCapacity,
-        key: NodeCostKey,
-    ) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>, rules: &Rules<'_>, capacity: &NodeCapacity, key: NodeCostKey) -> Self {
         let mut node_costs = Self {
             key,
-            of_node: IndexVec::filled(None, cluster.nodes.len()),
+            of_node: IndexVec::filled(None, plan.nodes.len()),
             sorted: BTreeSet::new(),
-            cursor: cluster.touched_end(),
+            cursor: plan.ledger_log().end(),
         };
-        for &node in &cluster.nodes_by_rank {
-            node_costs.note(cluster, rules, capacity, node);
+        for &node in &plan.nodes_by_rank {
+            node_costs.note(plan, rules, capacity, node);
         }
         node_costs
     }
@@ -93,21 +89,21 @@ impl NodeCosts {
     /// Applies the changes since the last refresh; false when the costs do not apply to this search.
     pub(crate) fn refresh(
         &mut self,
-        cluster: &Cluster,
+        plan: &Plan<'_>,
         rules: &Rules<'_>,
         capacity: &NodeCapacity,
         key: &NodeCostKey,
     ) -> bool {
-        let Some(touched) = cluster.touched_since(self.cursor).filter(|_| self.key == *key) else {
+        let Some(touched) = plan.ledger_log().since(self.cursor).filter(|_| self.key == *key) else {
             return false;
         };
         let mut touched = touched.to_vec();
         touched.sort_unstable();
         touched.dedup();
         for node in touched {
-            self.note(cluster, rules, capacity, node);
+            self.note(plan, rules, capacity, node);
         }
-        self.cursor = cluster.touched_end();
+        self.cursor = plan.ledger_log().end();
         true
     }
 
