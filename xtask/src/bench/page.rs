@@ -72,10 +72,7 @@ mod tests {
     fn sections_keep_their_order() {
         let page = replaced("# Title\n", Part::Filled, "full\n");
         let page = replaced(&page, Part::ApiServer, "fast\n");
-        assert_eq!(
-            page,
-            "# Title\n\n## The embedded API server\n\nfast\n\n## Filling a cluster\n\nfull\n"
-        );
+        assert_eq!(page, "# Title\n\n## The embedded API server\n\nfast\n\n## Filling a cluster\n\nfull\n");
     }
 
     #[test]
