@@ -307,7 +307,7 @@ impl Cluster {
         }
     }
 
-    /// Creates the default StorageClass, whose volumes are simulated.
+    /// Creates the default `StorageClass`, whose volumes are simulated.
     async fn install(&self) -> Result<(), Error> {
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",

@@ -41,11 +41,11 @@ pub struct NodeGroup {
     pub racks: usize,
     /// Number of zones over which the nodes are spread; 0 for none. Racks lie within zones.
     pub zones: usize,
-    /// NUMA zones per node; more than one are published as a NodeResourceTopology.
+    /// NUMA zones per node; more than one are published as a `NodeResourceTopology`.
     pub numa_zones: u32,
     /// Topology manager policy.
     pub numa_policy: String,
-    /// Publishes GPUs in a ResourceSlice instead of as an extended resource.
+    /// Publishes GPUs in a `ResourceSlice` instead of as an extended resource.
     pub dra: bool,
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,

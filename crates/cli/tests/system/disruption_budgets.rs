@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: protected pods are not evicted, and evictions that the API server rejects are reported.
+//! `PodDisruptionBudgets`: protected pods are not evicted, and evictions that the API server rejects are reported.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_runtime::kind::POD_DISRUPTION_BUDGET;

@@ -1,4 +1,4 @@
-//! Dynamic Resource Allocation: devices that pods request by ResourceClaim.
+//! Dynamic Resource Allocation: devices that pods request by `ResourceClaim`.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_components::ComponentOptions;
@@ -18,7 +18,7 @@ async fn pods_share_the_device_of_one_claim() {
     shared_claim(&TestCluster::with_options(1, [nodes()], &ComponentOptions::simulated()).await).await;
 }
 
-/// One node that publishes two GPUs in a ResourceSlice.
+/// One node that publishes two GPUs in a `ResourceSlice`.
 pub(crate) fn nodes() -> NodeGroup {
     NodeGroup { dra: true, ..NodeGroup::gpu_nodes(1, 2) }
 }

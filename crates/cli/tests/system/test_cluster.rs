@@ -158,12 +158,12 @@ impl<B> TestCluster<B> {
         self.create(&POD, pod.object).await
     }
 
-    /// Creates a PodGroup and its pods.
+    /// Creates a `PodGroup` and its pods.
     pub(crate) async fn create_gang(&self, name: &str, queue: &str, pods: usize, gpus: u32, spec: Value) {
         self.create_group(name, queue, pods, spec, |pod| PodBuilder::new(pod, queue, gpus)).await;
     }
 
-    /// Creates a PodGroup and as many pods as `pod` builds.
+    /// Creates a `PodGroup` and as many pods as `pod` builds.
     pub(crate) async fn create_group(
         &self,
         name: &str,
@@ -230,13 +230,13 @@ impl<B> TestCluster<B> {
         ours.filter(|pod| object::str_at(pod, "/status/phase") == "Running").count()
     }
 
-    /// Message of the scheduling condition of a PodGroup; empty where there is none.
+    /// Message of the scheduling condition of a `PodGroup`; empty where there is none.
     pub(crate) async fn condition(&self, group: &str) -> String {
         let group = self.get(&POD_GROUP, group).await.unwrap_or_default();
         object::str_at(&group, "/status/schedulingConditions/0/message").to_owned()
     }
 
-    /// Waits until the scheduling condition of a PodGroup contains a text; returns the whole message.
+    /// Waits until the scheduling condition of a `PodGroup` contains a text; returns the whole message.
     pub(crate) async fn wait_for_condition(&self, group: &str, text: &str) -> String {
         let message = std::cell::RefCell::new(String::new());
         let what = format!("the condition of group `{group}` contains `{text}`");
@@ -259,7 +259,7 @@ impl<B> TestCluster<B> {
         (text("/reason"), text("/message"))
     }
 
-    /// The timestamp in an annotation of a PodGroup.
+    /// The timestamp in an annotation of a `PodGroup`.
     pub(crate) async fn annotation_time(&self, group: &str, annotation: &str) -> Option<Timestamp> {
         let group = self.get(&POD_GROUP, group).await?;
         group["metadata"]["annotations"][annotation].as_str()?.parse().ok()

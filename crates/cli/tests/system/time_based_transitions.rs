@@ -116,7 +116,7 @@ pub(crate) async fn preemption_delay<B>(cluster: &TestCluster<B>) {
     assert_within(requested, Span::from_secs(8), time_of(cluster, "low", LAST_EVICTION).await);
 }
 
-/// Waits for a timestamp annotation of a PodGroup.
+/// Waits for a timestamp annotation of a `PodGroup`.
 async fn time_of<B>(cluster: &TestCluster<B>, group: &str, annotation: &str) -> Timestamp {
     let what = format!("group `{group}` has `{annotation}`");
     cluster.wait_until(&what, async || cluster.annotation_time(group, annotation).await.is_some()).await;

@@ -27,7 +27,7 @@ fn job(name: &str) -> Value {
     job
 }
 
-/// Pods of a Deployment, a StatefulSet and a CronJob are grouped by their top owner.
+/// Pods of a Deployment, a `StatefulSet` and a `CronJob` are grouped by their top owner.
 pub(super) async fn owners(cluster: &RealCluster) {
     let spec = |app: &str| json!({"replicas": 1, "selector": {"matchLabels": {"app": app}}, "template": template(app), "serviceName": app});
     let mut deployment = spec("web");
@@ -65,7 +65,7 @@ pub(super) async fn rejections(cluster: &RealCluster) {
     wait_for_event(cluster, "BindingError", "waiting").await;
 }
 
-/// A PodGroup that another client changes, deletes or creates is restored by the pod-grouper.
+/// A `PodGroup` that another client changes, deletes or creates is restored by the pod-grouper.
 pub(super) async fn pod_group_repair(cluster: &RealCluster) {
     let owner = cluster.create(&JOB, job("fixed")).await;
     cluster.wait_for_running("fixed", 1).await;
@@ -104,7 +104,7 @@ pub(super) async fn pod_group_repair(cluster: &RealCluster) {
     cluster.wait_for_running("later", 1).await;
 }
 
-/// Existing ConfigMaps of a shared GPU are updated, and those of a pod that cannot be bound are deleted.
+/// Existing `ConfigMaps` of a shared GPU are updated, and those of a pod that cannot be bound are deleted.
 pub(super) async fn config_maps(cluster: &RealCluster) {
     for name in ["half-shared-gpu-0", "half-shared-gpu-0-evar"] {
         cluster.create(&kind::CONFIG_MAP, json!({"metadata": {"name": name}, "data": {"a": "b"}})).await;
@@ -138,7 +138,7 @@ pub(super) async fn config_maps(cluster: &RealCluster) {
         .await;
 }
 
-/// Devices that back an extended resource get a ResourceClaim, which is deleted when the bind fails (KEP-5004).
+/// Devices that back an extended resource get a `ResourceClaim`, which is deleted when the bind fails (KEP-5004).
 pub(super) async fn extended_resources(cluster: &RealCluster) {
     let gates = json!([{"name": "example.com/later"}]);
     let gated = cluster

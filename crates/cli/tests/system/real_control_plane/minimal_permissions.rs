@@ -62,7 +62,7 @@ async fn remove_each(api: &Api, account_api: &Api, role: &Role, observed: &BTree
 struct Request {
     method: &'static str,
     path: String,
-    /// A SelfSubjectAccessReview to send instead.
+    /// A `SelfSubjectAccessReview` to send instead.
     review: Option<Value>,
 }
 

@@ -6,7 +6,7 @@ use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use serde_json::json;
 use std::time::Duration;
 
-/// Scheduling condition of the PodGroup of a single pod.
+/// Scheduling condition of the `PodGroup` of a single pod.
 async fn group_condition(cluster: &TestCluster, pod: &str) -> String {
     let groups = cluster.list(&POD_GROUP).await;
     let prefix = format!("pg-{pod}-");
