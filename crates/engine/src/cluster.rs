@@ -344,7 +344,7 @@ impl Cluster {
 
     /// Whether a pod was placed in this cycle. Such pods are not evicted in the same cycle. A moved pod does not
     /// count: it was evicted, and can lose only its pipelined place.
-    pub fn is_fresh(&self, pod: PodIdx) -> bool {
+    pub fn is_placed_this_cycle(&self, pod: PodIdx) -> bool {
         let state = &self.pods[pod].state;
         state.status.is_active_allocated()
             && state.releasing.is_none()

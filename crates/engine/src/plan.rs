@@ -236,7 +236,7 @@ impl<'c> Plan<'c> {
     /// becomes pending again.
     pub fn evict(&mut self, pod: PodIdx) {
         let mut state = self.state.cluster.pods[pod].state.clone();
-        if self.state.cluster.is_fresh(pod) {
+        if self.state.cluster.is_placed_this_cycle(pod) {
             self.set_state(pod, PodState::unplaced(Status::Pending));
             self.release_devices(pod);
             return;

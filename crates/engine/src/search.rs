@@ -386,8 +386,9 @@ impl GroupSearch<'_> {
             return Some(solution);
         }
         let cluster: &Cluster = plan;
-        let is_allowed =
-            |group: GroupIdx| rules.allow_group(cluster, group) && !rules::is_fresh(cluster, group);
+        let is_allowed = |group: GroupIdx| {
+            rules.allow_group(cluster, group) && !rules::has_pod_placed_this_cycle(cluster, group)
+        };
         let leaves = self.leaves.iter().map(|leaf| (*leaf, search.candidates.of_leaf(*leaf)));
         let mut walk = VictimWalk::new(cluster, self.registry, search.total, leaves, &is_allowed, None);
         // Preemption stays within one queue, so that the order of its groups decides.

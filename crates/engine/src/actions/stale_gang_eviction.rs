@@ -68,5 +68,5 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
 /// Whether a pod holds a node from before this cycle and is not evicted yet.
 fn is_evictable(cluster: &crate::Cluster, pod: PodIdx) -> bool {
     let state = &cluster.pods[pod].state;
-    state.status.is_active_allocated() && state.releasing.is_none() && !cluster.is_fresh(pod)
+    state.status.is_active_allocated() && state.releasing.is_none() && !cluster.is_placed_this_cycle(pod)
 }

@@ -95,7 +95,7 @@ impl<'a> AccumulatedVictims<'a> {
 
     /// The node of a pod and the GPUs that become usable there once it is evicted.
     pub(crate) fn usable_gpus_of(&self, cluster: &Cluster, pod: PodIdx) -> Option<(NodeIdx, i64)> {
-        freed_by(cluster, pod).filter(|_| !self.placed_pods_return || !cluster.is_fresh(pod))
+        freed_by(cluster, pod).filter(|_| !self.placed_pods_return || !cluster.is_placed_this_cycle(pod))
     }
 
     /// Whether the pods may fit, by their GPUs, with all accumulated victims evicted.
@@ -110,7 +110,9 @@ impl<'a> AccumulatedVictims<'a> {
 
 fn add_freed(freed: &mut FreedCapacity<'_>, cluster: &Cluster, pod: PodIdx, placed_pods_return: bool) {
     match freed_by(cluster, pod) {
-        Some((node, gpus)) if placed_pods_return && cluster.is_fresh(pod) => freed.add_temporary(node, gpus),
+        Some((node, gpus)) if placed_pods_return && cluster.is_placed_this_cycle(pod) => {
+            freed.add_temporary(node, gpus)
+        }
         Some((node, gpus)) => freed.add(node, gpus),
         None => {}
     }

@@ -223,8 +223,9 @@ impl Bounds<'_> {
     fn each_victim(&self, mut visit: impl FnMut(PodIdx, NodeIdx)) {
         let groups = self.leaves.iter().flat_map(|leaf| self.candidates.of_leaf(*leaf));
         for &group in groups.filter(|group| self.rules.allow_group(self.cluster, **group)) {
-            for pod in
-                EvictablePods::of(self.cluster, group).pods().filter(|pod| !self.cluster.is_fresh(*pod))
+            for pod in EvictablePods::of(self.cluster, group)
+                .pods()
+                .filter(|pod| !self.cluster.is_placed_this_cycle(*pod))
             {
                 if let Some(node) = self.cluster.pods[pod].state.node() {
                     visit(pod, node);

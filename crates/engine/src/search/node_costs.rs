@@ -289,7 +289,7 @@ fn evictable_on(
             continue;
         };
         let allowed = cluster.groups[group].preemptible
-            && cluster.groups[group].pods.iter().all(|pod| !cluster.is_fresh(*pod))
+            && cluster.groups[group].pods.iter().all(|pod| !cluster.is_placed_this_cycle(*pod))
             && rules.allow_group(cluster, group);
         if allowed {
             evictable.extend(evictable_of(cluster, rules, (leaf, group), &pods));

@@ -62,11 +62,11 @@ impl RequestPart<'_> {
     }
 
     /// The same with the involved resources.
-    pub(crate) fn claim(&self, cluster: &Cluster) -> ReclaimAmount {
-        let mut claim = ReclaimAmount::all_involved(self.amounts(cluster));
+    pub(crate) fn reclaim_amount(&self, cluster: &Cluster) -> ReclaimAmount {
+        let mut amount = ReclaimAmount::all_involved(self.amounts(cluster));
         let mig: i64 = self.pods.iter().map(|pod| cluster.shape(*pod).mig_quota).sum();
-        claim.involved[QueueResource::Gpu] = claim.amounts[QueueResource::Gpu] > mig;
-        claim
+        amount.involved[QueueResource::Gpu] = amount.amounts[QueueResource::Gpu] > mig;
+        amount
     }
 
     /// GPUs of the smallest pod.

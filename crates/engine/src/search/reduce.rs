@@ -134,7 +134,7 @@ impl RestoreContext<'_> {
         }
         pods.iter().all(|pod| {
             let Some(node) = before[pod].node() else { return false };
-            if is_plain(plan, *pod, &before[pod]) {
+            if needs_only_capacity(plan, *pod, &before[pod]) {
                 plan.set_state(*pod, before[pod].clone());
                 if !plan.nodes[node].ledger.gpus.is_empty() {
                     plan.renew_ledger(node);
@@ -185,7 +185,7 @@ fn within_limits<'s>(
 }
 
 /// Whether free capacity is all that a pod needs to keep its node beside the new pods.
-fn is_plain(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
+fn needs_only_capacity(plan: &Plan<'_>, pod: PodIdx, before: &PodState) -> bool {
     let (p, shape) = (&plan.pods[pod], plan.shape(pod));
     let aligned = before.place.as_ref().is_some_and(|place| place.numa.is_some());
     !plan.terms.affects(p.label_set, &shape.terms)

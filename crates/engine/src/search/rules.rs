@@ -88,7 +88,7 @@ impl<'a> Rules<'a> {
         let reclaimer = Reclaimer {
             queue: leaf_of(cluster, whole.group)?,
             preemptibility,
-            request: whole.claim(cluster),
+            request: whole.reclaim_amount(cluster),
         };
         let max_victims = match cause {
             Cause::Consolidation => policy.params.max_consolidation_victims,
@@ -144,7 +144,7 @@ impl<'a> Rules<'a> {
         };
         let is_allowed = victim != self.preemptor
             && allowed_by_action
-            && (self.capacity_was_freed || !is_fresh(cluster, victim))
+            && (self.capacity_was_freed || !has_pod_placed_this_cycle(cluster, victim))
             && (g.is_elastic() || !self.is_protected(cluster, victim))
             && self
                 .policy
@@ -270,13 +270,13 @@ impl<'a> Rules<'a> {
             let Some(queue) = cluster.groups[group].queue else { continue };
             let rank = cluster.queues[queue].rank;
             losses.extend(
-                self.losses(cluster, before, group, pods).into_iter().map(|claim| (rank, queue, claim)),
+                self.losses(cluster, before, group, pods).into_iter().map(|amount| (rank, queue, amount)),
             );
         }
         losses.sort_by_key(|(rank, _, _)| *rank);
         let losses: Vec<(QueueIdx, ReclaimAmount)> =
-            losses.into_iter().map(|(_, queue, claim)| (queue, claim)).collect();
-        let reclaimer = Reclaimer { request: part.claim(cluster), ..self.reclaimer };
+            losses.into_iter().map(|(_, queue, amount)| (queue, amount)).collect();
+        let reclaimer = Reclaimer { request: part.reclaim_amount(cluster), ..self.reclaimer };
         reclaim::scenario_is_fair(before, &reclaimer, &losses, proportion.saturation_multiplier)
     }
 
@@ -294,10 +294,10 @@ impl<'a> Rules<'a> {
         let victim = |pod: &PodIdx| {
             let p = &cluster.pods[*pod];
             let pod_set = sets.iter().position(|(member, _)| p.member == Some(*member))?;
-            // A is_kept pod is no loss; with `allowConsolidatingReclaim` neither is one that was moved.
+            // A kept pod is no loss; with `allowConsolidatingReclaim` neither is one that was moved.
             let is_kept =
                 p.state == before.pods[pod] || (consolidating && p.state.status.is_active_allocated());
-            Some(VictimPod { pod_set, holds: (!is_kept).then(|| held_claim(cluster, *pod)) })
+            Some(VictimPod { pod_set, holds: (!is_kept).then(|| allocated_amount(cluster, *pod)) })
         };
         let pods: Vec<VictimPod> = pods.iter().filter_map(victim).collect();
         let minimums: Vec<u32> = sets.iter().map(|(_, min)| *min).collect();
@@ -307,23 +307,25 @@ impl<'a> Rules<'a> {
 
 /// Whether a pod of a group was placed in this cycle. Such pods keep their nodes, so that selecting them helps only
 /// after other evictions: they return to their nodes, and the preemptor uses the capacity freed meanwhile.
-pub(crate) fn is_fresh(cluster: &Cluster, group: GroupIdx) -> bool {
-    cluster.groups[group].pods.iter().any(|pod| cluster.is_fresh(*pod))
+pub(crate) fn has_pod_placed_this_cycle(cluster: &Cluster, group: GroupIdx) -> bool {
+    cluster.groups[group].pods.iter().any(|pod| cluster.is_placed_this_cycle(*pod))
 }
 
 /// Whether pods bound in this cycle would wait for other pods of their minimum.
 fn binds_incomplete_gang(cluster: &Cluster, set: &PodSet) -> bool {
-    let bound = |pod: &PodIdx| cluster.is_fresh(*pod) && cluster.pods[*pod].state.status != Status::Pipelined;
+    let bound = |pod: &PodIdx| {
+        cluster.is_placed_this_cycle(*pod) && cluster.pods[*pod].state.status != Status::Pipelined
+    };
     set.active_allocated() - set.count(Status::Pipelined) < set.min && set.pods.iter().any(bound)
 }
 
 /// Amounts of a pod, or of the node that it is moved from.
-fn held_claim(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
+fn allocated_amount(cluster: &Cluster, pod: PodIdx) -> ReclaimAmount {
     let state = &cluster.pods[pod].state;
     let place = state.releasing.as_ref().or(state.place.as_ref());
-    let mut claim = ReclaimAmount::all_involved(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
-    claim.involved[QueueResource::Gpu] = claim.amounts[QueueResource::Gpu] > cluster.shape(pod).mig_quota;
-    claim
+    let mut amount = ReclaimAmount::all_involved(place.map_or([0; 3], |place| cluster.accepted(pod, place)));
+    amount.involved[QueueResource::Gpu] = amount.amounts[QueueResource::Gpu] > cluster.shape(pod).mig_quota;
+    amount
 }
 
 /// Queues and victims before a simulation.

@@ -226,8 +226,10 @@ fn restore_returned(plan: &mut Plan<'_>, before: &BTreeMap<PodIdx, PodState>) ->
 fn also_placed(plan: &Plan<'_>, victims: &Victims, before: &BTreeMap<PodIdx, PodState>) -> Vec<PodIdx> {
     let sets = victims.iter().flat_map(|(group, _)| plan.groups[*group].pod_sets());
     let pods = sets.flat_map(|(_, set)| set.pods.iter().copied());
-    pods.filter(|pod| plan.is_fresh(*pod) && plan.pods[*pod].state.is_virtual && !before.contains_key(pod))
-        .collect()
+    pods.filter(|pod| {
+        plan.is_placed_this_cycle(*pod) && plan.pods[*pod].state.is_virtual && !before.contains_key(pod)
+    })
+    .collect()
 }
 
 /// The batches with a pod that was evicted or moved.
