@@ -86,7 +86,7 @@ async fn grant_reported(plane: &Plane, account: &str, roles: &[&Role], port: u16
     wait_until("a component with its permissions is ready", || async { read("/readyz").await.is_ok() }).await;
     let log = plane.log_of(account);
     for (_, resource, verb) in &needs {
-        let line = format!("lacks it verb=\"{verb}\" resource=\"{resource}\"");
+        let line = format!("lacks a rule verb=\"{verb}\" resource=\"{resource}\"");
         assert!(log.contains(&line), "{account} does not log that it cannot {verb} {resource}");
     }
     needs.len()
